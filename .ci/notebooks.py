@@ -1,0 +1,60 @@
+"""Execute every notebook of notebooks/ in memory.
+
+The run fails on an exception in any cell and on a notebook that is kept without its outputs.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "notebooks"
+CELL_SECONDS = 600
+
+
+def was_executed(notebook: nbformat.NotebookNode) -> bool:
+    """Whether the notebook as kept holds the outputs of every cell of code."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    return all(cell.execution_count is not None for cell in code)
+
+
+def execute(path: Path) -> str:
+    """Run one notebook from its own folder; return what is wrong with it, or nothing."""
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    if not was_executed(notebook):
+        return "kept without its outputs"
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    try:
+        client.execute()
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        return str(error)
+    return ""
+
+
+def main() -> int:
+    """Execute all notebooks, with their times; return the number of those that failed."""
+    paths = sorted(FOLDER.glob("*.ipynb"))
+    if not paths:
+        print("no notebooks yet")
+    n_failed = 0
+    for path in paths:
+        start = time.perf_counter()
+        problem = execute(path)
+        n_failed += bool(problem)
+        seconds = time.perf_counter() - start
+        print(f"{path.name}: {problem or 'passed'} ({seconds:.0f} s)", flush=True)
+    return n_failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+# `make demo` and `make test` do everything on a fresh machine: they find a Python >= 3.12, build
+# .venv, install the pinned packages of constraints.txt and run. `make help` lists the rest.
+
+# Each candidate is run before it is believed: a pyenv shim is on PATH even where it leads nowhere.
+# PYTHON=/path/to/python chooses by hand.
+PYTHON     ?=
+CANDIDATES ?= python3.12 python3.13 python3.14 python3 \
+              $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[234]*/bin/python3))
+SUITABLE   := import ensurepip, sys, venv; sys.exit(not (3, 12) <= sys.version_info < (3, 15))
+
+VENV := .venv/bin/python
+# -P: the folders of the checkout are no modules of their own, only those of kernelzoo.
+PYTEST := $(VENV) -P -m pytest
+# `pytest-xdist` processes of a test run: PyMC's compilations dominate and run side by side.
+WORKERS ?= 2
+# Further arguments of pytest, such as ARGS="tests/models -k probit".
+ARGS ?=
+
+# Larger files of data are read from here; tests that need an absent one are skipped.
+ifndef KERNELZOO_DATA
+ifneq ($(wildcard ../shared/data),)
+export KERNELZOO_DATA := $(CURDIR)/../shared/data
+endif
+endif
+
+# Two processes with a BLAS thread each are faster than two that fight over the cores.
+test test-slow notebooks: export OMP_NUM_THREADS := 1
+test test-slow notebooks: export OPENBLAS_NUM_THREADS := 1
+test test-slow notebooks: export MPLBACKEND := Agg
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help interpreter install demo test test-slow lint types notebooks wheel-check traces clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+
+interpreter: ## print the Python that .venv would be built with (nothing: uv provides one)
+	@for candidate in $(if $(PYTHON),"$(PYTHON)",$(CANDIDATES)); do \
+	    "$$candidate" -c '$(SUITABLE)' >/dev/null 2>&1 && { echo "$$candidate"; break; }; \
+	done; true
+
+$(VENV):
+	@python=$$($(MAKE) -s --no-print-directory interpreter); \
+	if [ -n "$$python" ]; then \
+	    echo "building .venv with $$python"; "$$python" -m venv --clear .venv; \
+	elif [ -n "$(PYTHON)" ]; then \
+	    echo "PYTHON must be a Python >= 3.12, < 3.15 with venv. Got $(PYTHON)." >&2; exit 1; \
+	else \
+	    echo "no Python >= 3.12 found: building .venv with uv, which downloads one"; \
+	    uv=$$(command -v uv) || { uv=.uv/bin/uv; \
+	        python3 -m venv --clear .uv && .uv/bin/python -m pip install -qq uv || exit 1; }; \
+	    UV_SYSTEM_CERTS=1 "$$uv" venv --quiet --clear \
+	        --managed-python --python "$$(cat .python-version)" .venv && \
+	    $(VENV) -m ensurepip >/dev/null; \
+	fi
+
+.venv/installed: pyproject.toml constraints.txt | $(VENV)
+	@echo "installing the packages of constraints.txt into .venv"
+	@$(VENV) -m pip install -qq -c constraints.txt setuptools
+	@$(VENV) -m pip install -qq -c constraints.txt --no-build-isolation -e '.[all]'
+	@touch $@
+
+install: .venv/installed ## build .venv and install the project and its tools into it
+
+demo: .venv/installed ## fit one model with several engines on real data, compare, draw: results/
+	$(VENV) -m kernelzoo demo
+
+test: .venv/installed ## the fast suite
+	$(PYTEST) -m "not slow" -n $(WORKERS) $(ARGS)
+
+test-slow: .venv/installed ## simulation-based calibration and long chains
+	$(PYTEST) -m slow -n $(WORKERS) $(ARGS)
+
+lint: .venv/installed ## ruff: rules and format
+	$(VENV) -m ruff check .
+	$(VENV) -m ruff format --check .
+
+# mypy takes a package's name from its folder; the link gives the checkout the name of the package,
+# whatever its folder is called.
+types: .venv/installed ## mypy on the package
+	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/kernelzoo
+	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo
+
+notebooks: .venv/installed ## execute every notebook; its assertions can fail
+	$(VENV) .ci/notebooks.py
+
+wheel-check: .venv/installed ## install a wheel in a clean environment elsewhere and import it all
+	bash .ci/wheel
+
+traces: ## no machine's paths or registries' hosts in the files of the repository
+	bash .ci/traces
+
+clean: ## remove all that make has built (results/ stays)
+	rm -rf .venv .uv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

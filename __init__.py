@@ -1,0 +1,81 @@
+"""Bayesian kernel learning on PyMC: each paper declared once, every engine swappable on it.
+
+>>> import kernelzoo as kz
+>>> data = kz.datasets.load("wine").split(seed=1)
+>>> kernels = kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)
+>>> model = kz.MultinomialProbit(kernels(data.X_train), data.y_train)
+>>> vb = kz.fit(model, kz.VB())
+>>> gibbs = kz.fit(model, kz.Gibbs(), random_seed=1)
+>>> kz.compare_engines({"VB": vb, "Gibbs": gibbs})
+>>> kz.predict(model, vb, kernels(data.X_test, data.X_train))
+"""
+
+from importlib.metadata import version
+
+from . import datasets
+from .inference import (
+    ADVI,
+    MAP,
+    NUTS,
+    SMC,
+    VB,
+    Comparison,
+    Gibbs,
+    Laplace,
+    Pathfinder,
+    compare_engines,
+    engines,
+    fit,
+    pareto_k,
+    predict,
+)
+from .models import (
+    CategoricalProbit,
+    FixedWeights,
+    Kernels,
+    Mean,
+    MultinomialProbit,
+    basis_expansion,
+    cosine,
+    covariance,
+    gaussian,
+    kernel_stack,
+    laplace,
+    linear,
+    polynomial,
+    precomputed,
+)
+
+__version__ = version("kernelzoo")
+
+__all__ = [
+    "ADVI",
+    "MAP",
+    "NUTS",
+    "SMC",
+    "VB",
+    "CategoricalProbit",
+    "Comparison",
+    "FixedWeights",
+    "Gibbs",
+    "Kernels",
+    "Laplace",
+    "Mean",
+    "MultinomialProbit",
+    "Pathfinder",
+    "basis_expansion",
+    "compare_engines",
+    "cosine",
+    "covariance",
+    "datasets",
+    "engines",
+    "fit",
+    "gaussian",
+    "kernel_stack",
+    "laplace",
+    "linear",
+    "pareto_k",
+    "polynomial",
+    "precomputed",
+    "predict",
+]

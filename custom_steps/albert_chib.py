@@ -1,0 +1,163 @@
+"""Albert-Chib data augmentation as a PyMC step method for the multinomial probit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+from pymc.util import RandomGenerator, get_value_vars_from_user_vars
+from pytensor.tensor import TensorVariable
+from rich.progress import TextColumn
+from rich.table import Column
+
+from ..models.combination import Mean
+from ..models.multinomial_probit import MultinomialProbit
+from .block import GibbsBlock
+from .probit_sweep import Design, Info, Prior, State, Tuning, sweep
+from .simplex_metropolis import (
+    adapt_concentrations,
+    adapt_weights,
+    initial_concentration_tuning,
+    initial_weight_tuning,
+)
+
+__all__ = ["AlbertChib"]
+
+
+class AlbertChib(GibbsBlock):
+    """Albert-Chib data augmentation for `MultinomialProbit`, as a PyMC step method.
+
+    A sweep redraws W and whichever of zeta, beta, rho it is given; NUTS takes the rest on the
+    marginal declaration. The latent utilities are drawn afresh in each sweep and not recorded.
+    Kernels and labels are read when the step is made: make it anew after ``pm.set_data``.
+
+    Parameters
+    ----------
+    vars : sequence of TensorVariable, optional
+        W and any of zeta, beta, rho. Default: all free variables of the model.
+    moves : int, default=5
+        Metropolis moves of beta, and of rho, in a sweep.
+    model : MultinomialProbit, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is not a `MultinomialProbit` with fixed weights or those of `Mean`.
+    ValueError
+        When W is not among the variables, or `moves` is below one.
+
+    Notes
+    -----
+    Sample statistics: ``beta_accept`` and ``rho_accept``, the mean acceptance probabilities of a
+    sweep, NaN where the step does not own the variable. Source: damoulas2009, appendix A.
+
+    Examples
+    --------
+    >>> with model:
+    ...     pm.sample(step=[AlbertChib([model["W"], model["zeta"]])])  # NUTS on beta and rho
+    """
+
+    name = "albert_chib"
+    stats_dtypes_shapes: ClassVar = {
+        "beta_accept": (np.float64, []),
+        "rho_accept": (np.float64, []),
+    }
+
+    def __init__(
+        self,
+        vars: Sequence[TensorVariable] | None = None,
+        *,
+        moves: int = 5,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        if not isinstance(model, MultinomialProbit):
+            raise TypeError(
+                "AlbertChib needs a MultinomialProbit (pm.do, pm.observe and copies return a plain "
+                f"model, which it cannot read). Got {type(model).__name__}."
+            )
+        if moves < 1:
+            raise ValueError(f"The 'moves' argument of AlbertChib must be at least 1. Got {moves}.")
+        values = model.value_vars if vars is None else list(vars)
+        values = get_value_vars_from_user_vars(values, model)
+        self._names = {model.name_for(symbol): symbol for symbol in State._fields}
+        self._owned = {self._names[model.values_to_rvs[value].name] for value in values}
+        if "W" not in self._owned:
+            raise ValueError(
+                f"The 'vars' argument of AlbertChib must include W. Got {sorted(self._owned)}."
+            )
+        learned = model["beta"] in model.free_RVs
+        self._prior = Prior(model.tau, model.upsilon)
+        stack = model.design
+        if learned:
+            if not isinstance(model.combination, Mean):
+                raise TypeError(
+                    "AlbertChib knows the combinations Mean and FixedWeights. "
+                    f"Got {type(model.combination).__name__}."
+                )
+            self._prior = replace(self._prior, mu=model.combination.mu, lam=model.combination.lam)
+        else:
+            stack = np.tensordot(model["beta"].get_value(), stack, axes=1)[None]
+        self._design = Design.of(stack)
+        self._labels = model.label_codes.astype(np.intp)
+        self._moves = moves
+        needed = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
+        super().__init__(values, reads=needed, model=model, rng=rng, blocked=blocked)
+
+    def initial_tuning(self) -> Tuning:
+        """Untuned proposals for those of beta and rho that the step owns."""
+        s = len(self._design.stack)
+        return Tuning(
+            initial_weight_tuning(s) if "beta" in self._owned else None,
+            initial_concentration_tuning(s) if "rho" in self._owned else None,
+        )
+
+    def sweep(
+        self, values: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
+        """Redraw the owned variables; adapt the proposals while the chain tunes."""
+        fixed = np.ones(len(self._design.stack))
+        known = {"beta": fixed, "rho": fixed}
+        known.update((self._names[name], value) for name, value in values.items())
+        state, info = sweep(
+            State(**known),
+            self._labels,
+            self._design,
+            self._prior,
+            rng,
+            tuning=self.tuning,
+            moves=self._moves,
+            redraw_variances="zeta" in self._owned,
+        )
+        if self.tune:
+            self.tuning = _adapt(self.tuning, state, info)
+        new = state._asdict()
+        stats = {"beta_accept": info.weights, "rho_accept": info.concentrations.mean()}
+        return {name: new[symbol] for name, symbol in self._names.items() if name in values}, stats
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
+        column = Column("Weights accepted", ratio=1)
+        columns = [TextColumn("{task.fields[beta_accept]:0.2f}", table_column=column)]
+        return columns, {"beta_accept": [np.nan] * n_chains}
+
+    @staticmethod
+    def _make_progressbar_update_functions() -> tuple[Callable[[dict[str, Any]], dict[str, Any]]]:
+        return (lambda stats: {"beta_accept": stats["beta_accept"]},)
+
+
+def _adapt(tuning: Tuning, state: State, info: Info) -> Tuning:
+    weights, concentrations = tuning
+    if weights is not None:
+        weights = adapt_weights(weights, state.beta, info.weights)
+    if concentrations is not None:
+        concentrations = adapt_concentrations(concentrations, info.concentrations)
+    return Tuning(weights, concentrations)

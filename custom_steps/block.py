@@ -1,0 +1,206 @@
+"""Base class of the handwritten Gibbs steps: everything but the conditional draws."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.blocking import PointType, StatsType
+from pymc.pytensorf import compile as compile_function
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor import TensorVariable
+
+__all__ = ["GibbsBlock", "GibbsBlockState", "ValueMap"]
+
+Values = dict[str, np.ndarray]
+
+
+class ValueMap:
+    """Translate between PyMC's points and the constrained values of chosen variables.
+
+    A point maps names of value variables (``zeta_log__``) to unconstrained arrays; everything in
+    this package speaks of random variables (``zeta``) on their own scale. All transforms of one
+    direction are compiled into a single function, called with positional arguments: 4 us a call.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Model that owns the variables.
+    rvs : sequence of TensorVariable
+        Free random variables of the model.
+
+    Raises
+    ------
+    ValueError
+        When a variable's transform depends on another random variable.
+    """
+
+    def __init__(self, model: pm.Model, rvs: Sequence[TensorVariable]):
+        self.value_names = {str(rv.name): str(model.rvs_to_values[rv].name) for rv in rvs}
+        self._dtypes = {str(rv.name): np.dtype(rv.dtype) for rv in rvs}
+        transformed = [rv for rv in rvs if model.rvs_to_transforms[rv] is not None]
+        self._transformed = [str(rv.name) for rv in transformed]
+        constrained = [rv.type() for rv in transformed]
+        unconstrained = [model.rvs_to_values[rv] for rv in transformed]
+        transforms = [model.rvs_to_transforms[rv] for rv in transformed]
+        parameters = [rv.owner.inputs for rv in transformed]
+        self._forward = _compile(
+            model, constrained, [t.forward for t in transforms], parameters, self._transformed
+        )
+        self._backward = _compile(
+            model, unconstrained, [t.backward for t in transforms], parameters, self._transformed
+        )
+
+    def constrain(self, point: Mapping[str, np.ndarray]) -> Values:
+        """Values of the variables at a point, as read-only arrays keyed by variable name."""
+        values = {name: point[value_name] for name, value_name in self.value_names.items()}
+        inputs = [values[name] for name in self._transformed]
+        values.update(zip(self._transformed, self._backward(*inputs), strict=True))
+        # A view, because the point's own arrays must stay writeable for their other users.
+        values = {name: value.view() for name, value in values.items()}
+        for value in values.values():
+            value.flags.writeable = False
+        return values
+
+    def unconstrain(self, values: Mapping[str, np.ndarray]) -> PointType:
+        """Fresh unconstrained arrays, keyed by value-variable name, for all the variables."""
+        fresh = {
+            name: np.array(values[name], dtype=self._dtypes[name], order="C")
+            for name in self.value_names
+        }
+        inputs = [fresh[name] for name in self._transformed]
+        fresh.update(zip(self._transformed, self._forward(*inputs), strict=True))
+        return {self.value_names[name]: value for name, value in fresh.items()}
+
+
+def _compile(
+    model: pm.Model,
+    inputs: Sequence[TensorVariable],
+    transforms: Sequence[Callable[..., TensorVariable]],
+    parameters: Sequence[Sequence[Any]],
+    names: Sequence[str],
+) -> Callable[..., Sequence[np.ndarray]]:
+    if not inputs:
+        return lambda: []
+    outputs = [
+        transform(x, *of_rv)
+        for transform, x, of_rv in zip(transforms, inputs, parameters, strict=True)
+    ]
+    free = set(model.free_RVs)
+    for name, output in zip(names, outputs, strict=True):
+        needed = sorted(v.name for v in free.intersection(ancestors([output])))
+        if needed:
+            raise ValueError(
+                f"A Gibbs step cannot own or read {name!r}: its transform depends on the random "
+                f"variable(s) {', '.join(needed)}."
+            )
+    function = compile_function(inputs, outputs)
+    function.trust_input = True
+    return function
+
+
+@dataclass_state
+class GibbsBlockState(StepMethodState):
+    """What a chain must save to resume: variable names, generator, tuning."""
+
+    tune: bool
+    tuning: Any
+
+
+class GibbsBlock(BlockedStep):
+    """One Gibbs move of several variables, given all others, as a PyMC step method.
+
+    A subclass names its variables and implements `sweep`; this class translates points, keeps
+    their key order, never writes into them, and resets what a chain has learned before the next
+    chain starts. It is never assigned automatically: pass it in ``pm.sample(step=[...])``, where
+    NUTS takes the variables that no step owns.
+
+    Parameters
+    ----------
+    vars : sequence of TensorVariable
+        Free random variables (or their value variables) that the step redraws.
+    reads : sequence of TensorVariable, default=()
+        Other free random variables whose current values `sweep` needs.
+    model : pymc.Model, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until `setup_chain` hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Attributes
+    ----------
+    tune : bool
+        Whether the chain is still tuning.
+    tuning : object
+        What the chain has learned about its proposals; replaced as a whole, never changed in
+        place. None for steps that have nothing to tune.
+    """
+
+    name = "gibbs_block"
+    default_blocked = True
+    _state_class = GibbsBlockState
+
+    def __init__(
+        self,
+        vars: Sequence[TensorVariable],
+        *,
+        reads: Sequence[TensorVariable] = (),
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        self.vars = get_value_vars_from_user_vars(list(vars), model)
+        owned = [model.values_to_rvs[value] for value in self.vars]
+        self.rng = get_random_generator(rng)
+        self._output_map = ValueMap(model, owned)
+        self._input_map = ValueMap(model, [*owned, *reads]) if reads else self._output_map
+        self.tune = True
+        self.tuning = self.initial_tuning()
+
+    @abstractmethod
+    def sweep(
+        self, values: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
+        """Redraw the step's variables.
+
+        Parameters
+        ----------
+        values : mapping of str to ndarray
+            Current values of the owned and read variables by name, on their own scale, read-only.
+        rng : numpy.random.Generator
+            The chain's generator.
+
+        Returns
+        -------
+        values : mapping of str to ndarray
+            New value of every owned variable.
+        stats : dict
+            Statistics as declared in ``stats_dtypes_shapes``.
+        """
+
+    def initial_tuning(self) -> Any:
+        """Return what a chain knows about its proposals before its first sweep."""
+        return None
+
+    def step(self, point: PointType) -> tuple[PointType, StatsType]:
+        """Move a point; the given one and its arrays stay as they are."""
+        values, stats = self.sweep(self._input_map.constrain(point), self.rng)
+        # Updating a copy keeps the order of the keys, by which the sampler records.
+        return {**point, **self._output_map.unconstrain(values)}, [stats]
+
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
+        """Start a chain: its own generator, nothing learned from a previous one."""
+        super().setup_chain(rng, tune, draws)
+        self.tune = tune > 0
+        self.tuning = self.initial_tuning()
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool) -> Competence:
+        """Never assigned automatically."""
+        return Competence.INCOMPATIBLE

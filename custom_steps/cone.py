@@ -1,0 +1,110 @@
+"""Exact draws from the cone-truncated normal of the multinomial probit augmentation.
+
+Given its class t_n, the latent vector of object n is y_n ~ N(f_n, I) restricted to the cone
+{y : y_t > y_j for all j != t} (damoulas2009, appendix A).  The largest entry v = y_t is drawn
+first, from its marginal density, prop. to phi(v - f_t) prod_{j != t} Phi(v - f_j); given v the
+others are independent normals truncated to (-inf, v).  No Markov chain is involved.
+"""
+
+import numpy as np
+from scipy.special import erfcx, log_ndtr, ndtri_exp
+
+_MAX_NEWTON = 50
+_NEAR_MODE = 0.1
+_LARGEST = 1e8
+
+
+def sample_cone(f: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw y_n ~ N(f_n, I) given argmax_c y_nc = t_n, independently for every object.
+
+    Parameters
+    ----------
+    f : ndarray of shape (N, C)
+        Means, however unlikely they make the classes.
+    t : ndarray of shape (N,), integer
+        Class codes 0..C-1.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of shape (N, C)
+        A new array whose row-wise argmax is t.
+
+    Raises
+    ------
+    ValueError
+        When a mean is not finite, or above 1e8 in size: double precision ends there.
+
+    Notes
+    -----
+    Source: damoulas2009, appendix A (the conditional of Y); the algorithm is ours.
+    Cost O(N C), with 1.3 to 2 proposals an object for C = 3 to 27.
+    """
+    largest = np.abs(f).max()
+    if not largest <= _LARGEST:
+        raise ValueError(
+            f"The 'f' argument of sample_cone must be finite and at most {_LARGEST:g} in size. "
+            f"Got {largest:g}: scale the kernels down, or make tau and upsilon larger."
+        )
+    n, c = f.shape
+    is_loser = np.arange(c) != t[:, None]
+    losers = f[is_loser].reshape(n, c - 1)
+    winner = _draw_winner(f[~is_loser], losers, rng)
+    ceiling = winner[:, None]
+    # Inverse CDF in log space: log(U Phi) = log Phi - Exp(1) keeps every tail.
+    log_cdf = log_ndtr(ceiling - losers) - rng.standard_exponential(losers.shape)
+    below = np.minimum(losers + ndtri_exp(log_cdf), np.nextafter(ceiling, -np.inf))
+    y = np.empty((n, c))
+    y[~is_loser] = winner
+    y[is_loser] = below.ravel()
+    return y
+
+
+def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw v with density prop. to phi(v - own) prod_j Phi(v - others_j); (N,), (N, C-1) -> (N,).
+
+    Each log Phi lies below its tangent at any point m, so replacing it by that tangent gives an
+    envelope, which is the normal N(own + sum_j lambda(m - others_j), 1) with lambda = phi / Phi.
+    The draw is exact for every m; near the mode most proposals are accepted.
+    """
+    tangent = _lower_mode(own, others)
+    for _ in range(_MAX_NEWTON):
+        x = tangent[:, None] - others
+        slopes = _inverse_mills(x)
+        slope = slopes.sum(axis=1)
+        step = (own - tangent + slope) / (1.0 + (slopes * (slopes + x)).sum(axis=1))
+        if (step < _NEAR_MODE).all():
+            break
+        tangent += step
+    height = log_ndtr(x).sum(axis=1)
+    winner = np.empty_like(own)
+    pending = np.arange(len(own))
+    while len(pending):
+        v = own[pending] + slope[pending] + rng.standard_normal(len(pending))
+        log_accept = (
+            log_ndtr(v[:, None] - others[pending]).sum(axis=1)
+            - height[pending]
+            - slope[pending] * (v - tangent[pending])
+        )
+        accepted = -rng.standard_exponential(len(pending)) < log_accept
+        winner[pending[accepted]] = v[accepted]
+        pending = pending[~accepted]
+    return winner
+
+
+def _lower_mode(own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Point at or below the winner's mode, at a distance of order one; (N,), (N, C-1) -> (N,).
+
+    The score own - v + sum_j lambda(v - others_j) is convex and decreasing, so Newton's method
+    climbs monotonically from here.  Bounding lambda(x) > max(-x, 0) makes the score a maximum of
+    lines, whose root is the largest of theirs: the best mean of `own` and the k highest others.
+    """
+    descending = -np.sort(-others, axis=1)
+    means = (own[:, None] + descending.cumsum(axis=1)) / np.arange(2, others.shape[1] + 2)
+    return np.maximum(own, means.max(axis=1))
+
+
+def _inverse_mills(x: np.ndarray) -> np.ndarray:
+    """phi(x) / Phi(x) without cancellation in either tail (erfcx overflows to a correct 0)."""
+    return np.sqrt(2.0 / np.pi) / erfcx(-x / np.sqrt(2.0))

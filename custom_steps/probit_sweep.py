@@ -1,0 +1,284 @@
+"""The Albert-Chib sweep of the multinomial probit in plain NumPy (Albert & Chib 1993).
+
+Each object gets a latent vector y_n ~ N(f_n, I_C) whose largest entry names its class
+(damoulas2009, eq 3).  Given Y everything but the weights is conjugate (appendix A).  The PyMC step
+that runs the sweep is `kernelzoo.custom_steps.albert_chib.AlbertChib`.
+
+=========== ============================================ =================
+paper       meaning                                      code
+=========== ============================================ =================
+y_n         latent utilities, drawn afresh every sweep   ``y`` (N, C)
+K^beta      composite kernel                             ``composite`` (N, M)
+W, Z, beta  regressors, their variances, weights         ``State``
+V_c^-1      K'K + Z_c^-1                                 ``precision``
+=========== ============================================ =================
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from .cone import sample_cone
+from .simplex_metropolis import (
+    ConcentrationTuning,
+    WeightTuning,
+    update_concentrations,
+    update_weights,
+)
+
+__all__ = [
+    "Design",
+    "Info",
+    "Prior",
+    "State",
+    "Tuning",
+    "draw_regressors",
+    "draw_shift",
+    "draw_variances",
+    "sweep",
+]
+
+
+class State(NamedTuple):
+    """Position of the chain: W, zeta (C, M); beta, rho (S,)."""
+
+    W: np.ndarray
+    zeta: np.ndarray
+    beta: np.ndarray
+    rho: np.ndarray
+
+
+class Tuning(NamedTuple):
+    """Proposals of the weights and of their concentrations; None for those the sweep keeps."""
+
+    weights: WeightTuning | None = None
+    concentrations: ConcentrationTuning | None = None
+
+
+KEEP_WEIGHTS = Tuning()
+
+
+class Info(NamedTuple):
+    """Mean acceptance probabilities of the Metropolis moves in a sweep; NaN where none was made."""
+
+    weights: float
+    concentrations: np.ndarray
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Hyperparameters: 1/zeta ~ Gamma(tau, rate upsilon), rho ~ Gamma(mu, rate lam)."""
+
+    tau: float = 1.0
+    upsilon: float = 1.0
+    mu: float = 1.0
+    lam: float = 1.0
+
+
+@dataclass(frozen=True)
+class Design:
+    """A kernel stack (S, N, M) with what depends on nothing else.
+
+    Parameters
+    ----------
+    stack : ndarray of shape (S, N, M)
+        Kernels or basis expansions.
+    products : ndarray of shape (S (S + 1) / 2, M * M) or None
+        K_i'K_j + K_j'K_i for i < j and K_i'K_i, in the order of ``np.triu_indices``.
+    """
+
+    stack: np.ndarray
+    products: np.ndarray | None
+
+    @classmethod
+    def of(cls, stack: np.ndarray) -> "Design":
+        """Precompute the products where they take at most three times the stack's memory."""
+        s, n, m = stack.shape
+        if (s + 1) * m > 6 * n:
+            return cls(stack, None)
+        products = np.empty((s * (s + 1) // 2, m * m))
+        for row, (i, j) in enumerate(zip(*np.triu_indices(s), strict=True)):
+            product = stack[i].T @ stack[j]
+            products[row] = (product if i == j else product + product.T).ravel()
+        return cls(stack, products)
+
+    def composite(self, beta: np.ndarray) -> np.ndarray:
+        """K_beta = sum_s beta_s K_s, shape (N, M); O(S N M)."""
+        s, n, m = self.stack.shape
+        return (beta @ self.stack.reshape(s, n * m)).reshape(n, m)
+
+    def gram(self, beta: np.ndarray, composite: np.ndarray) -> np.ndarray:
+        """K_beta'K_beta, shape (M, M), a new array; O(S^2 M^2) from the products, else O(N M^2)."""
+        if self.products is None:
+            return composite.T @ composite
+        m = composite.shape[1]
+        i, j = np.triu_indices(len(beta))
+        return ((beta[i] * beta[j]) @ self.products).reshape(m, m)
+
+
+def draw_regressors(
+    y: np.ndarray,
+    zeta: np.ndarray,
+    composite: np.ndarray,
+    gram: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Draw W given Y's direction, with Y's length redrawn on the way.
+
+    The cones do not change when Y is multiplied by g > 0.  With W integrated out the density of
+    g Y under the scaling group is prop. to g^(NC - 1) exp(-g^2 q / 2), where
+    q = sum_c y_c'(I + K Z_c K')^-1 y_c; so g^2 ~ Gamma(NC / 2, rate q / 2), an exact move that
+    costs nothing because q falls out of the factorisations.  Then w_c | gY ~ N(g V_c K'y_c, V_c).
+
+    Parameters
+    ----------
+    y : ndarray of shape (N, C)
+        Latent utilities.
+    zeta : ndarray of shape (C, M)
+        Variances of the regressors.
+    composite : ndarray of shape (N, M)
+        Composite kernel K.
+    gram : ndarray of shape (M, M)
+        K'K.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of shape (C, M)
+        Regressors.
+
+    Notes
+    -----
+    Source: damoulas2009, appendix A (W | Y); the scaling is the parameter expansion of Liu & Wu
+    (1999), Parameter expansion for data augmentation.  Cost: one Cholesky factorisation of size M
+    a class.
+    """
+    c, m = zeta.shape
+    projected = y.T @ composite
+    noise = rng.standard_normal((c, m))
+    mean = np.empty((c, m))
+    quadratic = np.vdot(y, y)
+    for k in range(c):
+        factor = _precision_factor(gram, zeta[k], composite)
+        half = _solve_lower(factor, projected[k])
+        quadratic -= half @ half
+        mean[k], noise[k] = _solve_upper(factor, np.stack([half, noise[k]], axis=1)).T
+    scale = np.sqrt(rng.standard_gamma(y.size / 2) / (quadratic / 2))
+    return scale * mean + noise
+
+
+def draw_variances(
+    W: np.ndarray, tau: float, upsilon: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw zeta | W: 1/zeta ~ Gamma(tau + 1/2, rate upsilon + W^2/2) (appendix A); O(C M)."""
+    return (upsilon + 0.5 * W**2) / rng.standard_gamma(tau + 0.5, size=W.shape)
+
+
+def draw_shift(W: np.ndarray, zeta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Move W along the direction that the likelihood ignores: one vector for all classes.
+
+    P(t | W, beta) depends on differences between classes only, so the posterior of v in W + 1v',
+    given the differences, is its prior: v_m ~ N(-sum_c W_cm/zeta_cm / p_m, 1/p_m) with
+    p_m = sum_c 1/zeta_cm.  The law of Y does change: a Y drawn before the move is stale.  O(C M).
+    """
+    precision = (1.0 / zeta).sum(axis=0)
+    centre = -(W / zeta).sum(axis=0) / precision
+    return W + centre + rng.standard_normal(len(centre)) / np.sqrt(precision)
+
+
+def sweep(
+    state: State,
+    labels: np.ndarray,
+    design: Design,
+    prior: Prior,
+    rng: np.random.Generator,
+    *,
+    tuning: Tuning = KEEP_WEIGHTS,
+    moves: int = 5,
+    redraw_variances: bool = True,
+) -> tuple[State, Info]:
+    """Redraw W and what else is asked for once, leaving the posterior of all unchanged.
+
+    The order matters: whatever is conditional on Y (beta, W) comes before the shift of W.
+
+    Parameters
+    ----------
+    state : State
+        Current values; not modified.
+    labels : ndarray of shape (N,), integer
+        Classes.
+    design : Design
+        Kernels.
+    prior : Prior
+        Hyperparameters.
+    rng : numpy.random.Generator
+        Source of randomness.
+    tuning : Tuning, optional
+        Proposals of beta and rho. Default: both are kept as they are.
+    moves : int, default=5
+        Metropolis moves of beta, and of rho.
+    redraw_variances : bool, default=True
+        Whether zeta is redrawn.
+
+    Returns
+    -------
+    state : State
+        New values; what is redrawn is in new arrays.
+    info : Info
+        Acceptance of the Metropolis moves.
+
+    Notes
+    -----
+    Source: damoulas2009, appendix A.  Cost O(S N M C) for the scores, O(S^2 M^2) or O(N M^2) for
+    K'K, and C Cholesky factorisations of size M.
+    """
+    W, zeta, beta, rho = state
+    s, n, m = design.stack.shape
+    # Scores a kernel, (S, N C): a Metropolis proposal of beta needs no kernel any more.
+    partial = (design.stack.reshape(s * n, m) @ W.T).reshape(s, n * len(W))
+    y = sample_cone((beta @ partial).reshape(n, len(W)), labels, rng)
+
+    acceptance, concentration_acceptance = np.nan, np.full(s, np.nan)
+    if tuning.weights is not None:
+        log_likelihood = _weights_likelihood(partial, y.ravel())
+        beta, acceptance = update_weights(beta, rho, log_likelihood, tuning.weights, rng, moves)
+    if tuning.concentrations is not None:
+        rho, concentration_acceptance = update_concentrations(
+            rho, beta, prior.mu, prior.lam, tuning.concentrations, rng, moves
+        )
+    composite = design.composite(beta)
+    W = draw_regressors(y, zeta, composite, design.gram(beta, composite), rng)
+    W = draw_shift(W, zeta, rng)
+    if redraw_variances:
+        zeta = draw_variances(W, prior.tau, prior.upsilon, rng)
+    return State(W, zeta, beta, rho), Info(acceptance, concentration_acceptance)
+
+
+def _weights_likelihood(partial: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], float]:
+    """Log of N(y; sum_s beta_s f_s, I), up to a constant: a quadratic form, O(S^2) each."""
+    quadratic, linear = partial @ partial.T, partial @ y
+    return lambda beta: float(beta @ linear - 0.5 * (beta @ quadratic @ beta))
+
+
+def _precision_factor(gram: np.ndarray, zeta: np.ndarray, composite: np.ndarray) -> np.ndarray:
+    """Lower Cholesky factor of K'K + diag(1/zeta) (its upper triangle is arbitrary)."""
+    precision = gram.copy()
+    precision.reshape(-1)[:: len(zeta) + 1] += 1.0 / zeta
+    factor, failed = lapack.dpotrf(precision.T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        # Kernels of large entries and low rank drown 1/zeta in K'K; QR never forms that product.
+        stacked = np.concatenate([composite, np.diag(zeta**-0.5)])
+        factor = np.asfortranarray(np.linalg.qr(stacked, mode="r").T)
+    return factor
+
+
+def _solve_lower(factor: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return lapack.dtrtrs(factor, b, lower=1)[0]
+
+
+def _solve_upper(factor: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return lapack.dtrtrs(factor, b, lower=1, trans=1)[0]

@@ -1,0 +1,114 @@
+"""Readers of the archives (``.npz``) in the cache folder, one a data set."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from .openml import OpenMLTable
+from .sources import Contents
+
+# Where numbers are not whole, 3e-7 separates their fifth decimal from two exchanged rows.
+_MFEAT = {
+    "fou": OpenMLTable(14, 8.817162377912235, tolerance=3e-7),
+    "fac": OpenMLTable(12, 4504.228709212451),
+    "kar": OpenMLTable(16, -121.83467877345329, tolerance=3e-7),
+    "pix": OpenMLTable(20, -529.9918236328955),
+    "zer": OpenMLTable(22, 5034.241381184156, tolerance=3e-7),
+    "mor": OpenMLTable(18, -35897.57897207145, tolerance=3e-7),
+}
+
+
+def read_mfeat(path: Path) -> Contents:
+    """Six views of 2000 digits."""
+    arrays = _load(path)
+    y = arrays.pop("labels").astype(int)
+    return Contents({view: _table(X, view) for view, X in arrays.items()}, y)
+
+
+def download_mfeat() -> Contents:
+    """The same six views from OpenML; digits are in blocks of 200, which the projections verify."""
+    views = {view: table.fetch()[0] for view, table in _MFEAT.items()}
+    for view, X in views.items():
+        X.columns = _numbered(view, X.shape[1])
+    return Contents(views, np.repeat(np.arange(10), 200))
+
+
+def read_usps(path: Path) -> Contents:
+    """Images of digits, in a published training and test part."""
+    arrays = _load(path)
+    return Contents(
+        _table(np.concatenate([arrays["X_train"], arrays["X_test"]]), "pixel"),
+        np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(int),
+        n_published_train=len(arrays["y_train"]),
+    )
+
+
+def read_protein_fold(path: Path) -> Contents:
+    """Twelve views of proteins, in a published training and test part."""
+    arrays = _load(path)
+    views = [name.removesuffix("_train") for name in arrays if name.endswith("_train")]
+    joined = {
+        view: np.concatenate([arrays[f"{view}_train"], arrays[f"{view}_test"]]) for view in views
+    }
+    y = joined.pop("labels").astype(int)
+    n_train = len(arrays["labels_train"])
+    return Contents(
+        {view: _table(X, view) for view, X in joined.items()}, y, n_published_train=n_train
+    )
+
+
+def read_kernels_digits200(path: Path) -> Contents:
+    """Six Gram matrices of the same digits, with masks."""
+    arrays = _load(path)
+    y = arrays.pop("labels").astype(int)
+    grams = {f"K{k}": _gram(K) for k, K in enumerate(arrays.pop("K"))}
+    return Contents(grams, y, gram=True, extras=arrays)
+
+
+def read_kernels_embryo(path: Path) -> Contents:
+    """Five Gram matrices of different objects, and incomplete ones with masks."""
+    arrays = _load(path)
+    grams = {view: _gram(arrays.pop(view)) for view in [f"view{v}" for v in range(1, 6)]}
+    return Contents(grams, None, gram=True, extras=arrays)
+
+
+def read_tara_oceans(path: Path) -> Contents:
+    """Three views of ocean samples."""
+    arrays = _load(path)
+    index = arrays["sample_name"]
+    return Contents(
+        {
+            "phychem": pd.DataFrame(arrays["phychem"], index, arrays["phychem_names"]),
+            "pro_phylo": _table(arrays["pro_phylo"], "pro_phylo", index),
+            "pro_NOGs": _table(arrays["pro_NOGs"], "pro_NOGs", index),
+        },
+        arrays["sample_depth"],
+        extras={"ocean": arrays["sample_ocean"]},
+    )
+
+
+def read_nutrimouse(path: Path) -> Contents:
+    """Two views of mice."""
+    arrays = _load(path)
+    views = {view: _table(arrays[view], view) for view in ("gene", "lipid")}
+    return Contents(views, arrays["genotype"], extras={"diet": arrays["diet"]})
+
+
+def _load(path: Path) -> dict[str, NDArray]:
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def _table(X: NDArray, prefix: str, index: ArrayLike | None = None) -> pd.DataFrame:
+    return pd.DataFrame(X.astype(float), index, _numbered(prefix, X.shape[1]))
+
+
+def _gram(K: NDArray) -> pd.DataFrame:
+    return pd.DataFrame(K)
+
+
+def _numbered(prefix: str, n: int) -> list[str]:
+    return [f"{prefix}{d}" for d in range(1, n + 1)]

@@ -1,0 +1,228 @@
+"""A data set with its description, and its splits into training and test parts."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+
+type Features = pd.DataFrame | dict[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a data set is and where it comes from; the licence as far as the source states it."""
+
+    description: str
+    source: str
+    licence: str
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A training and a test part.
+
+    Parameters
+    ----------
+    X_train, X_test : DataFrame, or dict of DataFrame by view
+        Their index holds the positions in the whole data set.  Of Gram matrices, the training part
+        has training rows and columns, the test part test rows and training columns.
+    y_train, y_test : ndarray
+    """
+
+    X_train: Features
+    X_test: Features
+    y_train: NDArray
+    y_test: NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Objects, their labels, and where they come from.
+
+    Parameters
+    ----------
+    name : str
+    X : DataFrame of shape (N, D), or dict of them by view
+        Real numbers.  Where `gram` is true, square similarity matrices in place of features.
+    y : ndarray of shape (N,) or None
+        Class labels as the source spells them; None where there are none.
+    card : Card
+        Description, source and licence, also to be had as ``dataset.description`` and so on.
+    n_published_train : int, optional
+        Where the source comes with a division of its own: the first so many objects are its
+        training part.
+    gram : bool, default=False
+    extras : mapping of str to ndarray
+        Further arrays, named in the description.
+    """
+
+    name: str
+    X: Features
+    y: NDArray | None
+    card: Card
+    n_published_train: int | None = None
+    gram: bool = False
+    extras: Mapping[str, NDArray] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shape = {view: table.shape for view, table in self.views.items()}
+        return f"Dataset({self.name!r}, X {shape if len(shape) > 1 else self.X.shape})"
+
+    @property
+    def description(self) -> str:
+        """What the data set is."""
+        return self.card.description
+
+    @property
+    def source(self) -> str:
+        """Where the data set comes from."""
+        return self.card.source
+
+    @property
+    def licence(self) -> str:
+        """Licence of the data, as far as the source states it."""
+        return self.card.licence
+
+    @property
+    def views(self) -> dict[str, pd.DataFrame]:
+        """All views by name; one table goes by the name of the data set."""
+        return self.X if isinstance(self.X, dict) else {self.name: self.X}
+
+    @property
+    def feature_names(self) -> list[str] | dict[str, list[str]]:
+        """Names of the features, by view where there are several."""
+        names = {view: table.columns.astype(str).tolist() for view, table in self.views.items()}
+        return names if isinstance(self.X, dict) else names[self.name]
+
+    def split(
+        self,
+        test_size: float = 0.3,
+        *,
+        seed: int,
+        standardize: bool = True,
+        ddof: int = 0,
+    ) -> Split:
+        """Divide the objects at random, stratified by class.
+
+        Parameters
+        ----------
+        test_size : float, default=0.3
+            Share of the objects in the test part, between 0 and 1.
+        seed : int
+            The same seed gives the same division.
+        standardize : bool, default=True
+            Subtract the mean and divide by the standard deviation of the training part, feature by
+            feature, in both parts.  A feature that is constant in the training part is only
+            shifted.  Must be False for Gram matrices.
+        ddof : {0, 1}, default=0
+            Divisor N - ddof of the variance: 0 as scikit-learn has it, 1 as MATLAB and R do.
+
+        Raises
+        ------
+        ValueError
+            On a data set without labels or whose views have different objects, a `test_size`
+            outside (0, 1), Gram matrices to be standardised, or a class with too few members to be
+            in both parts.
+        """
+        y = self._labels("split")
+        if not 0 < test_size < 1:
+            raise _argument_error("test_size", "split", "between 0 and 1", repr(test_size))
+        classes, counts = np.unique(y, return_counts=True)
+        n_test = int(np.ceil(test_size * len(y)))
+        smallest = int(counts.argmin())
+        if counts[smallest] < 2 or min(n_test, len(y) - n_test) < len(classes):
+            raise _argument_error(
+                "test_size",
+                "split",
+                "such that every class can be in both parts",
+                f"{test_size!r} for {len(y)} objects of {len(classes)} classes, the smallest, "
+                f"{classes.tolist()[smallest]!r}, with {counts[smallest]}",
+            )
+        train, test = train_test_split(
+            np.arange(len(y)), test_size=test_size, stratify=y, random_state=seed
+        )
+        absent = sorted(set(classes.tolist()) - set(y[train].tolist()), key=str)
+        if absent:
+            raise _argument_error(
+                "test_size",
+                "split",
+                "such that every class can be in both parts",
+                f"{test_size!r}, which leaves class {absent[0]!r} out of the training part",
+            )
+        return self._divide(np.sort(train), np.sort(test), standardize, ddof)
+
+    def splits(
+        self,
+        n: int,
+        test_size: float = 0.3,
+        *,
+        seed: int = 0,
+        standardize: bool = True,
+        ddof: int = 0,
+    ) -> Iterator[Split]:
+        """Yield n divisions; number i is ``split(seed=seed + i)``, so each can be had alone."""
+        for i in range(n):
+            yield self.split(test_size, seed=seed + i, standardize=standardize, ddof=ddof)
+
+    def published_split(self, *, standardize: bool = True, ddof: int = 0) -> Split:
+        """Divide the objects as their source does; arguments as for `split`.
+
+        Raises
+        ------
+        ValueError
+            If the source has no division of its own.
+        """
+        y = self._labels("published_split")
+        if self.n_published_train is None:
+            raise ValueError(
+                f"The data set {self.name!r} has no published division. Use split(seed=...)."
+            )
+        positions = np.arange(len(y))
+        train, test = np.split(positions, [self.n_published_train])
+        return self._divide(train, test, standardize, ddof)
+
+    def _labels(self, owner: str) -> NDArray:
+        if self.y is None:
+            raise ValueError(f"The data set {self.name!r} has no labels; {owner} needs them.")
+        return self.y
+
+    def _divide(self, train: NDArray, test: NDArray, standardize: bool, ddof: int) -> Split:
+        if self.gram and standardize:
+            raise _argument_error("standardize", "split", "False for Gram matrices", "True")
+        y = self._labels("split")
+        parts = {
+            view: _divide_table(table, train, test, self.gram, standardize, ddof)
+            for view, table in self.views.items()
+        }
+        X_train: Any = {view: part[0] for view, part in parts.items()}
+        X_test: Any = {view: part[1] for view, part in parts.items()}
+        if not isinstance(self.X, dict):
+            X_train, X_test = X_train[self.name], X_test[self.name]
+        return Split(X_train, X_test, y[train], y[test])
+
+
+def _divide_table(
+    table: pd.DataFrame,
+    train: NDArray,
+    test: NDArray,
+    gram: bool,
+    standardize: bool,
+    ddof: int,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    if gram:
+        return table.iloc[train, train], table.iloc[test, train]
+    first, second = table.iloc[train], table.iloc[test]
+    if not standardize:
+        return first, second
+    mean, sd = first.mean(), first.std(ddof=ddof)
+    # The computed sd of a constant feature is rounding, not always 0.
+    sd = sd.where(first.nunique() > 1, 1.0)
+    return (first - mean) / sd, (second - mean) / sd
+
+
+def _argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
+    return ValueError(f"The '{argument}' argument of {owner} must be {requirement}. Got {got}.")

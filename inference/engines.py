@@ -1,0 +1,321 @@
+"""The engine contract: `fit` runs any engine on any model it applies to.
+
+An engine's constructor takes the settings of the algorithm; model, draws, chains and seed come at
+run time. Engines written for PyMC models in general (`NUTS`, `ADVI`, ...) state their settings as
+dataclass fields. Handwritten engines (`VB`, `Gibbs`, ...) are implemented once a paper: the
+keyword arguments of the registered function are the settings that the engine takes on that model.
+"""
+
+import inspect
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import singledispatch
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pymc as pm
+from rich.console import Console
+from rich.table import Table
+from xarray import DataTree
+
+from ..models.checks import check_name
+from .progress import ProgressBar, track
+from .result import stamp
+
+__all__ = ["Engine", "EngineTable", "Handwritten", "Run", "engines", "fit"]
+
+Kind = Literal["exact", "mcmc", "vb", "point"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one call of `fit` asks of an engine."""
+
+    draws: int = 1000
+    tune: int = 1000
+    chains: int = 4
+    cores: int | None = None
+    random_seed: int = 0
+    progressbar: bool = True
+    sampler_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def rng(self) -> np.random.Generator:
+        """Fresh generator from the seed."""
+        return np.random.default_rng(self.random_seed)
+
+    @contextmanager
+    def track(self, total: int | None, description: str) -> Iterator[ProgressBar]:
+        """Progress bar in PyMC's style; silent when the user asked for none."""
+        with track(total, description, visible=self.progressbar) as bar:
+            yield bar
+
+
+class Engine(ABC):
+    """A way to infer a model: a name, a kind, settings, and a run."""
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    registry: ClassVar[dict[str, type["Engine"]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            Engine.registry[cls.name.lower()] = cls
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the algorithm, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
+
+    @abstractmethod
+    def why_not(self, model: pm.Model) -> str | None:
+        """Why the engine does not apply to the model; None when it does."""
+
+    @abstractmethod
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        """Infer the model. `fit` has checked `why_not` and stamps the result."""
+
+
+class Handwritten(Engine):
+    """An engine with one implementation a model, found by the model's type.
+
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``engines(model)`` lists them with their defaults.
+    """
+
+    _implement: ClassVar[Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._implement = singledispatch(lambda model: None)
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = dict(settings)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self._settings.items())
+        return f"{type(self).__name__}({arguments})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    @classmethod
+    def register[F: Callable[..., Any]](cls, model_type: type[pm.Model]) -> Callable[[F], F]:
+        """Decorator: the function implements this engine for `model_type`."""
+
+        def decorate(function: F) -> F:
+            cls._implement.register(model_type, function)
+            return function
+
+        return decorate
+
+    @classmethod
+    def written_for(cls) -> list[type[pm.Model]]:
+        """Model types that have an implementation."""
+        return [t for t in cls._implement.registry if t is not object]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self._settings)
+
+    def accepted(self, model: pm.Model) -> dict[str, Any]:
+        """Settings that the implementation for `model` takes, with their defaults."""
+        parameters = inspect.signature(self._implement.dispatch(type(model))).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def why_not(self, model: pm.Model) -> str | None:
+        if self._implement.dispatch(type(model)) is not self._implement.dispatch(object):
+            return None
+        types = ", ".join(t.__name__ for t in self.written_for()) or "no model yet"
+        return f"it is written for {types}; this is a {type(model).__name__}"
+
+    def implement(self, model: pm.Model, *args: Any) -> Any:
+        """Call the implementation for the model's type with this engine's settings."""
+        accepted = self.accepted(model)
+        for setting in self._settings:
+            check_name(setting, accepted, "settings", f"{self.name} on {type(model).__name__}")
+        return self._implement.dispatch(type(model))(model, *args, **self._settings)
+
+
+def as_engine(engine: str | Engine) -> Engine:
+    """Engine from itself or from its name in any case ("vb", "gibbs", "nuts", ...)."""
+    if isinstance(engine, Engine):
+        return engine
+    if isinstance(engine, type) and issubclass(engine, Engine):
+        return engine()
+    return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", "fit")]()
+
+
+def fit(
+    model: pm.Model,
+    engine: str | Engine,
+    *,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    cores: int | None = None,
+    random_seed: int | None = None,
+    progressbar: bool = True,
+    log_likelihood: bool = True,
+    **sampler_options: Any,
+) -> DataTree:
+    """Infer a model with an engine.
+
+    Parameters
+    ----------
+    model : pm.Model
+        A model of the zoo, or any PyMC model for the generic engines.
+    engine : Engine or str
+        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name.
+    draws : int, default=1000
+        Draws a chain; for engines without chains, the number of independent draws.
+    tune, chains, cores : int
+        As in ``pm.sample``; engines without chains ignore them.
+    random_seed : int, optional
+        Seed. When None one is chosen and recorded, so that every result can be repeated.
+    progressbar : bool, default=True
+        Show progress.
+    log_likelihood : bool, default=True
+        Add the group ``log_likelihood`` (draws x objects numbers), which ``az.loo`` needs.
+    **sampler_options
+        Further arguments of ``pm.sample`` (``initvals``, ``var_names``, ``callback``, ...), for
+        engines of kind "mcmc" that run in it.
+
+    Returns
+    -------
+    DataTree
+        ArviZ layout: ``posterior``, ``sample_stats``, ``observed_data``, ``constant_data``,
+        ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
+        ``trajectory`` with the objective by iteration. The attributes name the engine, its kind
+        and settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions.
+
+    Raises
+    ------
+    ValueError
+        When the engine does not apply to the model (the message names those that do), when a
+        setting or a number is out of range.
+
+    Examples
+    --------
+    >>> vb = kz.fit(model, kz.VB())
+    >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
+    """
+    if not isinstance(model, pm.Model):
+        raise TypeError(f"The 'model' argument of fit must be a pm.Model. Got {type(model)}.")
+    engine = as_engine(engine)
+    for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
+        if not isinstance(value, (int, np.integer)) or value < least:
+            raise ValueError(
+                f"The '{name}' argument of fit must be an integer of {least} or more. "
+                f"Got {value!r}."
+            )
+    if reason := engine.why_not(model):
+        others = [row.engine for row in engines(model).rows if row.reason is None]
+        raise ValueError(
+            f"{engine.name} does not apply: {reason}. Engines that do: {', '.join(others)}."
+        )
+    if random_seed is None:
+        random_seed = int(np.random.SeedSequence().generate_state(1)[0])
+    run = Run(draws, tune, chains, cores, int(random_seed), progressbar, sampler_options)
+    if sampler_options and engine.kind != "mcmc":
+        raise ValueError(
+            f"{engine.name} does not run in pm.sample and takes no "
+            f"{', '.join(map(repr, sampler_options))}."
+        )
+    start = time.perf_counter()
+    tree = engine.run(model, run)
+    seconds = time.perf_counter() - start
+    if log_likelihood and model.observed_RVs and "posterior" in tree.children:
+        if set(rv.name for rv in model.free_RVs) <= set(tree["posterior"].data_vars):
+            pm.compute_log_likelihood(tree, model=model, progressbar=False)
+    return stamp(
+        tree,
+        engine=engine.name,
+        kind=engine.kind,
+        model=type(model).__name__,
+        settings=json.dumps(engine.settings, default=repr),
+        random_seed=int(random_seed),
+        seconds=seconds,
+    )
+
+
+@dataclass(frozen=True)
+class EngineRow:
+    """One engine on one model: `reason` is None when it applies."""
+
+    engine: str
+    kind: Kind
+    reason: str | None
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EngineTable:
+    """Engines on a model, who applies and why not; prints as a table."""
+
+    model: str
+    rows: tuple[EngineRow, ...]
+
+    def _table(self) -> Table:
+        table = Table(title=f"Engines for {self.model}")
+        for column in ("engine", "kind", "applies", "settings"):
+            table.add_column(column, overflow="fold")
+        for row in self.rows:
+            settings = ", ".join(f"{k}={v!r}" for k, v in row.settings.items())
+            table.add_row(row.engine, row.kind, row.reason or "yes", settings)
+        return table
+
+    def __repr__(self) -> str:
+        console = Console(width=110, record=True, file=None, force_terminal=False)
+        with console.capture() as capture:
+            console.print(self._table())
+        return capture.get().rstrip()
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        frame = pd.DataFrame(
+            {
+                "kind": [r.kind for r in self.rows],
+                "applies": [r.reason or "yes" for r in self.rows],
+                "settings": [
+                    ", ".join(f"{k}={v!r}" for k, v in r.settings.items()) for r in self.rows
+                ],
+            },
+            index=[r.engine for r in self.rows],
+        )
+        with pd.option_context("display.max_colwidth", None):
+            return frame.to_html()
+
+
+def engines(model: pm.Model) -> EngineTable:
+    """Every engine with "yes" or the reason why it does not apply to the model.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    EngineTable
+        Prints as a table; ``.rows`` holds the entries.
+    """
+    rows = []
+    for cls in Engine.registry.values():
+        engine = cls()
+        reason = engine.why_not(model)
+        settings = engine.settings
+        if reason is None and isinstance(engine, Handwritten):
+            settings = engine.accepted(model)
+        rows.append(EngineRow(engine.name, engine.kind, reason, settings))
+    return EngineTable(type(model).__name__, tuple(rows))

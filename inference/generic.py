@@ -1,0 +1,142 @@
+"""Variational engines that PyMC and pymc-extras bring: ADVI and Pathfinder."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from xarray import DataTree
+
+from ..models.checks import check_name, check_positive
+from .density import log_density
+from .engines import Engine, Kind, Run
+from .gaussian import gaussian_result, lower_factor
+from .mcmc import discrete_variables
+from .result import draws_to_tree, with_group
+
+__all__ = ["ADVI", "Pathfinder"]
+
+
+@dataclass(frozen=True)
+class ADVI(Engine):
+    """Automatic differentiation variational inference (`pm.fit`).
+
+    Parameters
+    ----------
+    covariance : {"mean-field", "full-rank"}, default="mean-field"
+        Gaussian family on the unconstrained space.
+    iterations : int, default=30000
+        Stochastic gradient steps. PyMC's own default (10,000 small steps) stops too early.
+    learning_rate : float, default=0.02
+        Step size of windowed AdaGrad.
+    """
+
+    name: ClassVar[str] = "ADVI"
+    kind: ClassVar[Kind] = "vb"
+
+    covariance: Literal["mean-field", "full-rank"] = "mean-field"
+    iterations: int = 30_000
+    learning_rate: float = 0.02
+
+    def __post_init__(self) -> None:
+        check_name(self.covariance, ("mean-field", "full-rank"), "covariance", "ADVI")
+        check_positive(self.iterations, "iterations", "ADVI")
+        check_positive(self.learning_rate, "learning_rate", "ADVI")
+
+    def why_not(self, model: pm.Model) -> str | None:
+        return discrete_variables(model)
+
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        approximation = pm.fit(
+            n=self.iterations,
+            method="advi" if self.covariance == "mean-field" else "fullrank_advi",
+            model=model,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
+        )
+        mean = approximation.mean.eval()
+        if self.covariance == "mean-field":
+            factor = approximation.std.eval()
+        else:
+            factor = lower_factor(approximation.cov.eval(), self.name)
+        order = _declared_order(model, approximation.ordering)
+        if factor.ndim == 1:
+            factor = factor[order]
+        elif (order != np.arange(len(order))).any():
+            factor = lower_factor(approximation.cov.eval()[np.ix_(order, order)], self.name)
+        rng = np.random.default_rng([run.random_seed, 1])
+        tree = gaussian_result(model, mean[order], factor, run.draws, rng)
+        elbo = -np.asarray(approximation.hist, dtype=float)
+        with_group(
+            tree,
+            "trajectory",
+            xr.Dataset(
+                {"elbo": (("start", "iteration"), elbo[None])},
+                coords={"start": [0], "iteration": np.arange(1, len(elbo) + 1)},
+                attrs={"best_start": 0},
+            ),
+        )
+        finished = len(elbo) == self.iterations and _flat(elbo)
+        tree.attrs["converged"] = "yes" if finished else "no"
+        return tree
+
+
+def _declared_order(model: pm.Model, ordering: Any) -> np.ndarray:
+    """Positions in the approximation's flat vector, value variables in declared order."""
+    slices = {name: entry[1] for name, entry in ordering.items()}
+    return np.concatenate(
+        [np.arange(slices[v.name].start, slices[v.name].stop) for v in model.continuous_value_vars]
+    )
+
+
+def _flat(elbo: np.ndarray) -> bool:
+    """Whether a noisy bound rises no more over its last fifth than its noise explains."""
+    before, after = np.array_split(elbo[-max(len(elbo) // 5, 4) :], 2)
+    noise = np.hypot(before.std() / len(before) ** 0.5, after.std() / len(after) ** 0.5)
+    return bool(after.mean() - before.mean() <= 3 * noise)
+
+
+@dataclass(frozen=True)
+class Pathfinder(Engine):
+    """Multi-path Pathfinder with Pareto-smoothed importance resampling (`pymc_extras`).
+
+    Parameters
+    ----------
+    paths : int, default=8
+        Optimisation paths from jittered starts.
+    """
+
+    name: ClassVar[str] = "Pathfinder"
+    kind: ClassVar[Kind] = "vb"
+
+    paths: int = 8
+
+    def __post_init__(self) -> None:
+        check_positive(self.paths, "paths", "Pathfinder")
+
+    def why_not(self, model: pm.Model) -> str | None:
+        if find_spec("pymc_extras") is None:
+            return "the package pymc-extras is not installed (pip install kernelzoo[extras])"
+        return discrete_variables(model)
+
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        import pymc_extras as pmx
+
+        fitted = pmx.fit_pathfinder(
+            model=model,
+            num_paths=self.paths,
+            num_draws=run.draws,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+        )
+        names = [v.name for v in model.free_RVs + model.deterministics]
+        posterior = fitted["posterior"]
+        draws = {name: posterior[name].stack(one=("chain", "draw")).values for name in names}
+        draws = {name: np.moveaxis(value, -1, 0) for name, value in draws.items()}
+        tree = draws_to_tree(model, draws, {"lp": log_density(model, draws)})
+        with_group(tree, "variational", fitted["pathfinder"].to_dataset())
+        tree.attrs["pareto_k"] = float(fitted["pathfinder"]["pareto_k"])
+        return tree

@@ -1,0 +1,169 @@
+"""Engines that run inside `pm.sample`, and sequential Monte Carlo."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, ClassVar, Literal
+
+import arviz as az
+import numpy as np
+import pymc as pm
+from xarray import DataTree
+
+from ..models.checks import check_name
+from .engines import Engine, Handwritten, Kind, Run
+
+__all__ = ["NUTS", "SMC", "Gibbs", "discrete_variables"]
+
+RHAT_BOUND = 1.01
+
+_BACKEND_PACKAGES = {"pymc": "pymc", "nutpie": "nutpie", "numpyro": "numpyro"}
+
+
+def discrete_variables(model: pm.Model) -> str | None:
+    """Why an engine that needs gradients does not apply; None when every variable has one."""
+    names = [rv.name for rv in model.discrete_value_vars]
+    return f"it needs gradients; {', '.join(names)} is discrete" if names else None
+
+
+def _converged(tree: DataTree, draws: int) -> str:
+    """Whether all draws were made and every variable has an R-hat within the bound."""
+    posterior = tree["posterior"]
+    if posterior.sizes["draw"] < draws:
+        return "no"
+    if posterior.sizes["chain"] < 2:
+        return "unknown"
+    rhat = az.rhat(posterior.to_dataset())
+    worst = max(float(np.nanmax(rhat[name])) for name in rhat.data_vars)
+    return "yes" if worst <= RHAT_BOUND else "no"
+
+
+def _sample(model: pm.Model, run: Run, **options: Any) -> DataTree:
+    with model:
+        tree = pm.sample(
+            run.draws,
+            tune=run.tune,
+            chains=run.chains,
+            cores=run.cores,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            **options,
+            **run.sampler_options,
+        )
+    tree.attrs["converged"] = _converged(tree, run.draws)
+    return tree
+
+
+@dataclass(frozen=True)
+class NUTS(Engine):
+    """No-U-turn sampler on the declaration.
+
+    Parameters
+    ----------
+    backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
+        Implementation. Said explicitly: PyMC's own default depends on what is installed.
+    target_accept : float, default=0.9
+        Target of the step-size adaptation.
+    max_treedepth : int, default=10
+        Largest doubling of a trajectory.
+    """
+
+    name: ClassVar[str] = "NUTS"
+    kind: ClassVar[Kind] = "mcmc"
+
+    backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
+    target_accept: float = 0.9
+    max_treedepth: int = 10
+
+    def __post_init__(self) -> None:
+        check_name(self.backend, _BACKEND_PACKAGES, "backend", "NUTS")
+
+    def why_not(self, model: pm.Model) -> str | None:
+        if find_spec(_BACKEND_PACKAGES[self.backend]) is None:
+            return f"the package {_BACKEND_PACKAGES[self.backend]} is not installed"
+        return discrete_variables(model)
+
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        depth = {"nutpie": "maxdepth", "numpyro": "max_tree_depth", "pymc": "max_treedepth"}
+        options = {depth[self.backend]: self.max_treedepth}
+        if self.backend == "numpyro":
+            options = {"nuts_sampler_kwargs": {"nuts_kwargs": options}}
+        return _sample(
+            model, run, nuts_sampler=self.backend, target_accept=self.target_accept, **options
+        )
+
+
+class Gibbs(Handwritten):
+    """The paper's Gibbs steps inside `pm.sample`, with NUTS on variables they leave over.
+
+    An implementation is a function (model, *, settings) -> list of PyMC step methods.
+    """
+
+    name: ClassVar[str] = "Gibbs"
+    kind: ClassVar[Kind] = "mcmc"
+
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        steps: Sequence[Any] = self.implement(model)
+        return _sample(model, run, step=list(steps))
+
+
+def _prior_population(
+    model: pm.Model, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Prior draws in unconstrained coordinates, all finite.
+
+    Draws that underflow (a Dirichlet weight of exactly zero) have no finite coordinates; PyMC's
+    own starting population keeps them and turns all its weights into NaN.
+    """
+    coordinates = {
+        model.rvs_to_values[rv].name: rv
+        if (transform := model.rvs_to_transforms[rv]) is None
+        else transform.forward(rv, *rv.owner.inputs)
+        for rv in model.free_RVs
+    }
+    density = model.compile_logp(jacobian=True)
+    kept: list[dict[str, np.ndarray]] = []
+    while len(kept) < draws:
+        values = pm.draw(list(coordinates.values()), draws=draws, random_seed=rng)
+        points = (dict(zip(coordinates, row, strict=True)) for row in zip(*values, strict=True))
+        with np.errstate(all="ignore"):
+            kept += [point for point in points if np.isfinite(density(point))]
+    return {name: np.array([point[name] for point in kept[:draws]]) for name in coordinates}
+
+
+@dataclass(frozen=True)
+class SMC(Engine):
+    """Sequential Monte Carlo from prior to posterior (`pm.sample_smc`).
+
+    Parameters
+    ----------
+    kernel : {"IMH", "MH"}, default="IMH"
+        Independent or random-walk Metropolis-Hastings moves.
+    """
+
+    name: ClassVar[str] = "SMC"
+    kind: ClassVar[Kind] = "mcmc"
+
+    kernel: Literal["IMH", "MH"] = "IMH"
+
+    def __post_init__(self) -> None:
+        check_name(self.kernel, ("IMH", "MH"), "kernel", "SMC")
+
+    def why_not(self, model: pm.Model) -> str | None:
+        return None if model.observed_RVs else "the model has no observed variable"
+
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        rng = run.rng()
+        tree = pm.sample_smc(
+            run.draws,
+            start=[_prior_population(model, run.draws, rng) for _ in range(run.chains)],
+            kernel=getattr(pm.smc.kernels, self.kernel),
+            chains=run.chains,
+            cores=run.cores,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            model=model,
+            **run.sampler_options,
+        )
+        tree.attrs["converged"] = _converged(tree, run.draws)
+        return tree

@@ -1,0 +1,206 @@
+"""Engines at the mode of the declaration: MAP and Laplace."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.blocking import DictToArrayBijection
+from pymc.pytensorf import join_nonshared_inputs
+from pytensor.gradient import grad
+from scipy.optimize import minimize
+from xarray import DataTree
+
+from ..models.checks import check_name, check_positive
+from .engines import Engine, Kind, Run
+from .gaussian import constrained_draws, gaussian_result, lower_factor
+from .mcmc import discrete_variables
+from .result import draws_to_tree, with_group
+
+__all__ = ["MAP", "Laplace", "Mode", "find_mode"]
+
+Space = Literal["constrained", "unconstrained"]
+
+# At a mode the gradient vanishes; an optimiser in double precision leaves about this much of it.
+GRADIENT_BOUND = 1e-2
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Where the search for a mode ended, in unconstrained coordinates.
+
+    Attributes
+    ----------
+    x : ndarray (D,)
+    log_density : float
+    gradient : ndarray (D,)
+    negative_log_density : callable
+        x -> (value, gradient) of the objective that was minimised.
+    """
+
+    x: NDArray
+    log_density: float
+    gradient: NDArray
+    negative_log_density: Callable[[NDArray], tuple[float, NDArray]]
+
+    @property
+    def found(self) -> bool:
+        """Whether the gradient vanishes there."""
+        return bool(np.abs(self.gradient).max() <= GRADIENT_BOUND)
+
+
+def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> Mode:
+    """Climb to a mode by L-BFGS from the model's initial point, jittered by the seed.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Without discrete variables.
+    run : Run
+    space : {"constrained", "unconstrained"}
+        Whose density: without or with the Jacobians of the transforms. The search moves in
+        unconstrained coordinates either way.
+    max_iterations : int
+    """
+    start = DictToArrayBijection.map(model.initial_point()).data
+    start = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
+    (log_density,), joined = join_nonshared_inputs(
+        model.initial_point(),
+        [model.logp(jacobian=space == "unconstrained")],
+        model.continuous_value_vars,
+    )
+    objective = pm.compile([joined], [-log_density, -grad(log_density, joined)])
+    objective.trust_input = True
+
+    def negative_log_density(x: NDArray) -> tuple[float, NDArray]:
+        value, slope = objective(x)
+        return float(value), slope
+
+    last = start
+    with run.track(None, "Mode") as bar:
+
+        def report(intermediate_result) -> None:
+            nonlocal last
+            last = intermediate_result.x
+            bar.advance(log_density=-float(intermediate_result.fun))
+
+        try:
+            last = minimize(
+                negative_log_density,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                callback=report,
+                options={
+                    "maxiter": max_iterations,
+                    "maxfun": 2 * max_iterations,
+                    "maxcor": 30,
+                    "ftol": 0.0,
+                    "gtol": 1e-5,
+                },
+            ).x
+        except KeyboardInterrupt:
+            pass
+    value, slope = negative_log_density(last)
+    return Mode(last, -value, -slope, negative_log_density)
+
+
+@dataclass(frozen=True)
+class MAP(Engine):
+    """Mode of the declaration's density.
+
+    Parameters
+    ----------
+    space : {"constrained", "unconstrained"}, default="constrained"
+        The density whose mode is sought: that of the variables as declared (as in
+        ``pm.find_MAP``), or that of their transforms, Jacobians included. Where the first is
+        unbounded (a Dirichlet whose concentrations are learned, a variance that may shrink with
+        what it scales) the second often has a mode.
+    max_iterations : int, default=5000
+    """
+
+    name: ClassVar[str] = "MAP"
+    kind: ClassVar[Kind] = "point"
+
+    space: Space = "constrained"
+    max_iterations: int = 5000
+
+    def __post_init__(self) -> None:
+        check_name(self.space, ("constrained", "unconstrained"), "space", "MAP")
+        check_positive(self.max_iterations, "max_iterations", "MAP")
+
+    def why_not(self, model: pm.Model) -> str | None:
+        return discrete_variables(model)
+
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        mode = find_mode(model, run, self.space, self.max_iterations)
+        if not mode.found:
+            warnings.warn(
+                f"MAP stopped where the gradient is {np.abs(mode.gradient).max():.3g}: the "
+                f"{self.space} density may have no mode. MAP(space='unconstrained') may.",
+                stacklevel=3,
+            )
+        draws, _ = constrained_draws(model, mode.x[None])
+        tree = draws_to_tree(model, draws, {"lp": np.array([mode.log_density])})
+        with_group(tree, "point", tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True))
+        tree.attrs["gradient_norm"] = float(np.abs(mode.gradient).max())
+        tree.attrs["converged"] = "yes" if mode.found else "no"
+        return tree
+
+
+@dataclass(frozen=True)
+class Laplace(Engine):
+    """Gaussian at the mode of the unconstrained density, with its curvature.
+
+    Unlike `pymc_extras.fit_laplace` it keeps the Jacobians of the transforms: without them the
+    Gaussian approximates no density, and hierarchical models often have no mode at all.
+
+    Parameters
+    ----------
+    max_iterations : int, default=5000
+        Of the search for the mode.
+
+    Notes
+    -----
+    The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
+    factorisation, O(D^3).
+    """
+
+    name: ClassVar[str] = "Laplace"
+    kind: ClassVar[Kind] = "vb"
+
+    max_iterations: int = 5000
+
+    def __post_init__(self) -> None:
+        check_positive(self.max_iterations, "max_iterations", "Laplace")
+
+    def why_not(self, model: pm.Model) -> str | None:
+        return discrete_variables(model)
+
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        mode = find_mode(model, run, "unconstrained", self.max_iterations)
+        precision = _curvature(mode)
+        root = lower_factor(precision, self.name)
+        factor = lower_factor(
+            np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root)))), self.name
+        )
+        rng = np.random.default_rng([run.random_seed, 1])
+        tree = gaussian_result(model, mode.x, factor, run.draws, rng)
+        tree.attrs["converged"] = "yes" if mode.found else "no"
+        return tree
+
+
+def _curvature(mode: Mode) -> NDArray:
+    """Negative Hessian at the mode by central differences of the gradient."""
+    step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(mode.x))
+    hessian = np.empty((len(mode.x), len(mode.x)))
+    for i, h in enumerate(step):
+        offset = np.zeros_like(mode.x)
+        offset[i] = h
+        above = mode.negative_log_density(mode.x + offset)[1]
+        below = mode.negative_log_density(mode.x - offset)[1]
+        hessian[i] = (above - below) / (2 * h)
+    return 0.5 * (hessian + hessian.T)

@@ -1,0 +1,47 @@
+"""Progress bars in PyMC's style, for engines that PyMC does not run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+__all__ = ["ProgressBar", "track"]
+
+
+class ProgressBar:
+    """One line of progress; `advance` moves it and shows current figures beside it."""
+
+    def __init__(self, progress: Progress, task: TaskID):
+        self._progress = progress
+        self._task = task
+
+    def advance(self, steps: int = 1, **figures: float | str) -> None:
+        """Move on by `steps`, showing figures such as ``bound=-123.4``."""
+        text = "  ".join(
+            f"{name} {value:,.4f}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in figures.items()
+        )
+        self._progress.update(self._task, advance=steps, figures=text)
+
+
+@contextmanager
+def track(total: int | None, description: str, *, visible: bool = True) -> Iterator[ProgressBar]:
+    """Progress bar over `total` steps (None: unknown), shown while the context is open."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+        disable=not visible,
+    ) as progress:
+        yield ProgressBar(progress, progress.add_task(description, total=total, figures=""))

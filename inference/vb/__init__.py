@@ -1,0 +1,7 @@
+"""Variational Bayes written by hand: one file a paper, the factors that papers share beside them."""
+
+from . import multinomial_probit
+from .answer import VariationalAnswer
+from .engine import VB
+
+__all__ = ["VB", "VariationalAnswer", "multinomial_probit"]

@@ -1,0 +1,226 @@
+"""Checks at the door, shared by every model and by the kernels.
+
+Each check returns nothing (or the canonical form of what it checked) and otherwise raises a
+``ValueError`` whose message has one form everywhere:
+
+    The 'kernels' argument of MultinomialProbit must be ... Got ...
+
+so that the reader learns which argument of which constructor is wrong, what it has to be and what
+it was.  ``argument`` is the name as the user typed it, ``owner`` the class or function called.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import LinAlgError, cholesky, eigvalsh
+
+#: Relative size below which an asymmetry or a negative eigenvalue counts as float64 rounding.
+ROUNDING = 1e-8
+
+
+def argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
+    """Return the error that says what an argument must be and what it was.
+
+    Parameters
+    ----------
+    argument, owner : str
+        Name of the argument, and of the class or function that takes it.
+    requirement : str
+        Completes "must be ...", without a full stop.
+    got : str
+        What was given instead, without a full stop.
+    """
+    return ValueError(f"The '{argument}' argument of {owner} must be {requirement}. Got {got}.")
+
+
+def check_positive(value: float, argument: str, owner: str) -> float:
+    """Return `value` as a float, or raise unless it is one finite number above zero."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not (np.isfinite(number) and number > 0):
+        raise argument_error(argument, owner, "a finite number above 0", repr(value))
+    return number
+
+
+def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> str:
+    """Return `name` if it is one of `names`; otherwise raise, with the nearest name suggested."""
+    known = list(names)
+    if name not in known:
+        near = get_close_matches(str(name), known, n=1)
+        hint = f" (the nearest is {near[0]!r})" if near else ""
+        listed = ", ".join(map(repr, known))
+        raise argument_error(argument, owner, f"one of {listed}", f"{name!r}{hint}")
+    return name
+
+
+def check_finite(array: NDArray, argument: str, owner: str) -> None:
+    """Raise unless every entry of a numeric array is finite; names the first that is not.
+
+    Costs one pass over the array.
+    """
+    bad = ~np.isfinite(array)
+    if bad.any():
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise argument_error(
+            argument,
+            owner,
+            "finite",
+            f"{int(bad.sum())} NaN or infinite entries, the first at position {first}",
+        )
+
+
+def check_square_symmetric(
+    matrix: NDArray, argument: str, owner: str, *, tolerance: float = ROUNDING
+) -> None:
+    """Raise unless `matrix` is square and symmetric.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, N)
+        Finite.
+    tolerance : float, default=1e-8
+        Largest asymmetry allowed, relative to the largest absolute entry.
+
+    Notes
+    -----
+    Costs O(N^2).
+    """
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise argument_error(argument, owner, "a square matrix", f"shape {matrix.shape}")
+    gap = np.abs(matrix - matrix.T)
+    if gap.max(initial=0.0) > tolerance * np.abs(matrix).max(initial=0.0):
+        row, column = (int(i) for i in np.unravel_index(gap.argmax(), gap.shape))
+        raise argument_error(
+            argument,
+            owner,
+            "symmetric",
+            f"{matrix[row, column]:.6g} at ({row}, {column}) but {matrix[column, row]:.6g} "
+            f"at ({column}, {row})",
+        )
+
+
+def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = ROUNDING) -> None:
+    """Raise unless a symmetric matrix is positive semidefinite up to rounding.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, N)
+        Symmetric and finite.
+    tolerance : float, default=1e-8
+        Most negative eigenvalue allowed, relative to the largest diagonal entry: a Gram matrix of
+        low rank (a linear kernel with fewer features than objects) has eigenvalues of either sign
+        at the level of rounding, and passes.
+
+    Notes
+    -----
+    The test is one Cholesky factorisation of the shifted matrix, O(N^3 / 3); the smallest
+    eigenvalue is computed only for the message.
+    """
+    diagonal = np.diagonal(matrix)
+    # The largest diagonal entry bounds every entry of a positive semidefinite matrix, so it is
+    # the scale of the rounding; a matrix of zeros gets a positive shift and passes.
+    shift = tolerance * np.max(diagonal, initial=0.0) or np.finfo(float).tiny
+    shifted = np.array(matrix, dtype=float)
+    shifted.flat[:: len(shifted) + 1] += shift
+    try:
+        cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        smallest = float(eigvalsh(matrix, subset_by_index=[0, 0], check_finite=False)[0])
+        if smallest < -shift:
+            raise argument_error(
+                argument,
+                owner,
+                "positive semidefinite",
+                f"a smallest eigenvalue of {smallest:.4g} (largest diagonal entry "
+                f"{np.max(diagonal):.4g}); 'jitter' adds a number to the diagonal on request",
+            ) from None
+
+
+def check_labels(
+    labels: ArrayLike,
+    argument: str,
+    owner: str,
+    *,
+    classes: Sequence | NDArray | None = None,
+    n_objects: int | None = None,
+) -> tuple[NDArray[np.int64], NDArray]:
+    """Translate class labels into integer codes.
+
+    Parameters
+    ----------
+    labels : array-like of shape (N,)
+        Numbers or strings, one a label.
+    classes : sequence of length C, optional
+        All classes, in the order of the codes; by default the distinct labels, sorted.  A class
+        without a member is allowed here, a label outside `classes` is not.
+    n_objects : int, optional
+        Number of labels there must be.
+
+    Returns
+    -------
+    codes : ndarray of int64, shape (N,)
+        Position of each label in `classes`, 0 to C - 1.
+    classes : ndarray of shape (C,)
+
+    Raises
+    ------
+    ValueError
+        If labels are not one-dimensional, of the wrong number, missing (NaN, None), of one class
+        only, or not among `classes`.
+    """
+    values = np.asarray(labels)
+    if values.ndim != 1:
+        raise argument_error(
+            argument, owner, "one-dimensional, one label an object", f"shape {values.shape}"
+        )
+    if n_objects is not None and len(values) != n_objects:
+        raise argument_error(
+            argument, owner, f"of length {n_objects}, one label an object", f"length {len(values)}"
+        )
+    # NaN differs from itself; None stands for a missing label in arrays of objects.
+    missing = np.array([value is None or value != value for value in values.tolist()], dtype=bool)
+    if missing.any():
+        raise argument_error(
+            argument,
+            owner,
+            "without missing labels",
+            f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}",
+        )
+    if classes is None:
+        return _codes_of_sorted_classes(values, argument, owner)
+    known = np.asarray(classes)
+    codes = {value: code for code, value in enumerate(known.tolist())}
+    if known.ndim != 1 or len(codes) != known.size or known.size < 2:
+        raise argument_error("classes", owner, "at least two distinct classes", repr(classes))
+    unseen = sorted({repr(value) for value in values.tolist() if value not in codes})
+    if unseen:
+        raise argument_error(
+            argument,
+            owner,
+            f"among the classes {known.tolist()}",
+            f"the unseen {'class' if len(unseen) == 1 else 'classes'} {', '.join(unseen)}",
+        )
+    return np.array([codes[value] for value in values.tolist()], dtype=np.int64), known
+
+
+def _codes_of_sorted_classes(
+    values: NDArray, argument: str, owner: str
+) -> tuple[NDArray[np.int64], NDArray]:
+    try:
+        distinct, codes = np.unique(values, return_inverse=True)
+    except TypeError:
+        kinds = " and ".join(sorted({type(value).__name__ for value in values.tolist()}))
+        raise argument_error(
+            argument,
+            owner,
+            "labels of one type, so that classes can be sorted",
+            kinds,
+        ) from None
+    if len(distinct) < 2:
+        listed = ", ".join(map(repr, distinct.tolist())) or "none"
+        raise argument_error(argument, owner, "labels of at least two classes", f"only {listed}")
+    return codes.astype(np.int64), distinct

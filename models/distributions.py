@@ -1,0 +1,156 @@
+"""Distributions that PyMC does not have.
+
+`CategoricalProbit` is the multinomial-probit likelihood with its latent utilities integrated out.
+"""
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
+from pymc.distributions.distribution import Discrete, SymbolicRandomVariable
+from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
+from pymc.pytensorf import normalize_rng_param
+from pytensor.gradient import disconnected_grad
+from pytensor.tensor import TensorVariable
+from pytensor.tensor.random.utils import normalize_size_param
+from scipy.special import roots_hermitenorm
+
+__all__ = ["CategoricalProbit", "log_ndtr", "probit_log_probability"]
+
+_SQRT2 = np.sqrt(2.0)
+_LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
+
+# With the nodes at the mode of the integrand and scaled by its curvature, 20 nodes leave an error
+# below 1e-8 in log p for 2 to 10 classes wherever log p > -300; the tests hold us to it.
+QUADRATURE_NODES = 20
+NEWTON_STEPS = 3
+
+
+def log_ndtr(x: TensorVariable) -> TensorVariable:
+    """Log of the standard normal distribution function, elementwise.
+
+    Relative error below 1e-12 and a finite gradient for all finite `x`.
+    """
+    # Each branch sees only arguments it can evaluate: pt.switch differentiates both.
+    left, right = pt.minimum(x, 0.0), pt.maximum(x, 0.0)
+    return pt.switch(
+        x < 0.0,
+        pt.log(0.5 * pt.erfcx(-left / _SQRT2)) - 0.5 * left**2,
+        pt.log1p(-0.5 * pt.erfc(right / _SQRT2)),
+    )
+
+
+def _mode_and_scale(d: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    """Mode and curvature scale of log phi(u) + sum_j log Phi(u + d_j), over the last axis of d.
+
+    The derivative is convex and decreasing, so Newton's method climbs to the mode monotonically
+    from u = 0, where it is positive.
+    """
+
+    def slope_and_curvature(u):
+        x = u + d
+        inverse_mills = pt.exp(-0.5 * x**2 - _LOG_SQRT_2PI - log_ndtr(x))
+        return (
+            inverse_mills.sum(-1, keepdims=True) - u,
+            -1.0 - (inverse_mills * (inverse_mills + x)).sum(-1, keepdims=True),
+        )
+
+    u = pt.zeros_like(d[..., :1])
+    for _ in range(NEWTON_STEPS):
+        slope, curvature = slope_and_curvature(u)
+        u = u - slope / curvature
+    _, curvature = slope_and_curvature(u)
+    return u, (-curvature) ** -0.5
+
+
+def probit_log_probability(f: TensorVariable, t: TensorVariable) -> TensorVariable:
+    r"""Log of :math:`P(t = i \mid f) = E_u \prod_{j \ne i} \Phi(u + f_i - f_j)`, eq (4).
+
+    Gauss-Hermite quadrature in log space, with the nodes moved to the mode of the integrand and
+    scaled by its curvature, so that far tails (log p of -300 and less) are right as well. The
+    value does not depend on where the nodes are, so their motion carries no gradient.
+
+    Parameters
+    ----------
+    f : tensor (..., C)
+        Regression functions, one a class.
+    t : int tensor (...)
+        Class of each object, 0..C-1.
+
+    Returns
+    -------
+    tensor (...)
+
+    Notes
+    -----
+    O(C x nodes) an object.
+    """
+    n_classes = f.shape[-1]
+    losers = pt.mod(t[..., None] + 1 + pt.arange(n_classes - 1), n_classes)
+    d = pt.take_along_axis(f, t[..., None], axis=-1) - pt.take_along_axis(f, losers, axis=-1)
+    mode, scale = (disconnected_grad(x) for x in _mode_and_scale(d))
+    nodes, weights = roots_hermitenorm(QUADRATURE_NODES)
+    u = mode + scale * nodes
+    log_integrand = log_ndtr(u[..., None] + d[..., None, :]).sum(-1) - 0.5 * u**2
+    return (
+        pt.logsumexp(log_integrand + np.log(weights) + 0.5 * nodes**2, axis=-1)
+        + pt.log(scale[..., 0])
+        - _LOG_SQRT_2PI
+    )
+
+
+class CategoricalProbitRV(SymbolicRandomVariable):
+    name = "categorical_probit"
+    extended_signature = "[rng],[size],(c)->[rng],()"
+    _print_name = ("CategoricalProbit", "\\operatorname{CategoricalProbit}")
+
+    @classmethod
+    def rv_op(cls, f, *, size=None, rng=None):
+        f = pt.as_tensor(f)
+        rng = normalize_rng_param(rng)
+        size = normalize_size_param(size)
+        if rv_size_is_none(size):
+            size = implicit_size_from_params(f, ndims_params=cls.ndims_params)
+        utilities_shape = pt.concatenate([size, f.shape[-1:]])
+        next_rng, utilities = pt.random.normal(
+            f, 1.0, size=utilities_shape, rng=rng, return_next_rng=True
+        )
+        winner = pt.argmax(utilities, axis=-1)
+        return cls(inputs=[rng, size, f], outputs=[next_rng, winner])(rng, size, f)
+
+
+class CategoricalProbit(Discrete):
+    r"""Categorical distribution with the multinomial-probit link.
+
+    An object takes the class with the largest of C latent utilities
+    :math:`y_c \sim \mathcal N(f_c, 1)`; the utilities are integrated out. Adding a constant to all
+    entries of `f` changes nothing.
+
+    Parameters
+    ----------
+    f : tensor_like of float (..., C)
+        Mean of each class's utility, C >= 2.
+
+    Examples
+    --------
+    >>> with pm.Model():
+    ...     f = pm.Normal("f", 0, 1, shape=(10, 3))
+    ...     t = CategoricalProbit("t", f, observed=labels)
+    """
+
+    rv_type = CategoricalProbitRV
+    rv_op = CategoricalProbitRV.rv_op
+
+    @classmethod
+    def dist(cls, f, **kwargs):
+        return super().dist([pt.as_tensor_variable(f)], **kwargs)
+
+    def support_point(rv, size, f):
+        winner = pt.argmax(f, axis=-1)
+        return winner if rv_size_is_none(size) else pt.full(size, winner)
+
+    def logp(value, f):
+        n_classes = f.shape[-1]
+        inside = pt.and_(value >= 0, value < n_classes)
+        safe = pt.clip(value, 0, n_classes - 1).astype("int64")
+        logp = pt.switch(inside, probit_log_probability(f, safe), -np.inf)
+        return check_parameters(logp, n_classes >= 2, msg="C >= 2")

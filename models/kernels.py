@@ -1,0 +1,317 @@
+"""Kernels: what to compute, on which feature space, how normalised; and the stack they give.
+
+A specification is written once and applied to training and to new objects:
+
+>>> kernels = gaussian(1 / 13) | linear() | polynomial(2)
+>>> kernels(X_train)           # (kernel, obs, basis), square            # doctest: +SKIP
+>>> kernels(X_test, X_train)   # new objects against training objects    # doctest: +SKIP
+
+A specification holds no data.  The constants of its normalisations are those of the objects given
+last (the training objects), so new objects never touch them.  Values are those of
+``sklearn.metrics.pairwise``; ``covariance`` takes any covariance function of ``pm.gp.cov``.
+
+Notation: S kernels, N training objects, n new objects, M basis functions (M = N for kernels),
+D features.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from .base_kernels import (
+    BaseKernel,
+    BasisExpansion,
+    Cosine,
+    Covariance,
+    Gaussian,
+    Laplace,
+    Linear,
+    Polynomial,
+    Precomputed,
+)
+from .checks import argument_error, check_name
+from .feature_spaces import Objects, cross_gram, feature_spaces
+from .kernel_stack import as_stack, kernel_stack
+from .normalization import NORMALIZATIONS, Similarities, needs_training_gram, normalize
+
+__all__ = [
+    "Kernels",
+    "as_stack",
+    "basis_expansion",
+    "cosine",
+    "covariance",
+    "cross_gram",
+    "gaussian",
+    "kernel_stack",
+    "laplace",
+    "linear",
+    "polynomial",
+    "precomputed",
+]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One kernel of a specification.
+
+    Parameters
+    ----------
+    base : BaseKernel
+        The function of two sets of objects.
+    name : str, optional
+        By default, the description of `base` and the feature space.
+    space : str, optional
+        Feature space that it reads; by default, each one there is.
+    steps : tuple of {"trace", "unit", "center"}
+        Normalisations, in the order applied.
+    """
+
+    base: BaseKernel
+    name: str | None = None
+    space: str | None = None
+    steps: tuple[str, ...] = ()
+
+    def name_on(self, space: str | None) -> str:
+        """Name of this kernel on one feature space (None: the only one there is)."""
+        if self.name is not None:
+            return self.name if space is None or self.space == space else f"{self.name}[{space}]"
+        return self.base.describe(space)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """An immutable specification of one or several kernels; see the functions of this module.
+
+    Parameters
+    ----------
+    members : tuple of Member
+
+    Notes
+    -----
+    ``a | b`` puts kernels side by side.  Calling the specification computes the stack.
+    """
+
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        given = Counter(member.name for member in self.members if member.name is not None)
+        repeated = [name for name, times in given.items() if times > 1]
+        if repeated:
+            raise argument_error(
+                "name", "named", "different for each kernel of a stack", f"{repeated[0]!r} twice"
+            )
+
+    def __or__(self, other: "Kernels") -> "Kernels":
+        if not isinstance(other, Kernels):
+            return NotImplemented
+        return Kernels(self.members + other.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def named(self, name: str) -> "Kernels":
+        """Return this one kernel under another name; raises a ValueError for several."""
+        if len(self.members) != 1:
+            raise argument_error(
+                "name", "named", "given to one kernel, before '|'", f"{len(self.members)} kernels"
+            )
+        return self._with(name=str(name))
+
+    def on(self, space: str) -> "Kernels":
+        """Bind the kernels to one feature space: a key of the dict that they will be applied to."""
+        return self._with(space=space)
+
+    def normalize(self, *steps: str) -> "Kernels":
+        """Append normalisations to every kernel, applied in the order given.
+
+        Parameters
+        ----------
+        *steps : {"trace", "unit", "center"}
+            Training trace N; self-similarity 1; zero mean in feature space.  The constants come
+            from the training objects and are applied unchanged to new ones.
+
+        Raises
+        ------
+        ValueError
+            On an unknown name, or on a basis expansion (it is not a matrix of similarities).
+        """
+        for step in steps:
+            check_name(step, NORMALIZATIONS, "steps", "normalize")
+        for member in self.members:
+            if not member.base.is_kernel:
+                raise argument_error(
+                    "steps",
+                    "normalize",
+                    "applied to kernels: scale a basis expansion inside its own function",
+                    f"the basis expansion {member.name_on(None)!r}",
+                )
+        return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
+
+    def _with(self, **changes: Any) -> "Kernels":
+        return Kernels(tuple(replace(member, **changes) for member in self.members))
+
+    def __call__(self, X: Any, X_train: Any = None) -> xr.DataArray:
+        """Compute the stack of kernels.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n, D), or dict of them
+            The objects of the rows.  A dict has one entry a feature space, with the same objects in
+            the same order; an index becomes the labels of the objects.  For a precomputed kernel,
+            similarities in place of features: (N, N) for training, (n, N) for new objects.
+        X_train : the same of N rows, optional
+            The training objects; needed when `X` are new ones.
+
+        Returns
+        -------
+        DataArray of shape (S, n, M)
+            Dims "kernel", "obs", "basis", with coords; float64.  For a training stack of kernels
+            the labels of "basis" are those of "obs".  New objects without an index of their own are
+            numbered on from the training objects.
+
+        Raises
+        ------
+        ValueError
+            On inputs that are not finite and two-dimensional, disagree in objects or in features,
+            lack a feature space, or cannot be normalised.
+
+        Notes
+        -----
+        Costs O(S n N D).  For new objects the training Gram matrix is computed only where centring
+        needs it, O(S N^2 D) more.
+        """
+        train = feature_spaces(X if X_train is None else X_train)
+        new = train if X_train is None else feature_spaces(X, train)
+        entries = list(self._resolve(train))
+        new.check_has(space for _, _, space in entries)
+        columns = [
+            (name, _evaluate(member, name, new, train, space)) for name, member, space in entries
+        ]
+        shapes = {name: values.shape for name, values in columns}
+        if len(set(shapes.values())) > 1:
+            raise argument_error(
+                "X", "Kernels", "mapped to as many basis functions by every kernel", str(shapes)
+            )
+        values = np.stack([values for _, values in columns])
+        expansion = not all(member.base.is_kernel for member in self.members)
+        basis = np.array([f"phi{m}" for m in range(values.shape[2])]) if expansion else train.labels
+        return xr.DataArray(
+            values,
+            dims=("kernel", "obs", "basis"),
+            coords={"kernel": [name for name, _ in columns], "obs": new.labels, "basis": basis},
+            name="kernels",
+        )
+
+    def _resolve(self, objects: Objects) -> Iterator[tuple[str, Member, str | None]]:
+        """Yield name, kernel and feature space of every entry of the stack."""
+        pairs = [
+            (member, space) for member in self.members for space in objects.spaces_of(member.space)
+        ]
+        taken = {member.name_on(space) for member, space in pairs if member.name is not None}
+        for member, space in pairs:
+            name = member.name_on(space)
+            if member.name is None:
+                # Given names stay; equal descriptions are numbered in the order of the kernels.
+                numbered = (f"{name} #{i}" for i in count(2))
+                name = next(each for each in chain([name], numbered) if each not in taken)
+                taken.add(name)
+            yield name, member, space
+
+
+def _evaluate(
+    member: Member, name: str, new: Objects, train: Objects, space: str | None
+) -> NDArray:
+    """Values of one kernel, normalised, of shape (n, M)."""
+    base, X_train = member.base, train.features[space]
+    if new is train:
+        values = base.train(X_train, name)
+        if not member.steps:
+            return values
+        part = Similarities(values, np.diagonal(values).copy())
+        return normalize(part, part, member.steps, name)
+    X_new = new.features[space]
+    values = base.cross(X_new, X_train, name)
+    if not member.steps:
+        return values
+    gram = base.train(X_train, name) if needs_training_gram(member.steps) else None
+    return normalize(
+        Similarities(values, base.new_diagonal(X_new, new.self_similarity.get(space))),
+        Similarities(gram, base.diagonal(X_train)),
+        member.steps,
+        name,
+    )
+
+
+def gaussian(gamma: float | None = None) -> Kernels:
+    """Gaussian kernel exp(-gamma ||x - x'||^2); `gamma` is 1 / n_features by default."""
+    return _one(Gaussian(gamma))
+
+
+def laplace(gamma: float | None = None) -> Kernels:
+    """Laplace kernel exp(-gamma ||x - x'||_1); `gamma` is 1 / n_features by default."""
+    return _one(Laplace(gamma))
+
+
+def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kernels:
+    """Polynomial kernel (gamma x'x + coef0)^degree.
+
+    Positive semidefinite for a whole `degree` from 1, `gamma` > 0 and `coef0` >= 0, which is what
+    is allowed.  `gamma` is 1 by default, as in the papers, where scikit-learn takes 1 / n_features.
+    """
+    return _one(Polynomial(degree, gamma, coef0))
+
+
+def linear() -> Kernels:
+    """Linear kernel x'x, without a bias."""
+    return _one(Linear())
+
+
+def cosine() -> Kernels:
+    """Cosine similarity x'x / (||x|| ||x'||); 0 for a vector of zeros."""
+    return _one(Cosine())
+
+
+def precomputed() -> Kernels:
+    """Similarities given in place of features.
+
+    Applied to the Gram matrix of the training objects, shape (N, N); and to the similarities of new
+    objects to the training objects, shape (n, N), together with that Gram matrix.  Beside kernels
+    of features it reads an entry of a dict: ``gaussian().on("x") | precomputed().on("sequence")``.
+    """
+    return _one(Precomputed())
+
+
+def covariance(function: Any) -> Kernels:
+    """Any covariance function of ``pm.gp.cov``, evaluated to numbers.
+
+    Parameters
+    ----------
+    function : pymc.gp.cov.BaseCovariance
+        With fixed hyperparameters: a random variable among them raises a ValueError.
+    """
+    return _one(Covariance(function))
+
+
+def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = None) -> Kernels:
+    """Features in place of a kernel: the stack then has a column a basis function.
+
+    Parameters
+    ----------
+    function : callable
+        Maps objects of shape (n, D) to features of shape (n, M), each row by itself; fitted
+        beforehand where it has something to fit (``Nystroem().fit(X_train).transform``).
+    name : str, optional
+        By default the name of the function.
+    """
+    expansion = _one(BasisExpansion(function))
+    return expansion if name is None else expansion.named(name)
+
+
+def _one(base: BaseKernel) -> Kernels:
+    return Kernels((Member(base),))

@@ -1,0 +1,63 @@
+"""Statistical assertions that share one family-wise error rate.
+
+The suite makes fewer than 1,000 random comparisons. Each is allowed to fail a correct program with
+probability `ALPHA`, so the whole suite fails one by chance with probability below `FAMILY_WISE`.
+Seeds are fixed: the rate says how unlucky the fixed seed could have been, not how often a run
+fails.
+"""
+
+import numpy as np
+from scipy import stats
+
+FAMILY_WISE = 1e-3
+COMPARISONS = 1_000
+ALPHA = FAMILY_WISE / COMPARISONS
+
+
+def z_bound(n_comparisons: int = 1) -> float:
+    """Two-sided normal quantile of `ALPHA`, shared between `n_comparisons` of one assertion."""
+    return float(stats.norm.isf(ALPHA / (2 * n_comparisons)))
+
+
+def assert_z(z) -> None:
+    """Every z-score lies within the bound for their number."""
+    z = np.atleast_1d(np.asarray(z, dtype=float))
+    assert np.isfinite(z).all(), f"z-scores that are not finite: {z[~np.isfinite(z)]}"
+    worst = int(np.argmax(np.abs(z)))
+    bound = z_bound(z.size)
+    assert abs(z.flat[worst]) <= bound, (
+        f"z-score {z.flat[worst]:.2f} at flat index {worst} of {z.size}; the bound is {bound:.2f}"
+    )
+
+
+def assert_mean(draws, exact, ess=None) -> None:
+    """The mean of `draws` (draw, ...) agrees with `exact` within its Monte Carlo standard error.
+
+    `ess` is the number of effective draws: the number of draws when they are independent.
+    """
+    draws = np.asarray(draws, dtype=float)
+    ess = draws.shape[0] if ess is None else ess
+    error = draws.std(axis=0, ddof=1) / np.sqrt(ess)
+    assert_z((draws.mean(axis=0) - exact) / error)
+
+
+def assert_ks(sample, cdf) -> None:
+    """Kolmogorov-Smirnov: an independent sample comes from `cdf` (a function or other sample)."""
+    p = stats.kstest(np.asarray(sample), cdf).pvalue
+    assert p >= ALPHA, f"Kolmogorov-Smirnov p-value {p:.3g} is below {ALPHA:.0e}"
+
+
+def uniform_p_value(ranks, n: int) -> float:
+    """Chi-square p-value that independent ranks in 0..n are uniform."""
+    ranks = np.asarray(ranks)
+    bins = int(np.clip(len(ranks) // 20, 2, min(n + 1, 50)))
+    edges = np.linspace(0, n + 1, bins + 1)
+    expected = np.diff(np.ceil(edges)) / (n + 1) * len(ranks)
+    observed, _ = np.histogram(ranks, bins=np.ceil(edges) - 0.5)
+    return float(stats.chisquare(observed, expected).pvalue)
+
+
+def assert_uniform(ranks, n: int) -> None:
+    """Independent ranks in 0..n are uniform (simulation-based calibration, exact rank tests)."""
+    p = uniform_p_value(ranks, n)
+    assert p >= ALPHA, f"rank-uniformity p-value {p:.3g} is below {ALPHA:.0e}"

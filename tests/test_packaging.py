@@ -1,0 +1,126 @@
+"""What is declared in pyproject.toml and constraints.txt is what the repository holds."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path, PurePath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTSIDE_THE_PACKAGE = {"tests", "notebooks", "build", "dist", "results"}
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PROJECT["tool"]["setuptools"]
+PACKAGES = SETUPTOOLS["packages"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+
+
+def package_folders(root: Path) -> list[Path]:
+    """Folders below `root` that are packages, `root` first."""
+    found = []
+    for folder, below, files in os.walk(root):
+        below[:] = sorted(b for b in below if b.isidentifier() and b not in OUTSIDE_THE_PACKAGE)
+        if "__init__.py" in files:
+            found.append(Path(folder))
+    return found
+
+
+def dotted(folder: Path) -> str:
+    return ".".join(["kernelzoo", *folder.relative_to(ROOT).parts])
+
+
+def distribution_name(requirement: str) -> str:
+    """Name of a requirement such as `Numpy_x>=2`, spelt as registries compare names."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
+
+
+def constraint_lines() -> list[str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_listed_packages_are_the_folders_with_an_init():
+    assert sorted(PACKAGES) == sorted(dotted(folder) for folder in package_folders(ROOT))
+
+
+def test_folders_with_modules_are_packages():
+    packages = set(package_folders(ROOT))
+    outside = {ROOT / name for name in (*OUTSIDE_THE_PACKAGE, ".ci")}
+    assert {path.parent for p in packages for path in p.glob("*/*.py")} <= packages | outside
+
+
+def test_no_module_strays_in_the_root():
+    # Every *.py of the root would be installed as a module of kernelzoo.
+    assert {path.name for path in ROOT.glob("*.py")} <= {"__init__.py", "__main__.py"}
+
+
+def test_every_data_file_of_a_package_is_declared():
+    # The root's own files (README and the like) are no data; its marker of types is.
+    files = [ROOT / "py.typed"]
+    for folder in package_folders(ROOT)[1:]:
+        files += [path for path in folder.iterdir() if path.is_file() and path.suffix != ".py"]
+    declared = SETUPTOOLS["package-data"]
+    undeclared = [
+        str(path.relative_to(ROOT))
+        for path in files
+        if not any(PurePath(path.name).match(p) for p in declared.get(dotted(path.parent), []))
+    ]
+    assert undeclared == []
+
+
+def test_extra_all_is_every_other_extra():
+    (everything,) = EXTRAS["all"]
+    named = re.fullmatch(r"kernelzoo\[(.+)\]", everything)[1].split(",")
+    assert sorted(named) == sorted(EXTRAS.keys() - {"all"})
+
+
+def test_constraints_hold_names_and_versions_only():
+    pin = re.compile(r"[\w.-]+==[\w.]+")
+    assert [line for line in constraint_lines() if not pin.fullmatch(line)] == []
+
+
+def test_every_direct_requirement_is_pinned():
+    pinned = {distribution_name(line) for line in constraint_lines()}
+    required = PROJECT["build-system"]["requires"] + PROJECT["project"]["dependencies"]
+    required += [name for extra, names in EXTRAS.items() if extra != "all" for name in names]
+    assert {distribution_name(name) for name in required} - pinned == set()
+
+
+def script(path: Path, text: str) -> str:
+    """An executable that stands in for an interpreter."""
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def chosen_interpreter(*variables: str) -> str:
+    """What the Makefile would build .venv with."""
+    # Variables of an outer make would be passed on to this one.
+    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
+    command = ["make", "-s", "--no-print-directory", "interpreter", *variables]
+    answer = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    return answer.stdout.strip()
+
+
+@pytest.mark.parametrize("lie", ["exit 127", "exit 1", "echo 3.12.1; exit 2"])
+def test_make_takes_the_first_interpreter_that_runs(tmp_path, lie):
+    shim = script(tmp_path / "python3.12", lie)
+    # The stand-in's path, unlike that of the interpreter, is sure to hold no space.
+    good = script(tmp_path / "good", f'exec "{sys.executable}" "$@"')
+    assert chosen_interpreter(f"CANDIDATES={shim} no-such-python {good}") == good
+
+
+def test_make_leaves_it_to_uv_when_no_interpreter_will_do(tmp_path):
+    old = script(tmp_path / "python3", "exit 1")
+    assert chosen_interpreter(f"CANDIDATES={old} no-such-python") == ""
+
+
+def test_make_tries_no_other_interpreter_than_the_one_asked_for(tmp_path):
+    old = script(tmp_path / "python3", "exit 1")
+    good = script(tmp_path / "good", f'exec "{sys.executable}" "$@"')
+    assert chosen_interpreter(f"PYTHON={old}", f"CANDIDATES={good}") == ""
