@@ -64,7 +64,7 @@ class AlbertChib(GibbsBlock):
     """
 
     name = "albert_chib"
-    stats_dtypes_shapes: ClassVar = {
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "beta_accept": (np.float64, []),
         "rho_accept": (np.float64, []),
     }
@@ -88,8 +88,7 @@ class AlbertChib(GibbsBlock):
             raise ValueError(f"The 'moves' argument of AlbertChib must be at least 1. Got {moves}.")
         values = model.value_vars if vars is None else list(vars)
         values = get_value_vars_from_user_vars(values, model)
-        self._names = {model.name_for(symbol): symbol for symbol in State._fields}
-        self._owned = {self._names[model.values_to_rvs[value].name] for value in values}
+        self._owned = {model.values_to_rvs[value].name for value in values}
         if "W" not in self._owned:
             raise ValueError(
                 f"The 'vars' argument of AlbertChib must include W. Got {sorted(self._owned)}."
@@ -124,11 +123,10 @@ class AlbertChib(GibbsBlock):
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
         """Redraw the owned variables; adapt the proposals while the chain tunes."""
-        fixed = np.ones(len(self._design.stack))
-        known = {"beta": fixed, "rho": fixed}
-        known.update((self._names[name], value) for name, value in values.items())
+        # What the model does not learn has no value: the stack is then a single kernel.
+        unit = np.ones(len(self._design.stack))
         state, info = sweep(
-            State(**known),
+            State(**{"beta": unit, "rho": unit, **values}),
             self._labels,
             self._design,
             self._prior,
@@ -139,9 +137,8 @@ class AlbertChib(GibbsBlock):
         )
         if self.tune:
             self.tuning = _adapt(self.tuning, state, info)
-        new = state._asdict()
         stats = {"beta_accept": info.weights, "rho_accept": info.concentrations.mean()}
-        return {name: new[symbol] for name, symbol in self._names.items() if name in values}, stats
+        return state._asdict(), stats
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:

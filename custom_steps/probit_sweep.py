@@ -160,13 +160,13 @@ def draw_regressors(
     c, m = zeta.shape
     projected = y.T @ composite
     noise = rng.standard_normal((c, m))
-    mean = np.empty((c, m))
+    mean, buffer = np.empty((c, m)), np.empty_like(gram)
     quadratic = np.vdot(y, y)
     for k in range(c):
-        factor = _precision_factor(gram, zeta[k], composite)
+        factor = _precision_factor(gram, zeta[k], composite, buffer)
         half = _solve_lower(factor, projected[k])
         quadratic -= half @ half
-        mean[k], noise[k] = _solve_upper(factor, np.stack([half, noise[k]], axis=1)).T
+        mean[k], noise[k] = _solve_upper(factor, np.array([half, noise[k]]).T).T
     scale = np.sqrt(rng.standard_gamma(y.size / 2) / (quadratic / 2))
     return scale * mean + noise
 
@@ -264,11 +264,13 @@ def _weights_likelihood(partial: np.ndarray, y: np.ndarray) -> Callable[[np.ndar
     return lambda beta: float(beta @ linear - 0.5 * (beta @ quadratic @ beta))
 
 
-def _precision_factor(gram: np.ndarray, zeta: np.ndarray, composite: np.ndarray) -> np.ndarray:
-    """Lower Cholesky factor of K'K + diag(1/zeta) (its upper triangle is arbitrary)."""
-    precision = gram.copy()
-    precision.reshape(-1)[:: len(zeta) + 1] += 1.0 / zeta
-    factor, failed = lapack.dpotrf(precision.T, lower=1, overwrite_a=1, clean=0)
+def _precision_factor(
+    gram: np.ndarray, zeta: np.ndarray, composite: np.ndarray, buffer: np.ndarray
+) -> np.ndarray:
+    """Lower Cholesky factor of K'K + diag(1/zeta), in the buffer; its other triangle is junk."""
+    np.copyto(buffer, gram)
+    buffer.reshape(-1)[:: len(zeta) + 1] += 1.0 / zeta
+    factor, failed = lapack.dpotrf(buffer.T, lower=1, overwrite_a=1, clean=0)
     if failed:
         # Kernels of large entries and low rank drown 1/zeta in K'K; QR never forms that product.
         stacked = np.concatenate([composite, np.diag(zeta**-0.5)])

@@ -164,7 +164,7 @@ def update_concentrations(
     rng : numpy.random.Generator
         Source of randomness.
     moves : int
-        Number of moves; the sum is redrawn before each.
+        Number of moves, all with the same redrawn sum.
 
     Returns
     -------
@@ -179,15 +179,18 @@ def update_concentrations(
     """
     log_rho = np.log(rho)
     log_beta = np.log(np.maximum(beta, _SMALLEST))
+    log_gamma = log_beta + _log_gamma_draw(rho.sum(), rng)
+    current = log_concentration_density(log_rho, log_gamma, mu, lam)
+    jumps = np.exp(tuning.log_steps) * rng.standard_normal((moves, len(rho)))
+    thresholds = -rng.standard_exponential((moves, len(rho)))
     acceptance = np.zeros_like(rho)
-    for _ in range(moves):
-        log_gamma = log_beta + _log_gamma_draw(np.exp(log_rho).sum(), rng)
-        proposal = log_rho + np.exp(tuning.log_steps) * rng.standard_normal(len(rho))
-        log_ratio = log_concentration_density(
-            proposal, log_gamma, mu, lam
-        ) - log_concentration_density(log_rho, log_gamma, mu, lam)
-        accepted = -rng.standard_exponential(len(rho)) < log_ratio
+    for jump, threshold in zip(jumps, thresholds, strict=True):
+        proposal = log_rho + jump
+        proposed = log_concentration_density(proposal, log_gamma, mu, lam)
+        log_ratio = proposed - current
+        accepted = threshold < log_ratio
         log_rho = np.where(accepted, proposal, log_rho)
+        current = np.where(accepted, proposed, current)
         acceptance += np.exp(np.minimum(log_ratio, 0.0))
     return np.exp(log_rho), acceptance / moves
 

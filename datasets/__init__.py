@@ -68,7 +68,7 @@ def load(name: str) -> Dataset:
         y=contents.y,
         card=entry.card,
         n_published_train=contents.n_published_train,
-        gram=contents.gram,
+        similarities=contents.similarities,
         extras=contents.extras,
     )
 

@@ -1,6 +1,5 @@
 """Readers of the archives (``.npz``) in the cache folder, one a data set."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ def read_mfeat(path: Path) -> Contents:
 
 
 def download_mfeat() -> Contents:
-    """The same six views from OpenML; digits are in blocks of 200, which the projections verify."""
+    """Download the six views; the projections verify that the digits come in blocks of 200."""
     views = {view: table.fetch()[0] for view, table in _MFEAT.items()}
     for view, X in views.items():
         X.columns = _numbered(view, X.shape[1])
@@ -56,7 +55,10 @@ def read_protein_fold(path: Path) -> Contents:
     y = joined.pop("labels").astype(int)
     n_train = len(arrays["labels_train"])
     return Contents(
-        {view: _table(X, view) for view, X in joined.items()}, y, n_published_train=n_train
+        {view: _table(X, view) for view, X in joined.items()},
+        y,
+        n_published_train=n_train,
+        similarities=frozenset({"SWblosum62", "SWpam50"}),
     )
 
 
@@ -64,15 +66,15 @@ def read_kernels_digits200(path: Path) -> Contents:
     """Six Gram matrices of the same digits, with masks."""
     arrays = _load(path)
     y = arrays.pop("labels").astype(int)
-    grams = {f"K{k}": _gram(K) for k, K in enumerate(arrays.pop("K"))}
-    return Contents(grams, y, gram=True, extras=arrays)
+    grams = {f"K{k}": pd.DataFrame(K) for k, K in enumerate(arrays.pop("K"))}
+    return Contents(grams, y, similarities=frozenset(grams), extras=arrays)
 
 
 def read_kernels_embryo(path: Path) -> Contents:
     """Five Gram matrices of different objects, and incomplete ones with masks."""
     arrays = _load(path)
-    grams = {view: _gram(arrays.pop(view)) for view in [f"view{v}" for v in range(1, 6)]}
-    return Contents(grams, None, gram=True, extras=arrays)
+    grams = {view: pd.DataFrame(arrays.pop(view)) for view in _numbered("view", 5)}
+    return Contents(grams, None, similarities=frozenset(grams), extras=arrays)
 
 
 def read_tara_oceans(path: Path) -> Contents:
@@ -104,10 +106,6 @@ def _load(path: Path) -> dict[str, NDArray]:
 
 def _table(X: NDArray, prefix: str, index: ArrayLike | None = None) -> pd.DataFrame:
     return pd.DataFrame(X.astype(float), index, _numbered(prefix, X.shape[1]))
-
-
-def _gram(K: NDArray) -> pd.DataFrame:
-    return pd.DataFrame(K)
 
 
 def _numbered(prefix: str, n: int) -> list[str]:

@@ -60,7 +60,7 @@ class CacheFile:
 
 
 def user_folder() -> Path:
-    """The user's own cache folder of this package; it need not exist."""
+    """Return the user's own cache folder of this package, which need not exist."""
     return Path(pooch.os_cache("kernelzoo"))
 
 

@@ -28,8 +28,8 @@ class Split:
     Parameters
     ----------
     X_train, X_test : DataFrame, or dict of DataFrame by view
-        Their index holds the positions in the whole data set.  Of Gram matrices, the training part
-        has training rows and columns, the test part test rows and training columns.
+        With the labels of the objects in the whole data set as index.  Of a Gram matrix, the
+        columns of both parts are the training objects.
     y_train, y_test : ndarray
     """
 
@@ -47,7 +47,7 @@ class Dataset:
     ----------
     name : str
     X : DataFrame of shape (N, D), or dict of them by view
-        Real numbers.  Where `gram` is true, square similarity matrices in place of features.
+        Real numbers; the index labels the objects.
     y : ndarray of shape (N,) or None
         Class labels as the source spells them; None where there are none.
     card : Card
@@ -55,7 +55,9 @@ class Dataset:
     n_published_train : int, optional
         Where the source comes with a division of its own: the first so many objects are its
         training part.
-    gram : bool, default=False
+    similarities : frozenset of str
+        Views that hold similarities to objects in place of features.  They are never standardised,
+        and a square one is a Gram matrix, divided by rows and by columns.
     extras : mapping of str to ndarray
         Further arrays, named in the description.
     """
@@ -65,12 +67,12 @@ class Dataset:
     y: NDArray | None
     card: Card
     n_published_train: int | None = None
-    gram: bool = False
+    similarities: frozenset[str] = frozenset()
     extras: Mapping[str, NDArray] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        shape = {view: table.shape for view, table in self.views.items()}
-        return f"Dataset({self.name!r}, X {shape if len(shape) > 1 else self.X.shape})"
+        shapes = {view: table.shape for view, table in self.views.items()}
+        return f"Dataset({self.name!r}, X {shapes.get(self.name, shapes)})"
 
     @property
     def description(self) -> str:
@@ -117,16 +119,15 @@ class Dataset:
         standardize : bool, default=True
             Subtract the mean and divide by the standard deviation of the training part, feature by
             feature, in both parts.  A feature that is constant in the training part is only
-            shifted.  Must be False for Gram matrices.
+            shifted; similarities are left as they are.
         ddof : {0, 1}, default=0
             Divisor N - ddof of the variance: 0 as scikit-learn has it, 1 as MATLAB and R do.
 
         Raises
         ------
         ValueError
-            On a data set without labels or whose views have different objects, a `test_size`
-            outside (0, 1), Gram matrices to be standardised, or a class with too few members to be
-            in both parts.
+            On a data set without labels, a `test_size` outside (0, 1), or a class with too few
+            members to be in both parts.
         """
         y = self._labels("split")
         if not 0 < test_size < 1:
@@ -191,11 +192,11 @@ class Dataset:
         return self.y
 
     def _divide(self, train: NDArray, test: NDArray, standardize: bool, ddof: int) -> Split:
-        if self.gram and standardize:
-            raise _argument_error("standardize", "split", "False for Gram matrices", "True")
         y = self._labels("split")
         parts = {
-            view: _divide_table(table, train, test, self.gram, standardize, ddof)
+            view: _divide_similarities(table, train, test)
+            if view in self.similarities
+            else _divide_features(table, train, test, standardize, ddof)
             for view, table in self.views.items()
         }
         X_train: Any = {view: part[0] for view, part in parts.items()}
@@ -205,16 +206,16 @@ class Dataset:
         return Split(X_train, X_test, y[train], y[test])
 
 
-def _divide_table(
-    table: pd.DataFrame,
-    train: NDArray,
-    test: NDArray,
-    gram: bool,
-    standardize: bool,
-    ddof: int,
+def _divide_similarities(
+    table: pd.DataFrame, train: NDArray, test: NDArray
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    if gram:
-        return table.iloc[train, train], table.iloc[test, train]
+    columns = table.columns if table.shape[1] != len(table) else table.columns[train]
+    return table.iloc[train][columns], table.iloc[test][columns]
+
+
+def _divide_features(
+    table: pd.DataFrame, train: NDArray, test: NDArray, standardize: bool, ddof: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     first, second = table.iloc[train], table.iloc[test]
     if not standardize:
         return first, second

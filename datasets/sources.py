@@ -23,7 +23,7 @@ class Contents:
     X: Features
     y: NDArray | None
     n_published_train: int | None = None
-    gram: bool = False
+    similarities: frozenset[str] = frozenset()
     extras: Mapping[str, NDArray] = field(default_factory=dict)
 
 
@@ -34,18 +34,21 @@ def from_scikit_learn(loader: Callable[..., Any]) -> Reader:
     """Return a reader of one of the data sets that scikit-learn carries."""
 
     def read(name: str) -> Contents:
-        bunch = loader(as_frame=True)
-        return Contents(bunch.data.astype(float), np.asarray(bunch.target_names)[bunch.target])
+        return Contents(*_from_bunch(loader(as_frame=True)))
 
     return read
 
 
 def iris_uci(name: str) -> Contents:
     """Put the two errors of the UCI file into scikit-learn's corrected iris."""
-    iris = from_scikit_learn(load_iris)(name)
+    X, y = _from_bunch(load_iris(as_frame=True))
     # Rows 35 and 38, counted from 1.  Fisher has 4.9, 3.1, 1.5, 0.2 and 4.9, 3.6, 1.4, 0.1.
-    iris.X.iloc[[34, 37]] = [4.9, 3.1, 1.5, 0.1]
-    return iris
+    X.iloc[[34, 37]] = [4.9, 3.1, 1.5, 0.1]
+    return Contents(X, y)
+
+
+def _from_bunch(bunch: Any) -> tuple[pd.DataFrame, NDArray]:
+    return bunch.data.astype(float), np.asarray(bunch.target_names)[bunch.target]
 
 
 def generated(make: Callable[[], Dataset]) -> Reader:

@@ -7,6 +7,8 @@ from xarray import DataTree
 __all__ = ["KHAT_BOUND", "pareto_k"]
 
 KHAT_BOUND = 0.7
+# A Pareto tail is fitted to the largest fifth of the ratios, and to no fewer than five.
+LEAST_DRAWS = 25
 
 
 def pareto_k(result: DataTree) -> float:
@@ -22,7 +24,7 @@ def pareto_k(result: DataTree) -> float:
     -------
     float
         Below 0.7 importance sampling can mend the approximation; above, it misses so much of the
-        posterior that its spread should not be trusted. NaN when the result has no ``lq``.
+        posterior that its spread should not be trusted. NaN when the result has no ``lq`` or fewer than 25 draws.
 
     Notes
     -----
@@ -36,6 +38,8 @@ def pareto_k(result: DataTree) -> float:
         return float("nan")
     stats = result["sample_stats"]
     log_ratio = (stats["lp"] - stats["lq"]).values.ravel()
+    if log_ratio.size < LEAST_DRAWS:
+        return float("nan")
     if not np.isfinite(log_ratio).all():
         return float("inf")
     _, khat = array_stats.psislw(log_ratio)

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal
 import arviz as az
 import numpy as np
 import pymc as pm
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 from ..models.checks import check_name
 from .engines import Engine, Handwritten, Kind, Run
+from .result import with_group
 
 __all__ = ["NUTS", "SMC", "Gibbs", "discrete_variables"]
 
@@ -84,13 +85,9 @@ class NUTS(Engine):
         return discrete_variables(model)
 
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        depth = {"nutpie": "maxdepth", "numpyro": "max_tree_depth", "pymc": "max_treedepth"}
-        options = {depth[self.backend]: self.max_treedepth}
-        if self.backend == "numpyro":
-            options = {"nuts_sampler_kwargs": {"nuts_kwargs": options}}
-        return _sample(
-            model, run, nuts_sampler=self.backend, target_accept=self.target_accept, **options
-        )
+        depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
+        options = {"target_accept": self.target_accept, depth: self.max_treedepth}
+        return _sample(model, run, nuts_sampler=self.backend, nuts=options)
 
 
 class Gibbs(Handwritten):
@@ -165,5 +162,22 @@ class SMC(Engine):
             model=model,
             **run.sampler_options,
         )
+        with_group(tree, "sample_stats", _rectangular(tree["sample_stats"].to_dataset()))
+        evidence = tree["sample_stats"]["log_marginal_likelihood"].values
+        tree.attrs["log_evidence"] = float(
+            np.mean([row[np.isfinite(row)][-1] for row in evidence])
+        )
         tree.attrs["converged"] = _converged(tree, run.draws)
         return tree
+
+
+def _rectangular(stats: Dataset) -> Dataset:
+    """Statistics by chain and stage: chains take different numbers of stages; NaN pads them."""
+    columns = {}
+    for name, values in stats.data_vars.items():
+        rows = [np.asarray(row, dtype=float) for row in values.values]
+        table = np.full((len(rows), max(map(len, rows))), np.nan)
+        for padded, row in zip(table, rows, strict=True):
+            padded[: len(row)] = row
+        columns[name] = (("chain", "stage"), table)
+    return Dataset(columns, coords={"chain": stats["chain"]}, attrs=stats.attrs)

@@ -3,6 +3,8 @@
 `CategoricalProbit` is the multinomial-probit likelihood with its latent utilities integrated out.
 """
 
+from typing import Any
+
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
@@ -10,7 +12,7 @@ from pymc.distributions.distribution import Discrete, SymbolicRandomVariable
 from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
 from pymc.pytensorf import normalize_rng_param
 from pytensor.gradient import disconnected_grad
-from pytensor.tensor import TensorVariable
+from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 from scipy.special import roots_hermitenorm
 
@@ -46,7 +48,7 @@ def _mode_and_scale(d: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     from u = 0, where it is positive.
     """
 
-    def slope_and_curvature(u):
+    def slope_and_curvature(u: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
         x = u + d
         inverse_mills = pt.exp(-0.5 * x**2 - _LOG_SQRT_2PI - log_ndtr(x))
         return (
@@ -84,7 +86,8 @@ def probit_log_probability(f: TensorVariable, t: TensorVariable) -> TensorVariab
     -----
     O(C x nodes) an object.
     """
-    n_classes = f.shape[-1]
+    # JAX needs to know the number of classes before it sees a value.
+    n_classes = f.type.shape[-1] or f.shape[-1]
     losers = pt.mod(t[..., None] + 1 + pt.arange(n_classes - 1), n_classes)
     d = pt.take_along_axis(f, t[..., None], axis=-1) - pt.take_along_axis(f, losers, axis=-1)
     mode, scale = (disconnected_grad(x) for x in _mode_and_scale(d))
@@ -104,7 +107,7 @@ class CategoricalProbitRV(SymbolicRandomVariable):
     _print_name = ("CategoricalProbit", "\\operatorname{CategoricalProbit}")
 
     @classmethod
-    def rv_op(cls, f, *, size=None, rng=None):
+    def rv_op(cls, f: TensorLike, *, size: Any = None, rng: Any = None) -> TensorVariable:
         f = pt.as_tensor(f)
         rng = normalize_rng_param(rng)
         size = normalize_size_param(size)
@@ -141,14 +144,14 @@ class CategoricalProbit(Discrete):
     rv_op = CategoricalProbitRV.rv_op
 
     @classmethod
-    def dist(cls, f, **kwargs):
+    def dist(cls, f: TensorLike, **kwargs: Any) -> TensorVariable:
         return super().dist([pt.as_tensor_variable(f)], **kwargs)
 
-    def support_point(rv, size, f):
+    def support_point(rv, size: Any, f: TensorVariable) -> TensorVariable:
         winner = pt.argmax(f, axis=-1)
         return winner if rv_size_is_none(size) else pt.full(size, winner)
 
-    def logp(value, f):
+    def logp(value, f: TensorVariable) -> TensorVariable:
         n_classes = f.shape[-1]
         inside = pt.and_(value >= 0, value < n_classes)
         safe = pt.clip(value, 0, n_classes - 1).astype("int64")

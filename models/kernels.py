@@ -1,10 +1,10 @@
 """Kernels: what to compute, on which feature space, how normalised; and the stack they give.
 
-A specification is written once and applied to training and to new objects:
+A specification is written once and applied to training and to new objects::
 
->>> kernels = gaussian(1 / 13) | linear() | polynomial(2)
->>> kernels(X_train)           # (kernel, obs, basis), square            # doctest: +SKIP
->>> kernels(X_test, X_train)   # new objects against training objects    # doctest: +SKIP
+    kernels = gaussian(1 / 13) | linear() | polynomial(2)
+    kernels(X_train)            # (kernel, obs, basis), square
+    kernels(X_test, X_train)    # new objects against training objects
 
 A specification holds no data.  The constants of its normalisations are those of the objects given
 last (the training objects), so new objects never touch them.  Values are those of

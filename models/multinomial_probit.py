@@ -107,7 +107,7 @@ class MultinomialProbit(pm.Model):
         owner = type(self).__name__
         stack = as_stack(kernels, owner=owner)
         n_kernels, n_obs, _ = stack.shape
-        codes, classes = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
+        codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
         check_positive(tau, "tau", owner)
         check_positive(upsilon, "upsilon", owner)
         if isinstance(combination, str):
@@ -122,7 +122,7 @@ class MultinomialProbit(pm.Model):
                 "kernel": stack["kernel"].values,
                 "obs": stack["obs"].values,
                 "basis": stack["basis"].values,
-                "class": classes,
+                "class": known,
             },
         )
         self.combination = combination
@@ -135,7 +135,7 @@ class MultinomialProbit(pm.Model):
             beta = combination.declare()
             zeta = pm.InverseGamma("zeta", alpha=tau, beta=upsilon, dims=("class", "basis"))
             W = pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))
-            f = pt.dot(combination.combine(K, beta), W.T)
+            f = pt.specify_shape(pt.dot(combination.combine(K, beta), W.T), (None, len(known)))
             CategoricalProbit("t", f, observed=observed, dims="obs")
 
     @classmethod

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path, PurePath
 
 import pytest
@@ -69,6 +70,16 @@ def test_every_data_file_of_a_package_is_declared():
         if not any(PurePath(path.name).match(p) for p in declared.get(dotted(path.parent), []))
     ]
     assert undeclared == []
+
+
+def test_package_is_imported_under_its_own_name_only():
+    # A second copy, made by a collector of tests or by the working folder, has classes of its own.
+    import_module("kernelzoo")
+    # A list, as asking a lazy module for its file imports it and so changes the table.
+    top = [(name, module) for name, module in sys.modules.items() if "." not in name]
+    files = {name: getattr(module, "__file__", None) for name, module in top}
+    copies = {name for name, file in files.items() if file == str(ROOT / "__init__.py")}
+    assert copies == {"kernelzoo"}
 
 
 def test_extra_all_is_every_other_extra():

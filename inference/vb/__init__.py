@@ -1,4 +1,4 @@
-"""Variational Bayes written by hand: one file a paper, the factors that papers share beside them."""
+"""Variational Bayes written by hand: one file a paper, and the factors that papers share."""
 
 from . import multinomial_probit
 from .answer import VariationalAnswer

@@ -4,12 +4,12 @@ With beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, rate lam) and l_s = E[log beta_s],
 
     Q(rho) = Gamma(sum rho) prod_s Gamma(rho_s | mu, lam) exp((rho_s - 1) l_s) / Gamma(rho_s)
 
-over its normaliser (Damoulas & Girolami 2009, appendix B.4, by importance sampling from the prior;
-Girolami & Rogers 2005 likewise). Writing Gamma(sum rho) as the integral of exp(x sum rho - e^x) over
-x, the rho_s are independent given x: one integral over x of a product of one-dimensional
-integrals. Both use the trapezoid rule on a sinh scale around the peak, log rho_s and x being the
-coordinates. The mass falls only as a power of -x for x -> -infinity (all rho_s near zero), which
-the sinh scale turns into an exponential.
+over its normaliser (Damoulas & Girolami 2009, appendix B.4, and Girolami & Rogers 2005 sample it
+from the prior, with importance weights). With Gamma(sum rho) written as the integral of
+exp(x sum rho - e^x) over x, the rho_s are independent given x: what remains is one integral over x
+of a product of one-dimensional integrals. Both use the trapezoid rule on a sinh scale around the
+peak, in the coordinates log rho_s and x. The mass falls only as a power of -x for x -> -infinity
+(all rho_s near zero), which the sinh scale turns into an exponential.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ type Array = npt.NDArray[np.float64]
 
 NODES = 129
 DRAW_NODES = 1025
-# Finite slopes and integrals below this are empty.
+# Log densities may be neglected this far below their maximum.
 DEPTH = 42.0
 
 
@@ -65,9 +65,7 @@ class ConcentrationFactor:
     def log_density(self, rho: Array) -> Array:
         """Log Q at concentrations (n, S)."""
         value = gammaln(rho.sum(axis=1)) + np.sum(
-            _log_prior(rho, self._mu, self._lam)
-            + (rho - 1) * self._mean_log_beta
-            - gammaln(rho),
+            _log_prior(rho, self._mu, self._lam) + (rho - 1) * self._mean_log_beta - gammaln(rho),
             axis=1,
         )
         return value - self.log_normaliser
@@ -82,7 +80,8 @@ class ConcentrationFactor:
             for block in np.array_split(np.arange(draws), max(1, draws // 500)):
                 log_density = grid.log_conditional(s, x[block])
                 density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
-                rho[block, s] = np.exp(_inverse(log_rho, density, rng.random((len(block), 1)))[:, 0])
+                u = rng.random((len(block), 1))
+                rho[block, s] = np.exp(_inverse(log_rho, density, u)[:, 0])
         return rho
 
 

@@ -21,7 +21,7 @@ K_i'K_j take S (S + 1) / 2 M x M matrices of memory.
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -31,7 +31,7 @@ from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
 from scipy.special import gammaln
 
-from ...models.checks import check_name
+from ...models.checks import check_name, check_positive
 from ...models.combination import Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import truncated_moments
@@ -64,23 +64,15 @@ class _Data:
     @classmethod
     def of(cls, model: MultinomialProbit, plug_in: bool) -> Self:
         design = model.design
-        rows, columns = np.triu_indices(len(design))
-        products = np.empty((len(rows), design.shape[2], design.shape[2]))
-        for k, (i, j) in enumerate(zip(rows, columns, strict=True)):
+        pairs = np.triu_indices(len(design))
+        products = np.empty((len(pairs[0]), design.shape[2], design.shape[2]))
+        for k, (i, j) in enumerate(zip(*pairs, strict=True)):
             product = design[i].T @ design[j]
             products[k] = product if i == j else product + product.T
         prior = model.combination if isinstance(model.combination, Mean) else None
-        return cls(
-            design,
-            model.label_codes,
-            model.n_classes,
-            model.tau,
-            model.upsilon,
-            prior,
-            plug_in,
-            (rows, columns),
-            products,
-        )
+        labels, n_classes = model.label_codes, model.n_classes
+        tau, upsilon = model.tau, model.upsilon
+        return cls(design, labels, n_classes, tau, upsilon, prior, plug_in, pairs, products)
 
     def gram(self, weights: Array) -> Array:
         """G(B) = sum_ij B_ij K_i'K_j (M, M) for symmetric B (S, S)."""
@@ -96,7 +88,7 @@ class _Data:
         return out
 
     def combined(self, weights: Array) -> Array:
-        """sum_s weights_s K_s (N, M)."""
+        """Weighted sum of the kernels, sum_s weights_s K_s (N, M)."""
         return np.tensordot(weights, self.design, axes=1)
 
 
@@ -161,7 +153,6 @@ def _factor(gram: Array, precision: Array) -> Array:
 
 def _update(data: _Data, state: _State) -> _State:
     """One iteration: W, zeta, beta, rho, Y, and the objective."""
-    n_classes, n_basis = state.W_mean.shape
     shape = data.tau + 0.5
     precision = shape / state.zeta_rate
     gram = data.gram(state.beta_second)
@@ -171,7 +162,7 @@ def _update(data: _Data, state: _State) -> _State:
     W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     covariance = np.zeros_like(gram, order="F")
     log_det = 0.0
-    for c in range(n_classes):
+    for c in range(data.n_classes):
         factor = _factor(gram, precision[c])
         log_det -= 2 * np.log(np.diag(factor)).sum()
         inverse, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
@@ -193,7 +184,8 @@ def _update(data: _Data, state: _State) -> _State:
         zeta_rate=zeta_rate,
     )
     if data.prior is not None:
-        new = _update_weights(data, new, np.einsum("snc,nc->s", scores, state.y_mean), curvature)
+        linear = np.einsum("snc,nc->s", scores, state.y_mean)
+        new = _update_weights(data.prior, data.plug_in, new, linear, curvature)
 
     f = np.tensordot(new.beta_mean, scores, axes=1)
     log_z, y_mean = truncated_moments(f, data.labels)
@@ -209,13 +201,14 @@ def _update(data: _Data, state: _State) -> _State:
     return replace(new, y_mean=y_mean, objective=float(objective))
 
 
-def _update_weights(data: _Data, state: _State, linear: Array, curvature: Array) -> _State:
+def _update_weights(
+    prior: Mean, plug_in: bool, state: _State, linear: Array, curvature: Array
+) -> _State:
     """q(beta), then q(rho)."""
-    assert data.prior is not None
     beta = simplex_factor(state.rho_mean, linear, curvature, near=state.beta)
-    mean_log = np.log(beta.mean) if data.plug_in else beta.mean_log
-    rho = concentration_factor(data.prior.mu, data.prior.lam, mean_log)
-    second = np.outer(beta.mean, beta.mean) if data.plug_in else beta.second_moment
+    mean_log = np.log(beta.mean) if plug_in else beta.mean_log
+    rho = concentration_factor(prior.mu, prior.lam, mean_log)
+    second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
     return replace(
         state, beta=beta, rho=rho, beta_mean=beta.mean, beta_second=second, rho_mean=rho.mean
     )
@@ -249,13 +242,26 @@ def _starting_weights(
     if data.prior is None:
         yield np.asarray(model["beta"].get_value(), dtype=float)
         return
-    for k in range(starts):
-        if k == 0:
-            yield np.full(n_kernels, 1 / n_kernels)
-        elif k <= n_kernels:
-            yield np.eye(n_kernels)[k - 1]
-        else:
-            yield rng.dirichlet(np.ones(n_kernels))
+    corners = np.vstack([np.full(n_kernels, 1 / n_kernels), np.eye(n_kernels)])
+    yield from corners[:starts]
+    for _ in range(starts - len(corners)):
+        yield rng.dirichlet(np.ones(n_kernels))
+
+
+@dataclass
+class _Ascent:
+    """One start on its way up."""
+
+    state: _State
+    history: list[float] = field(default_factory=list)
+    converged: bool = False
+
+    def advance(self, data: _Data, tolerance: float) -> None:
+        """Do one iteration."""
+        before, self.state = self.state.objective, _update(data, self.state)
+        after = self.state.objective
+        self.history.append(after)
+        self.converged = abs(after - before) <= tolerance * abs(after)
 
 
 @VB.register(MultinomialProbit)
@@ -297,56 +303,42 @@ def fit_multinomial_probit(
     numpy.linalg.LinAlgError
         When the kernels' scale makes a covariance numerically singular.
     """
-    check_name(weights, ("mean-field", "plug-in"), "weights", "VB on MultinomialProbit")
-    for name, value in (("max_iterations", max_iterations), ("starts", starts)):
-        if value < 1:
-            raise ValueError(
-                f"The '{name}' setting of VB on MultinomialProbit must be 1 or more. Got {value}."
-            )
-    if not tolerance > 0:
-        raise ValueError(
-            "The 'tolerance' setting of VB on MultinomialProbit must be positive. "
-            f"Got {tolerance}."
-        )
+    owner = "VB on MultinomialProbit"
+    check_name(weights, ("mean-field", "plug-in"), "weights", owner)
+    check_positive(max_iterations, "max_iterations", owner)
+    check_positive(starts, "starts", owner)
+    check_positive(tolerance, "tolerance", owner)
     data = _Data.of(model, weights == "plug-in")
     beginnings = list(_starting_weights(data, model, starts, run.rng()))
-    histories: list[list[float]] = []
-    states: list[_State] = []
-    converged: list[bool] = []
+    ascents: list[_Ascent] = []
+    interrupted = False
     try:
         with run.track(len(beginnings) * max_iterations, "VB") as bar:
-            for beginning in beginnings:
-                state, history = _start(data, beginning), list[float]()
-                for iteration in range(1, max_iterations + 1):
-                    before, state = state.objective, _update(data, state)
-                    if iteration == 1:
-                        histories.append(history)
-                        states.append(state)
-                        converged.append(False)
-                    history.append(state.objective)
-                    states[-1] = state
-                    bar.advance(start=len(states), bound=state.objective)
-                    change = abs(state.objective - before)
-                    if change <= tolerance * abs(state.objective):
-                        converged[-1] = True
-                        bar.advance(max_iterations - iteration, bound=state.objective)
-                        break
+            for start, beginning in enumerate(beginnings, 1):
+                ascent = _Ascent(_start(data, beginning))
+                ascents.append(ascent)
+                while not ascent.converged and len(ascent.history) < max_iterations:
+                    ascent.advance(data, tolerance)
+                    bar.advance(start=start, bound=ascent.state.objective)
+                bar.advance(max_iterations - len(ascent.history), start=start)
     except KeyboardInterrupt:
-        if not states:
+        interrupted = True
+        ascents = [ascent for ascent in ascents if ascent.history]
+        if not ascents:
             raise
         warnings.warn("VB was interrupted: the answer so far is returned.", stacklevel=2)
-        converged = [False] * len(converged)
-    best = int(np.argmax([state.objective for state in states]))
-    if not converged[best] and len(histories[best]) == max_iterations:
+    best = int(np.argmax([ascent.state.objective for ascent in ascents]))
+    converged = ascents[best].converged and not interrupted
+    if not converged and not interrupted:
         warnings.warn(
             f"VB did not converge in {max_iterations} iterations: raise max_iterations.",
             stacklevel=2,
         )
-    approximation = _Approximation(data, states[best])
+    approximation = _Approximation(data, ascents[best].state)
     return VariationalAnswer(
-        elbo=[np.array(history) for history in histories],
+        elbo=[np.array(ascent.history) for ascent in ascents],
         best=best,
-        converged=converged[best],
+        converged=converged,
         parameters=approximation.parameters(model),
         sample=approximation.sample,
     )

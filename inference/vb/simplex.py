@@ -167,7 +167,7 @@ def _axes(target: _Target, start: Array | None) -> _Axes:
 
 @cache
 def _uniform_points(dimension: int) -> Array:
-    """The fixed points (dimension, 2^SOBOL_LOG2) of the unit cube."""
+    """Return the fixed points (dimension, 2^SOBOL_LOG2) of the unit cube."""
     points = qmc.Sobol(dimension, scramble=True, rng=20090405).random_base2(SOBOL_LOG2)
     return np.ascontiguousarray(points.T)
 
@@ -210,7 +210,7 @@ class _Proposal:
 
 @dataclass(frozen=True)
 class _Points:
-    """Quadrature points: weights and their logs (S, n), log measure (n,); the mode they surround."""
+    """Quadrature points: weights and their logs (S, n), log measure (n,), the mode in v."""
 
     beta: Array
     log_beta: Array
@@ -224,12 +224,15 @@ class _Points:
         if dimension + 1 in GRID_NODES:
             nodes, log_width = axes.grid(GRID_NODES[dimension + 1])
             e = np.stack(np.meshgrid(*nodes, indexing="ij")).reshape(dimension, -1)
-            log_measure = sum(np.meshgrid(*log_width, indexing="ij")).ravel()
+            log_measure = np.sum(np.meshgrid(*log_width, indexing="ij"), axis=0).ravel()
         else:
             e, log_proposal = _Proposal.along(target, axes).transform(_uniform_points(dimension))
             log_measure = -log_proposal - np.log(e.shape[1])
         log_beta = _log_weights(axes.points(e))
-        return cls(np.exp(log_beta), log_beta, log_measure, axes.mode)
+        beta = np.exp(log_beta)
+        log_mass = target.at(beta, log_beta) + log_measure
+        kept = np.flatnonzero(log_mass > log_mass.max() - 1.5 * DEPTH)
+        return cls(beta[:, kept], log_beta[:, kept], log_measure[kept], axes.mode)
 
 
 @dataclass(frozen=True)
@@ -274,7 +277,7 @@ class SimplexFactor:
         ratio = self.sd / self._origin.sd
         return bool(
             moved.max() < 0.3
-            and 0.8 < ratio.min()
+            and ratio.min() > 0.8
             and ratio.max() < 1.25
             and self.ess > 0.9 * self._origin.ess
         )
@@ -290,9 +293,7 @@ class SimplexFactor:
     def log_density(self, beta: Array) -> Array:
         """Log Q at weights (n, S), with respect to the first S - 1 weights."""
         target = self._target
-        value = beta @ target.linear - 0.5 * np.einsum(
-            "ns,st,nt->n", beta, target.quadratic, beta
-        )
+        value = beta @ target.linear - 0.5 * np.einsum("ns,st,nt->n", beta, target.quadratic, beta)
         return value + np.log(beta) @ (target.concentration - 1) - self.log_normaliser
 
     def sample(self, draws: int, rng: np.random.Generator) -> Array:

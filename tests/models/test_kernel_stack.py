@@ -119,10 +119,8 @@ def test_asymmetry_and_negative_eigenvalues_name_the_kernel(train):
     ):
         as_stack(skew, owner="Model")
     indefinite = train.copy(deep=True)
-    indefinite.values[0] = -indefinite.values[0]
-    with pytest.raises(
-        ValueError, match=r"""\["gaussian"\]' argument .* a smallest eigenvalue of"""
-    ):
+    indefinite.values[1] = -indefinite.values[1]
+    with pytest.raises(ValueError, match=r"""\["linear"\]' argument .* a smallest eigenvalue of"""):
         as_stack(indefinite)
 
 

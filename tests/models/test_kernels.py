@@ -1,14 +1,10 @@
-import itertools
-
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.kernel_approximation import Nystroem
-from sklearn.preprocessing import KernelCenterer
 
 from kernelzoo.models.kernels import (
     Kernels,
@@ -35,15 +31,6 @@ BASES = {
     "cosine": cosine(),
     "covariance": covariance(2.0 * pm.gp.cov.Matern32(D, ls=1.3) + pm.gp.cov.Linear(D, c=0.1)),
 }
-CHAINS = [
-    chain for r in range(4) for chain in itertools.permutations(("trace", "unit", "center"), r)
-]
-# A covariance function is compiled at each evaluation, so it meets one chain of each length.
-PAIRS = [
-    pytest.param(name, steps, id="-".join((name, *steps)))
-    for name in BASES
-    for steps in (CHAINS if name != "covariance" else [(), ("unit",), ("center", "unit", "trace")])
-]
 
 
 @pytest.fixture
@@ -61,7 +48,7 @@ def X_new(rng):
     return rng.normal(size=(NEW, D))
 
 
-# --- values -----------------------------------------------------------------------------------
+# --- values ------------------------------------------------------------------------------------
 
 
 def formulas(x, y):
@@ -104,117 +91,7 @@ def test_every_kernel_is_psd_for_every_input(X, name, chain):
     as_stack(BASES[name].normalize(*chain)(X))
 
 
-# --- normalisation ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "chain"), PAIRS)
-def test_cross_stack_of_training_objects_is_the_training_stack(name, chain, X):
-    kernels = BASES[name].normalize(*chain)
-    train = kernels(X)
-    cross = kernels(X.copy(), X)
-    np.testing.assert_allclose(cross.values, train.values, rtol=1e-9, atol=1e-11)
-    as_stack(train)
-
-
-@pytest.mark.parametrize(("name", "chain"), PAIRS)
-def test_new_objects_are_normalised_one_by_one(name, chain, X, X_new):
-    """Adding or taking away new objects changes nothing: constants are those of the training."""
-    kernels = BASES[name].normalize(*chain)
-    together = kernels(np.vstack([X_new, 100 * X_new]), X).values
-    alone = np.concatenate([kernels(x[None], X).values for x in X_new[:2]], axis=1)
-    np.testing.assert_allclose(together[:, :2], alone, rtol=1e-9, atol=1e-11)
-
-
-def test_trace_makes_the_training_trace_n(X):
-    stack = (linear() | polynomial(3)).normalize("trace")(X)
-    np.testing.assert_allclose(np.trace(stack.values, axis1=1, axis2=2), [N, N])
-
-
-def test_trace_uses_the_training_factor_on_new_objects(X, X_new):
-    stack = linear().normalize("trace")(X_new, X)
-    np.testing.assert_allclose(stack.values[0], X_new @ X.T * N / np.sum(X**2))
-
-
-def test_unit_of_linear_is_cosine(X, X_new):
-    np.testing.assert_allclose(
-        linear().normalize("unit")(X_new, X).values, cosine()(X_new, X).values
-    )
-
-
-def test_center_is_that_of_scikit_learn(X, X_new):
-    base, centred = polynomial(2), polynomial(2).normalize("center")
-    fitted = KernelCenterer().fit(base(X).values[0])
-    np.testing.assert_allclose(centred(X).values[0], fitted.transform(base(X).values[0]))
-    np.testing.assert_allclose(
-        centred(X_new, X).values[0], fitted.transform(base(X_new, X).values[0])
-    )
-
-
-def test_center_of_linear_is_linear_on_centred_features(X, X_new):
-    mean = X.mean(axis=0)
-    np.testing.assert_allclose(
-        linear().normalize("center")(X_new, X).values[0], (X_new - mean) @ (X - mean).T
-    )
-
-
-def test_order_of_a_chain_matters(X):
-    first = polynomial(2).normalize("center", "unit")(X).values
-    second = polynomial(2).normalize("unit", "center")(X).values
-    np.testing.assert_allclose(np.diagonal(first[0]), 1.0)
-    np.testing.assert_allclose(second.sum(axis=1), 0.0, atol=1e-12)
-    assert not np.allclose(first, second)
-
-
-def test_normalisations_accumulate_and_apply_to_the_whole_stack(X):
-    kernels = (linear().normalize("center") | gaussian()).normalize("trace")
-    assert [member.steps for member in kernels.members] == [("center", "trace"), ("trace",)]
-    np.testing.assert_allclose(
-        kernels.normalize("unit")(X).values[0],
-        linear().normalize("center", "trace", "unit")(X).values[0],
-    )
-
-
-def test_training_gram_is_computed_for_centring_only(X, X_new):
-    sizes = []
-
-    class Counting(pm.gp.cov.Constant):
-        def full(self, X, Xs=None):
-            sizes.append("gram" if Xs is None else "cross")
-            return super().full(X, Xs)
-
-    base = covariance(Counting(2.0))
-    base.normalize("unit", "trace")(X_new, X)
-    assert sizes == ["cross"]
-    base.normalize("center")(X_new, X)
-    assert sizes == ["cross", "cross", "gram"]
-
-
-@pytest.mark.parametrize("chain", CHAINS, ids="-".join)
-def test_training_stack_is_exactly_symmetric(chain, X):
-    # BLAS fills both halves of X X' alike; normalisation must not undo it.
-    stack = laplace().normalize(*chain)(X).values
-    np.testing.assert_array_equal(stack, stack.swapaxes(1, 2))
-
-
-def test_unit_needs_positive_self_similarities(X):
-    X[2] = 0.0
-    with pytest.raises(
-        ValueError, match=r"positive self-similarities .* Got 0 for the object in r"
-    ):
-        linear().normalize("unit")(X)
-
-
-def test_trace_needs_a_positive_trace():
-    with pytest.raises(ValueError, match=r"'X' argument of linear must be of positive trace"):
-        linear().normalize("trace")(np.zeros((3, 2)))
-
-
-def test_unknown_normalisation():
-    with pytest.raises(ValueError, match=r"one of 'trace', 'unit', 'center'. Got 'centre' \(the"):
-        linear().normalize("centre")
-
-
-# --- specification ----------------------------------------------------------------------------
+# --- specification -----------------------------------------------------------------------------
 
 
 def test_default_names_say_what_the_kernel_is(X):
@@ -311,94 +188,7 @@ def test_bad_objects(train, new, message):
         linear()(*([train] if new is None else [new, train]))
 
 
-# --- labels and feature spaces ----------------------------------------------------------------
-
-
-def test_pandas_index_becomes_the_labels(X, X_new):
-    train = pd.DataFrame(X, index=[f"mouse {i}" for i in range(N)])
-    test = pd.DataFrame(X_new, index=["p", "q", "r", "s"])
-    assert linear()(train)["basis"].values.tolist() == train.index.tolist()
-    cross = linear()(test, train)
-    assert cross["obs"].values.tolist() == ["p", "q", "r", "s"]
-    assert cross["basis"].values.tolist() == train.index.tolist()
-
-
-def test_unnamed_new_objects_never_share_a_label_with_training_objects(X):
-    """Else a cross stack as large as the training stack would pass for a Gram matrix."""
-    train = pd.DataFrame(X, index=np.arange(N) + 40)
-    for objects in (X, train):
-        cross = linear()(X[::-1].copy(), objects)
-        assert not set(cross["obs"].values) & set(cross["basis"].values)
-        as_stack(cross)
-
-
-def test_dict_gives_one_kernel_a_space_and_bound_kernels_read_their_own(rng):
-    views = {"fou": rng.normal(size=(N, 5)), "kar": rng.normal(size=(N, 2))}
-    kernels = gaussian() | linear().on("kar") | polynomial(2).on("fou").named("p") | cosine()
-    stack = kernels(views)
-    assert stack["kernel"].values.tolist() == [
-        "gaussian[fou]",
-        "gaussian[kar]",
-        "linear[kar]",
-        "p",
-        "cosine[fou]",
-        "cosine[kar]",
-    ]
-    np.testing.assert_array_equal(stack.values[0], gaussian()(views["fou"]).values[0])
-    np.testing.assert_array_equal(stack.values[2], linear()(views["kar"]).values[0])
-    np.testing.assert_array_equal(stack.values[3], polynomial(2)(views["fou"]).values[0])
-
-
-def test_named_kernel_on_every_space():
-    stack = linear().named("l")({"a": np.ones((2, 1)), "b": np.ones((2, 3))})
-    assert stack["kernel"].values.tolist() == ["l[a]", "l[b]"]
-
-
-def test_new_objects_need_only_the_spaces_that_are_read(X, X_new):
-    cross = linear().on("a")({"a": X_new}, {"a": X, "b": X})
-    np.testing.assert_allclose(cross.values[0], X_new @ X.T)
-    with pytest.raises(ValueError, match=r"feature space 'b' of the training .* with \['a'\]"):
-        linear()({"a": X_new}, {"a": X, "b": X})
-
-
-def test_unknown_space_gets_the_nearest_suggestion(X):
-    with pytest.raises(ValueError, match=r"'fou', 'kar'. Got 'fuo' \(the nearest is 'fou'\)"):
-        linear().on("fuo")({"fou": X, "kar": X})
-
-
-def test_bound_kernel_on_one_array(X):
-    with pytest.raises(ValueError, match=r"a dict with the feature space 'fou'.* Got one array"):
-        linear().on("fou")(X)
-
-
-def test_indexes_of_the_spaces_must_agree(X):
-    first, second = pd.DataFrame(X), pd.DataFrame(X, index=[1, 0, *range(2, N)])
-    with pytest.raises(
-        ValueError, match=r"same order in every .* Got 0 in 'a' but 1 in 'b', row 0"
-    ):
-        linear()({"a": first, "b": second})
-    assert linear()({"a": X, "b": second})["obs"].values.tolist() == second.index.tolist()
-
-
-def test_repeated_labels(X):
-    with pytest.raises(ValueError, match=r"of objects with distinct labels. Got repeated labels"):
-        linear()(pd.DataFrame(X, index=[0] * N))
-
-
-# --- precomputed, covariances, basis expansions -----------------------------------------------
-
-
-@pytest.mark.parametrize("chain", CHAINS, ids="-".join)
-def test_precomputed_equals_the_kernel_it_was_computed_from(chain, X, X_new):
-    base = polynomial(2)
-    gram, cross = base(X).values[0], base(X_new, X).values[0]
-    self_similarity = np.diagonal(base(X_new).values[0])
-    expected, kernel = base.normalize(*chain), precomputed().normalize(*chain)
-    np.testing.assert_allclose(kernel(gram).values, expected(X).values)
-    np.testing.assert_allclose(
-        kernel(cross_gram(cross, self_similarity=self_similarity), gram).values,
-        expected(X_new, X).values,
-    )
+# --- precomputed, covariances, basis expansions ------------------------------------------------
 
 
 def test_precomputed_beside_features(X, X_new):

@@ -1,10 +1,13 @@
 """The multinomial-probit link against adaptive integration, identities and finite differences."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from kernelzoo.models import probit
 from scipy import integrate
-from scipy.special import log_ndtr, ndtr
+from scipy.special import erfcx, log_ndtr, ndtr
+
+from kernelzoo.models import probit
 
 CLASSES = [2, 3, 10]
 
@@ -32,7 +35,7 @@ def adaptive_log_probability(f, i):
     pieces = [mode - 12, mode - 1, mode, mode + 1, mode + 12]
     total = sum(
         integrate.quad(lambda u: np.exp(log_g(u) - peak), a, b, epsabs=0, epsrel=1e-12)[0]
-        for a, b in zip(pieces, pieces[1:], strict=False)
+        for a, b in pairwise(pieces)
     )
     return peak + np.log(total)
 
@@ -44,6 +47,12 @@ def test_log_probability_agrees_with_adaptive_integration(n_classes):
     expected = np.array([adaptive_log_probability(row, i) for row, i in zip(f, t, strict=True)])
     assert expected.min() < -200
     np.testing.assert_allclose(probit.log_probability(f, t), expected, rtol=0, atol=1e-8)
+
+
+def test_mills_ratio_is_right_in_relative_terms():
+    x = np.linspace(-200, probit.CEILING, 100_001)
+    exact = np.sqrt(np.pi / 2) * erfcx(-x / np.sqrt(2))
+    np.testing.assert_allclose(probit._mills(x), exact, rtol=1e-11)
 
 
 def test_two_classes_are_the_binary_probit():

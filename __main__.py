@@ -1,0 +1,115 @@
+"""Command line: ``python -m kernelzoo {demo,engines,fit}``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from . import (
+    MultinomialProbit,
+    __version__,
+    compare_engines,
+    datasets,
+    engines,
+    fit,
+    gaussian,
+    linear,
+    polynomial,
+    predict,
+)
+from .models.checks import check_name
+
+MODELS = {model.__name__: model for model in (MultinomialProbit,)}
+
+
+def demo(options: argparse.Namespace, console: Console) -> None:
+    """Fit wine with VB, Gibbs and NUTS and compare them."""
+    from .experiments import demo
+
+    demo.run(options.out, options.seed, console)
+
+
+def list_engines(options: argparse.Namespace, console: Console) -> None:
+    """Print which engine applies to which model, on each model's smallest example."""
+    chosen = MODELS
+    if options.model is not None:
+        chosen = {options.model: MODELS[check_name(options.model, MODELS, "MODEL", "engines")]}
+    for model in chosen.values():
+        console.print(engines(model.example()), markup=False, highlight=False)
+
+
+def fit_data(options: argparse.Namespace, console: Console) -> None:
+    """Fit a data set with three standard kernels and score it on held-out objects."""
+    data = datasets.load(options.data).split(test_size=options.test_size, seed=options.seed)
+    kernels = (gaussian() | linear() | polynomial(2)).normalize("trace")
+    model = MultinomialProbit(kernels(data.X_train), data.y_train)
+    result = fit(
+        model,
+        options.engine,
+        draws=options.draws,
+        tune=options.tune,
+        chains=options.chains,
+        random_seed=options.seed,
+    )
+    test_kernels = kernels(data.X_test, data.X_train)
+    comparison = compare_engines(
+        {result.attrs["engine"]: result},
+        model=model,
+        kernels_new=test_kernels,
+        labels_new=data.y_test,
+    )
+    console.print(comparison.engines.T.to_string(), markup=False, highlight=False)
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = options.out / f"{options.data}-{result.attrs['engine'].lower()}"
+    result.to_netcdf(f"{stem}.nc")
+    table = predict(model, result, test_kernels)["probability"].to_pandas()
+    table.insert(0, "true", data.y_test)
+    table.to_csv(f"{stem}-predictions.csv")
+    console.print(f"written: {stem}.nc, {stem}-predictions.csv")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Grammar of the command line."""
+    root = argparse.ArgumentParser(
+        prog="kernelzoo", description="Bayesian kernel learning on PyMC."
+    )
+    root.add_argument("--version", action="version", version=__version__)
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser("demo", help="fit wine with VB, Gibbs and NUTS and compare them")
+    command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
+    command.add_argument("--seed", type=int, default=1)
+    command.set_defaults(function=demo)
+
+    command = commands.add_parser("engines", help="which engine applies to which model")
+    command.add_argument("model", nargs="?", metavar="MODEL", help="default: every model")
+    command.set_defaults(function=list_engines)
+
+    command = commands.add_parser("fit", help="fit a data set and score it on held-out objects")
+    command.add_argument("data", metavar="DATA", help=", ".join(datasets.names()))
+    command.add_argument("--engine", default="vb", help="name of an engine (default: vb)")
+    command.add_argument("--draws", type=int, default=1000)
+    command.add_argument("--tune", type=int, default=1000)
+    command.add_argument("--chains", type=int, default=4)
+    command.add_argument("--seed", type=int, default=1)
+    command.add_argument("--test-size", type=float, default=0.3)
+    command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
+    command.set_defaults(function=fit_data)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; bad input ends in one line of explanation and exit code 2."""
+    options = parser().parse_args(arguments)
+    try:
+        options.function(options, Console())
+    except (ValueError, FileNotFoundError) as error:
+        Console(stderr=True).print(f"kernelzoo: {error}", style="red", markup=False)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

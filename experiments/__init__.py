@@ -1,0 +1,1 @@
+"""The demonstration, and the papers' tables as studies."""

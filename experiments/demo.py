@@ -1,0 +1,80 @@
+"""The demonstration: one model of the wine data, three engines, one comparison."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from rich.console import Console  # noqa: E402
+
+from ..datasets import load  # noqa: E402
+from ..inference import (  # noqa: E402
+    NUTS,
+    VB,
+    Comparison,
+    Gibbs,
+    compare_engines,
+    engines,
+    fit,
+    plots,
+    predict,
+)
+from ..models import MultinomialProbit, gaussian, linear, polynomial  # noqa: E402
+
+__all__ = ["run"]
+
+
+def run(out: Path, seed: int, console: Console) -> Comparison:
+    """Fit wine with VB, Gibbs and NUTS; compare them on held-out objects; write what was found.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for the results (``*.nc``), tables (``*.csv``) and figures (``*.png``).
+    seed : int
+        Of the split and of every engine.
+    console : Console
+        Where progress and tables go.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    data = load("wine").split(test_size=0.3, seed=seed)
+    kernels = (gaussian(1 / 13) | linear() | polynomial(2)).normalize("trace")
+    model = MultinomialProbit(kernels(data.X_train), data.y_train)
+    test_kernels = kernels(data.X_test, data.X_train)
+    console.print(
+        f"wine: {len(data.y_train)} objects to learn from, {len(data.y_test)} held out, "
+        f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}"
+    )
+    console.print(engines(model))
+
+    results = {}
+    for engine, options in (
+        (VB(), {}),
+        (Gibbs(), {"chains": 4, "draws": 2000, "tune": 1000}),
+        (NUTS(target_accept=0.8), {"chains": 2, "draws": 250, "tune": 250}),
+    ):
+        console.rule(engine.name)
+        result = fit(model, engine, random_seed=seed, **options)
+        result.to_netcdf(out / f"wine-{engine.name.lower()}.nc")
+        results[engine.name] = result
+
+    console.rule("comparison")
+    comparison = compare_engines(
+        results, model=model, kernels_new=test_kernels, labels_new=data.y_test
+    )
+    console.print(comparison, markup=False, highlight=False)
+    comparison.engines.to_csv(out / "engines.csv")
+    comparison.variables.to_csv(out / "variables.csv")
+    comparison.elements.to_csv(out / "elements.csv")
+
+    predictions = {name: predict(model, result, test_kernels) for name, result in results.items()}
+    for name, figure in (
+        ("weights", plots.plot_weights(results)),
+        ("engines", plots.plot_engines(results)),
+        ("bound", plots.plot_bound(results["VB"])),
+        ("reliability", plots.plot_reliability(predictions, data.y_test)),
+    ):
+        figure.savefig(out / f"{name}.png")
+    console.print(f"\nwritten to {out}/: {', '.join(sorted(p.name for p in out.iterdir()))}")
+    return comparison

@@ -1,0 +1,22 @@
+"""Figures of results; each function returns an ArviZ ``PlotCollection``.
+
+``.savefig(path)`` writes the figure, ``.viz`` holds the figure, its axes ("plot") and the artists
+by name, ``.data`` the numbers that were drawn. The backend is matplotlib; nothing is shown and no
+global setting is changed.
+"""
+
+from .bound import plot_bound
+from .kernels import plot_kernels
+from .marginals import plot_engines
+from .regions import plot_decision_regions
+from .reliability import plot_reliability
+from .weights import plot_weights
+
+__all__ = [
+    "plot_bound",
+    "plot_decision_regions",
+    "plot_engines",
+    "plot_kernels",
+    "plot_reliability",
+    "plot_weights",
+]

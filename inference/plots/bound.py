@@ -1,0 +1,139 @@
+"""The bound of a variational fit by iteration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_plots import PlotCollection
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from xarray import DataTree
+
+from ...models.checks import argument_error
+from .house_style import GREY, PALETTE, figure_options, open_frame
+
+__all__ = ["plot_bound"]
+
+#: Share of each start's iterations that the axis of the bound may leave out at its lower end.
+HIDDEN = 0.1
+#: Relative size below which a fall counts as rounding.
+ROUNDING = 1e-10
+#: A bound that falls in more than this share of the iterations is a noisy estimate.
+NOISY = 0.1
+
+
+def plot_bound(
+    result: DataTree, *, figure_kwargs: Mapping[str, Any] | None = None
+) -> PlotCollection:
+    """Bound by iteration for every start, and how much it still changes.
+
+    The left axes leave out the first iterations where they would dwarf the rest (the figure says
+    so). The right axes show the absolute change from one iteration to the next on a logarithmic
+    scale: a straight line is geometric convergence. Falls, which a correct coordinate ascent never
+    has, are marked by crosses; those of a noisy estimate of the bound (ADVI) are not.
+
+    Parameters
+    ----------
+    result : DataTree
+        Result of `fit` by an engine that keeps its bound: group ``trajectory`` with ``elbo``
+        (start, iteration) and the attribute ``best_start``.
+    figure_kwargs : mapping, optional
+        Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
+
+    Returns
+    -------
+    PlotCollection
+        Its data are ``bound`` and ``change`` (start, iteration).
+
+    Raises
+    ------
+    ValueError
+        For a result without a bound.
+
+    Examples
+    --------
+    >>> kz.plot_bound(kz.fit(model, kz.VB(starts=5)))
+    """
+    if "trajectory" not in result.children or "elbo" not in result["trajectory"]:
+        raise argument_error(
+            "result",
+            "plot_bound",
+            "a result with a bound by iteration ('elbo' in the group 'trajectory')",
+            f"a result of {result.attrs.get('engine', 'an unknown engine')} with the groups "
+            f"{', '.join(result.children)}",
+        )
+    trajectory = result["trajectory"].to_dataset()
+    bound = trajectory["elbo"].transpose("start", "iteration")
+    best = bound["start"].values[int(trajectory.attrs.get("best_start", 0))]
+    # The best start comes last, so that it lies on top.
+    bound = xr.concat([bound.drop_sel(start=best), bound.sel(start=[best])], dim="start")
+    data = xr.Dataset({"bound": bound, "change": bound.diff("iteration")})
+
+    n_starts = bound.sizes["start"]
+    collection = PlotCollection.wrap(
+        data,
+        cols=["__variable__"],
+        backend="matplotlib",
+        aes={"color": ["start"], "width": ["start"]},
+        color=[GREY] * (n_starts - 1) + [PALETTE[0]],
+        width=[1.0] * (n_starts - 1) + [2.2],
+        figure_kwargs=figure_options(figure_kwargs, figsize=(8.5, 3.4), sharex=True),
+    )
+    collection.map(_line, "line", data=data)
+    noisy = _falls(data).sum() > NOISY * data["change"].notnull().sum()
+    left, right = (collection.get_target(name, {}) for name in ("bound", "change"))
+    if not noisy:
+        collection.map(_crosses, "fall", data=data[["change"]].where(_falls(data)))
+    left.set(
+        xlabel=f"iteration{_zoom(left, bound)}", ylabel="lower bound (nats)", title="Lower bound"
+    )
+    right.set(
+        xlabel="iteration",
+        ylabel="absolute change (nats)",
+        yscale="log",
+        title="Change in one iteration" + (", a noisy estimate" if noisy else ""),
+    )
+    open_frame(left)
+    open_frame(right)
+    _legend(left, best, n_starts, float(bound.sel(start=best).dropna("iteration")[-1]))
+    return collection
+
+
+def _falls(data: xr.Dataset) -> xr.DataArray:
+    return data["change"] < -ROUNDING * np.abs(data["bound"])
+
+
+def _line(da: xr.DataArray, target: Axes, *, color: str, width: float, **_: Any) -> Line2D:
+    heights = da.values if da.name == "bound" else np.abs(da.where(da != 0).values)
+    (line,) = target.plot(da["iteration"].values, heights, color=color, linewidth=width)
+    return line
+
+
+def _crosses(da: xr.DataArray, target: Axes, **_: Any) -> Line2D:
+    (crosses,) = target.plot(
+        da["iteration"].values, np.abs(da.values), "x", color=PALETTE[1], label="the bound fell"
+    )
+    target.legend(handles=[crosses], frameon=False, fontsize="small")
+    return crosses
+
+
+def _zoom(axes: Axes, bound: xr.DataArray) -> str:
+    """Cut the lower end of the axis where the first iterations would dwarf the rest; says so."""
+    low, high, lowest = (
+        float(x) for x in (bound.quantile(HIDDEN, "iteration").min(), bound.max(), bound.min())
+    )
+    margin = 0.06 * (high - low)
+    if lowest > high - 2 * (high - low):
+        return ""
+    axes.set_ylim(low - margin, high + margin)
+    hidden = int((bound < low - margin).sum("iteration").max())
+    return f"\n(up to {hidden} first iterations lie below, down to {lowest:,.0f})"
+
+
+def _legend(axes: Axes, best: Any, n_starts: int, final: float) -> None:
+    label = f"start {best}" + (f", the best of {n_starts}" if n_starts > 1 else "")
+    handles = [Line2D([], [], color=PALETTE[0], linewidth=2.2, label=f"{label}: {final:,.2f} nats")]
+    if n_starts > 1:
+        handles.append(Line2D([], [], color=GREY, linewidth=1, label="other starts"))
+    axes.legend(handles=handles, loc="center right", frameon=False, fontsize="small")

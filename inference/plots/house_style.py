@@ -1,0 +1,56 @@
+"""Colours, markers and frames that all figures share."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from xarray import DataTree
+
+from ...models.checks import argument_error
+
+#: Okabe and Ito's colours, told apart with every common colour blindness; yellow is left out
+#: (unreadable on white).
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "0.55"
+
+
+def cycle[T](values: tuple[T, ...], n: int) -> list[T]:
+    """First `n` values, starting over when there are too few."""
+    return [values[i % len(values)] for i in range(n)]
+
+
+def tint(color: str, strength: float) -> tuple[float, float, float]:
+    """Colour mixed with white: 0 is white, 1 the colour."""
+    red, green, blue = (1 - strength * (1 - channel) for channel in to_rgb(color))
+    return red, green, blue
+
+
+def open_frame(axes: Axes) -> None:
+    """Leave only the left and bottom line of the frame."""
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def figure_options(given: Mapping[str, Any] | None, **defaults: Any) -> dict[str, Any]:
+    """Options of the figure: the user's before the defaults, constrained layout before none."""
+    return {"layout": "constrained"} | defaults | dict(given or {})
+
+
+def by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str, DataTree]:
+    """Results by name; one alone is named by its engine."""
+    # A DataTree is a mapping itself: it is told by being one.
+    if isinstance(results, DataTree):
+        return {str(results.attrs.get("engine", "result")): results}
+    named = dict(results)
+    if not named:
+        raise argument_error("results", owner, "at least one result", "none")
+    for name, tree in named.items():
+        if not isinstance(tree, DataTree) or "posterior" not in tree.children:
+            raise argument_error(
+                "results",
+                owner,
+                "results of fit by name",
+                f"{type(tree).__name__} without a group 'posterior' for {name!r}",
+            )
+    return named

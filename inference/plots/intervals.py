@@ -1,0 +1,178 @@
+"""Forest plot: intervals of several engines, one panel a variable."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from arviz import rcParams
+from arviz_plots import PlotCollection
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
+from xarray import Dataset
+
+from ...models.checks import argument_error, check_name
+from .house_style import MARKERS, PALETTE, cycle, figure_options, open_frame
+
+INTERVALS = {"eti": "equal-tailed", "hdi": "highest-density"}
+#: Height of a row that the engines of an element share; the rest sets elements apart.
+SPREAD = 0.7
+
+
+class Summaries:
+    """Intervals and point estimate to show, checked.
+
+    Parameters
+    ----------
+    ci_kind : {"eti", "hdi"} or None
+    ci_probs : (float, float) or None
+    point_estimate : {"mean", "median"} or None
+        None of each: ArviZ's ``rcParams``.
+    owner : str
+        The function called, for messages.
+    """
+
+    def __init__(
+        self,
+        ci_kind: str | None,
+        ci_probs: tuple[float, float] | None,
+        point_estimate: str | None,
+        owner: str,
+    ):
+        self.kind = check_name(ci_kind or rcParams["stats.ci_kind"], INTERVALS, "ci_kind", owner)
+        self.estimate = check_name(
+            point_estimate or rcParams["stats.point_estimate"],
+            ("mean", "median"),
+            "point_estimate",
+            owner,
+        )
+        if ci_probs is None:
+            wide = float(rcParams["stats.ci_prob"])
+            ci_probs = (0.5 if wide > 0.5 else wide / 2, wide)
+        if len(ci_probs) != 2 or not 0 < ci_probs[0] < ci_probs[1] < 1:
+            raise argument_error(
+                "ci_probs",
+                owner,
+                "two probabilities between 0 and 1, the smaller first",
+                f"{ci_probs}",
+            )
+        self.probs = ci_probs
+
+    def interval(self, draws: Dataset, prob: float) -> Dataset:
+        """Compute the ends (..., ci_bound) of the interval of draws (sample, ...)."""
+        ends: Dataset = getattr(draws.azstats, self.kind)(prob=prob, dim="sample")
+        return ends
+
+    def point(self, draws: Dataset) -> Dataset:
+        """Compute the point estimate (...) of draws (sample, ...)."""
+        estimate: Dataset = getattr(draws, self.estimate)("sample")
+        return estimate
+
+    def text(self, probs: Iterable[float]) -> str:
+        """Say in words what is shown."""
+        listed = [f"{100 * p:g} %" for p in probs]
+        noun = "intervals" if len(listed) > 1 else "interval"
+        return f"{self.estimate}, {' and '.join(listed)} {INTERVALS[self.kind]} {noun}"
+
+
+def side_by_side(summaries: Iterable[Dataset], names: list[str]) -> Dataset:
+    """Put summaries of all engines along a dim "model".
+
+    Each engine is summarised by itself before: with different numbers of draws, an array of all of
+    them is padded with NaN, and its quantiles are NaN.
+    """
+    return xr.concat(list(summaries), dim=pd.Index(names, name="model"), join="outer")
+
+
+def plot_intervals(
+    draws: Mapping[str, Dataset],
+    summaries: Summaries,
+    *,
+    title: str,
+    value: str,
+    figure_kwargs: Mapping[str, Any] | None,
+) -> PlotCollection:
+    """Forest plot with an own axis for each variable, since their scales differ.
+
+    Parameters
+    ----------
+    draws : mapping of str to Dataset
+        By engine; each variable has the dims "sample" and one other, whose labels name the rows.
+    title, value : str
+        Of the figure, and of its horizontal axes.
+    """
+    names = list(draws)
+    data = side_by_side((summaries.point(d) for d in draws.values()), names)
+    rows = [data[v].size // len(names) for v in data.data_vars]
+    height = 1.0 + 0.35 * len(rows) + sum(rows) * (0.14 + 0.08 * len(names))
+    collection = PlotCollection.grid(
+        data,
+        rows=["__variable__"],
+        backend="matplotlib",
+        aes={"color": ["model"], "marker": ["model"], "shift": ["model"]},
+        color=cycle(PALETTE, len(names)),
+        marker=cycle(MARKERS, len(names)),
+        shift=list(SPREAD * (np.arange(len(names)) - (len(names) - 1) / 2) / len(names)),
+        figure_kwargs=figure_options(
+            figure_kwargs, figsize=(6.4, height), height_ratios=[n + 0.6 for n in rows]
+        ),
+    )
+    for label, prob, width in zip(("trunk", "twig"), summaries.probs, (4.0, 1.3), strict=True):
+        ends = side_by_side((summaries.interval(d, prob) for d in draws.values()), names)
+        collection.map(_intervals, label, data=ends, width=width)
+    collection.map(_points, "point_estimate", data=data)
+    collection.map(_rows, "rows", data=data, ignore_aes="all", store_artist=False)
+    last = collection.iget_target(len(rows) - 1, 0)
+    last.set_xlabel(f"{value} ({summaries.text(summaries.probs)})")
+    name_engines(collection, names, title)
+    return collection
+
+
+def _heights(da: xr.DataArray, shift: float) -> np.ndarray:
+    """Rows from the top, engines of one row below each other."""
+    return np.arange(da.shape[0]) + shift
+
+
+def _intervals(
+    da: xr.DataArray, target: Axes, *, color: str, shift: float, width: float, **_: Any
+) -> LineCollection:
+    da = da.transpose(..., "ci_bound")
+    lower, upper = da.sel(ci_bound="lower").values, da.sel(ci_bound="upper").values
+    return target.hlines(_heights(da, shift), lower, upper, color=color, linewidth=width)
+
+
+def _points(
+    da: xr.DataArray, target: Axes, *, color: str, marker: str, shift: float, **_: Any
+) -> PathCollection:
+    return target.scatter(
+        da.values,
+        _heights(da, shift),
+        s=26,
+        facecolor="white",
+        edgecolor=color,
+        linewidth=1.3,
+        marker=marker,
+        zorder=3,
+    )
+
+
+def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:
+    (dim,) = (d for d in da.dims if d != "model")
+    target.set_title(str(dim), loc="left", fontsize="small", color="0.35")
+    target.set_yticks(np.arange(da.sizes[dim]), [str(label) for label in da[dim].values])
+    target.set_ylim(da.sizes[dim] - 0.5, -0.5)
+    target.tick_params(axis="y", length=0)
+    open_frame(target)
+    target.spines["left"].set_visible(False)
+    target.grid(axis="x", color="0.92", linewidth=0.8)
+    target.set_axisbelow(True)
+
+
+def name_engines(collection: PlotCollection, names: list[str], title: str) -> None:
+    """Name one engine in the title, several in a legend."""
+    if len(names) > 1:
+        collection.add_legend("model", aes=["color", "marker"], title="", frameon=False)
+    else:
+        title = f"{title}, {names[0]}"
+    collection.add_title(title, size="large", color="black")

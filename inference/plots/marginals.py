@@ -1,0 +1,235 @@
+"""Marginal distributions of several engines, overlaid."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from arviz_base.labels import NoVarLabeller
+from arviz_plots import PlotCollection, plot_dist
+from numpy.typing import NDArray
+from xarray import Dataset, DataTree
+
+from ...models.checks import argument_error, check_name
+from ..identified import identified
+from .house_style import MARKERS, PALETTE, by_name, cycle, figure_options
+from .intervals import Summaries, name_engines, plot_intervals, side_by_side
+
+__all__ = ["plot_engines"]
+
+
+def plot_engines(
+    results: DataTree | Mapping[str, DataTree],
+    *,
+    var_names: Iterable[str] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    kind: str = "forest",
+    max_elements: int | None = 20,
+    ci_kind: str | None = None,
+    ci_probs: tuple[float, float] | None = None,
+    point_estimate: str | None = None,
+    figure_kwargs: Mapping[str, Any] | None = None,
+) -> PlotCollection:
+    """Marginals of several engines on one model, overlaid.
+
+    Drawn are the quantities that the data identify (for the multinomial probit: weights, and
+    contrasts of the regression functions between classes).
+
+    Parameters
+    ----------
+    results : mapping of str to DataTree, or DataTree
+        Results of `fit`, by a name for each.
+    var_names : iterable of str, optional
+        Quantities to draw. Default: all, those of fewest elements (the weights) first.
+    coords : mapping, optional
+        Labels to keep, by dim, as in ArviZ: ``{"obs": [3, 7], "class": "setosa"}``.
+    kind : {"forest", "density"}, default="forest"
+        Intervals on common axes, or one density estimate an element.
+    max_elements : int or None, default=20
+        Elements drawn at most; of a quantity that has more, those of evenly spaced objects. None:
+        all.
+    ci_kind : {"eti", "hdi"}, optional
+        Equal-tailed or highest-density intervals. Default: ``az.rcParams["stats.ci_kind"]``.
+    ci_probs : (float, float), optional
+        Probabilities of the thick and the thin interval; densities show the second. Default: 0.5
+        and ``az.rcParams["stats.ci_prob"]``.
+    point_estimate : {"mean", "median"}, optional
+        Default: ``az.rcParams["stats.point_estimate"]``.
+    figure_kwargs : mapping, optional
+        Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
+
+    Returns
+    -------
+    PlotCollection
+        Its data are what is drawn: point estimates by variable, or draws for densities.
+
+    Raises
+    ------
+    ValueError
+        For no result, results of different models or data, unknown names or labels, probabilities
+        outside (0, 1).
+
+    Examples
+    --------
+    >>> kz.plot_engines({"VB": vb, "Gibbs": gibbs}, var_names=["beta"])
+    """
+    owner = "plot_engines"
+    summaries = Summaries(ci_kind, ci_probs, point_estimate, owner)
+    named = by_name(results, owner)
+    check_name(kind, ("forest", "density"), "kind", owner)
+    models = {str(tree.attrs.get("model")) for tree in named.values()}
+    if len(models) > 1:
+        raise argument_error("results", owner, "results of one model", ", ".join(sorted(models)))
+    quantities = {name: identified(tree) for name, tree in named.items()}
+    first = next(iter(quantities.values()))
+    variables = _variables(first, var_names, owner)
+    elements = _chosen(first, variables, coords or {}, max_elements, owner)
+    if not elements:
+        raise argument_error("coords", owner, "labels of at least one element", repr(coords))
+    draws = {name: _elements(dataset, elements, owner) for name, dataset in quantities.items()}
+    n_all = sum(first[v].isel(chain=0, draw=0).size for v in variables)
+    n_shown = sum(len(index) for _, index in elements)
+    title = "Engines compared" if len(draws) > 1 else "Marginals"
+    if n_shown < n_all:
+        title += f" on {n_shown} of {n_all} quantities"
+    draw = {"forest": plot_intervals, "density": _densities}[kind]
+    return draw(draws, summaries, title=title, value="value", figure_kwargs=figure_kwargs)
+
+
+def _variables(dataset: Dataset, var_names: Iterable[str] | None, owner: str) -> list[str]:
+    known = sorted(map(str, dataset.data_vars), key=lambda name: dataset[name].size)
+    if var_names is None:
+        return known
+    wanted = [var_names] if isinstance(var_names, str) else list(var_names)
+    return [check_name(name, known, "var_names", owner) for name in wanted]
+
+
+def _chosen(
+    dataset: Dataset,
+    variables: list[str],
+    coords: Mapping[str, Any],
+    max_elements: int | None,
+    owner: str,
+) -> list[tuple[str, list[tuple]]]:
+    """Labels of the elements to draw, by variable: whole rows of evenly spaced objects."""
+    dims = {str(d) for v in variables for d in dataset[v].dims} - {"chain", "draw"}
+    for dim in coords:
+        check_name(dim, sorted(dims), "coords", owner)
+    left = np.inf if max_elements is None else max_elements
+    chosen = []
+    for name in variables:
+        values = dataset[name]
+        kept = {dim: np.atleast_1d(coords[dim]) for dim in coords if dim in values.dims}
+        try:
+            labels = values.isel(chain=0, draw=0, drop=True).sel(kept)
+        except KeyError as error:
+            raise argument_error("coords", owner, "labels there are", str(error)) from None
+        index = list(pd.MultiIndex.from_product(labels.indexes.values())) if labels.ndim else [()]
+        row = labels.size // labels.shape[0] if labels.ndim else 1
+        if len(index) > left:
+            # Rows stay whole, so that an object's classes can be compared with each other.
+            step = row if row <= left else 1
+            rows = np.unique(np.linspace(0, len(index) // step - 1, int(left // step)).astype(int))
+            index = [index[r * step + i] for r in rows for i in range(step)]
+        if index:
+            left -= len(index)
+            chosen.append((name, index))
+    return chosen
+
+
+def _elements(dataset: Dataset, elements: list[tuple[str, list[tuple]]], owner: str) -> Dataset:
+    """Draws of chosen elements: each variable (sample, one dim with the elements' labels)."""
+    chosen = {}
+    for name, index in elements:
+        try:
+            values = dataset[name]
+            dims = [str(d) for d in values.dims if d not in ("chain", "draw")]
+            columns = [values.sel(dict(zip(dims, labels, strict=True))) for labels in index]
+        except (KeyError, ValueError):
+            raise argument_error(
+                "results",
+                owner,
+                "of one model on the same data",
+                f"results of which one has no {name} {index[0]} (and {len(index) - 1} more)",
+            ) from None
+        draws = np.stack([c.transpose("chain", "draw").values.reshape(-1) for c in columns], 1)
+        dim = f"{name} ({', '.join(dims)})" if dims else f"{name} "
+        chosen[name] = named_draws(draws, dim, [", ".join(map(str, labels)) for labels in index])
+    return Dataset(chosen)
+
+
+def named_draws(values: NDArray, dim: str, labels: list[str]) -> xr.DataArray:
+    """Draws (sample, dim) with labels for the columns."""
+    # Numbered samples can be put side by side with those of an engine that has more of them.
+    coords = {"sample": np.arange(len(values)), dim: labels}
+    return xr.DataArray(values, dims=("sample", dim), coords=coords)
+
+
+def _densities(
+    draws: Mapping[str, Dataset],
+    summaries: Summaries,
+    *,
+    title: str,
+    value: str,
+    figure_kwargs: Mapping[str, Any] | None,
+) -> PlotCollection:
+    names = list(draws)
+    flat = [_flat(dataset) for dataset in draws.values()]
+    density = side_by_side(map(_density, flat), names)
+    density["value"].attrs["kind"] = "kde"  # what plot_dist tells curves from histograms by
+    prob = summaries.probs[1]
+    n_panels = flat[0].sizes["quantity"]
+    n_columns = min(4, n_panels)
+    n_rows = -(-n_panels // n_columns)
+    collection: PlotCollection = plot_dist(
+        DataTree.from_dict({"posterior": side_by_side(flat, names)}),
+        sample_dims="sample",
+        kind="kde",
+        cols=["quantity"],
+        col_wrap=n_columns,
+        labeller=NoVarLabeller(),
+        stats={
+            "dist": density,
+            "credible_interval": side_by_side((summaries.interval(d, prob) for d in flat), names),
+            "point_estimate": side_by_side(map(summaries.point, flat), names),
+        },
+        aes={"color": ["model"], "y": ["model"], "marker": ["model"]},
+        color=cycle(PALETTE, len(names)),
+        marker=cycle(MARKERS, len(names)),
+        aes_by_visuals={
+            "dist": ["color"],
+            "credible_interval": ["color", "y"],
+            "point_estimate": ["color", "y", "marker"],
+        },
+        visuals={"point_estimate_text": False, "title": {"size": 9}},
+        backend="matplotlib",
+        figure_kwargs=figure_options(
+            figure_kwargs,
+            figsize=(1.2 + 2.1 * n_columns, 1.0 + 1.6 * n_rows),
+            figsize_units="inches",
+        ),
+    )
+    collection.viz["figure"].item().supxlabel(
+        f"{value} ({summaries.text([prob])})", fontsize="medium"
+    )
+    name_engines(collection, names, title)
+    return collection
+
+
+def _flat(draws: Dataset) -> Dataset:
+    """All variables as one (sample, quantity), labelled as ArviZ does: ``beta[linear]``."""
+    labels, columns = [], []
+    for name, values in draws.data_vars.items():
+        own = values[values.dims[1]].values.tolist()
+        labels += [f"{name}[{label}]" if label else str(name) for label in own]
+        columns.append(values.values)
+    return named_draws(np.concatenate(columns, axis=1), "quantity", labels).to_dataset(name="value")
+
+
+def _density(draws: Dataset) -> Dataset:
+    """Density estimate by element; NaN for one of a single value (a point), which has none."""
+    spread = draws["value"].max("sample") > draws["value"].min("sample")
+    estimated = draws.isel(quantity=np.flatnonzero(spread.values)).azstats.kde(dim="sample")
+    density: Dataset = estimated[["value"]].reindex(quantity=draws["quantity"])
+    return density

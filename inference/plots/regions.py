@@ -1,0 +1,231 @@
+"""Regions of the predicted class over two features."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from arviz_plots import PlotCollection
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PathCollection
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
+from xarray import Dataset, DataTree
+
+from ...models.checks import argument_error, check_finite, check_labels
+from ..predict import predict
+from .house_style import MARKERS, PALETTE, cycle, figure_options
+
+__all__ = ["plot_decision_regions"]
+
+#: Strength of a region's colour where its class is certain; training points are darker.
+STRONGEST = 0.75
+
+
+def plot_decision_regions(
+    model: pm.Model,
+    result: DataTree,
+    kernels: Callable[[Any, Any], xr.DataArray],
+    X_train: Any,
+    y_train: Any,
+    *,
+    feature_names: Sequence[str] | None = None,
+    resolution: int = 100,
+    draws: int = 200,
+    figure_kwargs: Mapping[str, Any] | None = None,
+) -> PlotCollection:
+    """Regions of the predicted class over two features, shaded by its probability.
+
+    Parameters
+    ----------
+    model : pm.Model
+        A classifier fitted to two features.
+    result : DataTree
+        Result of `fit` on it, by any engine.
+    kernels : Kernels or callable
+        ``kernels(X_grid, X_train)`` gives the kernels between points and training objects.
+    X_train : DataFrame or array (N, 2)
+        Training objects, in the units the kernels take.
+    y_train : array_like (N,)
+        Their classes.
+    feature_names : (str, str), optional
+        Axis labels. Default: the DataFrame's columns.
+    resolution : int, default=100
+        Points of the grid along each feature.
+    draws : int, default=200
+        Draws that predictions average over, evenly spaced along the result's.
+    figure_kwargs : mapping, optional
+        Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
+
+    Returns
+    -------
+    PlotCollection
+        Its data are ``probability`` (y, x, class) and ``label`` (y, x), the grid in the features'
+        units.
+
+    Raises
+    ------
+    ValueError
+        For other than two features, labels that disagree in number or class.
+
+    Notes
+    -----
+    Costs a prediction of resolution^2 objects: O(draws resolution^2 (S N C + C n)) with n
+    quadrature nodes.
+
+    Examples
+    --------
+    >>> X = data.X_train[["alcohol", "flavanoids"]]
+    >>> kernels = kz.gaussian(1.0)
+    >>> model = kz.MultinomialProbit(kernels(X), data.y_train)
+    >>> kz.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X, data.y_train)
+    """
+    owner = "plot_decision_regions"
+    for argument, number, least in (("resolution", resolution, 2), ("draws", draws, 1)):
+        if not isinstance(number, (int, np.integer)) or number < least:
+            raise argument_error(argument, owner, f"an integer of {least} or more", repr(number))
+    points = pd.DataFrame(X_train)
+    if points.shape[1] != 2:
+        raise argument_error("X_train", owner, "of two features", f"shape {points.shape}")
+    values = points.to_numpy(dtype=float)
+    check_finite(values, "X_train", owner)
+    names = _feature_names(X_train, points, feature_names, owner)
+
+    grid = _grid(values, resolution)
+    objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
+    predictions = predict(model, _thinned(result, draws), kernels(objects, X_train))
+    classes = predictions["class"].values
+    codes, _ = check_labels(y_train, "y_train", owner, classes=classes, n_objects=len(values))
+    shape = (resolution, resolution)
+    coords = {"y": grid[1], "x": grid[0]}
+    data = Dataset(
+        {
+            "probability": (
+                ("y", "x", "class"),
+                predictions["probability"].transpose("obs", "class").values.reshape(*shape, -1),
+            ),
+            "label": (("y", "x"), predictions["label"].values.reshape(shape)),
+        },
+        coords={**coords, "class": classes},
+    )
+    # NaN where an object is of another class: one visual a class, with its own colour and marker.
+    train = xr.DataArray(values, dims=("obs", "feature")).where(
+        xr.DataArray(classes[codes], dims="obs") == data["class"]
+    )
+
+    colors = cycle(PALETTE, len(classes))
+    collection = PlotCollection.wrap(
+        data,
+        backend="matplotlib",
+        aes={"color": ["class"], "marker": ["class"]},
+        color=colors,
+        marker=cycle(MARKERS, len(classes)),
+        figure_kwargs=figure_options(figure_kwargs, figsize=(5.6, 4.4)),
+    )
+    axes = collection.get_target(None, {})
+    shades = data[["probability"]]
+    collection.map(_shade, "regions", data=shades, ignore_aes="all", colors=colors)
+    collection.map(_border, "borders", data=shades, ignore_aes="all", store_artist=False)
+    collection.map(_objects, "objects", data=train.to_dataset(name="train"), subset_info=True)
+    axes.set(
+        xlabel=names[0],
+        ylabel=names[1],
+        xlim=grid[0][[0, -1]],
+        ylim=grid[1][[0, -1]],
+        title=f"Predicted class, {result.attrs.get('engine', 'posterior')}",
+    )
+    collection.viz["figure"].item().legend(
+        loc="outside right upper", title="training objects", frameon=False, fontsize="small"
+    )
+    _scale(axes, len(classes))
+    return collection
+
+
+def _feature_names(
+    X_train: Any, points: pd.DataFrame, given: Sequence[str] | None, owner: str
+) -> list[str]:
+    if given is not None:
+        if len(given) != 2 or isinstance(given, str):
+            raise argument_error("feature_names", owner, "two names", repr(given))
+        return list(given)
+    if isinstance(X_train, pd.DataFrame):
+        return [str(column) for column in points.columns]
+    return ["feature 1", "feature 2"]
+
+
+def _grid(values: NDArray, resolution: int) -> list[NDArray]:
+    """Grid along each feature, a tenth of the data's range beyond it on both sides."""
+    low, high = values.min(0), values.max(0)
+    margin = np.where(high > low, 0.1 * (high - low), 0.5)
+    return list(np.linspace(low - margin, high + margin, resolution).T)
+
+
+def _thinned(result: DataTree, draws: int) -> DataTree:
+    """Keep evenly spaced draws, as many of each chain."""
+    posterior = result["posterior"].to_dataset()
+    of_chain = min(max(1, draws // posterior.sizes["chain"]), posterior.sizes["draw"])
+    chosen = np.linspace(0, posterior.sizes["draw"] - 1, of_chain).round().astype(int)
+    tree = DataTree.from_dict({"/posterior": posterior.isel(draw=chosen)})
+    tree.attrs.update(result.attrs)
+    return tree
+
+
+def _strength(probability: NDArray, n_classes: int) -> NDArray:
+    """0 where the classes are equally likely, `STRONGEST` where one is certain."""
+    return STRONGEST * (probability - 1 / n_classes) / (1 - 1 / n_classes)
+
+
+def _shade(da: xr.DataArray, target: Axes, *, colors: list[str], **_: Any) -> AxesImage:
+    p = da.transpose("y", "x", "class").values
+    color = np.array([to_rgb(c) for c in colors])[p.argmax(-1)]
+    strength = _strength(p.max(-1), len(colors))[..., None]
+    x, y = da["x"].values, da["y"].values
+    half = (x[1] - x[0]) / 2, (y[1] - y[0]) / 2
+    return target.imshow(
+        1 - strength * (1 - color),
+        origin="lower",
+        extent=(x[0] - half[0], x[-1] + half[0], y[0] - half[1], y[-1] + half[1]),
+        aspect="auto",
+        interpolation="nearest",
+    )
+
+
+def _border(da: xr.DataArray, target: Axes, **_: Any) -> None:
+    """Line where a class stops being the most probable."""
+    p = da.transpose("class", "y", "x").values
+    for code in range(len(p)):
+        lead = p[code] - np.delete(p, code, axis=0).max(0)
+        if lead.min() < 0 < lead.max():
+            target.contour(da["x"], da["y"], lead, levels=[0.0], colors="0.25", linewidths=0.8)
+
+
+def _objects(
+    da: xr.DataArray, target: Axes, *, color: str, marker: str, sel: dict, **_: Any
+) -> PathCollection:
+    x, y = da.dropna("obs").transpose("feature", "obs").values
+    return target.scatter(
+        x,
+        y,
+        s=28,
+        color=color,
+        marker=marker,
+        edgecolor="white",
+        linewidth=0.7,
+        label=str(sel["class"]),
+        zorder=3,
+    )
+
+
+def _scale(axes: Axes, n_classes: int) -> None:
+    """Grey scale that says what a region's strength means."""
+    grey = LinearSegmentedColormap.from_list("strength", ["white", str(1 - STRONGEST)])
+    axes.figure.colorbar(
+        ScalarMappable(Normalize(1 / n_classes, 1), grey),
+        ax=axes,
+        label="probability of the predicted class",
+        fraction=0.05,
+    )

@@ -1,0 +1,180 @@
+"""Weights of the kernels: intervals, or draws on the simplex."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_plots import PlotCollection
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from numpy.typing import NDArray
+from xarray import DataTree
+
+from ...models.checks import argument_error, check_name
+from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, figure_options
+from .intervals import Summaries, plot_intervals, side_by_side
+from .marginals import named_draws
+
+__all__ = ["plot_weights"]
+
+#: Corners of the triangle, one a kernel: left, right, top.
+CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
+#: Points drawn an engine, evenly spaced along its draws.
+DRAWN = 1_000
+
+
+def plot_weights(
+    results: DataTree | Mapping[str, DataTree],
+    *,
+    kind: str = "forest",
+    var_name: str = "beta",
+    ci_kind: str | None = None,
+    ci_probs: tuple[float, float] | None = None,
+    point_estimate: str | None = None,
+    figure_kwargs: Mapping[str, Any] | None = None,
+) -> PlotCollection:
+    """Weights of the kernels, engines side by side.
+
+    Parameters
+    ----------
+    results : mapping of str to DataTree, or DataTree
+        Results of `fit`, by a name for each.
+    kind : {"forest", "simplex"}, default="forest"
+        Intervals, with a dotted line at equal weights; or, for exactly three kernels, draws and
+        their mean on the simplex, one triangle an engine.
+    var_name : str, default="beta"
+        The variable (kernel) that holds the weights.
+    ci_kind, ci_probs, point_estimate, figure_kwargs : optional
+        As in `plot_engines`. Triangles always show the mean.
+
+    Returns
+    -------
+    PlotCollection
+        Its data are what is drawn: point estimates (model, kernel), or draws (model, sample,
+        kernel) for triangles.
+
+    Raises
+    ------
+    ValueError
+        For results without weights (a single kernel, fixed weights), results of different
+        kernels, or a simplex of other than three kernels.
+
+    Examples
+    --------
+    >>> kz.plot_weights({"VB": vb, "Gibbs": gibbs})
+    >>> kz.plot_weights(gibbs, kind="simplex").savefig("weights.pdf")
+    """
+    owner = "plot_weights"
+    summaries = Summaries(ci_kind, ci_probs, point_estimate, owner)
+    named = by_name(results, owner)
+    check_name(kind, ("forest", "simplex"), "kind", owner)
+    draws = {name: _weights(name, tree, var_name, owner) for name, tree in named.items()}
+    kernels = {tuple(array["kernel"].values.tolist()) for array in draws.values()}
+    if len(kernels) > 1:
+        raise argument_error("results", owner, "of the same kernels", f"{sorted(kernels)}")
+    n_kernels = len(kernels.pop())
+    if kind == "simplex":
+        if n_kernels != 3:
+            raise argument_error("kind", owner, "'forest' unless kernels are three", f"{n_kernels}")
+        return _simplex(draws, figure_kwargs)
+    collection = plot_intervals(
+        {name: array.to_dataset(name=var_name) for name, array in draws.items()},
+        summaries,
+        title="Weights of the kernels",
+        value="weight",
+        figure_kwargs=figure_kwargs,
+    )
+    axes = collection.iget_target(0, 0)
+    axes.axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
+    axes.set_xlim(-0.02, 1.02)
+    return collection
+
+
+def _weights(name: str, tree: DataTree, var_name: str, owner: str) -> xr.DataArray:
+    """Draws (sample, kernel), chains joined."""
+    posterior = tree["posterior"]
+    if var_name not in posterior or "kernel" not in posterior[var_name].dims:
+        raise argument_error(
+            "results",
+            owner,
+            f"results with learned weights {var_name!r} (kernel)",
+            f"{name!r} with {', '.join(map(str, posterior.data_vars))}",
+        )
+    weights = posterior[var_name].transpose("chain", "draw", "kernel")
+    kernels = [str(kernel) for kernel in weights["kernel"].values]
+    return named_draws(weights.values.reshape(-1, len(kernels)), "kernel", kernels)
+
+
+def _simplex(
+    draws: Mapping[str, xr.DataArray], figure_kwargs: Mapping[str, Any] | None
+) -> PlotCollection:
+    names = list(draws)
+    data = side_by_side((array.to_dataset(name="weights") for array in draws.values()), names)
+    n_columns = min(3, len(names))
+    n_rows = -(-len(names) // n_columns)
+    collection = PlotCollection.wrap(
+        data,
+        cols=["model"],
+        col_wrap=n_columns,
+        backend="matplotlib",
+        aes={"color": ["model"], "marker": ["model"]},
+        color=cycle(PALETTE, len(names)),
+        marker=cycle(MARKERS, len(names)),
+        figure_kwargs=figure_options(figure_kwargs, figsize=(3.4 * n_columns, 3.3 * n_rows)),
+    )
+    collection.map(_triangle, "triangle", store_artist=False, ignore_aes="all", subset_info=True)
+    collection.map(_scatter, "draws")
+    collection.map(_mean, "mean")
+    collection.add_title("Weights of the kernels: draws and mean", size="large", color="black")
+    return collection
+
+
+def on_triangle(weights: NDArray) -> NDArray:
+    """Plane coordinates (..., 2) of weights (..., 3)."""
+    return weights @ CORNERS
+
+
+def _triangle(da: xr.DataArray, target: Axes, *, sel: dict, **_: Any) -> None:
+    for level in (0.25, 0.5, 0.75):
+        for corner in range(3):
+            ends = np.full((2, 3), 0.0)
+            ends[:, corner] = level
+            ends[[0, 1], [corner - 2, corner - 1]] = 1 - level
+            target.plot(*on_triangle(ends).T, color="0.88", linewidth=0.8, zorder=0)
+            # The value is written at the end on the side that runs up to this corner.
+            x, y = on_triangle(ends[0])
+            away = np.array([x, y]) - CORNERS.mean(0)
+            x, y = np.array([x, y]) + 0.05 * away / np.linalg.norm(away)
+            target.text(x, y, f"{level:g}", color=GREY, fontsize=7, ha="center", va="center")
+    target.plot(*CORNERS[[0, 1, 2, 0]].T, color="0.3", linewidth=1)
+    sides = (("center", "top", -0.1), ("center", "top", -0.1), ("center", "bottom", 0.05))
+    for (x, y), kernel, (ha, va, shift) in zip(CORNERS, da["kernel"].values, sides, strict=True):
+        target.text(x, y + shift, str(kernel), ha=ha, va=va, fontsize=9)
+    target.set_title(str(sel["model"]), fontsize=10, pad=14)
+    target.set_aspect("equal")
+    target.set(xlim=(-0.25, 1.25), ylim=(-0.2, 1.0))
+    target.axis("off")
+
+
+def _scatter(
+    da: xr.DataArray, target: Axes, *, color: str, marker: str, **_: Any
+) -> PathCollection:
+    weights = da.transpose("sample", "kernel").dropna("sample").values
+    chosen = np.unique(np.linspace(0, len(weights) - 1, DRAWN).astype(int))
+    x, y = on_triangle(weights[chosen]).T
+    return target.scatter(x, y, s=5, color=color, alpha=0.25, linewidth=0, zorder=2)
+
+
+def _mean(da: xr.DataArray, target: Axes, *, color: str, marker: str, **_: Any) -> PathCollection:
+    x, y = on_triangle(da.transpose("sample", "kernel").dropna("sample").values.mean(0))
+    return target.scatter(
+        x,
+        y,
+        s=70,
+        color=color,
+        marker=marker,
+        edgecolor="white",
+        linewidth=1.2,
+        zorder=3,
+    )

@@ -1,0 +1,226 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from family import assert_ks, assert_mean, assert_z
+from kernelzoo.custom_steps import probit_sweep, simplex_metropolis
+from kernelzoo.custom_steps.probit_sweep import Design, Prior, State, Tuning, sweep
+from kernelzoo.custom_steps.simplex_metropolis import (
+    initial_concentration_tuning,
+    initial_weight_tuning,
+)
+from kernelzoo.models.probit import log_probability
+
+PRIOR = Prior(tau=1.0, upsilon=0.7, mu=2.0, lam=1.5)
+N_CLASSES, N_KERNELS, N_OBJECTS, N_BASIS = 3, 2, 4, 3
+STACK = np.random.default_rng(0).normal(size=(N_KERNELS, N_OBJECTS, N_BASIS))
+ALL = Tuning(initial_weight_tuning(N_KERNELS), initial_concentration_tuning(N_KERNELS))
+
+
+def prior_draw(rng):
+    rho = rng.gamma(PRIOR.mu, 1 / PRIOR.lam, N_KERNELS)
+    log_g = np.log(rng.gamma(rho + 1)) - rng.exponential(size=N_KERNELS) / rho
+    zeta = PRIOR.upsilon / rng.gamma(PRIOR.tau, size=(N_CLASSES, N_BASIS))
+    W = np.sqrt(zeta) * rng.standard_normal(zeta.shape)
+    return State(W, zeta, np.exp(log_g - np.logaddexp.reduce(log_g)), rho)
+
+
+def scores(state):
+    return np.einsum("s,snm,cm->nc", state.beta, STACK, state.W)
+
+
+def draw_labels(state, rng):
+    f = scores(state)
+    return (f + rng.standard_normal(f.shape)).argmax(axis=1)
+
+
+def functionals(state, labels):
+    """Joint functionals of parameters and labels with light tails under the prior."""
+    W, zeta, beta, rho = state
+    u, log_zeta = W / np.sqrt(zeta), np.log(zeta)
+    f = scores(state)
+    log_beta = np.log(beta.clip(1e-9))
+    contrast = np.arcsinh(W[0] - W[1])
+    own = f[np.arange(N_OBJECTS), labels]
+    return np.concatenate(
+        [
+            log_zeta.ravel(),
+            (u**2).ravel(),
+            (u * log_zeta).ravel(),
+            (u**2 * log_zeta).ravel(),
+            (u[0] * u[1]),
+            (u[1] * u[2]),
+            contrast,
+            contrast**2,
+            contrast * beta[0],
+            log_beta,
+            np.log(rho),
+            rho * log_beta,
+            np.arcsinh(f).ravel(),
+            np.arcsinh(f).ravel() ** 2,
+            np.arcsinh(own - f.mean(axis=1)),
+            log_probability(f, labels).clip(-20),
+            f.argmax(axis=1) == labels,
+            [
+                np.linalg.slogdet(np.eye(N_CLASSES) + W @ W.T)[1],
+                np.linalg.slogdet(np.cov(f.T) + np.eye(N_CLASSES))[1],
+                log_zeta.sum() * beta[0],
+            ],
+        ]
+    )
+
+
+def joint_test(replicates=3_000, seed=1, **options):
+    """Getting it right (Geweke 2004): labels given parameters, sweep given labels, twice.
+
+    From a draw of the prior the joint law never changes. Replicates are independent: paired
+    differences of the functionals have mean zero, and margins have the prior's distribution.
+    """
+    rng = np.random.default_rng(seed)
+    design = Design.of(STACK)
+    options = {"tuning": ALL, "moves": 2} | options
+    differences, last = [], []
+    for _ in range(replicates):
+        start = state = prior_draw(rng)
+        before = functionals(start, draw_labels(start, rng))
+        for _ in range(2):
+            labels = draw_labels(state, rng)
+            state, _ = sweep(state, labels, design, PRIOR, rng, **options)
+        differences.append(functionals(state, labels) - before)
+        last.append(state)
+    differences = np.array(differences)
+    differences = differences[:, differences.any(axis=0)]
+    error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
+    assert_z(differences.mean(axis=0) / error)
+    precision = 1 / np.array([state.zeta for state in last]).reshape(replicates, -1).T
+    for column in precision:
+        assert_ks(column, stats.gamma(PRIOR.tau, scale=1 / PRIOR.upsilon).cdf)
+    W = np.array([state.W for state in last]).reshape(replicates, -1).T
+    for column in W:
+        student = stats.t(2 * PRIOR.tau, scale=np.sqrt(PRIOR.upsilon / PRIOR.tau))
+        assert_ks(column, student.cdf)
+    for column in np.array([state.rho for state in last]).T:
+        assert_ks(column, stats.gamma(PRIOR.mu, scale=1 / PRIOR.lam).cdf)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tuning": Tuning()},
+        {"redraw_variances": False, "tuning": Tuning(weights=ALL.weights)},
+    ],
+    ids=["all", "W and zeta", "W and beta"],
+)
+def test_joint_law_is_invariant(options):
+    joint_test(**options)
+
+
+@pytest.mark.slow
+def test_joint_law_is_invariant_in_a_long_run():
+    joint_test(replicates=100_000)
+
+
+def test_wrong_degrees_of_freedom_are_detected(monkeypatch):
+    correct = probit_sweep.draw_variances
+    monkeypatch.setattr(
+        probit_sweep, "draw_variances", lambda W, tau, up, rng: correct(W, tau - 0.5, up, rng)
+    )
+    with pytest.raises(AssertionError):
+        joint_test()
+
+
+def test_stale_latent_utilities_are_detected(monkeypatch):
+    """Planted bug: every second sweep reuses the Y of the sweep before it."""
+    memory = []
+
+    def stale(f, t, rng):
+        if memory:
+            return memory.pop()
+        memory.append(correct(f, t, rng))
+        return memory[0]
+
+    correct = probit_sweep.sample_cone
+    monkeypatch.setattr(probit_sweep, "sample_cone", stale)
+    with pytest.raises(AssertionError):
+        joint_test()
+
+
+def test_wrong_dirichlet_ratio_is_detected(monkeypatch):
+    monkeypatch.setattr(
+        simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)
+    )
+    with pytest.raises(AssertionError):
+        joint_test()
+
+
+def test_wrong_shift_is_detected(monkeypatch):
+    """Planted bug: the shift forgets that classes differ in their variances."""
+
+    def unweighted(W, zeta, rng):
+        precision = (1 / zeta).sum(axis=0)
+        return W - W.mean(axis=0) + rng.standard_normal(len(precision)) / np.sqrt(precision)
+
+    monkeypatch.setattr(probit_sweep, "draw_shift", unweighted)
+    with pytest.raises(AssertionError):
+        joint_test()
+
+
+def test_regressors_have_the_conditional_moments():
+    """Given Y and its redrawn length, W is normal with the moments of appendix A."""
+    rng = np.random.default_rng(1)
+    zeta = rng.gamma(2.0, size=(N_CLASSES, N_BASIS))
+    K, y = STACK[0], rng.normal(size=(N_OBJECTS, N_CLASSES))
+    draws = np.array(
+        [probit_sweep.draw_regressors(y, zeta, K, K.T @ K, rng) for _ in range(20_000)]
+    )
+    omega = [np.eye(N_OBJECTS) + K @ np.diag(z) @ K.T for z in zeta]
+    q = sum(y[:, c] @ np.linalg.solve(omega[c], y[:, c]) for c in range(N_CLASSES))
+    half = y.size / 2
+    mean_scale = stats.gengamma(half, 2, scale=np.sqrt(2 / q)).mean()
+    for c in range(N_CLASSES):
+        V = np.linalg.inv(K.T @ K + np.diag(1 / zeta[c]))
+        m = V @ K.T @ y[:, c]
+        assert_mean(draws[:, c], mean_scale * m)
+        second = V + (2 * half / q) * np.outer(m, m)
+        assert_mean(np.einsum("ri,rj->rij", draws[:, c], draws[:, c]), second)
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 4), (3, 9, 4), (2, 5, 5), (9, 4, 4)])
+def test_gram_matrix_from_products_or_directly(shape):
+    rng = np.random.default_rng(1)
+    stack, beta = rng.normal(size=shape), rng.dirichlet(np.ones(shape[0]))
+    design = Design.of(stack)
+    composite = np.einsum("s,snm->nm", beta, stack)
+    np.testing.assert_allclose(design.composite(beta), composite)
+    np.testing.assert_allclose(design.gram(beta, composite), composite.T @ composite, atol=1e-12)
+    assert (design.products is None) == (shape == (9, 4, 4))
+
+
+def test_factor_of_a_precision_that_cholesky_refuses():
+    """A linear kernel on raw features: K'K of rank 2 drowns a small 1/zeta in rounding errors."""
+    rng = np.random.default_rng(1)
+    x = 1e4 * rng.normal(size=(30, 2))
+    K, zeta = x @ x.T, np.full(30, 1e3)
+    gram = K.T @ K
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(gram + np.diag(1 / zeta))
+    factor = np.tril(probit_sweep._precision_factor(gram, zeta, K, np.empty_like(gram)))
+    reference = np.linalg.svd(np.concatenate([K, np.diag(zeta**-0.5)]), compute_uv=False)
+    np.testing.assert_allclose(
+        np.linalg.svd(factor, compute_uv=False), reference, atol=1e-10 * reference[0]
+    )
+    np.testing.assert_allclose(np.linalg.svd(factor, compute_uv=False)[-5:], 1e3**-0.5, rtol=1e-2)
+
+
+def test_nothing_given_is_modified():
+    rng = np.random.default_rng(1)
+    state, labels = prior_draw(rng), np.array([0, 1, 2, 0])
+    kept = [value.copy() for value in state]
+    for value in state:
+        value.flags.writeable = False
+    new, info = sweep(state, labels, Design.of(STACK), PRIOR, rng, tuning=ALL)
+    for before, value, after in zip(kept, state, new, strict=True):
+        np.testing.assert_array_equal(before, value)
+        assert not np.shares_memory(value, after)
+    assert 0 <= info.weights <= 1

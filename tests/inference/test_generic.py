@@ -1,0 +1,51 @@
+"""ADVI and Pathfinder: the right coordinates, honest densities."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import kernelzoo as kz
+
+QUIET = {"random_seed": 1, "progressbar": False}
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Variables of different sizes and scales: a permuted coordinate shows."""
+    with pm.Model() as model:
+        pm.Normal("a", 3.0, 0.1)
+        b = pm.Normal("b", [-5.0, 7.0], [1.0, 0.3])
+        pm.LogNormal("c", -1.0, 0.5)
+        pm.Normal("y", b.sum(), 50.0, observed=2.0)
+    return model
+
+
+@pytest.mark.parametrize("covariance", ["mean-field", "full-rank"])
+def test_advi_puts_every_coordinate_in_its_place(model, covariance):
+    result = kz.fit(model, kz.ADVI(covariance=covariance, iterations=8000), draws=500, **QUIET)
+    posterior = result["posterior"]
+    mean = {name: posterior[name].mean(("chain", "draw")).values for name in ("a", "b")}
+    # Stochastic gradients leave an error: units are prior standard deviations.
+    assert abs(mean["a"] - 3.0) < 0.5 * 0.1
+    np.testing.assert_array_less(np.abs(mean["b"] - [-5.0, 7.0]), [0.5, 0.15])
+    assert abs(np.log(posterior["c"]).mean() + 1.0) < 0.25
+    spread = result["variational"]["sd"].values
+    np.testing.assert_allclose(spread, [0.1, 1.0, 0.3, 0.5], rtol=0.5)
+    # The family holds the posterior, so k-hat must not complain.
+    assert result.attrs["pareto_k"] < 0.7
+
+
+def test_advi_says_when_it_has_not_settled(model):
+    result = kz.fit(model, kz.ADVI(iterations=60, learning_rate=1e-3), draws=20, **QUIET)
+    assert result.attrs["converged"] == "no"
+    assert result["trajectory"]["elbo"].sizes["iteration"] == 60
+
+
+def test_pathfinder_finds_a_gaussian(model):
+    pytest.importorskip("pymc_extras")
+    result = kz.fit(model, kz.Pathfinder(paths=4), draws=500, **QUIET)
+    assert abs(result["posterior"]["a"].mean() - 3.0) < 0.05
+    np.testing.assert_allclose(
+        result["posterior"]["b"].mean(("chain", "draw")), [-5.0, 7.0], atol=0.5
+    )
+    assert result.attrs["pareto_k"] < 0.7
