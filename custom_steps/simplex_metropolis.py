@@ -52,7 +52,7 @@ def initial_weight_tuning(n_kernels: int) -> WeightTuning:
         log_scale=float(np.log(0.5 / np.sqrt(d))),
         mean=np.zeros(d),
         covariance=covariance,
-        factor=np.linalg.cholesky(covariance),
+        factor=_shape_factor(covariance),
     )
 
 
@@ -198,7 +198,7 @@ def update_concentrations(
 def adapt_weights(tuning: WeightTuning, beta: np.ndarray, acceptance: float) -> WeightTuning:
     """Proposal after a sweep that ended at beta; call it while the chain tunes only.
 
-    The scale moves towards its acceptance target, the covariance follows the chain's own in
+    The scale moves towards its acceptance target, the shape follows the chain's covariance in
     log-ratio coordinates (Andrieu & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
     """
     gain = _gain(tuning.updates)
@@ -210,7 +210,7 @@ def adapt_weights(tuning: WeightTuning, beta: np.ndarray, acceptance: float) -> 
         log_scale=tuning.log_scale + gain * (acceptance - _TARGET_JOINT),
         mean=tuning.mean + gain * deviation,
         covariance=covariance,
-        factor=np.linalg.cholesky(covariance + 1e-6 * np.eye(len(deviation))),
+        factor=_shape_factor(covariance),
     )
 
 
@@ -222,6 +222,17 @@ def adapt_concentrations(
     return ConcentrationTuning(
         updates=tuning.updates + 1, log_steps=tuning.log_steps + _gain(tuning.updates) * excess
     )
+
+
+def _shape_factor(covariance: np.ndarray) -> np.ndarray:
+    """Cholesky factor of the covariance's shape: scaled to determinant one.
+
+    The size is left to the scale alone; otherwise a chain that starts slowly shrinks its covariance
+    and its proposals together.
+    """
+    d = len(covariance)
+    factor = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) / d * np.eye(d))
+    return factor / np.exp(np.log(np.diag(factor)).mean())
 
 
 def _gain(updates: int) -> float:

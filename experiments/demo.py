@@ -17,7 +17,10 @@ from ..inference import (  # noqa: E402
     compare_engines,
     engines,
     fit,
-    plots,
+    plot_bound,
+    plot_engines,
+    plot_reliability,
+    plot_weights,
     predict,
 )
 from ..models import MultinomialProbit, gaussian, linear, polynomial  # noqa: E402
@@ -70,10 +73,10 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
 
     predictions = {name: predict(model, result, test_kernels) for name, result in results.items()}
     for name, figure in (
-        ("weights", plots.plot_weights(results)),
-        ("engines", plots.plot_engines(results)),
-        ("bound", plots.plot_bound(results["VB"])),
-        ("reliability", plots.plot_reliability(predictions, data.y_test)),
+        ("weights", plot_weights(results)),
+        ("engines", plot_engines(results)),
+        ("bound", plot_bound(results["VB"])),
+        ("reliability", plot_reliability(predictions, data.y_test)),
     ):
         figure.savefig(out / f"{name}.png")
     console.print(f"\nwritten to {out}/: {', '.join(sorted(p.name for p in out.iterdir()))}")

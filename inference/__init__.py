@@ -8,6 +8,14 @@ from .gibbs import multinomial_probit as _gibbs_multinomial_probit  # noqa: F401
 from .identified import identified
 from .mcmc import NUTS, SMC, Gibbs
 from .mode import MAP, Laplace
+from .plots import (
+    plot_bound,
+    plot_decision_regions,
+    plot_engines,
+    plot_kernels,
+    plot_reliability,
+    plot_weights,
+)
 from .predict import predict
 from .quantities import multinomial_probit as _quantities_multinomial_probit  # noqa: F401
 from .vb import multinomial_probit as _vb_multinomial_probit  # noqa: F401
@@ -30,5 +38,11 @@ __all__ = [
     "fit",
     "identified",
     "pareto_k",
+    "plot_bound",
+    "plot_decision_regions",
+    "plot_engines",
+    "plot_kernels",
+    "plot_reliability",
+    "plot_weights",
     "predict",
 ]

@@ -7,6 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.basic import conditional_logp
 from pymc.pytensorf import compile as compile_graph
+from pytensor.graph.replace import graph_replace
 
 __all__ = ["log_density"]
 
@@ -30,11 +31,8 @@ def log_density(model: pm.Model, draws: Mapping[str, np.ndarray]) -> np.ndarray:
     values = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
     observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     terms = conditional_logp({**values, **observed})
-    potentials = model.replace_rvs_by_values(model.potentials) if model.potentials else []
-    if potentials:
-        raise NotImplementedError("log_density of a model with potentials")
-    total = pt.sum([term.sum() for term in terms.values()])
+    potentials = graph_replace(model.potentials, values, strict=False)
+    total = pt.sum([term.sum() for term in (*terms.values(), *potentials)])
     density = compile_graph(list(values.values()), total, on_unused_input="ignore")
-    density.trust_input = True
     arrays = [np.asarray(draws[rv.name], dtype=rv.dtype) for rv in model.free_RVs]
     return np.array([float(density(*point)) for point in zip(*arrays, strict=True)])

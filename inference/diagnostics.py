@@ -42,6 +42,7 @@ def pareto_k(result: DataTree) -> float:
         return float("nan")
     if not np.isfinite(log_ratio).all():
         return float("inf")
-    _, khat = array_stats.psislw(log_ratio)
+    # psislw takes the negative of the log weights, as loo takes the log likelihood.
+    _, khat = array_stats.psislw(-log_ratio)
     # No Pareto fit at all means that a single draw carries the weight.
     return float(khat) if np.isfinite(khat) else float("inf")

@@ -118,16 +118,18 @@ def plot_decision_regions(
     )
 
     colors = cycle(PALETTE, len(classes))
+    shades = data[["probability"]]
+    # Laid out on what has the dim "class": a variable without it would take the first colour.
     collection = PlotCollection.wrap(
-        data,
+        shades,
         backend="matplotlib",
         aes={"color": ["class"], "marker": ["class"]},
         color=colors,
         marker=cycle(MARKERS, len(classes)),
         figure_kwargs=figure_options(figure_kwargs, figsize=(5.6, 4.4)),
     )
+    collection.data = data
     axes = collection.get_target(None, {})
-    shades = data[["probability"]]
     collection.map(_shade, "regions", data=shades, ignore_aes="all", colors=colors)
     collection.map(_border, "borders", data=shades, ignore_aes="all", store_artist=False)
     collection.map(_objects, "objects", data=train.to_dataset(name="train"), subset_info=True)

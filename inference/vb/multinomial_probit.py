@@ -11,9 +11,10 @@ t_n = argmax y_n. With G(B) = sum_ij B_ij K_i'K_j and K_bar = sum_s E[beta_s] K_
 | beta | appendix B.4, importance sampling | `simplex_factor`, the V_c terms included |
 | rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
 
-The bound holds all factors and never falls. `weights="plug-in"` is the printed algorithm instead:
-E[beta] stands for beta in V_c and in Q(rho), Q(beta) leaves out the covariance of W, and the
-monitored objective is E.5-E.7 with Z = 1/E[1/zeta], which may fall.
+The bound holds all factors and never falls (more than three weights: except by the error of their
+quadrature, about 1e-3, when its points are placed anew). `weights="plug-in"` is the printed
+algorithm instead: E[beta] stands for beta in V_c and in Q(rho), Q(beta) leaves out the covariance
+of W, and the monitored objective is E.5-E.7 with Z = 1/E[1/zeta], which may fall.
 
 One iteration costs C Cholesky inverses of order M and O(S^2 M^2 + S N M C + N C^1.5); the products
 K_i'K_j take S (S + 1) / 2 M x M matrices of memory.

@@ -43,6 +43,7 @@ TABLE_NODES = 257
 GRID_NODES = {2: 385, 3: 129}
 SOBOL_LOG2 = 12
 NEWTON_STEPS = 200
+ROUNDS = 24
 
 
 def _log_weights(v: Array) -> Array:
@@ -53,6 +54,12 @@ def _log_weights(v: Array) -> Array:
     np.cumsum(log_rest, axis=0, out=out[1:])
     out[:-1] += log_x
     return out
+
+
+def _logits(log_beta: Array) -> Array:
+    """Stick-breaking logits (S - 1,) of log weights (S,), normalised or not."""
+    rest = np.logaddexp.accumulate(log_beta[::-1])[::-1]
+    return log_beta[:-1] - rest[1:]
 
 
 def _logistic(v: Array) -> Array:
@@ -122,14 +129,16 @@ def _mode(target: _Target, v: Array) -> tuple[Array, Array]:
 class _Axes:
     """The map e -> v, and the grids along the axes of e."""
 
+    start: Array
+    order: npt.NDArray[np.intp]
     mode: Array
     regression: Array
     scale: Array
     left: Array
     right: Array
 
-    def points(self, e: Array) -> Array:
-        """Logits v of the axis coordinates e, both (S - 1, ...)."""
+    def log_weights(self, e: Array) -> Array:
+        """Log weights (S, ...) of the axis coordinates e (S - 1, ...)."""
         fraction = _logistic(self.mode)
         unit = np.maximum(fraction * (1 - fraction), 1e-300)
         v = np.empty_like(e)
@@ -140,7 +149,9 @@ class _Axes:
                 v[s] += coefficient * shift
             if s < len(e) - 1:
                 moved.append((_logistic(v[s]) - fraction[s]) / unit[s])
-        return v
+        log_beta = np.empty((len(self.order), *e.shape[1:]))
+        log_beta[self.order] = _log_weights(v)
+        return log_beta
 
     def grid(self, nodes: int) -> tuple[Array, Array]:
         """Nodes e and log trapezoid weights, both (S - 1, nodes)."""
@@ -151,18 +162,29 @@ class _Axes:
 
 
 def _axes(target: _Target, start: Array | None) -> _Axes:
-    rest = np.cumsum(target.concentration[::-1])[::-1]
     if start is None:
-        start = np.log(target.concentration[:-1] / rest[1:])
-    mode, precision = _mode(target, start)
+        start = _logits(np.log(target.concentration))
+    # The last weight is what the others leave: a large one varies little, and the conditional
+    # distributions of the others hardly change. Similar weights keep their order, so that it does
+    # not flip from one factor of a sequence to the next.
+    start, _ = _mode(target, start)
+    log_beta = _log_weights(start)
+    order = np.arange(len(log_beta))
+    largest = int(log_beta.argmax())
+    if log_beta[-1] < log_beta[largest] - np.log(2):
+        order[[largest, -1]] = order[[-1, largest]]
+    a = target.concentration[order]
+    ordered = _Target(a, target.linear[order], target.quadratic[np.ix_(order, order)])
+    mode, precision = _mode(ordered, _logits(log_beta[order]))
     cholesky = np.linalg.cholesky(np.linalg.inv(precision))
     scale = np.diag(cholesky).copy()
     unit = cholesky / scale
     inverse = solve_triangular(unit, np.eye(len(mode)), lower=True, unit_diagonal=True)
-    left = 9 + DEPTH / (target.concentration[:-1] * scale)
+    rest = np.cumsum(a[::-1])[::-1]
+    left = 9 + DEPTH / (a[:-1] * scale)
     right = 9 + DEPTH / (rest[1:] * scale)
     regression = np.eye(len(mode)) - inverse
-    return _Axes(mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))
+    return _Axes(start, order, mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))
 
 
 @cache
@@ -185,7 +207,7 @@ class _Proposal:
         dimension = len(nodes)
         e = np.zeros((dimension, dimension, TABLE_NODES))
         e[np.arange(dimension), np.arange(dimension)] = nodes
-        log_beta = _log_weights(axes.points(e))
+        log_beta = axes.log_weights(e)
         log_density = TEMPER * target.at(np.exp(log_beta), log_beta)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(nodes, axis=1)
@@ -210,7 +232,7 @@ class _Proposal:
 
 @dataclass(frozen=True)
 class _Points:
-    """Quadrature points: weights and their logs (S, n), log measure (n,), the mode in v."""
+    """Quadrature points: weights and their logs (S, n), log measure (n,), the mode."""
 
     beta: Array
     log_beta: Array
@@ -228,11 +250,11 @@ class _Points:
         else:
             e, log_proposal = _Proposal.along(target, axes).transform(_uniform_points(dimension))
             log_measure = -log_proposal - np.log(e.shape[1])
-        log_beta = _log_weights(axes.points(e))
+        log_beta = axes.log_weights(e)
         beta = np.exp(log_beta)
         log_mass = target.at(beta, log_beta) + log_measure
         kept = np.flatnonzero(log_mass > log_mass.max() - 1.5 * DEPTH)
-        return cls(beta[:, kept], log_beta[:, kept], log_measure[kept], axes.mode)
+        return cls(beta[:, kept], log_beta[:, kept], log_measure[kept], axes.start)
 
 
 @dataclass(frozen=True)
@@ -299,25 +321,26 @@ class SimplexFactor:
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (draws, S), by rejection from the tabulated proposal.
 
-        The envelope is the largest importance weight met; when a larger one appears, the draws
-        accepted so far are thinned to the new envelope.
+        The envelope is the largest importance weight met. If rejection leaves too few after
+        `ROUNDS` batches, the proposals are resampled by their weights, with repetitions.
         """
         axes = _axes(self._target, self._points.mode)
         proposal = _Proposal.along(self._target, axes)
-        accepted = np.empty((0, len(self.mean)))
-        envelope = -np.inf
-        batch = max(4 * draws, 1 << SOBOL_LOG2)
-        while len(accepted) < draws:
+        pool = np.empty((len(self.mean), 0))
+        log_weight, log_u = np.empty(0), np.empty(0)
+        for _ in range(ROUNDS):
+            batch = max(4 * draws, 1 << SOBOL_LOG2)
             e, log_q = proposal.transform(rng.random((len(self.mean) - 1, batch)))
-            log_beta = _log_weights(axes.points(e))
+            log_beta = axes.log_weights(e)
             beta = np.exp(log_beta)
-            log_weight = self._target.at(beta, log_beta) - log_q
-            highest = max(envelope, log_weight.max())
-            kept = accepted[rng.random(len(accepted)) < np.exp(envelope - highest)]
-            new = beta[:, np.log(rng.random(batch)) < log_weight - highest].T
-            envelope = highest
-            accepted = np.concatenate([kept, new])
-        return accepted[:draws]
+            pool = np.concatenate([pool, beta], axis=1)
+            log_weight = np.append(log_weight, self._target.at(beta, log_beta) - log_q)
+            log_u = np.append(log_u, np.log(rng.random(batch)))
+            accepted = np.flatnonzero(log_u < log_weight - log_weight.max())
+            if len(accepted) >= draws:
+                return pool[:, accepted[:draws]].T
+        weight = np.exp(log_weight - log_weight.max())
+        return pool[:, rng.choice(len(weight), size=draws, p=weight / weight.sum())].T
 
 
 def simplex_factor(
@@ -335,8 +358,9 @@ def simplex_factor(
         A, symmetric positive semidefinite.
     near : SimplexFactor, optional
         A similar factor. Its points are used again while this factor is close to the one they were
-        placed for, so that a sequence of factors maximises a bound on one and the same measure,
-        and the bound cannot fall; otherwise its mode is the first guess.
+        placed for: as long as they last, a sequence of factors maximises a bound on one and the
+        same measure, which cannot fall. New points start from its mode; the bound may then
+        jump by the quadrature's error.
 
     Returns
     -------

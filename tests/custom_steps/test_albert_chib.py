@@ -162,6 +162,6 @@ def test_gibbs_agrees_with_nuts(rule):
     model = expansion(combination=rule)
     with model:
         options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
-        gibbs = pm.sample(40_000, tune=1_000, step=[AlbertChib()], **options)
+        gibbs = pm.sample(20_000, tune=1_000, step=[AlbertChib()], **options)
         nuts = pm.sample(3_000, tune=1_000, nuts_sampler="pymc", target_accept=0.9, **options)
     assert_agree(gibbs, nuts)

@@ -118,7 +118,7 @@ def test_joint_law_is_invariant(options):
 
 @pytest.mark.slow
 def test_joint_law_is_invariant_in_a_long_run():
-    joint_test(replicates=100_000)
+    joint_test(replicates=30_000)
 
 
 def test_wrong_degrees_of_freedom_are_detected(monkeypatch):

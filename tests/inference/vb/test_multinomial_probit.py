@@ -129,16 +129,20 @@ def test_the_comparison_sees_pairs_of_kernels_counted_twice(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.filterwarnings("ignore:VB did not converge")
 def test_bound_never_falls(seed):
+    """Four weights: but for the quadrature's error where its 4,096 points are placed anew."""
     rng = np.random.default_rng(seed)
+    n_kernels = 1 + seed % 4
     tau, upsilon = rng.uniform(0.3, 3, 2)
-    model = model_of(seed, 1 + seed % 4, 2 + seed % 3, gram=seed % 8 < 4, tau=tau, upsilon=upsilon)
-    answer = vb.fit_multinomial_probit(model, RUN, max_iterations=60, tolerance=1e-9, starts=2)
-    # Quadrature on up to three weights is exact here; four use 4,096 points, which move sometimes.
-    allowed = 1e-8 if seed % 4 < 3 else 2e-4
-    for history in answer.elbo:
-        assert np.all(np.diff(history) >= -allowed * (1 + np.abs(history[1:]) * 1e-2))
+    model = model_of(seed, n_kernels, 2 + seed % 3, gram=seed % 8 < 4, tau=tau, upsilon=upsilon)
+    data = vb._Data.of(model, plug_in=False)
+    for weights in vb._starting_weights(data, model, 2, rng):
+        state = vb._start(data, weights)
+        for _ in range(60):
+            before, state = state.objective, vb._update(data, state)
+            placed_anew = state.beta is not None and state.beta._origin is None
+            allowed = 2e-3 if n_kernels > 3 and placed_anew else 1e-8 * abs(state.objective)
+            assert state.objective >= before - allowed
 
 
 def test_printed_bound_for_fixed_z():
