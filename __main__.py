@@ -1,4 +1,4 @@
-"""Command line: ``python -m kernelzoo {demo,engines,fit}``."""
+"""Command line: ``python -m kernelzoo {demo,engines,fit,bench}``."""
 
 import argparse
 import sys
@@ -26,9 +26,9 @@ MODELS = {model.__name__: model for model in (MultinomialProbit,)}
 
 def demo(options: argparse.Namespace, console: Console) -> None:
     """Fit wine with VB, Gibbs and NUTS and compare them."""
-    from .experiments import demo
+    from .experiments.demo import run
 
-    demo.run(options.out, options.seed, console)
+    run(options.out, options.seed, console)
 
 
 def list_engines(options: argparse.Namespace, console: Console) -> None:
@@ -37,7 +37,7 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
     if options.model is not None:
         chosen = {options.model: MODELS[check_name(options.model, MODELS, "MODEL", "engines")]}
     for model in chosen.values():
-        console.print(engines(model.example()), markup=False, highlight=False)
+        console.print(engines(model.example()))
 
 
 def fit_data(options: argparse.Namespace, console: Console) -> None:
@@ -70,6 +70,13 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
     console.print(f"written: {stem}.nc, {stem}-predictions.csv")
 
 
+def bench(options: argparse.Namespace, console: Console) -> None:
+    """Run one of the benchmarks."""
+    from .benchmarks import BENCHMARKS
+
+    BENCHMARKS[check_name(options.name, BENCHMARKS, "NAME", "bench")](console)
+
+
 def parser() -> argparse.ArgumentParser:
     """Grammar of the command line."""
     root = argparse.ArgumentParser(
@@ -97,6 +104,10 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--test-size", type=float, default=0.3)
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.set_defaults(function=fit_data)
+
+    command = commands.add_parser("bench", help="timings, mixing, held-out scores")
+    command.add_argument("name", metavar="NAME", help="speed, mixing or scores")
+    command.set_defaults(function=bench)
     return root
 
 

@@ -1,18 +1,17 @@
 """The demonstration: one model of the wine data, three engines, one comparison."""
 
+import os
 from pathlib import Path
+from typing import Any
 
-import matplotlib
+from rich.console import Console
 
-matplotlib.use("Agg")
-
-from rich.console import Console  # noqa: E402
-
-from ..datasets import load  # noqa: E402
-from ..inference import (  # noqa: E402
+from ..datasets import load
+from ..inference import (
     NUTS,
     VB,
     Comparison,
+    Engine,
     Gibbs,
     compare_engines,
     engines,
@@ -23,7 +22,7 @@ from ..inference import (  # noqa: E402
     plot_weights,
     predict,
 )
-from ..models import MultinomialProbit, gaussian, linear, polynomial  # noqa: E402
+from ..models import MultinomialProbit, gaussian, linear, polynomial
 
 __all__ = ["run"]
 
@@ -51,12 +50,14 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
     )
     console.print(engines(model))
 
+    cores = min(2, os.cpu_count() or 1)
     results = {}
-    for engine, options in (
+    runs: tuple[tuple[Engine, dict[str, Any]], ...] = (
         (VB(), {}),
         (Gibbs(), {"chains": 4, "draws": 2000, "tune": 1000}),
-        (NUTS(target_accept=0.8), {"chains": 2, "draws": 250, "tune": 250}),
-    ):
+        (NUTS(), {"chains": 2, "draws": 300, "tune": 300, "cores": cores}),
+    )
+    for engine, options in runs:
         console.rule(engine.name)
         result = fit(model, engine, random_seed=seed, **options)
         result.to_netcdf(out / f"wine-{engine.name.lower()}.nc")
@@ -66,7 +67,7 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
     comparison = compare_engines(
         results, model=model, kernels_new=test_kernels, labels_new=data.y_test
     )
-    console.print(comparison, markup=False, highlight=False)
+    console.print(comparison, markup=False, highlight=False, soft_wrap=True)
     comparison.engines.to_csv(out / "engines.csv")
     comparison.variables.to_csv(out / "variables.csv")
     comparison.elements.to_csv(out / "elements.csv")

@@ -19,6 +19,8 @@ from .predict import predict
 
 __all__ = ["Comparison", "compare_engines", "scores"]
 
+WASSERSTEIN_DRAWS = 1000
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -29,13 +31,13 @@ class Comparison:
     reference : str
         Name of the result the others are measured against.
     engines : DataFrame
-        One row a result: kind, seconds, draws, R-hat, effective draws a second (smallest over the
-        quantities), k-hat, held-out scores when asked for.
+        One row a result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
+        least over the quantities), ``pareto_k``, and held-out scores when asked for.
     variables : DataFrame
-        One row a quantity and result, over its elements: largest difference of means and mean
-        Wasserstein distance, both in standard deviations of the reference, smallest and largest
-        ratio of standard deviations, largest Monte Carlo standard error of the difference in the
-        same unit (a difference below twice that is noise).
+        One row a quantity and result, over the quantity's elements, in standard deviations of the
+        reference: ``difference``, the largest difference of means; ``mcse``, the largest Monte
+        Carlo standard error of a difference (below twice that it is noise); ``least_sd_ratio``
+        and ``largest_sd_ratio``; ``wasserstein``, the mean distance of marginals.
     elements : DataFrame
         One row an element: mean, sd, difference, ratio, Monte Carlo standard error, effective
         draws.
@@ -49,14 +51,14 @@ class Comparison:
     def __repr__(self) -> str:
         with pd.option_context("display.width", 160, "display.max_columns", None):
             return (
-                f"{self.engines.to_string(float_format='{:.3g}'.format)}\n\n"
+                f"{self.engines.T.to_string(float_format='{:.3g}'.format)}\n\n"
                 f"against {self.reference}, in its standard deviations\n"
                 f"{self.variables.to_string(float_format='{:.3g}'.format)}"
             )
 
     def _repr_html_(self) -> str:
         return (
-            self.engines.to_html(float_format="{:.3g}".format)
+            self.engines.T.to_html(float_format="{:.3g}".format)
             + f"<p>against {self.reference}, in its standard deviations</p>"
             + self.variables.to_html(float_format="{:.3g}".format)
         )
@@ -170,12 +172,12 @@ def compare_engines(
         for v in dataset.data_vars
     }
     variables = elements.groupby(level=["variable", "engine"], sort=False).agg(
-        largest_difference=("difference", lambda x: x.abs().max()),
-        largest_mcse=("mcse_of_difference", "max"),
-        smallest_sd_ratio=("sd_ratio", "min"),
+        difference=("difference", lambda x: x.abs().max()),
+        mcse=("mcse_of_difference", "max"),
+        least_sd_ratio=("sd_ratio", "min"),
         largest_sd_ratio=("sd_ratio", "max"),
     )
-    variables["mean_wasserstein"] = pd.Series(distances)
+    variables["wasserstein"] = pd.Series(distances)
     rows = []
     for name, tree in results.items():
         row = {"engine": name, **_cost(tree, moments[name])}
@@ -243,9 +245,7 @@ def _elements(moments: dict, reference: dict, engine: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _mean_wasserstein(
-    dataset: Dataset, reference: Dataset, moments: dict, name: Hashable
-) -> float:
+def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: dict, name: Hashable) -> float:
     """Mean over elements of the distance between marginals, in sds of the reference."""
     sd = moments[name]["sd"]
     unit = sd.where(sd > 0)
@@ -254,7 +254,11 @@ def _mean_wasserstein(
             (dataset[[name]] / unit).fillna(0.0),
             (reference[[name]] / unit).fillna(0.0),
             joint=False,
-            num_samples=1000,
+            num_samples=min(
+                WASSERSTEIN_DRAWS,
+                dataset.sizes["chain"] * dataset.sizes["draw"],
+                reference.sizes["chain"] * reference.sizes["draw"],
+            ),
             round_to="none",
         )
         / sd.size
@@ -270,6 +274,6 @@ def _cost(tree: DataTree, moments: dict) -> dict[str, Any]:
         "seconds": seconds,
         "draws": posterior.sizes["chain"] * posterior.sizes["draw"],
         "converged": tree.attrs.get("converged", "unknown"),
-        "least_ess_per_second": _least_ess(moments) / seconds if kind == "mcmc" else np.nan,
+        "ess_per_second": _least_ess(moments) / seconds if kind == "mcmc" else np.nan,
         "pareto_k": pareto_k(tree),
     }

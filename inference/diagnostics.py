@@ -24,7 +24,8 @@ def pareto_k(result: DataTree) -> float:
     -------
     float
         Below 0.7 importance sampling can mend the approximation; above, it misses so much of the
-        posterior that its spread should not be trusted. NaN when the result has no ``lq`` or fewer than 25 draws.
+        posterior that its spread should not be trusted. NaN when the result has no ``lq`` or fewer
+        than 25 draws.
 
     Notes
     -----
@@ -36,8 +37,8 @@ def pareto_k(result: DataTree) -> float:
     """
     if "sample_stats" not in result.children or "lq" not in result["sample_stats"]:
         return float("nan")
-    stats = result["sample_stats"]
-    log_ratio = (stats["lp"] - stats["lq"]).values.ravel()
+    stats = result["sample_stats"].to_dataset()
+    log_ratio = (stats["lp"] - stats["lq"]).to_numpy().ravel()
     if log_ratio.size < LEAST_DRAWS:
         return float("nan")
     if not np.isfinite(log_ratio).all():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import singledispatch
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
@@ -111,7 +111,7 @@ class Handwritten(Engine):
 
     @classmethod
     def register[F: Callable[..., Any]](cls, model_type: type[pm.Model]) -> Callable[[F], F]:
-        """Decorator: the function implements this engine for `model_type`."""
+        """Register the function that implements this engine for `model_type`."""
 
         def decorate(function: F) -> F:
             cls._implement.register(model_type, function)
@@ -125,14 +125,16 @@ class Handwritten(Engine):
         return [t for t in cls._implement.registry if t is not object]
 
     @property
+    @override
     def settings(self) -> dict[str, Any]:
         return dict(self._settings)
 
     def accepted(self, model: pm.Model) -> dict[str, Any]:
-        """Settings that the implementation for `model` takes, with their defaults."""
+        """List the settings that the implementation for `model` takes, with their defaults."""
         parameters = inspect.signature(self._implement.dispatch(type(model))).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         if self._implement.dispatch(type(model)) is not self._implement.dispatch(object):
             return None
@@ -235,9 +237,9 @@ def fit(
     start = time.perf_counter()
     tree = engine.run(model, run)
     seconds = time.perf_counter() - start
-    if log_likelihood and model.observed_RVs and "posterior" in tree.children:
-        if set(rv.name for rv in model.free_RVs) <= set(tree["posterior"].data_vars):
-            pm.compute_log_likelihood(tree, model=model, progressbar=False)
+    drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
+    if log_likelihood and model.observed_RVs and drawn >= {rv.name for rv in model.free_RVs}:
+        pm.compute_log_likelihood(tree, model=model, progressbar=False)
     return stamp(
         tree,
         engine=engine.name,
@@ -266,7 +268,7 @@ class EngineTable:
     model: str
     rows: tuple[EngineRow, ...]
 
-    def _table(self) -> Table:
+    def __rich__(self) -> Table:
         table = Table(title=f"Engines for {self.model}")
         for column in ("engine", "kind", "applies", "settings"):
             table.add_column(column, overflow="fold")
@@ -276,9 +278,9 @@ class EngineTable:
         return table
 
     def __repr__(self) -> str:
-        console = Console(width=110, record=True, file=None, force_terminal=False)
+        console = Console(width=100, force_terminal=False)
         with console.capture() as capture:
-            console.print(self._table())
+            console.print(self)
         return capture.get().rstrip()
 
     def _repr_html_(self) -> str:

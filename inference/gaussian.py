@@ -67,7 +67,7 @@ def gaussian_result(
     draws: int,
     rng: np.random.Generator,
 ) -> DataTree:
-    """Result of q = N(mean, factor factor') on the unconstrained space.
+    """Turn q = N(mean, factor factor') on the unconstrained space into a result.
 
     Parameters
     ----------

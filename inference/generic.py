@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
@@ -45,9 +45,11 @@ class ADVI(Engine):
         check_positive(self.iterations, "iterations", "ADVI")
         check_positive(self.learning_rate, "learning_rate", "ADVI")
 
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         return discrete_variables(model)
 
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         approximation = pm.fit(
             n=self.iterations,
@@ -93,8 +95,8 @@ def _declared_order(model: pm.Model, ordering: Any) -> np.ndarray:
 
 
 def _flat(elbo: np.ndarray) -> bool:
-    """Whether a noisy bound rises no more over its last fifth than its noise explains."""
-    before, after = np.array_split(elbo[-max(len(elbo) // 5, 4) :], 2)
+    """Whether a noisy bound rises no more over its last half than its noise explains."""
+    before, after = np.array_split(elbo[-max(len(elbo) // 2, 4) :], 2)
     noise = np.hypot(before.std() / len(before) ** 0.5, after.std() / len(after) ** 0.5)
     return bool(after.mean() - before.mean() <= 3 * noise)
 
@@ -117,11 +119,13 @@ class Pathfinder(Engine):
     def __post_init__(self) -> None:
         check_positive(self.paths, "paths", "Pathfinder")
 
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         if find_spec("pymc_extras") is None:
             return "the package pymc-extras is not installed (pip install kernelzoo[extras])"
         return discrete_variables(model)
 
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         import pymc_extras as pmx
 

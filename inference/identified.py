@@ -13,7 +13,7 @@ _FUNCTIONS: dict[str, Callable[[DataTree], Dataset]] = {}
 def identifies(
     model_type: type[pm.Model],
 ) -> Callable[[Callable[[DataTree], Dataset]], Callable[[DataTree], Dataset]]:
-    """Decorator: the function maps a result of `model_type` to its identified quantities."""
+    """Register the function that maps a result of `model_type` to its identified quantities."""
 
     def decorate(function: Callable[[DataTree], Dataset]) -> Callable[[DataTree], Dataset]:
         _FUNCTIONS[model_type.__name__] = function

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, override
 
 import arviz as az
 import numpy as np
@@ -79,11 +79,13 @@ class NUTS(Engine):
     def __post_init__(self) -> None:
         check_name(self.backend, _BACKEND_PACKAGES, "backend", "NUTS")
 
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         if find_spec(_BACKEND_PACKAGES[self.backend]) is None:
             return f"the package {_BACKEND_PACKAGES[self.backend]} is not installed"
         return discrete_variables(model)
 
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options = {"target_accept": self.target_accept, depth: self.max_treedepth}
@@ -99,6 +101,7 @@ class Gibbs(Handwritten):
     name: ClassVar[str] = "Gibbs"
     kind: ClassVar[Kind] = "mcmc"
 
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         steps: Sequence[Any] = self.implement(model)
         return _sample(model, run, step=list(steps))
@@ -146,9 +149,11 @@ class SMC(Engine):
     def __post_init__(self) -> None:
         check_name(self.kernel, ("IMH", "MH"), "kernel", "SMC")
 
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         return None if model.observed_RVs else "the model has no observed variable"
 
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         rng = run.rng()
         tree = pm.sample_smc(
@@ -164,9 +169,7 @@ class SMC(Engine):
         )
         with_group(tree, "sample_stats", _rectangular(tree["sample_stats"].to_dataset()))
         evidence = tree["sample_stats"]["log_marginal_likelihood"].values
-        tree.attrs["log_evidence"] = float(
-            np.mean([row[np.isfinite(row)][-1] for row in evidence])
-        )
+        tree.attrs["log_evidence"] = float(np.mean([row[np.isfinite(row)][-1] for row in evidence]))
         tree.attrs["converged"] = _converged(tree, run.draws)
         return tree
 

@@ -2,8 +2,9 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from pymc.blocking import DictToArrayBijection
 from pymc.pytensorf import join_nonshared_inputs
 from pytensor.gradient import grad
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
 from ..models.checks import check_name, check_positive
@@ -72,7 +73,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         [model.logp(jacobian=space == "unconstrained")],
         model.continuous_value_vars,
     )
-    objective = pm.compile([joined], [-log_density, -grad(log_density, joined)])
+    objective = pm.compile([joined], [-log_density, grad(-log_density, [joined])[0]])
     objective.trust_input = True
 
     def negative_log_density(x: NDArray) -> tuple[float, NDArray]:
@@ -82,12 +83,12 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
     last = start
     with run.track(None, "Mode") as bar:
 
-        def report(intermediate_result) -> None:
+        def report(intermediate_result: OptimizeResult) -> None:
             nonlocal last
             last = intermediate_result.x
             bar.advance(log_density=-float(intermediate_result.fun))
 
-        try:
+        with suppress(KeyboardInterrupt):
             last = minimize(
                 negative_log_density,
                 start,
@@ -102,8 +103,6 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
                     "gtol": 1e-5,
                 },
             ).x
-        except KeyboardInterrupt:
-            pass
     value, slope = negative_log_density(last)
     return Mode(last, -value, -slope, negative_log_density)
 
@@ -132,9 +131,11 @@ class MAP(Engine):
         check_name(self.space, ("constrained", "unconstrained"), "space", "MAP")
         check_positive(self.max_iterations, "max_iterations", "MAP")
 
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         return discrete_variables(model)
 
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         mode = find_mode(model, run, self.space, self.max_iterations)
         if not mode.found:
@@ -177,9 +178,11 @@ class Laplace(Engine):
     def __post_init__(self) -> None:
         check_positive(self.max_iterations, "max_iterations", "Laplace")
 
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         return discrete_variables(model)
 
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         mode = find_mode(model, run, "unconstrained", self.max_iterations)
         precision = _curvature(mode)

@@ -17,7 +17,7 @@ lambda   rate of rho's Gamma prior      ``lam``
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, override
 
 import numpy as np
 import pymc as pm
@@ -42,7 +42,7 @@ class Combination(Protocol):
         """Composite kernel (obs, basis) of a stack (kernel, obs, basis)."""
 
 
-class _WeightedSum:
+class _WeightedSum(Combination, Protocol):
     """K_beta = sum_s beta_s K_s: one matrix-vector product over the flattened stack."""
 
     def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
@@ -71,9 +71,11 @@ class Mean(_WeightedSum):
         check_positive(self.mu, "mu", "Mean")
         check_positive(self.lam, "lam", "Mean")
 
+    @override
     def check(self, n_kernels: int) -> None:
         """Any number of kernels will do."""
 
+    @override
     def declare(self) -> TensorVariable:
         rho = pm.Gamma("rho", alpha=self.mu, beta=self.lam, dims="kernel")
         return pm.Dirichlet("beta", a=rho, dims="kernel")
@@ -105,6 +107,7 @@ class FixedWeights(_WeightedSum):
             )
         object.__setattr__(self, "weights", tuple(weights.tolist()))
 
+    @override
     def check(self, n_kernels: int) -> None:
         if self.weights is not None and len(self.weights) != n_kernels:
             raise argument_error(
@@ -114,6 +117,7 @@ class FixedWeights(_WeightedSum):
                 f"{len(self.weights)} numbers",
             )
 
+    @override
     def declare(self) -> TensorVariable:
         n_kernels = len(pm.modelcontext(None).coords["kernel"])
         weights = self.weights if self.weights is not None else np.full(n_kernels, 1 / n_kernels)

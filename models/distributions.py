@@ -3,7 +3,7 @@
 `CategoricalProbit` is the multinomial-probit likelihood with its latent utilities integrated out.
 """
 
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
@@ -144,13 +144,16 @@ class CategoricalProbit(Discrete):
     rv_op = CategoricalProbitRV.rv_op
 
     @classmethod
+    @override
     def dist(cls, f: TensorLike, **kwargs: Any) -> TensorVariable:
         return super().dist([pt.as_tensor_variable(f)], **kwargs)
 
+    @override
     def support_point(rv, size: Any, f: TensorVariable) -> TensorVariable:
         winner = pt.argmax(f, axis=-1)
         return winner if rv_size_is_none(size) else pt.full(size, winner)
 
+    @override
     def logp(value, f: TensorVariable) -> TensorVariable:
         n_classes = f.shape[-1]
         inside = pt.and_(value >= 0, value < n_classes)

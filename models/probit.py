@@ -50,7 +50,9 @@ def _tail_coefficients(degree: int) -> Array:
         z = MIDDLE * (1 + t) / (1 - t)
         return np.sqrt(np.pi / 2) * erfcx(z * np.sqrt(0.5)) * (1 + z)
 
-    return Chebyshev.interpolate(tail, degree).convert(kind=Polynomial).coef
+    return np.asarray(
+        Chebyshev.interpolate(tail, degree).convert(kind=Polynomial).coef, dtype=float
+    )
 
 
 MIDDLE = 4.0

@@ -1,0 +1,1 @@
+"""Gibbs samplers: which steps make up one, a file a paper."""

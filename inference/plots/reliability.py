@@ -21,7 +21,7 @@ __all__ = ["plot_reliability"]
 
 
 def plot_reliability(
-    predictions: xr.DataArray | Dataset | dict[str, xr.DataArray | Dataset],
+    predictions: xr.DataArray | Dataset | Mapping[str, xr.DataArray | Dataset],
     labels: Any,
     *,
     bins: int = 10,

@@ -1,0 +1,1 @@
+"""Predictions and identified quantities from posterior draws, a file a paper."""

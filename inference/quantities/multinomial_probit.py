@@ -35,7 +35,7 @@ def _draws(posterior: Dataset, fixed_weights: NDArray | None) -> tuple[NDArray, 
 
 
 def _regression_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
-    """f (draw, obs, class) of draws of the weights and regressors: O(draws S N M C)."""
+    """Functions f (draw, obs, class) of draws of the weights and regressors: O(draws S N M C)."""
     n_draws, n_classes, n_basis = W.shape
     regressors = W.reshape(-1, n_basis).T
     f = np.zeros((n_draws, stack.shape[1], n_classes))
@@ -81,11 +81,9 @@ def _identified(result: DataTree) -> Dataset:
     posterior = result["posterior"].to_dataset()
     data = result["constant_data"]
     stack = data["K"].transpose("kernel", "obs", "basis")
-    chosen = np.unique(
-        np.linspace(0, stack.sizes["obs"] - 1, COMPARED_OBJECTS).round().astype(int)
-    )
+    chosen = np.unique(np.linspace(0, stack.sizes["obs"] - 1, COMPARED_OBJECTS).round().astype(int))
     stack = stack.isel(obs=chosen)
-    beta, W = _draws(posterior, data["beta"].values if "beta" in data else None)
+    beta, W = _draws(posterior, data["beta"].to_numpy() if "beta" in data else None)
     f = _regression_functions(stack.values, beta, W)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(
         posterior.sizes["chain"], posterior.sizes["draw"], *f.shape[1:]

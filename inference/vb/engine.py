@@ -1,6 +1,6 @@
 """The handwritten variational engine: turns an answer into draws, densities and a bound."""
 
-from typing import ClassVar
+from typing import ClassVar, override
 
 import numpy as np
 import pymc as pm
@@ -29,6 +29,7 @@ class VB(Handwritten):
     name: ClassVar[str] = "VB"
     kind: ClassVar[Kind] = "vb"
 
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         answer: VariationalAnswer = self.implement(model, run)
         # A stream of its own: the answer's starts have used the seed's first one.

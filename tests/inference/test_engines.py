@@ -38,7 +38,9 @@ def results(model):
     def result(name):
         if name not in made:
             settings, options = QUICK[name]
-            made[name] = kz.fit(model, Engine.registry[name.lower()](**settings), **options, **COMMON)
+            made[name] = kz.fit(
+                model, Engine.registry[name.lower()](**settings), **options, **COMMON
+            )
         return made[name]
 
     return result
@@ -124,9 +126,7 @@ def test_seeds_repeat_and_differ(results, model, name):
 
 def test_a_missing_seed_is_chosen_and_recorded(model):
     first = kz.fit(model, "vb", draws=5, progressbar=False)
-    second = kz.fit(
-        model, "vb", draws=5, progressbar=False, random_seed=first.attrs["random_seed"]
-    )
+    second = kz.fit(model, "vb", draws=5, progressbar=False, random_seed=first.attrs["random_seed"])
     np.testing.assert_array_equal(first["posterior"]["W"], second["posterior"]["W"])
 
 
@@ -209,7 +209,7 @@ def test_bad_requests_are_refused(model, engine, options, message):
     ],
 )
 def test_bad_settings_are_refused_at_once(make):
-    with pytest.raises(ValueError, match="argument of (NUTS|ADVI|SMC|MAP|Laplace|Pathfinder)"):
+    with pytest.raises(ValueError, match=r"argument of (NUTS|ADVI|SMC|MAP|Laplace|Pathfinder)"):
         make()
 
 

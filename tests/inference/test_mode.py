@@ -3,10 +3,10 @@
 import numpy as np
 import pymc as pm
 import pytest
-from family import assert_mean
 from scipy.stats import multivariate_normal
 
 import kernelzoo as kz
+from family import assert_mean
 
 QUIET = {"random_seed": 1, "progressbar": False}
 

@@ -5,11 +5,11 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from family import assert_z
 from scipy import stats
 from scipy.integrate import quad
 from scipy.special import log_ndtr as scipy_log_ndtr
 
+from family import assert_z
 from kernelzoo.models.distributions import CategoricalProbit, log_ndtr, probit_log_probability
 
 
@@ -91,7 +91,8 @@ def test_gradient_equals_derivative_of_adaptive_integration(value_and_gradient, 
 def test_value_and_gradient_are_finite_far_out(value_and_gradient, size):
     f = np.array([[size, -size, 0.0], [-size, size, size], [0.0, size, -size]])
     value, gradient = value_and_gradient(f, np.array([1, 0, 0]))
-    assert np.isfinite(value).all() and np.isfinite(gradient).all()
+    assert np.isfinite(value).all()
+    assert np.isfinite(gradient).all()
     # Adding a constant to all classes changes nothing.
     np.testing.assert_allclose(gradient.sum(-1), 0, atol=1e-9 * size)
 
@@ -114,9 +115,7 @@ def test_draws_have_the_probabilities_of_the_log_density():
     n = 40_000
     draws = pm.draw(CategoricalProbit.dist(f, shape=(n, 2)), random_seed=3)
     for row in range(2):
-        p = np.array(
-            [np.exp(pm.logp(CategoricalProbit.dist(f[row]), c).eval()) for c in range(4)]
-        )
+        p = np.array([np.exp(pm.logp(CategoricalProbit.dist(f[row]), c).eval()) for c in range(4)])
         np.testing.assert_allclose(p.sum(), 1, rtol=1e-9)
         counts = np.bincount(draws[:, row], minlength=4)
         assert_z((counts - n * p) / np.sqrt(n * p * (1 - p)))

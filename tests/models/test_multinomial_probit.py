@@ -5,9 +5,9 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from family import assert_mean, assert_z
 from scipy import stats
 
+from family import assert_mean, assert_z
 from kernelzoo import FixedWeights, Mean, MultinomialProbit, gaussian, kernel_stack, linear
 from kernelzoo.inference.density import log_density
 from kernelzoo.models.probit import log_probability
@@ -36,9 +36,7 @@ def test_density_is_the_papers(model):
         model.design, model.label_codes, combination=Mean(2.0, 0.7), tau=1.5, upsilon=0.4
     )
     prior = pm.sample_prior_predictive(5, model=example, random_seed=1)["prior"]
-    draws = {
-        name: prior[name].values[0] for name in ("rho", "beta", "zeta", "W")
-    }
+    draws = {name: prior[name].values[0] for name in ("rho", "beta", "zeta", "W")}
     expected = [
         reference_log_density(example, *(draws[v][i] for v in ("rho", "beta", "zeta", "W")))
         for i in range(5)
@@ -157,7 +155,9 @@ def test_new_objects_by_set_data():
             posterior,
             var_names=["t"],
             freeze_vars=["rho", "beta", "zeta", "W"],
-            predictions=True, random_seed=1, progressbar=False
+            predictions=True,
+            random_seed=1,
+            progressbar=False,
         )["predictions"]["t"].values[0]
     f = np.einsum("s,snm,cm->nc", beta, new, W)
     p = np.exp([log_probability(f, np.full(n_new, c)) for c in range(3)]).T

@@ -1,0 +1,5 @@
+"""Timings beside the BLAS calls an engine needs, mixing, and held-out scores."""
+
+from . import mixing, scores, speed
+
+BENCHMARKS = {"speed": speed.run, "mixing": mixing.run, "scores": scores.run}

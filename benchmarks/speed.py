@@ -1,0 +1,113 @@
+"""Milliseconds of a VB iteration and a Gibbs sweep, beside the factorisations they need.
+
+The BLAS calls are timed between the engines' iterations, in the same process, so that a ratio
+holds while the machine's speed drifts. Run it with one BLAS thread.
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy.linalg import lapack
+
+from ..custom_steps import AlbertChib
+from ..inference.engines import Run
+from ..inference.vb.multinomial_probit import fit_multinomial_probit
+from ..models import MultinomialProbit
+
+__all__ = ["run"]
+
+REPEATS = 5
+
+
+def gram_problem(n: int, n_classes: int, n_kernels: int) -> MultinomialProbit:
+    """Gaussian kernels of several widths on overlapping classes."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % n_classes
+    X = rng.normal(size=(n, 8)) + 2.5 * rng.normal(size=(n_classes, 8))[labels]
+    distances = ((X[:, None] - X[None]) ** 2).sum(-1)
+    widths = np.geomspace(0.02, 1.0, n_kernels)
+    return MultinomialProbit({f"width {w:.2g}": np.exp(-w * distances) for w in widths}, labels)
+
+
+def basis_problem(n: int) -> MultinomialProbit:
+    """Second-order polynomial features of two inputs, three classes: six basis functions."""
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(size=(2, n))
+    labels = np.where(np.hypot(x - 0.4, y - 0.5) < 0.35, 0, np.where(0.8 * x + 1.8 * y < 0.6, 1, 2))
+    features = np.stack([np.ones(n), x, y, x**2, x * y, y**2], axis=1)
+    return MultinomialProbit({"polynomial": features}, labels)
+
+
+def factorisations(size: int, n_classes: int, *, inverse: bool) -> float:
+    """Milliseconds of one Cholesky factorisation a class, with the inverse for VB."""
+    matrix = np.eye(size, order="F") + 0.5
+    copies = [matrix.copy(order="F") for _ in range(n_classes)]
+    start = time.perf_counter()
+    for copy in copies:
+        factor, _ = lapack.dpotrf(copy, lower=1, overwrite_a=1, clean=0)
+        if inverse:
+            lapack.dpotri(factor, lower=1, overwrite_c=1)
+    return 1e3 * (time.perf_counter() - start)
+
+
+def vb_iteration(model: MultinomialProbit, iterations: int = 100) -> float:
+    """Milliseconds of a VB iteration, set-up shared out among them."""
+    run = Run(random_seed=1, progressbar=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it is stopped on purpose
+        start = time.perf_counter()
+        answer = fit_multinomial_probit(
+            model, run, max_iterations=iterations, tolerance=1e-12, starts=1
+        )
+        seconds = time.perf_counter() - start
+    return 1e3 * seconds / len(answer.elbo[0])
+
+
+def gibbs_sweep(model: MultinomialProbit, sweeps: int = 400) -> float:
+    """Milliseconds a draw inside `pm.sample`, recording included."""
+    with model:
+        trace = pm.sample(
+            sweeps,
+            tune=100,
+            chains=1,
+            cores=1,
+            step=[AlbertChib()],
+            random_seed=1,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    return 1e3 * float(trace["posterior"].attrs["sampling_time"]) / (sweeps + 100)
+
+
+def _paired(work: Callable[[], float], floor: Callable[[], float]) -> NDArray:
+    """Medians of the work, of its floor, and of their ratio pair by pair."""
+    pairs = np.array([(work(), np.median([floor() for _ in range(20)])) for _ in range(REPEATS)])
+    return np.array([*np.median(pairs, axis=0), np.median(pairs[:, 0] / pairs[:, 1])])
+
+
+def run(console: Console) -> None:
+    """Print the table of timings."""
+    table = Table(title=f"medians of {REPEATS} runs, ms")
+    for column in ("problem", "work", "ms", "factorisations, ms", "ratio"):
+        table.add_column(column, justify="left" if column in ("problem", "work") else "right")
+    problems = {
+        "N=200, C=10, S=4, Gram": gram_problem(200, 10, 4),
+        "N=400, C=3, M=6, basis": basis_problem(400),
+    }
+    for title, model in problems.items():
+        size, n_classes = model.design.shape[2], model.n_classes
+        for name, work, inverse in (
+            ("VB iteration", partial(vb_iteration, model), True),
+            ("Gibbs sweep", partial(gibbs_sweep, model), False),
+        ):
+            floor = partial(factorisations, size, n_classes, inverse=inverse)
+            table.add_row(title, name, *(f"{x:.3g}" for x in _paired(work, floor)))
+    console.print(table)

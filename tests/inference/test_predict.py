@@ -1,0 +1,116 @@
+"""Class probabilities of new objects: averages over draws, whatever the blocks."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from xarray import DataTree
+
+import kernelzoo as kz
+from kernelzoo.inference.quantities import multinomial_probit as quantities
+from kernelzoo.models.probit import log_probability
+
+
+@pytest.fixture(scope="module")
+def setting():
+    """A model, draws that need no fit, and kernels of five new objects."""
+    rng = np.random.default_rng(3)
+    model = kz.MultinomialProbit.example()
+    shape = (2, 7)
+    posterior = xr.Dataset(
+        {
+            "beta": (("chain", "draw", "kernel"), rng.dirichlet([1, 1], size=shape)),
+            "W": (("chain", "draw", "class", "basis"), rng.normal(size=(*shape, 3, 12))),
+        },
+        coords={"class": [0, 1, 2], "kernel": ["gaussian", "linear"]},
+    )
+    result = DataTree.from_dict({"posterior": posterior})
+    result.attrs.update(model="MultinomialProbit", engine="Gibbs")
+    new = rng.normal(size=(2, 5, 12))
+    return model, result, new
+
+
+def by_hand(result, new):
+    """Average of eq (4) over draws, one object, class and draw at a time."""
+    posterior = result["posterior"]
+    W = posterior["W"].values.reshape(-1, 3, 12)
+    beta = posterior["beta"].values.reshape(-1, 2)
+    p = np.zeros((len(W), new.shape[1], 3))
+    for i, (w, b) in enumerate(zip(W, beta, strict=True)):
+        f = np.tensordot(b, new, 1) @ w.T
+        for c in range(3):
+            p[i, :, c] = np.exp(log_probability(f, np.full(len(f), c)))
+    return p
+
+
+def test_probabilities_average_over_draws(setting):
+    model, result, new = setting
+    predictions = kz.predict(model, result, new)
+    p = by_hand(result, new)
+    np.testing.assert_allclose(predictions["probability"], p.mean(0), atol=1e-8)
+    np.testing.assert_allclose(predictions["probability_sd"], p.std(0), atol=1e-6)
+    np.testing.assert_allclose(predictions["probability"].sum("class"), 1)
+    np.testing.assert_array_equal(predictions["label"], p.mean(0).argmax(-1))
+    assert predictions["probability"].dims == ("obs", "class")
+    assert predictions.attrs == {"engine": "Gibbs", "model": "MultinomialProbit"}
+
+
+def test_blocks_do_not_change_the_answer(setting, monkeypatch):
+    model, result, new = setting
+    whole = kz.predict(model, result, new)
+    monkeypatch.setattr(quantities, "BLOCK", 1)
+    xr.testing.assert_allclose(kz.predict(model, result, new), whole)
+
+
+def test_probabilities_ignore_a_shift_of_all_classes(setting):
+    model, result, new = setting
+    shifted = result.copy()
+    shifted["posterior"] = DataTree(
+        result["posterior"].to_dataset().assign(W=result["posterior"]["W"] + 3.0)
+    )
+    np.testing.assert_allclose(
+        kz.predict(model, shifted, new)["probability"],
+        kz.predict(model, result, new)["probability"],
+        atol=1e-7,
+    )
+
+
+def test_labels_are_the_users():
+    model = kz.MultinomialProbit(np.eye(4), ["cat", "dog", "cat", "dog"])
+    result = kz.fit(model, "vb", draws=30, random_seed=1, progressbar=False)
+    predictions = kz.predict(model, result, np.eye(4)[:2])
+    assert set(predictions["label"].values) <= {"cat", "dog"}
+    assert list(predictions["class"].values) == ["cat", "dog"]
+
+
+def test_fixed_weights_are_used():
+    grams = {"a": np.eye(4), "b": np.ones((4, 4))}
+    model = kz.MultinomialProbit(grams, [0, 1, 0, 1], combination=kz.FixedWeights([0.0, 2.0]))
+    result = kz.fit(model, "vb", draws=30, random_seed=1, progressbar=False)
+    new = np.random.default_rng(0).normal(size=(2, 3, 4))
+    changed = new + np.array([5.0, 0.0])[:, None, None]
+    xr.testing.assert_allclose(kz.predict(model, result, new), kz.predict(model, result, changed))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda new: new.transpose(0, 2, 1), "transposed"),
+        (lambda new: new[:1], "kernels_new"),
+        (lambda new: new[:, :, :7], "kernels_new"),
+        (lambda new: {"gaussian": new[0], "liner": new[1]}, "liner"),
+        (lambda new: np.where(new > 1, np.nan, new), "finite"),
+    ],
+)
+def test_kernels_that_do_not_fit_are_refused(setting, change, message):
+    model, result, new = setting
+    with pytest.raises(ValueError, match=message):
+        kz.predict(model, result, change(new))
+
+
+def test_plain_models_are_sent_to_pymc(setting):
+    _, result, new = setting
+    with pm.Model() as plain:
+        pm.Normal("x")
+    with pytest.raises(TypeError, match="sample_posterior_predictive"):
+        kz.predict(plain, result, new)

@@ -1,0 +1,53 @@
+"""The command line: what it writes, what it says to bad input."""
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pytest
+
+from kernelzoo.__main__ import main
+
+
+def test_fit_writes_result_and_predictions(tmp_path, capsys):
+    arguments = ["fit", "iris", "--draws", "50", "--seed", "3", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    result = az.from_netcdf(tmp_path / "iris-vb.nc")
+    assert result.attrs["engine"] == "VB"
+    assert result["posterior"].sizes["draw"] == 50
+    table = pd.read_csv(tmp_path / "iris-vb-predictions.csv", index_col=0)
+    assert len(table) == 45
+    classes = table.columns[1:]
+    np.testing.assert_allclose(table[classes].sum(axis=1), 1)
+    accuracy = (classes[table[classes].to_numpy().argmax(1)] == table["true"].astype(str)).mean()
+    assert accuracy > 0.8
+    assert f"{accuracy:.3f}"[:4] in capsys.readouterr().out
+
+
+def test_engines_lists_every_model(capsys):
+    assert main(["engines"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("MultinomialProbit", "VB", "Gibbs", "NUTS", "Laplace", "mean-field"):
+        assert word in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "wien"], "'wine'"),
+        (["fit", "iris", "--engine", "gibs"], "'gibbs'"),
+        (["engines", "MultinomialProbot"], "'MultinomialProbit'"),
+        (["fit", "iris", "--test-size", "1.5"], "test_size"),
+        (["fit", "iris", "--draws", "0"], "'draws'"),
+    ],
+)
+def test_bad_input_ends_in_one_line(arguments, message, capsys):
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    assert message in shown.err
+
+
+def test_unknown_commands_show_the_usage(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["sample"])
+    assert "usage: kernelzoo" in capsys.readouterr().err
