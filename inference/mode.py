@@ -1,10 +1,10 @@
 """Engines at the mode of the declaration: MAP and Laplace."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, Literal, override
+from typing import ClassVar, Literal, cast, override
 
 import numpy as np
 import pymc as pm
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pymc.blocking import DictToArrayBijection
 from pymc.pytensorf import join_nonshared_inputs
 from pytensor.gradient import grad
+from pytensor.tensor import TensorVariable
 from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
@@ -73,12 +74,13 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         [model.logp(jacobian=space == "unconstrained")],
         model.continuous_value_vars,
     )
-    objective = pm.compile([joined], [-log_density, grad(-log_density, [joined])[0]])
+    (slope,) = cast(Sequence[TensorVariable], grad(-log_density, [joined]))
+    objective = pm.compile([joined], [-log_density, slope])
     objective.trust_input = True
 
     def negative_log_density(x: NDArray) -> tuple[float, NDArray]:
-        value, slope = objective(x)
-        return float(value), slope
+        value, gradient = objective(x)
+        return float(value), gradient
 
     last = start
     with run.track(None, "Mode") as bar:
@@ -103,8 +105,8 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
                     "gtol": 1e-5,
                 },
             ).x
-    value, slope = negative_log_density(last)
-    return Mode(last, -value, -slope, negative_log_density)
+    value, gradient = negative_log_density(last)
+    return Mode(last, -value, -gradient, negative_log_density)
 
 
 @dataclass(frozen=True)
