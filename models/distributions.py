@@ -7,7 +7,6 @@ from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import Discrete, SymbolicRandomVariable
 from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
 from pymc.pytensorf import normalize_rng_param
@@ -15,6 +14,8 @@ from pytensor.gradient import disconnected_grad
 from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 from scipy.special import roots_hermitenorm
+
+from .checks import argument_error
 
 __all__ = ["CategoricalProbit", "log_ndtr", "probit_log_probability"]
 
@@ -146,7 +147,12 @@ class CategoricalProbit(Discrete):
     @classmethod
     @override
     def dist(cls, f: TensorLike, **kwargs: Any) -> TensorVariable:
-        return super().dist([pt.as_tensor_variable(f)], **kwargs)
+        f = pt.as_tensor_variable(f)
+        if f.ndim == 0 or f.type.shape[-1] in (0, 1):
+            raise argument_error(
+                "f", cls.__name__, "an array with at least two classes on its last axis", f"{f.type}"
+            )
+        return super().dist([f], **kwargs)
 
     @override
     def support_point(rv, size: Any, f: TensorVariable) -> TensorVariable:
@@ -158,5 +164,4 @@ class CategoricalProbit(Discrete):
         n_classes = f.shape[-1]
         inside = pt.and_(value >= 0, value < n_classes)
         safe = pt.clip(value, 0, n_classes - 1).astype("int64")
-        logp = pt.switch(inside, probit_log_probability(f, safe), -np.inf)
-        return check_parameters(logp, n_classes >= 2, msg="C >= 2")
+        return pt.switch(inside, probit_log_probability(f, safe), -np.inf)

@@ -127,6 +127,7 @@ def test_values_outside_the_classes_have_no_probability():
     assert pm.logp(CategoricalProbit.dist(f), -1).eval() == -np.inf
 
 
-def test_one_class_is_refused():
-    with pytest.raises(Exception, match="C >= 2"):
-        pm.logp(CategoricalProbit.dist(np.zeros(1)), 0).eval()
+@pytest.mark.parametrize("f", [np.zeros(1), np.zeros((5, 1)), 0.0])
+def test_fewer_than_two_classes_are_refused(f):
+    with pytest.raises(ValueError, match="'f' argument of CategoricalProbit.*two classes"):
+        CategoricalProbit.dist(f)
