@@ -150,7 +150,7 @@ class CategoricalProbit(Discrete):
         f = pt.as_tensor_variable(f)
         if f.ndim == 0 or f.type.shape[-1] in (0, 1):
             raise argument_error(
-                "f", cls.__name__, "an array with at least two classes on its last axis", f"{f.type}"
+                "f", cls.__name__, "an array with two or more classes on its last axis", f"{f.type}"
             )
         return super().dist([f], **kwargs)
 

@@ -129,5 +129,5 @@ def test_values_outside_the_classes_have_no_probability():
 
 @pytest.mark.parametrize("f", [np.zeros(1), np.zeros((5, 1)), 0.0])
 def test_fewer_than_two_classes_are_refused(f):
-    with pytest.raises(ValueError, match="'f' argument of CategoricalProbit.*two classes"):
+    with pytest.raises(ValueError, match=r"'f' argument of CategoricalProbit.*two or more classes"):
         CategoricalProbit.dist(f)
