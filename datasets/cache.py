@@ -5,8 +5,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
-
 VARIABLE = "KERNELZOO_DATA"
 
 
@@ -61,6 +59,8 @@ class CacheFile:
 
 def user_folder() -> Path:
     """Return the user's own cache folder of this package, which need not exist."""
+    import pooch  # it shows a warning in notebooks without widgets: only those who need it
+
     return Path(pooch.os_cache("kernelzoo"))
 
 

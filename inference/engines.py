@@ -20,6 +20,7 @@ import numpy as np
 import pymc as pm
 from rich.console import Console
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import check_name
@@ -169,6 +170,7 @@ def fit(
     random_seed: int | None = None,
     progressbar: bool = True,
     log_likelihood: bool = True,
+    blas_threads: int | None = 1,
     **sampler_options: Any,
 ) -> DataTree:
     """Infer a model with an engine.
@@ -189,6 +191,10 @@ def fit(
         Show progress.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood`` (draws x objects numbers), which ``az.loo`` needs.
+    blas_threads : int or None, default=1
+        Threads of BLAS while the engine runs; None leaves them as they are. One is right for
+        matrices of up to about a thousand rows, whose work is smaller than the threads' overhead,
+        and for chains that run side by side.
     **sampler_options
         Further arguments of ``pm.sample`` (``initvals``, ``var_names``, ``callback``, ...), for
         engines of kind "mcmc" that run in it.
@@ -235,7 +241,8 @@ def fit(
             f"{', '.join(map(repr, sampler_options))}."
         )
     start = time.perf_counter()
-    tree = engine.run(model, run)
+    with threadpool_limits(blas_threads, user_api="blas"):
+        tree = engine.run(model, run)
     seconds = time.perf_counter() - start
     drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
     if log_likelihood and model.observed_RVs and drawn >= {rv.name for rv in model.free_RVs}:
@@ -278,7 +285,7 @@ class EngineTable:
         return table
 
     def __repr__(self) -> str:
-        console = Console(width=100, force_terminal=False)
+        console = Console(width=100, force_terminal=False, force_jupyter=False, color_system=None)
         with console.capture() as capture:
             console.print(self)
         return capture.get().rstrip()

@@ -12,6 +12,7 @@ from xarray import Dataset, DataTree
 
 from ..models.checks import check_name
 from .engines import Engine, Handwritten, Kind, Run
+from .identified import identified
 from .result import with_group
 
 __all__ = ["NUTS", "SMC", "Gibbs", "discrete_variables"]
@@ -27,14 +28,15 @@ def discrete_variables(model: pm.Model) -> str | None:
     return f"it needs gradients; {', '.join(names)} is discrete" if names else None
 
 
-def _converged(tree: DataTree, draws: int) -> str:
-    """Whether all draws were made and every variable has an R-hat within the bound."""
+def _converged(tree: DataTree, model: pm.Model, draws: int) -> str:
+    """Whether all draws were made and all identified quantities have an R-hat within the bound."""
     posterior = tree["posterior"]
     if posterior.sizes["draw"] < draws:
         return "no"
     if posterior.sizes["chain"] < 2:
         return "unknown"
-    rhat = az.rhat(posterior.to_dataset())
+    tree.attrs["model"] = type(model).__name__
+    rhat = az.rhat(identified(tree))
     worst = max(float(np.nanmax(rhat[name])) for name in rhat.data_vars)
     return "yes" if worst <= RHAT_BOUND else "no"
 
@@ -51,7 +53,7 @@ def _sample(model: pm.Model, run: Run, **options: Any) -> DataTree:
             **options,
             **run.sampler_options,
         )
-    tree.attrs["converged"] = _converged(tree, run.draws)
+    tree.attrs["converged"] = _converged(tree, model, run.draws)
     return tree
 
 
@@ -170,7 +172,7 @@ class SMC(Engine):
         with_group(tree, "sample_stats", _rectangular(tree["sample_stats"].to_dataset()))
         evidence = tree["sample_stats"]["log_marginal_likelihood"].values
         tree.attrs["log_evidence"] = float(np.mean([row[np.isfinite(row)][-1] for row in evidence]))
-        tree.attrs["converged"] = _converged(tree, run.draws)
+        tree.attrs["converged"] = _converged(tree, model, run.draws)
         return tree
 
 

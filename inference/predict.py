@@ -11,10 +11,12 @@ __all__ = ["predict", "predictive"]
 
 
 @singledispatch
-def predictive(model: pm.Model, posterior: Dataset, kernels_new: Any) -> Dataset:
+def predictive(
+    model: pm.Model, posterior: Dataset, kernels_new: Any, *, keep_draws: bool
+) -> Dataset:
     """Predictions of a model's type: posterior draws (chain, draw, ...) to a Dataset (obs, ...).
 
-    Each paper registers its own; it averages over the draws in blocks.
+    Each paper registers its own; it works in blocks, so that memory stays bounded.
     """
     written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
     raise TypeError(
@@ -23,7 +25,9 @@ def predictive(model: pm.Model, posterior: Dataset, kernels_new: Any) -> Dataset
     )
 
 
-def predict(model: pm.Model, result: DataTree, kernels_new: Any) -> Dataset:
+def predict(
+    model: pm.Model, result: DataTree, kernels_new: Any, *, keep_draws: bool = False
+) -> Dataset:
     """Predictions for new objects, averaged over an engine's draws.
 
     Parameters
@@ -36,11 +40,16 @@ def predict(model: pm.Model, result: DataTree, kernels_new: Any) -> Dataset:
         Kernels between the new objects (rows) and the training objects (columns), normalised as
         the training kernels were: ``kernels(X_new, X_train)``.
 
+    keep_draws : bool, default=False
+        Keep the predictions of every draw as well: draws x objects numbers, on which ``az.mcse``
+        gives the Monte Carlo error.
+
     Returns
     -------
     Dataset (obs, ...)
-        For classifiers ``probability`` (obs, class) and ``label`` (obs). Store it beside the
-        result with ``result["predictions"] = xarray.DataTree(predictions)``.
+        For classifiers ``probability`` and its posterior ``probability_sd`` (obs, class),
+        ``label`` (obs), and ``probability_draws`` (chain, draw, obs, class) on request. Store
+        it beside the result: ``result["predictions"] = xarray.DataTree(predictions)``.
 
     Raises
     ------
@@ -53,7 +62,7 @@ def predict(model: pm.Model, result: DataTree, kernels_new: Any) -> Dataset:
     >>> predictions["probability"].sel(obs=0)
     """
     posterior = result["posterior"].to_dataset()
-    predictions: xr.Dataset = predictive(model, posterior, kernels_new)
+    predictions: xr.Dataset = predictive(model, posterior, kernels_new, keep_draws=keep_draws)
     predictions.attrs.update(
         {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
     )

@@ -1,6 +1,5 @@
 """Posterior quantities of the multinomial probit: class probabilities, identified contrasts."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,6 @@ from ..predict import predictive
 BLOCK = 8_000_000
 # Contrasts are compared on this many training objects at most, evenly spaced.
 COMPARED_OBJECTS = 40
-
-
-def _blocks(n_draws: int, numbers_a_draw: int) -> Iterator[slice]:
-    size = max(1, BLOCK // max(numbers_a_draw, 1))
-    yield from (slice(start, start + size) for start in range(0, n_draws, size))
 
 
 def _draws(posterior: Dataset, fixed_weights: NDArray | None) -> tuple[NDArray, NDArray]:
@@ -46,7 +40,9 @@ def _regression_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
 
 
 @predictive.register
-def _(model: MultinomialProbit, posterior: Dataset, kernels_new: Any) -> Dataset:
+def _(
+    model: MultinomialProbit, posterior: Dataset, kernels_new: Any, *, keep_draws: bool
+) -> Dataset:
     trained = xr.DataArray(
         model.design,
         dims=("kernel", "obs", "basis"),
@@ -54,18 +50,18 @@ def _(model: MultinomialProbit, posterior: Dataset, kernels_new: Any) -> Dataset
     )
     stack = as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
     beta, W = _draws(posterior, None if "beta" in posterior else model["beta"].get_value())
-    n_obs, n_classes = stack.sizes["obs"], model.n_classes
-    total = np.zeros((n_obs, n_classes))
-    squares = np.zeros((n_obs, n_classes))
-    for block in _blocks(len(W), n_obs * n_classes):
-        p = class_probabilities(_regression_functions(stack.values, beta[block], W[block]))
-        total += p.sum(0)
-        squares += (p**2).sum(0)
-    mean = total / len(W)
-    mean /= mean.sum(-1, keepdims=True)
-    sd = np.sqrt(np.maximum(squares / len(W) - (total / len(W)) ** 2, 0.0))
+    n_draws, n_classes = W.shape[:2]
+    n_obs = stack.sizes["obs"]
+    mean, sd = np.empty((2, n_obs, n_classes))
+    draws = np.empty((n_draws, n_obs, n_classes)) if keep_draws else None
+    size = max(1, BLOCK // (n_draws * n_classes))
+    for block in (slice(start, start + size) for start in range(0, n_obs, size)):
+        p = class_probabilities(_regression_functions(stack.values[:, block], beta, W))
+        mean[block], sd[block] = p.mean(0), p.std(0)
+        if draws is not None:
+            draws[:, block] = p
     classes = np.asarray(model.coords["class"])
-    return Dataset(
+    predictions = Dataset(
         {
             "probability": (("obs", "class"), mean, {"long_name": "posterior predictive"}),
             "probability_sd": (("obs", "class"), sd, {"long_name": "posterior sd of p"}),
@@ -73,6 +69,14 @@ def _(model: MultinomialProbit, posterior: Dataset, kernels_new: Any) -> Dataset
         },
         coords={"obs": stack["obs"].values, "class": classes},
     )
+    if draws is not None:
+        shape = (posterior.sizes["chain"], posterior.sizes["draw"], n_obs, n_classes)
+        predictions["probability_draws"] = xr.DataArray(
+            draws.reshape(shape),
+            dims=("chain", "draw", "obs", "class"),
+            coords={dim: posterior[dim] for dim in ("chain", "draw")},
+        )
+    return predictions
 
 
 @identifies(MultinomialProbit)

@@ -10,7 +10,7 @@ from sklearn.utils import Bunch
 
 import kernelzoo
 from kernelzoo import datasets
-from kernelzoo.datasets import cache, openml
+from kernelzoo.datasets import openml
 from kernelzoo.datasets.cache import CacheFile, search_folders
 from kernelzoo.datasets.openml import OpenMLTable, project
 
@@ -21,7 +21,7 @@ SHARED = Path(kernelzoo.__file__).parents[1] / "shared" / "data"
 def folders(tmp_path, monkeypatch):
     """Empty folders in place of the environment variable's and the user's."""
     monkeypatch.setenv("KERNELZOO_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(cache.pooch, "os_cache", lambda project: tmp_path / "user" / project)
+    monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "user" / project)
     return tmp_path
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calibration import DRAWS, calibration_ranks, least_effective_draws, plot_ranks
-from family import assert_uniform, uniform_p_value
 
 import kernelzoo as kz
+from calibration import DRAWS, calibration_ranks, least_effective_draws, plot_ranks
+from family import assert_uniform, uniform_p_value
 
 RESULTS = Path("results") / "calibration"
 

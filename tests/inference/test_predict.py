@@ -55,6 +55,15 @@ def test_probabilities_average_over_draws(setting):
     assert predictions.attrs == {"engine": "Gibbs", "model": "MultinomialProbit"}
 
 
+def test_draws_are_kept_on_request(setting):
+    model, result, new = setting
+    predictions = kz.predict(model, result, new, keep_draws=True)
+    assert predictions["probability_draws"].dims == ("chain", "draw", "obs", "class")
+    np.testing.assert_allclose(
+        predictions["probability_draws"].values.reshape(-1, 5, 3), by_hand(result, new), atol=1e-8
+    )
+
+
 def test_blocks_do_not_change_the_answer(setting, monkeypatch):
     model, result, new = setting
     whole = kz.predict(model, result, new)
