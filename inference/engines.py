@@ -23,7 +23,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
-from ..models.checks import check_name
+from ..models.checks import argument_error, check_name
 from .progress import ProgressBar, track
 from .result import stamp
 
@@ -92,10 +92,12 @@ class Handwritten(Engine):
     """
 
     _implement: ClassVar[Any]
+    _unless: ClassVar[dict[type[pm.Model], Callable[[Any], str | None]]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._implement = singledispatch(lambda model: None)
+        cls._unless = {}
 
     def __init__(self, **settings: Any) -> None:
         self._settings = dict(settings)
@@ -111,11 +113,21 @@ class Handwritten(Engine):
         return hash(repr(self))
 
     @classmethod
-    def register[F: Callable[..., Any]](cls, model_type: type[pm.Model]) -> Callable[[F], F]:
-        """Register the function that implements this engine for `model_type`."""
+    def register[F: Callable[..., Any]](
+        cls,
+        model_type: type[pm.Model],
+        *,
+        unless: Callable[[Any], str | None] = lambda model: None,
+    ) -> Callable[[F], F]:
+        """Register the function that implements this engine for `model_type`.
+
+        `unless` says why it does not apply to one model of the type, None when it does: a prior it
+        has no closed form for, degrees of freedom without a fixed point.
+        """
 
         def decorate(function: F) -> F:
             cls._implement.register(model_type, function)
+            cls._unless[model_type] = unless
             return function
 
         return decorate
@@ -137,8 +149,9 @@ class Handwritten(Engine):
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
-        if self._implement.dispatch(type(model)) is not self._implement.dispatch(object):
-            return None
+        for model_type in type(model).__mro__:
+            if model_type in self._unless:
+                return self._unless[model_type](model)
         types = ", ".join(t.__name__ for t in self.written_for()) or "no model yet"
         return f"it is written for {types}; this is a {type(model).__name__}"
 
@@ -223,10 +236,7 @@ def fit(
     engine = as_engine(engine)
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         if not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(
-                f"The '{name}' argument of fit must be an integer of {least} or more. "
-                f"Got {value!r}."
-            )
+            raise argument_error(name, "fit", f"an integer of {least} or more", repr(value))
     if reason := engine.why_not(model):
         others = [row.engine for row in engines(model).rows if row.reason is None]
         raise ValueError(
@@ -234,6 +244,10 @@ def fit(
         )
     if random_seed is None:
         random_seed = int(np.random.SeedSequence().generate_state(1)[0])
+    if not isinstance(random_seed, (int, np.integer)) or random_seed < 0:
+        raise argument_error(
+            "random_seed", "fit", "a non-negative integer or None", repr(random_seed)
+        )
     run = Run(draws, tune, chains, cores, int(random_seed), progressbar, sampler_options)
     if sampler_options and engine.kind != "mcmc":
         raise ValueError(

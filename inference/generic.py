@@ -10,10 +10,10 @@ import xarray as xr
 from xarray import DataTree
 
 from ..models.checks import check_name, check_positive
+from .applicability import discrete_variables
 from .density import log_density
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
-from .mcmc import discrete_variables
 from .result import draws_to_tree, with_group
 
 __all__ = ["ADVI", "Pathfinder"]

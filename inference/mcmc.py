@@ -11,21 +11,16 @@ import pymc as pm
 from xarray import Dataset, DataTree
 
 from ..models.checks import check_name
+from .applicability import discrete_variables
 from .engines import Engine, Handwritten, Kind, Run
 from .identified import identified
 from .result import with_group
 
-__all__ = ["NUTS", "SMC", "Gibbs", "discrete_variables"]
+__all__ = ["NUTS", "SMC", "Gibbs"]
 
 RHAT_BOUND = 1.01
 
 _BACKEND_PACKAGES = {"pymc": "pymc", "nutpie": "nutpie", "numpyro": "numpyro"}
-
-
-def discrete_variables(model: pm.Model) -> str | None:
-    """Why an engine that needs gradients does not apply; None when every variable has one."""
-    names = [rv.name for rv in model.discrete_value_vars]
-    return f"it needs gradients; {', '.join(names)} is discrete" if names else None
 
 
 def _converged(tree: DataTree, model: pm.Model, draws: int) -> str:

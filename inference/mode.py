@@ -17,9 +17,9 @@ from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
 from ..models.checks import check_name, check_positive
+from .applicability import discrete_variables
 from .engines import Engine, Kind, Run
 from .gaussian import constrained_draws, gaussian_result, lower_factor
-from .mcmc import discrete_variables
 from .result import draws_to_tree, with_group
 
 __all__ = ["MAP", "Laplace", "Mode", "find_mode"]

@@ -12,7 +12,7 @@ import kernelzoo as kz
 from kernelzoo.inference.identified import identified
 from kernelzoo.inference.result import draws_to_tree, stamp
 
-DRAWS = 63  # independent posterior draws a rank is taken among
+DRAWS = 31  # independent posterior draws a rank is taken among
 
 
 def calibration_ranks(model, engine, n, *, data="labels", random_seed=0, **options):

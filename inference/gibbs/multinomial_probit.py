@@ -3,13 +3,15 @@
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.albert_chib import AlbertChib
+from ...models.combination import FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
+from ..applicability import combination_other_than
 from ..mcmc import Gibbs
 
 __all__ = ["multinomial_probit_steps"]
 
 
-@Gibbs.register(MultinomialProbit)
+@Gibbs.register(MultinomialProbit, unless=combination_other_than(Mean, FixedWeights))
 def multinomial_probit_steps(model: MultinomialProbit, *, moves: int = 5) -> list[BlockedStep]:
     """One Albert-Chib block for all variables.
 

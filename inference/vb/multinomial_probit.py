@@ -33,9 +33,10 @@ from scipy.linalg import blas, lapack, solve_triangular
 from scipy.special import gammaln
 
 from ...models.checks import check_name, check_positive
-from ...models.combination import Mean
+from ...models.combination import FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import truncated_moments
+from ..applicability import combination_other_than
 from ..engines import Run
 from .answer import VariationalAnswer
 from .concentration import ConcentrationFactor, concentration_factor
@@ -265,7 +266,7 @@ class _Ascent:
         self.converged = abs(after - before) <= tolerance * abs(after)
 
 
-@VB.register(MultinomialProbit)
+@VB.register(MultinomialProbit, unless=combination_other_than(Mean, FixedWeights))
 def fit_multinomial_probit(
     model: MultinomialProbit,
     run: Run,

@@ -164,6 +164,26 @@ def test_discrete_variables_exclude_gradients():
     assert "no observed variable" in reasons["SMC"]
 
 
+class Unknown:
+    """Stands for a combination rule that only the declaration knows."""
+
+    check = kz.Mean.check
+    combine = kz.FixedWeights.combine
+
+    def declare(self):
+        return pm.Dirichlet("beta", np.ones(2), dims="kernel")
+
+
+def test_engines_refuse_a_combination_they_do_not_know(model):
+    other = kz.MultinomialProbit(model.design, model.label_codes, combination=Unknown())
+    reasons = {row.engine: row.reason for row in kz.engines(other).rows}
+    assert "this is Unknown" in reasons["VB"]
+    assert "this is Unknown" in reasons["Gibbs"]
+    assert reasons["NUTS"] is None
+    with pytest.raises(ValueError, match=r"VB does not apply: .*Unknown.*Engines that do: NUTS"):
+        kz.fit(other, "vb")
+
+
 def test_engines_print_as_text_and_html(model):
     table = kz.engines(model)
     text, html = repr(table), table._repr_html_()
@@ -189,6 +209,8 @@ def test_engines_print_as_text_and_html(model):
         ("gibbs", {"chains": 0}, "'chains' argument of fit"),
         ("gibbs", {"tune": -1}, "'tune' argument of fit"),
         ("vb", {"initvals": {}}, "takes no 'initvals'"),
+        ("vb", {"random_seed": "one"}, "'random_seed' argument of fit"),
+        ("vb", {"random_seed": -1}, "'random_seed' argument of fit"),
     ],
 )
 def test_bad_requests_are_refused(model, engine, options, message):
