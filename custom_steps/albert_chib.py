@@ -11,6 +11,7 @@ from pytensor.tensor import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
+from ..models.checks import check_count
 from ..models.combination import Mean
 from ..models.multinomial_probit import MultinomialProbit
 from .block import GibbsBlock
@@ -84,8 +85,7 @@ class AlbertChib(GibbsBlock):
                 "AlbertChib needs a MultinomialProbit (pm.do, pm.observe and copies return a plain "
                 f"model, which it cannot read). Got {type(model).__name__}."
             )
-        if moves < 1:
-            raise ValueError(f"The 'moves' argument of AlbertChib must be at least 1. Got {moves}.")
+        check_count(moves, "moves", "AlbertChib")
         values = model.value_vars if vars is None else list(vars)
         values = get_value_vars_from_user_vars(values, model)
         self._owned = {model.values_to_rvs[value].name for value in values}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import singledispatch
-from typing import Any, ClassVar, Literal, override
+from typing import Any, ClassVar, Literal, get_args, override
 
 import numpy as np
 import pymc as pm
@@ -23,7 +23,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
-from ..models.checks import argument_error, check_name
+from ..models.checks import check_count, check_name
 from .progress import ProgressBar, track
 from .result import stamp
 
@@ -235,8 +235,7 @@ def fit(
         raise TypeError(f"The 'model' argument of fit must be a pm.Model. Got {type(model)}.")
     engine = as_engine(engine)
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
-        if not isinstance(value, (int, np.integer)) or value < least:
-            raise argument_error(name, "fit", f"an integer of {least} or more", repr(value))
+        check_count(value, name, "fit", least=least)
     if reason := engine.why_not(model):
         others = [row.engine for row in engines(model).rows if row.reason is None]
         raise ValueError(
@@ -244,10 +243,7 @@ def fit(
         )
     if random_seed is None:
         random_seed = int(np.random.SeedSequence().generate_state(1)[0])
-    if not isinstance(random_seed, (int, np.integer)) or random_seed < 0:
-        raise argument_error(
-            "random_seed", "fit", "a non-negative integer or None", repr(random_seed)
-        )
+    check_count(random_seed, "random_seed", "fit", least=0)
     run = Run(draws, tune, chains, cores, int(random_seed), progressbar, sampler_options)
     if sampler_options and engine.kind != "mcmc":
         raise ValueError(
@@ -334,7 +330,8 @@ def engines(model: pm.Model) -> EngineTable:
         Prints as a table; ``.rows`` holds the entries.
     """
     rows = []
-    for cls in Engine.registry.values():
+    kinds = get_args(Kind)
+    for cls in sorted(Engine.registry.values(), key=lambda c: (kinds.index(c.kind), c.name)):
         engine = cls()
         reason = engine.why_not(model)
         settings = engine.settings

@@ -9,7 +9,7 @@ import pymc as pm
 import xarray as xr
 from xarray import DataTree
 
-from ..models.checks import check_name, check_positive
+from ..models.checks import check_count, check_name, check_positive
 from .applicability import discrete_variables
 from .density import log_density
 from .engines import Engine, Kind, Run
@@ -42,7 +42,7 @@ class ADVI(Engine):
 
     def __post_init__(self) -> None:
         check_name(self.covariance, ("mean-field", "full-rank"), "covariance", "ADVI")
-        check_positive(self.iterations, "iterations", "ADVI")
+        check_count(self.iterations, "iterations", "ADVI")
         check_positive(self.learning_rate, "learning_rate", "ADVI")
 
     @override
@@ -117,7 +117,7 @@ class Pathfinder(Engine):
     paths: int = 8
 
     def __post_init__(self) -> None:
-        check_positive(self.paths, "paths", "Pathfinder")
+        check_count(self.paths, "paths", "Pathfinder")
 
     @override
     def why_not(self, model: pm.Model) -> str | None:

@@ -16,7 +16,7 @@ from pytensor.tensor import TensorVariable
 from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
-from ..models.checks import check_name, check_positive
+from ..models.checks import check_count, check_name
 from .applicability import discrete_variables
 from .engines import Engine, Kind, Run
 from .gaussian import constrained_draws, gaussian_result, lower_factor
@@ -131,7 +131,7 @@ class MAP(Engine):
 
     def __post_init__(self) -> None:
         check_name(self.space, ("constrained", "unconstrained"), "space", "MAP")
-        check_positive(self.max_iterations, "max_iterations", "MAP")
+        check_count(self.max_iterations, "max_iterations", "MAP")
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
@@ -178,7 +178,7 @@ class Laplace(Engine):
     max_iterations: int = 5000
 
     def __post_init__(self) -> None:
-        check_positive(self.max_iterations, "max_iterations", "Laplace")
+        check_count(self.max_iterations, "max_iterations", "Laplace")
 
     @override
     def why_not(self, model: pm.Model) -> str | None:

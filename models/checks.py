@@ -46,6 +46,13 @@ def check_positive(value: float, argument: str, owner: str) -> float:
     return number
 
 
+def check_count(value: int, argument: str, owner: str, *, least: int = 1) -> int:
+    """Return `value` as an int, or raise unless it is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise argument_error(argument, owner, f"an integer of {least} or more", repr(value))
+    return int(value)
+
+
 def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> str:
     """Return `name` if it is one of `names`; otherwise raise, with the nearest name suggested."""
     known = list(names)

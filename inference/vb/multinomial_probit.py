@@ -32,7 +32,7 @@ from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
 from scipy.special import gammaln
 
-from ...models.checks import check_name, check_positive
+from ...models.checks import check_count, check_name, check_positive
 from ...models.combination import FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import truncated_moments
@@ -302,13 +302,13 @@ def fit_multinomial_probit(
     ------
     ValueError
         For settings out of range.
-    numpy.linalg.LinAlgError
+    LinAlgError
         When the kernels' scale makes a covariance numerically singular.
     """
     owner = "VB on MultinomialProbit"
     check_name(weights, ("mean-field", "plug-in"), "weights", owner)
-    check_positive(max_iterations, "max_iterations", owner)
-    check_positive(starts, "starts", owner)
+    check_count(max_iterations, "max_iterations", owner)
+    check_count(starts, "starts", owner)
     check_positive(tolerance, "tolerance", owner)
     data = _Data.of(model, weights == "plug-in")
     beginnings = list(_starting_weights(data, model, starts, run.rng()))

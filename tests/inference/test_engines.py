@@ -145,7 +145,7 @@ def test_generic_engines_run_on_a_plain_model():
     table = {row.engine: row.reason for row in kz.engines(plain).rows}
     assert "written for MultinomialProbit" in table["VB"]
     assert table["NUTS"] is None
-    with pytest.raises(ValueError, match=r"VB does not apply: .*Engines that do: NUTS"):
+    with pytest.raises(ValueError, match=r"VB does not apply: .*Engines that do: .*NUTS"):
         kz.fit(plain, "vb")
 
 
@@ -180,7 +180,7 @@ def test_engines_refuse_a_combination_they_do_not_know(model):
     assert "this is Unknown" in reasons["VB"]
     assert "this is Unknown" in reasons["Gibbs"]
     assert reasons["NUTS"] is None
-    with pytest.raises(ValueError, match=r"VB does not apply: .*Unknown.*Engines that do: NUTS"):
+    with pytest.raises(ValueError, match=r"VB does not apply: .*Unknown.*Engines that do: .*NUTS"):
         kz.fit(other, "vb")
 
 
@@ -200,10 +200,11 @@ def test_engines_print_as_text_and_html(model):
         ("nutz", {}, "'engine' argument of fit.*nearest is 'nuts'"),
         (kz.VB(max_iteration=3), {}, "VB on MultinomialProbit.*nearest is 'max_iterations'"),
         (kz.VB(weights="plugin"), {}, "weights"),
-        (kz.VB(starts=0), {}, "starts"),
+        (kz.VB(starts=0), {}, "'starts'.*1 or more"),
+        (kz.VB(starts=1.5), {}, "'starts'.*1 or more"),
         (kz.VB(tolerance=-1), {}, "tolerance"),
         (kz.VB(max_iterations=0), {}, "max_iterations"),
-        (kz.Gibbs(moves=0), {}, "moves"),
+        (kz.Gibbs(moves=0), {}, "'moves'.*1 or more"),
         ("vb", {"draws": 0}, "'draws' argument of fit.*1 or more"),
         ("vb", {"draws": 1.5}, "'draws' argument of fit"),
         ("gibbs", {"chains": 0}, "'chains' argument of fit"),

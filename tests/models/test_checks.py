@@ -4,6 +4,7 @@ import pytest
 
 from kernelzoo.models.checks import (
     argument_error,
+    check_count,
     check_finite,
     check_labels,
     check_name,
@@ -153,3 +154,14 @@ def test_given_classes_fix_the_order_and_may_be_empty():
 def test_labels_refused(labels, settings, message):
     with pytest.raises(ValueError, match=message):
         check_labels(labels, "labels", "Y", **settings)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "two", None])
+def test_counts_are_whole_and_large_enough(value):
+    with pytest.raises(ValueError, match="'starts' argument of VB must be an integer of 1 or more"):
+        check_count(value, "starts", "VB")
+
+
+def test_counts_of_any_integer_type_pass():
+    assert check_count(np.int32(3), "starts", "VB") == 3
+    assert check_count(0, "tune", "fit", least=0) == 0
