@@ -13,7 +13,7 @@ __all__ = ["run"]
 
 def run(console: Console) -> None:
     """Print effective draws a second on 60 wines with three kernels."""
-    data = load("wine").split(test_size=118, seed=1)
+    data = load("wine").split(test_size=2 / 3, seed=1)
     kernels = (gaussian() | linear() | polynomial(2)).normalize("trace")
     model = MultinomialProbit(kernels(data.X_train), data.y_train)
     table = Table(title=f"effective draws a second, {len(data.y_train)} wines, 3 kernels, one core")
