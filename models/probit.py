@@ -31,10 +31,9 @@ __all__ = ["class_probabilities", "log_probability", "truncated_moments"]
 type Array = npt.NDArray[np.float64]
 
 LOG_2PI = float(np.log(2 * np.pi))
+SQRT_2PI = float(np.sqrt(2 * np.pi))
 # A normal has mass 4e-10 beyond this many standard deviations.
 REACH = 6.15
-# phi(x) = 1e-298 and Phi(x) = 1 here; beyond it the scaled error function overflows.
-CEILING = 37.0
 # Scores this far below the largest have probability zero in double precision.
 FLOOR = 54.0
 # Node spacing in units of 1/sqrt(C), the narrowest possible width: relative error about 2e-9.
@@ -44,11 +43,11 @@ BLOCK = 1 << 16
 
 
 def _tail_coefficients(degree: int) -> Array:
-    """Interpolate (1 + z) (1 - Phi(z)) / phi(z), z >= 0, by a polynomial in (z - 4) / (z + 4)."""
+    """Interpolate (1 + z) (1 - Phi(z)) exp(z^2 / 2), z >= 0, by a polynomial in (z - 4) / (z + 4)."""
 
     def tail(t: Array) -> Array:
         z = MIDDLE * (1 + t) / (1 - t)
-        return np.sqrt(np.pi / 2) * erfcx(z * np.sqrt(0.5)) * (1 + z)
+        return 0.5 * erfcx(z * np.sqrt(0.5)) * (1 + z)
 
     return np.asarray(
         Chebyshev.interpolate(tail, degree).convert(kind=Polynomial).coef, dtype=float
@@ -56,30 +55,41 @@ def _tail_coefficients(degree: int) -> Array:
 
 
 MIDDLE = 4.0
-TAIL = _tail_coefficients(16)
+TAIL = _tail_coefficients(14)
 
 
-def _mills(x: Array) -> Array:
-    """Mills ratio Phi(x) / phi(x) for x <= `CEILING`, to a relative error of 3e-12.
+def _scaled_cdf_and_hazard(x: Array) -> tuple[Array, Array]:
+    """Phi(x) exp(min(x, 0)^2 / 2), and phi(x) / Phi(x), to a relative error of 1e-10.
 
-    A polynomial runs in vector instructions: twice as fast as `erfcx`, where most time is spent.
+    The scaled function lies between 1 / (2 + 2.6 |x|) and 1: products of it over the classes need
+    one logarithm. A polynomial runs in vector instructions: twice as fast as `erfcx`, where most
+    time is spent.
     """
     z = np.abs(x)
     t = (z - MIDDLE) / (z + MIDDLE)
-    ratio = np.full_like(x, TAIL[-1])
+    scaled = np.full_like(x, TAIL[-1])
     for coefficient in TAIL[-2::-1]:
-        ratio *= t
-        ratio += coefficient
+        scaled *= t
+        scaled += coefficient
+    bell = np.multiply(x, x, out=t)
+    bell *= -0.5
+    np.exp(bell, out=bell)
     z += 1
-    ratio /= z
-    # Phi(x) = 1 - phi(x) ratio(x) above zero.
-    whole = np.maximum(x, 0)
-    whole *= whole
-    whole *= 0.5
-    np.exp(whole, out=whole)
-    whole *= np.sqrt(2 * np.pi)
-    np.subtract(whole, ratio, out=ratio, where=x > 0)
-    return ratio
+    scaled /= z
+    positive = x > 0
+    scaled = np.where(positive, 1 - bell * scaled, scaled)
+    hazard = np.where(positive, bell, 1.0)
+    hazard /= scaled
+    hazard /= SQRT_2PI
+    return scaled, hazard
+
+
+def _log_product_of_cdfs(x: Array, scaled: Array) -> Array:
+    """Sum over the classes (axis 1) of log Phi(x), from the scaled function at x."""
+    log_product = np.log(scaled.prod(axis=1))
+    tail = np.minimum(x, 0)
+    log_product -= 0.5 * np.einsum("ijk,ijk->ik", tail, tail)
+    return log_product
 
 
 def _default_nodes(n_classes: int) -> int:
@@ -90,35 +100,34 @@ def _default_nodes(n_classes: int) -> int:
 def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
     """Mode of the integrand and 1/sqrt(-h'') there, for gaps f_i - f_j of shape (n, C - 1)."""
     mode = np.zeros(len(gaps))
-    # Quadratic convergence: a last step of .01 leaves an error of about 1e-4, far less than a node.
+    # Quadratic convergence: a last step of .1 leaves an error of about .01, far less than a node.
     for _ in range(100):
-        x = np.minimum(mode[:, None] + gaps, CEILING)
-        hazard = 1 / _mills(x)
+        x = mode[:, None] + gaps
+        _, hazard = _scaled_cdf_and_hazard(x)
         curvature = 1 + (hazard * (x + hazard)).sum(axis=1)
         step = (hazard.sum(axis=1) - mode) / curvature
         mode += step
-        if not np.any(np.abs(step) > 0.01):
+        if not np.any(np.abs(step) > 0.1):
             break
     return mode, 1 / np.sqrt(curvature)
 
 
 def _quadrature(gaps: Array, nodes: int) -> Iterator[tuple[slice, Array, Array]]:
-    """Block by block: objects, log g times the spacing (n, nodes), Mills ratios (n, C-1, nodes)."""
+    """Block by block: objects, log g times the spacing (n, nodes), hazards (n, C - 1, nodes)."""
     grid = np.linspace(0.0, 1.0, nodes)
     size = max(1, BLOCK // (gaps.shape[1] * nodes))
+    mode, width = _mode_and_width(gaps)
+    left = mode - REACH * width
+    span = REACH * (1 + width)
     for start in range(0, len(gaps), size):
         block = slice(start, start + size)
-        mode, width = _mode_and_width(gaps[block])
-        left = mode - REACH * width
-        span = REACH * (1 + width)
-        u = left[:, None] + span[:, None] * grid
-        x = np.minimum(u[:, None, :] + gaps[block][:, :, None], CEILING)
-        mills = _mills(x)
-        log_g = np.log(mills).sum(axis=1)
-        # log phi summed over the winner (x = u) and the others.
-        log_g -= 0.5 * (u**2 + np.einsum("ijk,ijk->ik", x, x) + (1 + gaps.shape[1]) * LOG_2PI)
-        log_g += np.log(span / (nodes - 1))[:, None]
-        yield block, log_g, mills
+        u = left[block, None] + span[block, None] * grid
+        x = u[:, None, :] + gaps[block][:, :, None]
+        scaled, hazard = _scaled_cdf_and_hazard(x)
+        log_g = _log_product_of_cdfs(x, scaled)
+        log_g -= 0.5 * (u**2 + LOG_2PI)
+        log_g += np.log(span[block, None] / (nodes - 1))
+        yield block, log_g, hazard
 
 
 def _others(n_classes: int) -> npt.NDArray[np.intp]:
@@ -187,13 +196,12 @@ def truncated_moments(
     scores, losers, gaps = _winner_gaps(f, t)
     log_z = np.empty(len(gaps))
     shift = np.empty_like(gaps)
-    for block, log_g, mills in _quadrature(gaps, nodes or _default_nodes(scores.shape[1])):
+    for block, log_g, hazard in _quadrature(gaps, nodes or _default_nodes(scores.shape[1])):
         peak = log_g.max(axis=1)
         weights = np.exp(log_g - peak[:, None])
         total = weights.sum(axis=1)
         log_z[block] = peak + np.log(total)
-        np.reciprocal(mills, out=mills)
-        shift[block] = (mills @ weights[:, :, None])[:, :, 0] / total[:, None]
+        shift[block] = (hazard @ weights[:, :, None])[:, :, 0] / total[:, None]
     mean = scores + shift.sum(axis=1, keepdims=True)
     np.put_along_axis(mean, losers, np.take_along_axis(scores, losers, axis=1) - shift, axis=1)
     return log_z, mean
@@ -231,11 +239,9 @@ def class_probabilities(f: npt.ArrayLike) -> Array:
     for start in range(0, len(flat), size):
         block = slice(start, start + size)
         y = bottom[block][:, None] + (top - bottom[block])[:, None] * grid
-        x = np.minimum(y[:, None, :] - flat[block][:, :, None], CEILING)
-        mills = _mills(x)
-        log_all = np.log(mills).sum(axis=1)
-        log_all -= 0.5 * (np.einsum("ijk,ijk->ik", x, x) + n_classes * LOG_2PI)
-        np.reciprocal(mills, out=mills)
-        out[block] = (mills @ np.exp(log_all)[:, :, None])[:, :, 0]
+        x = y[:, None, :] - flat[block][:, :, None]
+        scaled, hazard = _scaled_cdf_and_hazard(x)
+        log_all = _log_product_of_cdfs(x, scaled)
+        out[block] = (hazard @ np.exp(log_all)[:, :, None])[:, :, 0]
     out /= out.sum(axis=1, keepdims=True)
     return out.reshape(scores.shape)

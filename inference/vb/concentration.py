@@ -26,6 +26,8 @@ NODES = 129
 DRAW_NODES = 1025
 # Log densities may be neglected this far below their maximum.
 DEPTH = 42.0
+# Nodes serve while the mass has moved by less than this many standard deviations; they reach 9.
+DRIFT = 0.5
 
 
 def _sinh_grid(
@@ -61,6 +63,7 @@ class ConcentrationFactor:
     _mu: float
     _lam: float
     _mean_log_beta: Array
+    _grid: "_Grid"
 
     def log_density(self, rho: Array) -> Array:
         """Log Q at concentrations (n, S)."""
@@ -72,13 +75,14 @@ class ConcentrationFactor:
 
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (draws, S): x from its marginal, then rho given x."""
-        grid = _Grid.around_peak(self._mu, self._lam, self._mean_log_beta, DRAW_NODES)
-        _, log_mass = grid.integrals(grid.x)
+        slope = self._mean_log_beta - self._lam
+        grid = _Grid.around_peak(self._mu, slope, DRAW_NODES)
+        _, log_mass = grid.integrals(slope)
         x = _inverse(grid.x, np.exp(log_mass - grid.log_width_x)[None], rng.random((1, draws)))[0]
         rho = np.empty((draws, len(self.mean)))
         for s, log_rho in enumerate(grid.log_rho):
             for block in np.array_split(np.arange(draws), max(1, draws // 500)):
-                log_density = grid.log_conditional(s, x[block])
+                log_density = grid.log_conditional(s, x[block], slope[s])
                 density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
                 u = rng.random((len(block), 1))
                 rho[block, s] = np.exp(_inverse(log_rho, density, u)[:, 0])
@@ -108,19 +112,17 @@ def _inverse(nodes: Array, density: Array, u: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Nodes for x and for each log rho_s."""
+    """Nodes for x and for each log rho_s, placed for one slope E[log beta] - lam."""
 
     x: Array
     log_width_x: Array
     log_rho: Array
     log_width: Array
     log_kernel: Array
-    mu: float
-    slope: Array
+    placed_for: Array
 
     @classmethod
-    def around_peak(cls, mu: float, lam: float, mean_log_beta: Array, nodes: int) -> "_Grid":
-        slope = mean_log_beta - lam
+    def around_peak(cls, mu: float, slope: Array, nodes: int) -> "_Grid":
         y, x, scale_y, scale_x = _peak(mu, slope)
         reach = 9 * np.ones_like(y)
         log_rho, log_width = _sinh_grid(
@@ -133,24 +135,26 @@ class _Grid:
             np.array(x), np.array(scale_x), np.array(left), np.array(9 * scale_x + 2), nodes
         )
         log_kernel = mu * log_rho - gammaln(np.exp(log_rho))
-        return cls(grid_x, log_width_x, log_rho, log_width, log_kernel, mu, slope)
+        return cls(grid_x, log_width_x, log_rho, log_width, log_kernel, slope)
 
-    def log_conditional(self, s: int, x: Array) -> Array:
+    def log_conditional(self, s: int, x: Array, slope: float) -> Array:
         """Unnormalised log density (n, nodes) of log rho_s at its nodes, given x (n,)."""
-        return self.log_kernel[s] + np.exp(self.log_rho[s]) * (x[:, None] + self.slope[s])
+        return self.log_kernel[s] + np.exp(self.log_rho[s]) * (x[:, None] + slope)
 
-    def integrals(self, x: Array) -> tuple[Array, Array]:
-        """E[rho_s | x], E[rho_s^2 | x] (2, S, n), and the log mass (n,) at the grid of x."""
-        moments = np.empty((2, len(self.slope), len(x)))
-        log_mass = self.log_width_x - np.exp(x)
-        for s in range(len(self.slope)):
-            log_p = self.log_conditional(s, x) + self.log_width[s]
+    def integrals(self, slope: Array) -> tuple[Array, Array]:
+        """E[rho_s | x], E[rho_s^2 | x] (2, S, nodes), and the log mass (nodes,), along x."""
+        moments = np.empty((2, len(slope), len(self.x)))
+        log_mass = self.log_width_x - np.exp(self.x)
+        for s in range(len(slope)):
+            log_p = self.log_conditional(s, self.x, slope[s])
+            log_p += self.log_width[s]
             peak = log_p.max(axis=1, keepdims=True)
-            p = np.exp(log_p - peak)
-            total = p.sum(axis=1)
+            log_p -= peak
+            p = np.exp(log_p, out=log_p)
             rho = np.exp(self.log_rho[s])
-            moments[0, s] = p @ rho / total
-            moments[1, s] = p @ rho**2 / total
+            total, first, second = (p @ np.stack([np.ones_like(rho), rho, rho**2], axis=1)).T
+            moments[0, s] = first / total
+            moments[1, s] = second / total
             log_mass += peak[:, 0] + np.log(total)
         return moments, log_mass
 
@@ -181,7 +185,9 @@ def _moments(nodes: Array, mass: Array) -> tuple[Array, Array]:
     return mean, np.maximum(sd, 0.5 * (nodes[1] - nodes[0]))
 
 
-def concentration_factor(mu: float, lam: float, mean_log_beta: Array) -> ConcentrationFactor:
+def concentration_factor(
+    mu: float, lam: float, mean_log_beta: Array, near: ConcentrationFactor | None = None
+) -> ConcentrationFactor:
     """Integrate Q(rho) for given E[log beta].
 
     Parameters
@@ -190,14 +196,20 @@ def concentration_factor(mu: float, lam: float, mean_log_beta: Array) -> Concent
         Shape and rate of the gamma prior of every rho_s.
     mean_log_beta : array of shape (S,)
         E[log beta], negative.
+    near : ConcentrationFactor, optional
+        A factor for the same prior, whose nodes are used again when they fit.
 
     Returns
     -------
     ConcentrationFactor
         Moments right to about 1e-8. Cost O(S nodes^2), 129 nodes.
     """
-    grid = _Grid.around_peak(mu, lam, mean_log_beta, NODES)
-    moments, log_mass = grid.integrals(grid.x)
+    slope = mean_log_beta - lam
+    if near is not None and np.all(np.abs(slope - near._grid.placed_for) * near.sd < DRIFT):
+        grid = near._grid
+    else:
+        grid = _Grid.around_peak(mu, slope, NODES)
+    moments, log_mass = grid.integrals(slope)
     peak = log_mass.max()
     mass = np.exp(log_mass - peak)
     total = mass.sum()
@@ -210,4 +222,5 @@ def concentration_factor(mu: float, lam: float, mean_log_beta: Array) -> Concent
         _mu=mu,
         _lam=lam,
         _mean_log_beta=mean_log_beta,
+        _grid=grid,
     )

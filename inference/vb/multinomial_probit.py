@@ -62,6 +62,7 @@ class _Data:
     plug_in: bool
     pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     products: Array
+    fold: Array
 
     @classmethod
     def of(cls, model: MultinomialProbit, plug_in: bool) -> Self:
@@ -71,17 +72,19 @@ class _Data:
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
             product = design[i].T @ design[j]
             products[k] = product if i == j else product + product.T
+        ones = np.ones(products.shape[1:])
+        fold = np.asfortranarray(np.tril(ones) + np.tril(ones, -1))
         prior = model.combination if isinstance(model.combination, Mean) else None
         labels, n_classes = model.label_codes, model.n_classes
         tau, upsilon = model.tau, model.upsilon
-        return cls(design, labels, n_classes, tau, upsilon, prior, plug_in, pairs, products)
+        return cls(design, labels, n_classes, tau, upsilon, prior, plug_in, pairs, products, fold)
 
     def gram(self, weights: Array) -> Array:
         """G(B) = sum_ij B_ij K_i'K_j (M, M) for symmetric B (S, S)."""
         return np.tensordot(weights[self.pairs], self.products, axes=1)
 
     def traces(self, matrix: Array) -> Array:
-        """tr(K_i'K_j matrix) (S, S) for a symmetric matrix (M, M)."""
+        """tr(K_i'K_j matrix) (S, S) for a symmetric or folded matrix (M, M)."""
         out = np.empty((len(self.design), len(self.design)))
         half = np.tensordot(self.products, matrix, axes=2)
         half[self.pairs[0] != self.pairs[1]] *= 0.5
@@ -159,7 +162,8 @@ def _update(data: _Data, state: _State) -> _State:
     precision = shape / state.zeta_rate
     gram = data.gram(state.beta_second)
 
-    # Only lower triangles of the covariances are formed; their sum is all that later steps need.
+    # Only lower triangles of the covariances are formed. Their sum, folded onto that triangle, is
+    # all that later steps need: they take its inner products with symmetric matrices.
     target = state.y_mean.T @ data.combined(state.beta_mean)
     W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     covariance = np.zeros_like(gram, order="F")
@@ -171,8 +175,7 @@ def _update(data: _Data, state: _State) -> _State:
         W_var[c] = np.diag(inverse)
         W_mean[c] = blas.dsymv(1.0, inverse, target[c], lower=True)
         covariance += inverse
-    covariance = np.tril(covariance)
-    covariance += np.tril(covariance, -1).T
+    covariance *= data.fold
     zeta_rate = data.upsilon + 0.5 * (W_mean**2 + W_var)
 
     scores = data.design @ W_mean.T
@@ -209,7 +212,7 @@ def _update_weights(
     """q(beta), then q(rho)."""
     beta = simplex_factor(state.rho_mean, linear, curvature, near=state.beta)
     mean_log = np.log(beta.mean) if plug_in else beta.mean_log
-    rho = concentration_factor(prior.mu, prior.lam, mean_log)
+    rho = concentration_factor(prior.mu, prior.lam, mean_log, near=state.rho)
     second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
     return replace(
         state, beta=beta, rho=rho, beta_mean=beta.mean, beta_second=second, rho_mean=rho.mean

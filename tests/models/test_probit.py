@@ -49,10 +49,12 @@ def test_log_probability_agrees_with_adaptive_integration(n_classes):
     np.testing.assert_allclose(probit.log_probability(f, t), expected, rtol=0, atol=1e-8)
 
 
-def test_mills_ratio_is_right_in_relative_terms():
-    x = np.linspace(-200, probit.CEILING, 100_001)
-    exact = np.sqrt(np.pi / 2) * erfcx(-x / np.sqrt(2))
-    np.testing.assert_allclose(probit._mills(x), exact, rtol=1e-11)
+def test_scaled_cdf_and_hazard_are_right_in_relative_terms():
+    x = np.linspace(-200, 37, 100_001)
+    scaled, hazard = probit._scaled_cdf_and_hazard(x)
+    np.testing.assert_allclose(scaled, np.exp(log_ndtr(x) + np.minimum(x, 0) ** 2 / 2), rtol=1e-10)
+    mills = np.sqrt(np.pi / 2) * erfcx(-x / np.sqrt(2))
+    np.testing.assert_allclose(hazard, 1 / mills, rtol=1e-10)
 
 
 def test_two_classes_are_the_binary_probit():
