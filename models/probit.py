@@ -43,7 +43,7 @@ BLOCK = 1 << 16
 
 
 def _tail_coefficients(degree: int) -> Array:
-    """Interpolate (1 + z) (1 - Phi(z)) exp(z^2 / 2), z >= 0, by a polynomial in (z - 4) / (z + 4)."""
+    """Interpolate (1 + z) (1 - Phi(z)) exp(z^2 / 2) for z >= 0 in (z - 4) / (z + 4)."""
 
     def tail(t: Array) -> Array:
         z = MIDDLE * (1 + t) / (1 - t)
