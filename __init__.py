@@ -15,17 +15,20 @@ from importlib.metadata import version
 from . import datasets
 from .inference import (
     ADVI,
+    EM,
     MAP,
     NUTS,
     SMC,
     VB,
     Comparison,
+    Exact,
     Gibbs,
     Laplace,
     Pathfinder,
     compare_engines,
     engines,
     fit,
+    log_evidence,
     pareto_k,
     plot_bound,
     plot_decision_regions,
@@ -36,6 +39,7 @@ from .inference import (
     predict,
 )
 from .models import (
+    MODELS,
     CategoricalProbit,
     FixedWeights,
     Kernels,
@@ -56,12 +60,15 @@ __version__ = version("kernelzoo")
 
 __all__ = [
     "ADVI",
+    "EM",
     "MAP",
+    "MODELS",
     "NUTS",
     "SMC",
     "VB",
     "CategoricalProbit",
     "Comparison",
+    "Exact",
     "FixedWeights",
     "Gibbs",
     "Kernels",
@@ -80,6 +87,7 @@ __all__ = [
     "kernel_stack",
     "laplace",
     "linear",
+    "log_evidence",
     "pareto_k",
     "plot_bound",
     "plot_decision_regions",

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from . import (
+    MODELS,
     MultinomialProbit,
     __version__,
     compare_engines,
@@ -21,8 +22,6 @@ from . import (
 )
 from .models.checks import check_name
 
-MODELS = {model.__name__: model for model in (MultinomialProbit,)}
-
 
 def demo(options: argparse.Namespace, console: Console) -> None:
     """Fit wine with VB, Gibbs and NUTS and compare them."""
@@ -33,11 +32,10 @@ def demo(options: argparse.Namespace, console: Console) -> None:
 
 def list_engines(options: argparse.Namespace, console: Console) -> None:
     """Print which engine applies to which model, on each model's smallest example."""
-    chosen = MODELS
-    if options.model is not None:
-        chosen = {options.model: MODELS[check_name(options.model, MODELS, "MODEL", "engines")]}
-    for model in chosen.values():
-        console.print(engines(model.example()))
+    models = {model.__name__: model for model in MODELS}
+    names = models if options.model is None else [options.model]
+    for name in names:
+        console.print(engines(models[check_name(name, models, "MODEL", "engines")].example()))
 
 
 def fit_data(options: argparse.Namespace, console: Console) -> None:

@@ -1,6 +1,6 @@
 """Albert-Chib data augmentation as a PyMC step method for the multinomial probit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -8,8 +8,6 @@ import numpy as np
 import pymc as pm
 from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pytensor.tensor import TensorVariable
-from rich.progress import TextColumn
-from rich.table import Column
 
 from ..models.checks import check_count
 from ..models.combination import Mean
@@ -65,6 +63,7 @@ class AlbertChib(GibbsBlock):
     """
 
     name = "albert_chib"
+    shown: ClassVar[Mapping[str, str]] = {"beta_accept": "Weights accepted"}
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "beta_accept": (np.float64, []),
         "rho_accept": (np.float64, []),
@@ -139,16 +138,6 @@ class AlbertChib(GibbsBlock):
             self.tuning = _adapt(self.tuning, state, info)
         stats = {"beta_accept": info.weights, "rho_accept": info.concentrations.mean()}
         return state._asdict(), stats
-
-    @staticmethod
-    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
-        column = Column("Weights accepted", ratio=1)
-        columns = [TextColumn("{task.fields[beta_accept]:0.2f}", table_column=column)]
-        return columns, {"beta_accept": [np.nan] * n_chains}
-
-    @staticmethod
-    def _make_progressbar_update_functions() -> tuple[Callable[[dict[str, Any]], dict[str, Any]]]:
-        return (lambda stats: {"beta_accept": stats["beta_accept"]},)
 
 
 def _adapt(tuning: Tuning, state: State, info: Info) -> Tuning:

@@ -1,10 +1,16 @@
 """Engines, one `fit` for all of them, prediction and comparison."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
+from . import em, exact, gibbs, quantities, vb
 from .compare import Comparison, compare_engines
 from .diagnostics import pareto_k
+from .em.engine import EM
 from .engines import Engine, EngineTable, engines, fit
+from .evidence import log_evidence
+from .exact.engine import Exact
 from .generic import ADVI, Pathfinder
-from .gibbs import multinomial_probit as _gibbs_multinomial_probit  # noqa: F401  registers
 from .identified import identified
 from .mcmc import NUTS, SMC, Gibbs
 from .mode import MAP, Laplace
@@ -17,12 +23,11 @@ from .plots import (
     plot_weights,
 )
 from .predict import predict
-from .quantities import multinomial_probit as _quantities_multinomial_probit  # noqa: F401
-from .vb import multinomial_probit as _vb_multinomial_probit  # noqa: F401
 from .vb.engine import VB
 
 __all__ = [
     "ADVI",
+    "EM",
     "MAP",
     "NUTS",
     "SMC",
@@ -30,6 +35,7 @@ __all__ = [
     "Comparison",
     "Engine",
     "EngineTable",
+    "Exact",
     "Gibbs",
     "Laplace",
     "Pathfinder",
@@ -37,6 +43,7 @@ __all__ = [
     "engines",
     "fit",
     "identified",
+    "log_evidence",
     "pareto_k",
     "plot_bound",
     "plot_decision_regions",
@@ -46,3 +53,8 @@ __all__ = [
     "plot_weights",
     "predict",
 ]
+
+# A paper's implementations register themselves when they are imported: every file of these rooms.
+for _room in (em, exact, gibbs, quantities, vb):
+    for _file in iter_modules(_room.__path__):
+        import_module(f"{_room.__name__}.{_file.name}")

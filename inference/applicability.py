@@ -3,17 +3,32 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pymc as pm
 
 from ..models.combination import Combination
 
-__all__ = ["combination_other_than", "discrete_variables"]
+__all__ = ["combination_other_than", "discrete_variables", "too_large"]
+
+# A matrix over this many coordinates takes 0.8 GB.
+LARGEST_DIMENSION = 10_000
 
 
 def discrete_variables(model: pm.Model) -> str | None:
     """Why an engine that needs gradients does not apply; None when every variable has one."""
     names = [rv.name for rv in model.discrete_value_vars]
     return f"it needs gradients; {', '.join(names)} is discrete" if names else None
+
+
+def too_large(model: pm.Model) -> str | None:
+    """Why an engine with a matrix over all coordinates does not apply; None when it fits."""
+    size = sum(np.size(value) for value in model.initial_point().values())
+    if size <= LARGEST_DIMENSION:
+        return None
+    return (
+        f"it needs a matrix over the model's {size:,} coordinates; it does at most "
+        f"{LARGEST_DIMENSION:,}"
+    )
 
 
 def combination_other_than(*known: type[Combination]) -> Callable[[Any], str | None]:

@@ -10,11 +10,11 @@ import inspect
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import singledispatch
-from typing import Any, ClassVar, Literal, get_args, override
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, override
 
 import numpy as np
 import pymc as pm
@@ -24,8 +24,12 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import check_count, check_name
+from ..models.declaration import Declaration
 from .progress import ProgressBar, track
 from .result import stamp
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Engine", "EngineTable", "Handwritten", "Run", "engines", "fit"]
 
@@ -42,17 +46,32 @@ class Run:
     cores: int | None = None
     random_seed: int = 0
     progressbar: bool = True
+    var_names: tuple[str, ...] | None = None
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
 
-    def rng(self) -> np.random.Generator:
-        """Fresh generator from the seed."""
-        return np.random.default_rng(self.random_seed)
+    def rng(self, stream: int = 0) -> np.random.Generator:
+        """Make a generator from the seed; streams of other numbers are independent."""
+        return np.random.default_rng([self.random_seed, stream])
+
+    def kept(self, model: pm.Model) -> list[str]:
+        """Names of the variables whose draws the result keeps."""
+        if self.var_names is not None:
+            return list(self.var_names)
+        return [name for name in _drawn(model) if name not in getattr(model, "large", ())]
+
+    def streamed(self, model: pm.Model) -> list[str]:
+        """Names of the variables whose moments are accumulated draw by draw."""
+        return list(getattr(model, "streamed", ()))
 
     @contextmanager
     def track(self, total: int | None, description: str) -> Iterator[ProgressBar]:
         """Progress bar in PyMC's style; silent when the user asked for none."""
         with track(total, description, visible=self.progressbar) as bar:
             yield bar
+
+
+def _drawn(model: pm.Model) -> list[str]:
+    return [str(variable.name) for variable in (*model.free_RVs, *model.deterministics)]
 
 
 class Engine(ABC):
@@ -65,12 +84,18 @@ class Engine(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:
+            if cls.name.lower() in Engine.registry:
+                raise TypeError(f"An engine of the name {cls.name!r} exists.")
             Engine.registry[cls.name.lower()] = cls
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of the algorithm, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
+
+    def settings_on(self, model: pm.Model) -> dict[str, Any]:
+        """Give the settings in force on a model, defaults included."""
+        return self.settings
 
     @abstractmethod
     def why_not(self, model: pm.Model) -> str | None:
@@ -96,8 +121,9 @@ class Handwritten(Engine):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._implement = singledispatch(lambda model: None)
-        cls._unless = {}
+        if Handwritten in cls.__bases__:
+            cls._implement = singledispatch(lambda model: None)
+            cls._unless = {}
 
     def __init__(self, **settings: Any) -> None:
         self._settings = dict(settings)
@@ -121,8 +147,8 @@ class Handwritten(Engine):
     ) -> Callable[[F], F]:
         """Register the function that implements this engine for `model_type`.
 
-        `unless` says why it does not apply to one model of the type, None when it does: a prior it
-        has no closed form for, degrees of freedom without a fixed point.
+        The function takes (model, run) and the settings as keywords. `unless` says why it does
+        not apply to one model of the type, None when it does: a prior it has no closed form for.
         """
 
         def decorate(function: F) -> F:
@@ -148,19 +174,26 @@ class Handwritten(Engine):
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     @override
+    def settings_on(self, model: pm.Model) -> dict[str, Any]:
+        return self.accepted(model) | self._settings
+
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         for model_type in type(model).__mro__:
             if model_type in self._unless:
+                amended = model.amendment() if isinstance(model, Declaration) else None
+                if amended:
+                    return f"it is written for {model_type.__name__} as declared; see {amended}"
                 return self._unless[model_type](model)
         types = ", ".join(t.__name__ for t in self.written_for()) or "no model yet"
         return f"it is written for {types}; this is a {type(model).__name__}"
 
-    def implement(self, model: pm.Model, *args: Any) -> Any:
+    def implement(self, model: pm.Model, run: Run) -> Any:
         """Call the implementation for the model's type with this engine's settings."""
         accepted = self.accepted(model)
         for setting in self._settings:
             check_name(setting, accepted, "settings", f"{self.name} on {type(model).__name__}")
-        return self._implement.dispatch(type(model))(model, *args, **self._settings)
+        return self._implement.dispatch(type(model))(model, run, **self._settings)
 
 
 def as_engine(engine: str | Engine) -> Engine:
@@ -182,6 +215,7 @@ def fit(
     cores: int | None = None,
     random_seed: int | None = None,
     progressbar: bool = True,
+    var_names: Sequence[str] | None = None,
     log_likelihood: bool = True,
     blas_threads: int | None = 1,
     **sampler_options: Any,
@@ -202,15 +236,19 @@ def fit(
         Seed. When None one is chosen and recorded, so that every result can be repeated.
     progressbar : bool, default=True
         Show progress.
+    var_names : sequence of str, optional
+        Variables whose draws are kept. Default: all but those that the model calls large, whose
+        means and standard deviations are in the group ``moments``.
     log_likelihood : bool, default=True
-        Add the group ``log_likelihood`` (draws x objects numbers), which ``az.loo`` needs.
+        Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
+        variables are kept.
     blas_threads : int or None, default=1
-        Threads of BLAS while the engine runs; None leaves them as they are. One is right for
-        matrices of up to about a thousand rows, whose work is smaller than the threads' overhead,
-        and for chains that run side by side.
+        Threads of BLAS while the engine runs in this process; None leaves them as they are. One
+        is right for matrices of up to about a thousand rows, whose work is smaller than the
+        threads' overhead. Chains in processes of their own share the cores out among them.
     **sampler_options
-        Further arguments of ``pm.sample`` (``initvals``, ``var_names``, ``callback``, ...), for
-        engines of kind "mcmc" that run in it.
+        Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
+        ``pm.sample_smc``, for the engines of kind "mcmc".
 
     Returns
     -------
@@ -244,7 +282,11 @@ def fit(
     if random_seed is None:
         random_seed = int(np.random.SeedSequence().generate_state(1)[0])
     check_count(random_seed, "random_seed", "fit", least=0)
-    run = Run(draws, tune, chains, cores, int(random_seed), progressbar, sampler_options)
+    if var_names is not None:
+        known = _drawn(model)
+        var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
+    seed = int(random_seed)
+    run = Run(draws, tune, chains, cores, seed, progressbar, var_names, sampler_options)
     if sampler_options and engine.kind != "mcmc":
         raise ValueError(
             f"{engine.name} does not run in pm.sample and takes no "
@@ -259,11 +301,11 @@ def fit(
         pm.compute_log_likelihood(tree, model=model, progressbar=False)
     return stamp(
         tree,
+        model,
         engine=engine.name,
         kind=engine.kind,
-        model=type(model).__name__,
-        settings=json.dumps(engine.settings, default=repr),
-        random_seed=int(random_seed),
+        settings=json.dumps(engine.settings_on(model), default=repr),
+        random_seed=seed,
         seconds=seconds,
     )
 
@@ -285,13 +327,30 @@ class EngineTable:
     model: str
     rows: tuple[EngineRow, ...]
 
+    def to_frame(self) -> "pd.DataFrame":
+        """Table with one row an engine."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                (
+                    row.engine,
+                    row.kind,
+                    row.reason or "yes",
+                    ", ".join(f"{k}={v!r}" for k, v in row.settings.items()),
+                )
+                for row in self.rows
+            ],
+            columns=["engine", "kind", "applies", "settings"],
+        )
+
     def __rich__(self) -> Table:
+        frame = self.to_frame()
         table = Table(title=f"Engines for {self.model}")
-        for column in ("engine", "kind", "applies", "settings"):
+        for column in frame.columns:
             table.add_column(column, overflow="fold")
-        for row in self.rows:
-            settings = ", ".join(f"{k}={v!r}" for k, v in row.settings.items())
-            table.add_row(row.engine, row.kind, row.reason or "yes", settings)
+        for row in frame.itertuples(index=False):
+            table.add_row(*row)
         return table
 
     def __repr__(self) -> str:
@@ -303,18 +362,8 @@ class EngineTable:
     def _repr_html_(self) -> str:
         import pandas as pd
 
-        frame = pd.DataFrame(
-            {
-                "kind": [r.kind for r in self.rows],
-                "applies": [r.reason or "yes" for r in self.rows],
-                "settings": [
-                    ", ".join(f"{k}={v!r}" for k, v in r.settings.items()) for r in self.rows
-                ],
-            },
-            index=[r.engine for r in self.rows],
-        )
         with pd.option_context("display.max_colwidth", None):
-            return frame.to_html()
+            return self.to_frame().to_html(index=False)
 
 
 def engines(model: pm.Model) -> EngineTable:
@@ -334,8 +383,6 @@ def engines(model: pm.Model) -> EngineTable:
     for cls in sorted(Engine.registry.values(), key=lambda c: (kinds.index(c.kind), c.name)):
         engine = cls()
         reason = engine.why_not(model)
-        settings = engine.settings
-        if reason is None and isinstance(engine, Handwritten):
-            settings = engine.accepted(model)
+        settings = engine.settings_on(model) if reason is None else engine.settings
         rows.append(EngineRow(engine.name, engine.kind, reason, settings))
     return EngineTable(type(model).__name__, tuple(rows))

@@ -103,7 +103,7 @@ def gaussian_result(
         coords={"coordinate": unconstrained_labels(model)},
     )
     with_group(tree, "variational", parameters)
-    tree.attrs["pareto_k"] = pareto_k(tree)
+    tree.attrs |= {"pareto_k": pareto_k(tree), "independent": 1, "lp_measure": "unconstrained"}
     return tree
 
 

@@ -6,15 +6,14 @@ from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
-import xarray as xr
 from xarray import DataTree
 
 from ..models.checks import check_count, check_name, check_positive
-from .applicability import discrete_variables
+from .applicability import discrete_variables, too_large
 from .density import log_density
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
-from .result import draws_to_tree, with_group
+from .result import draws_to_tree, trajectory, with_group
 
 __all__ = ["ADVI", "Pathfinder"]
 
@@ -47,7 +46,8 @@ class ADVI(Engine):
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
-        return discrete_variables(model)
+        full = self.covariance == "full-rank"
+        return discrete_variables(model) or (too_large(model) if full else None)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -69,18 +69,9 @@ class ADVI(Engine):
             factor = factor[order]
         elif (order != np.arange(len(order))).any():
             factor = lower_factor(approximation.cov.eval()[np.ix_(order, order)], self.name)
-        rng = np.random.default_rng([run.random_seed, 1])
-        tree = gaussian_result(model, mean[order], factor, run.draws, rng)
+        tree = gaussian_result(model, mean[order], factor, run.draws, run.rng(1))
         elbo = -np.asarray(approximation.hist, dtype=float)
-        with_group(
-            tree,
-            "trajectory",
-            xr.Dataset(
-                {"elbo": (("start", "iteration"), elbo[None])},
-                coords={"start": [0], "iteration": np.arange(1, len(elbo) + 1)},
-                attrs={"best_start": 0},
-            ),
-        )
+        with_group(tree, "trajectory", trajectory("elbo", [elbo]))
         finished = len(elbo) == self.iterations and _flat(elbo)
         tree.attrs["converged"] = "yes" if finished else "no"
         return tree
@@ -142,5 +133,10 @@ class Pathfinder(Engine):
         draws = {name: np.moveaxis(value, -1, 0) for name, value in draws.items()}
         tree = draws_to_tree(model, draws, {"lp": log_density(model, draws)})
         with_group(tree, "variational", fitted["pathfinder"].to_dataset())
-        tree.attrs["pareto_k"] = float(fitted["pathfinder"]["pareto_k"])
+        tree.attrs |= {
+            "pareto_k": float(fitted["pathfinder"]["pareto_k"]),
+            "lp_measure": "constrained",
+            # Draws are resampled with importance weights and may repeat.
+            "independent": 0,
+        }
         return tree

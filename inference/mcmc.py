@@ -8,13 +8,15 @@ from typing import Any, ClassVar, Literal, override
 import arviz as az
 import numpy as np
 import pymc as pm
+from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
 from ..models.checks import check_name
 from .applicability import discrete_variables
 from .engines import Engine, Handwritten, Kind, Run
 from .identified import identified
-from .result import with_group
+from .moments import MomentsOfChains, moments_of_draws
+from .result import Converged, with_group
 
 __all__ = ["NUTS", "SMC", "Gibbs"]
 
@@ -23,20 +25,41 @@ RHAT_BOUND = 1.01
 _BACKEND_PACKAGES = {"pymc": "pymc", "nutpie": "nutpie", "numpyro": "numpyro"}
 
 
-def _converged(tree: DataTree, model: pm.Model, draws: int) -> str:
+def _converged(tree: DataTree, model: pm.Model, draws: int) -> Converged:
     """Whether all draws were made and all identified quantities have an R-hat within the bound."""
     posterior = tree["posterior"]
     if posterior.sizes["draw"] < draws:
         return "no"
-    if posterior.sizes["chain"] < 2:
+    quantities = identified(tree, model)
+    if posterior.sizes["chain"] < 2 or not quantities.data_vars:
         return "unknown"
-    tree.attrs["model"] = type(model).__name__
-    rhat = az.rhat(identified(tree))
-    worst = max(float(np.nanmax(rhat[name])) for name in rhat.data_vars)
-    return "yes" if worst <= RHAT_BOUND else "no"
+    rhat = az.rhat(quantities)
+    values = np.concatenate([np.ravel(rhat[name]) for name in rhat.data_vars])
+    # NaN is the R-hat of what never moves: a constant, or a state that no chain has left.
+    moving = values[~np.isnan(values)]
+    if not len(moving):
+        return "unknown"
+    return "yes" if moving.max() <= RHAT_BOUND else "no"
 
 
-def _sample(model: pm.Model, run: Run, **options: Any) -> DataTree:
+def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
+    """Run `pm.sample`; keep the draws that the run asks for and the moments of streamed variables.
+
+    Samplers without callbacks keep the streamed variables' draws until their moments are known.
+    """
+    clash = sorted(options.keys() & run.sampler_options.keys())
+    if clash:
+        raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
+    user = dict(run.sampler_options)
+    kept, streamed = run.kept(model), run.streamed(model)
+    everything = [str(v.name) for v in (*model.free_RVs, *model.deterministics)]
+    recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
+    moments = None
+    if streamed and callbacks:
+        moments = MomentsOfChains(model, streamed, user.pop("callback", None))
+        options["callback"] = moments
+    if set(recorded) != set(everything):
+        options["var_names"] = recorded
     with model:
         tree = pm.sample(
             run.draws,
@@ -46,9 +69,16 @@ def _sample(model: pm.Model, run: Run, **options: Any) -> DataTree:
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             **options,
-            **run.sampler_options,
+            **user,
         )
+    posterior = tree["posterior"].to_dataset()
+    if moments is not None and moments.chains:
+        with_group(tree, "moments", moments.dataset(model))
+    elif streamed:
+        with_group(tree, "moments", moments_of_draws(model, posterior[streamed]))
+        with_group(tree, "posterior", posterior[kept])
     tree.attrs["converged"] = _converged(tree, model, run.draws)
+    tree.attrs["lp_measure"] = "unconstrained"
     return tree
 
 
@@ -86,13 +116,14 @@ class NUTS(Engine):
     def run(self, model: pm.Model, run: Run) -> DataTree:
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options = {"target_accept": self.target_accept, depth: self.max_treedepth}
-        return _sample(model, run, nuts_sampler=self.backend, nuts=options)
+        own = self.backend == "pymc"
+        return _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
 
 
 class Gibbs(Handwritten):
     """The paper's Gibbs steps inside `pm.sample`, with NUTS on variables they leave over.
 
-    An implementation is a function (model, *, settings) -> list of PyMC step methods.
+    An implementation is a function (model, run, *, settings) -> list of PyMC step methods.
     """
 
     name: ClassVar[str] = "Gibbs"
@@ -100,7 +131,7 @@ class Gibbs(Handwritten):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        steps: Sequence[Any] = self.implement(model)
+        steps: Sequence[Any] = self.implement(model, run)
         return _sample(model, run, step=list(steps))
 
 
@@ -166,7 +197,11 @@ class SMC(Engine):
         )
         with_group(tree, "sample_stats", _rectangular(tree["sample_stats"].to_dataset()))
         evidence = tree["sample_stats"]["log_marginal_likelihood"].values
-        tree.attrs["log_evidence"] = float(np.mean([row[np.isfinite(row)][-1] for row in evidence]))
+        last = [row[np.isfinite(row)][-1] for row in evidence]
+        # Each chain's estimate of the evidence is unbiased; that of its logarithm is not.
+        tree.attrs["log_evidence"] = float(logsumexp(last) - np.log(len(last)))
+        # Particles share ancestors in no particular order: they are no chain, nor independent.
+        tree.attrs["independent"] = 0
         tree.attrs["converged"] = _converged(tree, model, run.draws)
         return tree
 

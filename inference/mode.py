@@ -17,10 +17,10 @@ from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
 from ..models.checks import check_count, check_name
-from .applicability import discrete_variables
+from .applicability import discrete_variables, too_large
 from .engines import Engine, Kind, Run
 from .gaussian import constrained_draws, gaussian_result, lower_factor
-from .result import draws_to_tree, with_group
+from .result import point_to_tree
 
 __all__ = ["MAP", "Laplace", "Mode", "find_mode"]
 
@@ -147,8 +147,9 @@ class MAP(Engine):
                 stacklevel=3,
             )
         draws, _ = constrained_draws(model, mode.x[None])
-        tree = draws_to_tree(model, draws, {"lp": np.array([mode.log_density])})
-        with_group(tree, "point", tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True))
+        point = {name: values[0] for name, values in draws.items()}
+        tree = point_to_tree(model, point, {"lp": np.array([mode.log_density])})
+        tree.attrs["lp_measure"] = self.space
         tree.attrs["gradient_norm"] = float(np.abs(mode.gradient).max())
         tree.attrs["converged"] = "yes" if mode.found else "no"
         return tree
@@ -182,7 +183,7 @@ class Laplace(Engine):
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
-        return discrete_variables(model)
+        return discrete_variables(model) or too_large(model)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -192,8 +193,7 @@ class Laplace(Engine):
         factor = lower_factor(
             np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root)))), self.name
         )
-        rng = np.random.default_rng([run.random_seed, 1])
-        tree = gaussian_result(model, mode.x, factor, run.draws, rng)
+        tree = gaussian_result(model, mode.x, factor, run.draws, run.rng(1))
         tree.attrs["converged"] = "yes" if mode.found else "no"
         return tree
 

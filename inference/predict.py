@@ -12,9 +12,9 @@ __all__ = ["predict", "predictive"]
 
 @singledispatch
 def predictive(
-    model: pm.Model, posterior: Dataset, kernels_new: Any, *, keep_draws: bool
+    model: pm.Model, result: DataTree, kernels_new: Any, *, keep_draws: bool, **options: Any
 ) -> Dataset:
-    """Predictions of a model's type: posterior draws (chain, draw, ...) to a Dataset (obs, ...).
+    """Predictions of a model's type: from a result to a Dataset (obs, ...).
 
     Each paper registers its own; it works in blocks, so that memory stays bounded.
     """
@@ -26,7 +26,12 @@ def predictive(
 
 
 def predict(
-    model: pm.Model, result: DataTree, kernels_new: Any, *, keep_draws: bool = False
+    model: pm.Model,
+    result: DataTree,
+    kernels_new: Any = None,
+    *,
+    keep_draws: bool = False,
+    **options: Any,
 ) -> Dataset:
     """Predictions for new objects, averaged over an engine's draws.
 
@@ -38,11 +43,14 @@ def predict(
         Result of `fit` on it, by any engine.
     kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
         Kernels between the new objects (rows) and the training objects (columns), normalised as
-        the training kernels were: ``kernels(X_new, X_train)``.
-
+        the training kernels were: ``kernels(X_new, X_train)``. Models of a kernel matrix that
+        holds the new objects already (kernel completion) take none.
     keep_draws : bool, default=False
         Keep the predictions of every draw as well: draws x objects numbers, on which ``az.mcse``
         gives the Monte Carlo error.
+    **options
+        What the model's predictions need besides, such as ``labels`` of the training objects for
+        kernel completion.
 
     Returns
     -------
@@ -54,15 +62,19 @@ def predict(
     Raises
     ------
     ValueError
-        When the kernels do not fit the model's.
+        When the kernels do not fit the model's, or the result lacks the draws that predictions
+        are made of.
+    TypeError
+        For a model without predictions, or an option that its predictions do not take.
 
     Examples
     --------
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
     """
-    posterior = result["posterior"].to_dataset()
-    predictions: xr.Dataset = predictive(model, posterior, kernels_new, keep_draws=keep_draws)
+    predictions: xr.Dataset = predictive(
+        model, result, kernels_new, keep_draws=keep_draws, **options
+    )
     predictions.attrs.update(
         {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
     )

@@ -2,12 +2,18 @@
 
 Groups: ``posterior`` (dims chain, draw, ...), ``sample_stats``, ``observed_data``,
 ``constant_data``, ``log_likelihood``; for deterministic engines ``variational`` or ``point`` (the
-parameters of the answer) and ``trajectory`` (objective by iteration). Independent draws come as
-one chain: R-hat says nothing about them.
+parameters of the answer) and ``trajectory`` (objective by iteration); ``moments`` (means and
+standard deviations of variables too large to keep draws of). Independent draws come as one chain:
+R-hat says nothing about them.
+
+``lp`` in ``sample_stats`` is a log density of the declaration. Its attribute ``lp_measure`` in the
+result says which: "constrained", of the variables as declared, or "unconstrained", of their
+transforms, Jacobians included.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -21,9 +27,11 @@ from pymc.backends.arviz import (
 )
 from xarray import Dataset, DataTree
 
-__all__ = ["Converged", "draws_to_tree", "stamp", "with_group"]
+from ..models.declaration import Declaration, family
 
-Converged = Literal["yes", "no", "unknown"]
+__all__ = ["Converged", "draws_to_tree", "point_to_tree", "stamp", "trajectory", "with_group"]
+
+Converged = Literal["yes", "no", "unknown", "no fixed point"]
 
 _VERSIONED = ("kernelzoo", "pymc", "pytensor", "arviz", "numpy", "scipy")
 
@@ -61,15 +69,57 @@ def draws_to_tree(
     )
 
 
+def point_to_tree(
+    model: pm.Model,
+    values: Mapping[str, np.ndarray],
+    sample_stats: Mapping[str, np.ndarray] | None = None,
+) -> DataTree:
+    """Tree from a single point: the group ``point``, and a posterior of one draw."""
+    draws = {name: np.asarray(value)[None] for name, value in values.items()}
+    tree = draws_to_tree(model, draws, sample_stats)
+    point = tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True)
+    return with_group(tree, "point", point)
+
+
 def with_group(tree: DataTree, name: str, dataset: Dataset) -> DataTree:
     """Add a group and return the tree."""
     tree[name] = DataTree(dataset)
     return tree
 
 
-def stamp(tree: DataTree, **attributes: Any) -> DataTree:
+def trajectory(name: str, histories: Sequence[np.ndarray], best: int = 0) -> Dataset:
+    """Objective by start and iteration; NaN after a start's last."""
+    longest = max(len(history) for history in histories)
+    table = np.full((len(histories), longest), np.nan)
+    for row, history in zip(table, histories, strict=True):
+        row[: len(history)] = history
+    return Dataset(
+        {name: (("start", "iteration"), table)},
+        coords={"start": np.arange(len(table)), "iteration": np.arange(1, longest + 1)},
+        attrs={"best_start": best},
+    )
+
+
+def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
     """Write the attributes every result carries; keeps those that the engine has set."""
     tree.attrs.update(attributes)
+    tree.attrs |= {
+        "model": type(model).__name__,
+        "family": family(model),
+        "variant": model.variant if isinstance(model, Declaration) else "",
+        "data_hash": _data_hash(model),
+        "versions": json.dumps({name: version(name) for name in _VERSIONED}),
+    }
     tree.attrs.setdefault("converged", "unknown")
-    tree.attrs["versions"] = json.dumps({name: version(name) for name in _VERSIONED})
     return tree
+
+
+def _data_hash(model: pm.Model) -> str:
+    """Short fingerprint of the model's data, by which results on other data are recognised."""
+    digest = sha256()
+    for group in (find_observations(model), find_constants(model)):
+        for name, values in sorted(group.items()):
+            array = np.ascontiguousarray(values)
+            digest.update(f"{name}{array.shape}{array.dtype}".encode())
+            digest.update(array.tobytes())
+    return digest.hexdigest()[:16]

@@ -1,6 +1,7 @@
 """Declarations: one PyMC model a paper, and the kernels they are built on."""
 
 from .combination import Combination, FixedWeights, Mean
+from .declaration import Declaration
 from .distributions import CategoricalProbit
 from .kernels import (
     Kernels,
@@ -18,9 +19,13 @@ from .kernels import (
 )
 from .multinomial_probit import MultinomialProbit
 
+MODELS = (MultinomialProbit,)
+
 __all__ = [
+    "MODELS",
     "CategoricalProbit",
     "Combination",
+    "Declaration",
     "FixedWeights",
     "Kernels",
     "Mean",

@@ -1,7 +1,7 @@
 """Multinomial probit over several feature spaces (Damoulas & Girolami 2009)."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Self, override
 
 import numpy as np
 import pymc as pm
@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 
 from .checks import check_labels, check_name, check_positive
 from .combination import Combination, FixedWeights, Mean
+from .declaration import Declaration
 from .distributions import CategoricalProbit
 from .kernels import as_stack
 
@@ -17,7 +18,7 @@ __all__ = ["MultinomialProbit"]
 _COMBINATIONS: dict[str, type[Combination]] = {"mean": Mean, "fixed": FixedWeights}
 
 
-class MultinomialProbit(pm.Model):
+class MultinomialProbit(Declaration):
     r"""Multiclass classifier on a weighted combination of kernels.
 
     .. math::
@@ -137,9 +138,11 @@ class MultinomialProbit(pm.Model):
             W = pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))
             f = pt.specify_shape(pt.dot(combination.combine(K, beta), W.T), (None, len(known)))
             CategoricalProbit("t", f, observed=observed, dims="obs")
+        self.seal()
 
     @classmethod
-    def example(cls, random_seed: int = 0) -> "MultinomialProbit":
+    @override
+    def example(cls, random_seed: int = 0) -> Self:
         """Smallest instance on which every engine can be tried: 12 objects, 3 classes, 2 kernels.
 
         Parameters
@@ -152,6 +155,11 @@ class MultinomialProbit(pm.Model):
         x = rng.normal(size=(12, 2)) + np.eye(3)[labels, :2]
         distances = ((x[:, None] - x[None]) ** 2).sum(-1)
         return cls({"gaussian": np.exp(-distances), "linear": x @ x.T}, labels)
+
+    @property
+    @override
+    def variant(self) -> str:
+        return type(self.combination).__name__
 
     @property
     def design(self) -> np.ndarray:

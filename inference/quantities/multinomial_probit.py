@@ -7,14 +7,19 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
+from ...models.checks import argument_error
+from ...models.combination import FixedWeights, Mean
 from ...models.kernels import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import class_probabilities
+from ..applicability import combination_other_than
 from ..identified import identifies
 from ..predict import predictive
 
 # Largest block of regression functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
+# Rules under which f is linear in the weights.
+WEIGHTED_SUMS = (Mean, FixedWeights)
 # Contrasts are compared on this many training objects at most, evenly spaced.
 COMPARED_OBJECTS = 40
 
@@ -40,9 +45,17 @@ def _regression_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
 
 
 @predictive.register
-def _(
-    model: MultinomialProbit, posterior: Dataset, kernels_new: Any, *, keep_draws: bool
-) -> Dataset:
+def _(model: MultinomialProbit, result: DataTree, kernels_new: Any, *, keep_draws: bool) -> Dataset:
+    if reason := combination_other_than(*WEIGHTED_SUMS)(model):
+        raise ValueError(f"predict does not apply: {reason}.")
+    posterior = result["posterior"].to_dataset()
+    if kernels_new is None:
+        raise argument_error(
+            "kernels_new", "predict", "kernels between new and training objects", "None"
+        )
+    for name in ("W", "beta"):
+        if model[name] in model.free_RVs and name not in posterior:
+            raise argument_error("result", "predict", f"a result with draws of {name}", "none")
     trained = xr.DataArray(
         model.design,
         dims=("kernel", "obs", "basis"),
@@ -79,11 +92,16 @@ def _(
     return predictions
 
 
-@identifies(MultinomialProbit)
-def _identified(result: DataTree) -> Dataset:
+@identifies(MultinomialProbit, "W")
+def _identified(result: DataTree, variant: str) -> Dataset:
     """Weights, and contrasts of the regression functions with their mean over classes."""
     posterior = result["posterior"].to_dataset()
     data = result["constant_data"]
+    learned = variant == Mean.__name__
+    if variant not in {rule.__name__ for rule in WEIGHTED_SUMS} or (
+        learned and "beta" not in posterior
+    ):
+        return posterior
     stack = data["K"].transpose("kernel", "obs", "basis")
     chosen = np.unique(np.linspace(0, stack.sizes["obs"] - 1, COMPARED_OBJECTS).round().astype(int))
     stack = stack.isel(obs=chosen)

@@ -10,8 +10,9 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engines import Engine, Handwritten, as_engine
+from kernelzoo.inference.identified import identified
 
-# One row an engine: quick settings that reach its whole code path on the smallest example.
+# Quick settings of each engine, which reach its whole code path on a model's smallest example.
 QUICK = {
     "NUTS": ({}, {"draws": 60, "tune": 60, "chains": 2}),
     "Gibbs": ({}, {"draws": 60, "tune": 60, "chains": 2}),
@@ -21,27 +22,45 @@ QUICK = {
     "Laplace": ({}, {"draws": 60}),
     "Pathfinder": ({"paths": 2}, {"draws": 60}),
     "VB": ({}, {"draws": 60}),
+    "Exact": ({}, {"draws": 60}),
+    "EM": ({}, {}),
 }
 COMMON = {"random_seed": 4, "progressbar": False}
+MODELS = {model.__name__: model for model in kz.MODELS}
+EXAMPLES = {name: model.example() for name, model in MODELS.items()}
+# Every engine on every model that it applies to; the tests of a pair share its result.
+PAIRS = [
+    pytest.param(
+        name,
+        row.engine,
+        id=f"{name}-{row.engine}",
+        marks=pytest.mark.xdist_group(f"{name}-{row.engine}"),
+    )
+    for name, example in EXAMPLES.items()
+    for row in kz.engines(example).rows
+    if row.reason is None
+]
 
 
 @pytest.fixture(scope="module")
 def model():
-    return kz.MultinomialProbit.example()
+    return EXAMPLES["MultinomialProbit"]
 
 
 @pytest.fixture(scope="module")
-def results(model):
-    """Every engine's quick result, made once."""
-    made: dict[str, DataTree] = {}
+def results():
+    """Quick result of every engine on every model, made once."""
+    made: dict[tuple[str, str], DataTree] = {}
 
-    def result(name):
-        if name not in made:
-            settings, options = QUICK[name]
-            made[name] = kz.fit(
-                model, Engine.registry[name.lower()](**settings), **options, **COMMON
+    def result(engine, model="MultinomialProbit"):
+        if engine == "Pathfinder":
+            pytest.importorskip("pymc_extras")
+        if (model, engine) not in made:
+            settings, options = QUICK[engine]
+            made[model, engine] = kz.fit(
+                EXAMPLES[model], Engine.registry[engine.lower()](**settings), **options, **COMMON
             )
-        return made[name]
+        return made[model, engine]
 
     return result
 
@@ -51,27 +70,32 @@ def test_every_engine_is_tried_here():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", QUICK)
-def test_results_have_one_layout(results, model, name):
-    if name == "Pathfinder":
-        pytest.importorskip("pymc_extras")
-    tree = results(name)
+@pytest.mark.parametrize(("name", "engine"), PAIRS)
+def test_results_have_one_layout(results, name, engine):
+    tree, model = results(engine, name), EXAMPLES[name]
     posterior = tree["posterior"]
-    for rv in model.free_RVs:
-        dims = ("chain", "draw", *model.named_vars_to_dims[rv.name])
-        assert posterior[rv.name].dims == dims
-        assert np.isfinite(posterior[rv.name]).all()
-    np.testing.assert_allclose(posterior["beta"].sum("kernel"), 1)
-    assert (posterior["zeta"] > 0).all()
-    assert list(posterior["kernel"].values) == ["gaussian", "linear"]
-    assert tree["log_likelihood"]["t"].dims == ("chain", "draw", "obs")
-    assert set(tree["constant_data"].data_vars) >= {"K", "labels"}
-    assert tree["observed_data"]["t"].dims == ("obs",)
+    kept = {rv.name for rv in model.free_RVs} - model.large
+    if tree.attrs["kind"] == "point":
+        assert set(tree["point"].data_vars) == set(posterior.data_vars)
+    else:
+        assert kept <= set(posterior.data_vars)
+        assert not model.large & set(posterior.data_vars)
+    for variable in posterior.data_vars:
+        assert posterior[variable].dims == ("chain", "draw", *model.named_vars_to_dims[variable])
+        assert np.isfinite(posterior[variable]).all()
+    for rv in model.observed_RVs:
+        assert tree["observed_data"][rv.name].dims == tuple(model.named_vars_to_dims[rv.name])
+    assert set(tree["constant_data"].data_vars) == {data.name for data in model.data_vars}
+    for variable in model.streamed:
+        if tree.attrs["kind"] != "point":
+            mean = tree["moments"][f"{variable}_mean"]
+            assert mean.dims[-2:] == tuple(model.named_vars_to_dims[variable])
+            assert np.isfinite(mean).all()
     attributes = tree.attrs
-    assert attributes["engine"] == name
-    assert attributes["model"] == "MultinomialProbit"
+    assert attributes["engine"] == engine
+    assert attributes["model"] == attributes["family"] == name
     assert attributes["kind"] in {"mcmc", "vb", "point", "exact"}
-    assert attributes["converged"] in {"yes", "no", "unknown"}
+    assert attributes["converged"] in {"yes", "no", "unknown", "no fixed point"}
     assert attributes["random_seed"] == 4
     assert attributes["seconds"] > 0
     assert json.loads(attributes["versions"])["pymc"] == pm.__version__
@@ -80,16 +104,23 @@ def test_results_have_one_layout(results, model, name):
         assert posterior.sizes["chain"] == 1
         assert "variational" in tree.children
         assert np.isfinite(attributes["pareto_k"]) or attributes["pareto_k"] == np.inf
-    if attributes["kind"] == "point":
-        assert set(tree["point"].data_vars) == {rv.name for rv in model.free_RVs}
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", QUICK)
-def test_results_save_and_load(results, tmp_path, name):
-    if name == "Pathfinder":
-        pytest.importorskip("pymc_extras")
-    tree = results(name)
+@pytest.mark.parametrize("engine", ["NUTS", "Gibbs", "SMC", "VB", "ADVI", "Laplace", "MAP"])
+def test_draws_of_the_multinomial_probit_are_on_their_own_scale(results, engine):
+    tree = results(engine)
+    posterior = tree["posterior"]
+    np.testing.assert_allclose(posterior["beta"].sum("kernel"), 1)
+    assert (posterior["zeta"] > 0).all()
+    assert list(posterior["kernel"].values) == ["gaussian", "linear"]
+    assert tree["log_likelihood"]["t"].dims == ("chain", "draw", "obs")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "engine"), PAIRS)
+def test_results_save_and_load(results, tmp_path, name, engine):
+    tree = results(engine, name)
     tree.to_netcdf(tmp_path / "result.nc")
     loaded = az.from_netcdf(tmp_path / "result.nc")
     assert set(loaded.children) == set(tree.children)
@@ -128,6 +159,40 @@ def test_a_missing_seed_is_chosen_and_recorded(model):
     first = kz.fit(model, "vb", draws=5, progressbar=False)
     second = kz.fit(model, "vb", draws=5, progressbar=False, random_seed=first.attrs["random_seed"])
     np.testing.assert_array_equal(first["posterior"]["W"], second["posterior"]["W"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["VB", "Gibbs", "NUTS"])
+def test_only_named_variables_are_kept(model, engine):
+    tree = kz.fit(model, engine, **QUICK[engine][1], **COMMON, var_names=["beta"])
+    assert set(tree["posterior"].data_vars) == {"beta"}
+    assert "log_likelihood" not in tree.children
+    assert tree.attrs["converged"] in {"yes", "no"}
+    with pytest.raises(ValueError, match="result with draws of W"):
+        kz.predict(model, tree, model.design)
+
+
+def test_settings_in_force_are_recorded(results):
+    settings = json.loads(results("VB").attrs["settings"])
+    assert settings["weights"] == "mean-field"
+
+
+def test_an_amended_model_loses_its_handwritten_engines():
+    amended = kz.MultinomialProbit.example()
+    with amended:
+        pm.Potential("pull", -(amended["beta"][0] ** 2))
+    reasons = {row.engine: row.reason for row in kz.engines(amended).rows}
+    assert "as declared; see pull" in reasons["Gibbs"]
+    assert "as declared; see pull" in reasons["VB"]
+    assert reasons["NUTS"] is None
+
+
+def test_results_on_other_data_are_told_apart(results, model):
+    other = kz.MultinomialProbit.example(random_seed=1)
+    again = kz.fit(model, "vb", draws=5, **COMMON)
+    differs = kz.fit(other, "vb", draws=5, **COMMON)
+    assert again.attrs["data_hash"] == results("Gibbs").attrs["data_hash"]
+    assert differs.attrs["data_hash"] != again.attrs["data_hash"]
 
 
 def test_log_likelihood_can_be_left_out(model):
@@ -210,6 +275,8 @@ def test_engines_print_as_text_and_html(model):
         ("gibbs", {"chains": 0}, "'chains' argument of fit"),
         ("gibbs", {"tune": -1}, "'tune' argument of fit"),
         ("vb", {"initvals": {}}, "takes no 'initvals'"),
+        ("vb", {"var_names": ["weights"]}, "'var_names' argument of fit"),
+        ("gibbs", {"step": []}, "itself sets 'step'"),
         ("vb", {"random_seed": "one"}, "'random_seed' argument of fit"),
         ("vb", {"random_seed": -1}, "'random_seed' argument of fit"),
     ],
@@ -250,10 +317,26 @@ def test_handwritten_engines_compare_by_settings():
     assert as_engine(kz.VB) == kz.VB()
 
 
-def test_subclasses_inherit_their_parents_engines():
+@pytest.mark.filterwarnings("ignore")
+def test_subclasses_inherit_their_parents_engines_and_quantities():
     class Special(kz.MultinomialProbit):
         pass
 
     model = Special.example()
     assert kz.VB().why_not(model) is None
-    assert issubclass(kz.VB, Handwritten)
+    tree = kz.fit(model, "vb", draws=5, **COMMON)
+    assert tree.attrs["model"] == "Special"
+    assert set(identified(tree).data_vars) == {"contrast", "beta"}
+
+
+def test_subclasses_of_an_engine_keep_its_implementations(model):
+    class Hasty(kz.VB):
+        pass
+
+    assert Hasty().why_not(model) is None
+    assert issubclass(Hasty, Handwritten)
+
+
+def test_two_engines_of_one_name_are_refused():
+    with pytest.raises(TypeError, match="engine of the name 'VB'"):
+        type("Other", (Handwritten,), {"name": "VB"})

@@ -1,0 +1,88 @@
+"""What the handwritten algorithms return; the engines turn an answer into a result."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from .result import Converged
+
+__all__ = ["ExactAnswer", "Moments", "PointAnswer", "VariationalAnswer"]
+
+type Array = npt.NDArray[np.float64]
+type Sample = Callable[[int, np.random.Generator], Mapping[str, Array]]
+# Posterior mean of a variable, and its standard deviation where that is known.
+type Moments = tuple[Array, Array | None]
+
+
+@dataclass(frozen=True)
+class VariationalAnswer:
+    """An approximate posterior q and the history of its bound.
+
+    Attributes
+    ----------
+    elbo : list of array of shape (iterations,)
+        The objective after each iteration, one array a start.
+    best : int
+        Index of the start with the highest final objective: the one that `parameters` and `sample`
+        describe.
+    converged : bool
+        Whether that start met the tolerance.
+    parameters : Dataset
+        Parameters of q with the model's dims and coords.
+    sample : callable (draws, rng) -> (dict of array (draw, *shape), array (draw,))
+        Independent draws of every free random variable, on its constrained space, and log q there,
+        with respect to the same measure as PyMC's constrained log density.
+    moments : mapping of str to (mean, sd or None)
+        Moments under q that are known in closed form.
+    """
+
+    elbo: list[Array]
+    best: int
+    converged: bool
+    parameters: xr.Dataset
+    sample: Callable[[int, np.random.Generator], tuple[Mapping[str, Array], Array]]
+    moments: Mapping[str, Moments] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExactAnswer:
+    """The posterior itself, to draw from.
+
+    Attributes
+    ----------
+    sample : callable (draws, rng) -> dict of array (draw, *shape)
+        Independent draws of every free random variable, on its constrained space.
+    moments : mapping of str to (mean, sd or None)
+        Posterior moments in closed form, of free variables or deterministics.
+    log_evidence : float, optional
+        Log of the marginal likelihood.
+    """
+
+    sample: Sample
+    moments: Mapping[str, Moments] = field(default_factory=dict)
+    log_evidence: float | None = None
+
+
+@dataclass(frozen=True)
+class PointAnswer:
+    """A single point, and how it was reached.
+
+    Attributes
+    ----------
+    values : mapping of str to array
+        Values of free variables and deterministics, on their constrained space; those that the
+        algorithm integrates out are missing.
+    objective : array of shape (iterations,)
+        What the algorithm increases, after each iteration.
+    converged : {"yes", "no", "no fixed point"}
+    note : str
+        What a reader of the result must know about the point.
+    """
+
+    values: Mapping[str, Array]
+    objective: Array
+    converged: Converged
+    note: str = ""

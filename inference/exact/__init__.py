@@ -1,0 +1,1 @@
+"""Exact samplers, a file a paper."""

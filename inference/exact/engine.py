@@ -1,0 +1,37 @@
+"""Independent draws from the posterior itself."""
+
+from typing import ClassVar, override
+
+import pymc as pm
+from xarray import DataTree
+
+from ..answers import ExactAnswer
+from ..engines import Handwritten, Kind, Run
+from ..independent import independent_draws
+
+__all__ = ["Exact"]
+
+
+class Exact(Handwritten):
+    """Independent draws from the posterior, where algebra allows.
+
+    An implementation is a function (model, run, *, settings) -> ExactAnswer.
+
+    The result holds the draws in ``posterior``, means and standard deviations of the variables
+    too large to keep in ``moments`` (in closed form where there is one), and ``log_evidence`` in
+    the attributes where it is known.
+    """
+
+    name: ClassVar[str] = "Exact"
+    kind: ClassVar[Kind] = "exact"
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        answer: ExactAnswer = self.implement(model, run)
+        tree = independent_draws(
+            model, run, lambda draws, rng: (answer.sample(draws, rng), None), answer.moments
+        )
+        if answer.log_evidence is not None:
+            tree.attrs["log_evidence"] = float(answer.log_evidence)
+        tree.attrs["converged"] = "yes"
+        return tree

@@ -1,0 +1,85 @@
+"""Results of independent draws, made in blocks so that memory stays bounded."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from xarray import DataTree
+
+from .answers import Moments
+from .density import compile_log_density
+from .engines import Run
+from .moments import RunningMoments, moments_dataset, of_constrained
+from .result import draws_to_tree, with_group
+
+__all__ = ["independent_draws"]
+
+# Draws of all variables held at once, in bytes.
+BLOCK = 1 << 27
+
+
+def independent_draws(
+    model: pm.Model,
+    run: Run,
+    sample: Callable[[int, np.random.Generator], tuple[Mapping[str, NDArray], NDArray | None]],
+    moments: Mapping[str, Moments],
+) -> DataTree:
+    """Draw, keep the variables that the run asks for, and accumulate moments of the streamed ones.
+
+    Parameters
+    ----------
+    model : pm.Model
+    run : Run
+    sample : callable (draws, rng) -> (dict of array (draw, ...), array (draw,) or None)
+        Draws of every free variable, and their log density under the approximation; None when
+        they are exact. Then no log density is evaluated.
+    moments : mapping of str to (mean, sd or None)
+        Known moments, which need not be accumulated.
+
+    Returns
+    -------
+    DataTree
+        ``posterior``, ``sample_stats`` with ``lp`` and ``lq`` where there is a density, and
+        ``moments`` where the model streams any.
+    """
+    # A stream of its own: the algorithm may have used the seed's first one.
+    rng = run.rng(1)
+    kept = run.kept(model)
+    streamed = [name for name in run.streamed(model) if name not in moments]
+    deterministics = {str(variable.name) for variable in model.deterministics}
+    derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
+    log_density = None
+    blocks: dict[str, list[NDArray]] = {name: [] for name in kept}
+    stats: dict[str, list[NDArray]] = {"lp": [], "lq": []}
+    running = {name: RunningMoments() for name in streamed}
+    left = run.draws
+    size = min(left, max(1, BLOCK // _bytes_of_draw(model)))
+    while left:
+        size = min(size, left)
+        draws, log_q = sample(size, rng)
+        draws = {**draws, **derive(draws)}
+        if log_q is not None:
+            log_density = log_density or compile_log_density(model)
+            stats["lp"].append(log_density(draws))
+            stats["lq"].append(log_q)
+        for name in kept:
+            blocks[name].append(draws[name])
+        for name, accumulated in running.items():
+            accumulated.update(draws[name])
+        left -= size
+    tree = draws_to_tree(
+        model,
+        {name: np.concatenate(parts) for name, parts in blocks.items()},
+        {name: np.concatenate(parts) for name, parts in stats.items() if parts},
+    )
+    known = dict(moments) | {name: (entry.mean, entry.sd) for name, entry in running.items()}
+    if known:
+        with_group(tree, "moments", moments_dataset(model, known))
+    tree.attrs["independent"] = 1
+    return tree
+
+
+def _bytes_of_draw(model: pm.Model) -> int:
+    """Size of one draw of all free variables, as their unconstrained values have it."""
+    return sum(np.asarray(value).nbytes for value in model.initial_point().values())

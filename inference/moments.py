@@ -1,0 +1,161 @@
+"""Posterior means and standard deviations without the draws: accumulated as these are made.
+
+The group ``moments`` of a result holds ``{name}_mean`` and ``{name}_sd`` for the variables that
+the model lists in `Declaration.streamed`. It costs two arrays of the variable's size a chain.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.pytensorf import compile as compile_graph
+from pytensor.graph.replace import graph_replace
+from xarray import Dataset
+
+from .answers import Moments
+
+__all__ = [
+    "MomentsOfChains",
+    "RunningMoments",
+    "moments_dataset",
+    "moments_of_draws",
+    "of_constrained",
+]
+
+
+class RunningMoments:
+    """Mean and standard deviation of a stream of arrays (Welford's update, block by block)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Any = 0.0
+        self._squares: Any = 0.0
+
+    def update(self, draws: NDArray) -> None:
+        """Take in draws (draw, ...)."""
+        n = len(draws)
+        total = self.count + n
+        mean = draws.mean(axis=0)
+        shift = mean - self.mean
+        squares = np.square(draws - mean).sum(axis=0) if n > 1 else 0.0
+        self._squares = self._squares + squares + shift**2 * (self.count * n / total)
+        self.mean = self.mean + shift * (n / total)
+        self.count = total
+
+    @property
+    def sd(self) -> NDArray:
+        """Sample standard deviation; NaN before the second draw."""
+        if self.count < 2:
+            return np.full(np.shape(self.mean), np.nan)
+        return np.sqrt(self._squares / (self.count - 1))
+
+
+class MomentsOfChains:
+    """Callback of `pm.sample` that accumulates moments of variables, chain by chain.
+
+    PyMC calls it in the parent process for every draw of every chain.
+
+    Parameters
+    ----------
+    model : pm.Model
+    names : sequence of str
+        Free variables or deterministics.
+    callback : callable, optional
+        The user's own, called as well.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        names: Sequence[str],
+        callback: Callable[..., None] | None = None,
+    ):
+        self.names = tuple(names)
+        self.chains: dict[int, dict[str, RunningMoments]] = {}
+        outputs = model.replace_rvs_by_values([model[name] for name in names])
+        self._inputs = [value.name for value in model.value_vars]
+        self._evaluate = compile_graph(model.value_vars, outputs, on_unused_input="ignore")
+        self._evaluate.trust_input = True
+        self._callback = callback
+
+    def __call__(self, trace: Any, draw: Any) -> None:
+        """Take in one draw."""
+        if not draw.tuning:
+            chain = self.chains.setdefault(
+                draw.chain, {name: RunningMoments() for name in self.names}
+            )
+            values = self._evaluate(*(draw.point[name] for name in self._inputs))
+            for name, value in zip(self.names, values, strict=True):
+                chain[name].update(value[None])
+        if self._callback is not None:
+            self._callback(trace=trace, draw=draw)
+
+    def dataset(self, model: pm.Model) -> Dataset:
+        """Moments with a leading dimension "chain"."""
+        chains = [self.chains[chain] for chain in sorted(self.chains)]
+        moments = {
+            name: (
+                np.stack([chain[name].mean for chain in chains]),
+                np.stack([chain[name].sd for chain in chains]),
+            )
+            for name in self.names
+        }
+        return moments_dataset(model, moments, ("chain",)).assign_coords(chain=sorted(self.chains))
+
+
+def moments_of_draws(model: pm.Model, posterior: Dataset) -> Dataset:
+    """Moments, chain by chain, of draws (chain, draw, ...)."""
+    moments = {
+        str(name): (values.mean("draw").to_numpy(), values.std("draw", ddof=1).to_numpy())
+        for name, values in posterior.data_vars.items()
+    }
+    laid_out = moments_dataset(model, moments, ("chain",))
+    return laid_out.assign_coords(chain=posterior["chain"].to_numpy())
+
+
+def moments_dataset(
+    model: pm.Model, moments: Mapping[str, Moments], leading: tuple[str, ...] = ()
+) -> Dataset:
+    """Lay out means and standard deviations with the model's dims and coords."""
+    variables: dict[str, Any] = {}
+    for name, (mean, sd) in moments.items():
+        dims = (*leading, *_dims(model, name, np.ndim(mean) - len(leading)))
+        variables[f"{name}_mean"] = (dims, np.asarray(mean))
+        if sd is not None:
+            variables[f"{name}_sd"] = (dims, np.asarray(sd))
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    coords = {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None}
+    return Dataset(variables, coords=coords)
+
+
+def _dims(model: pm.Model, name: str, ndim: int) -> Iterable[str]:
+    return model.named_vars_to_dims.get(name) or [f"{name}_dim_{i}" for i in range(ndim)]
+
+
+def of_constrained(
+    model: pm.Model, names: Sequence[str]
+) -> Callable[[Mapping[str, NDArray]], dict[str, NDArray]]:
+    """Compile deterministics as a function of draws of the free variables.
+
+    Returns
+    -------
+    callable
+        From draws (draw, ...) of every free variable to those of the deterministics.
+    """
+    if not names:
+        return lambda draws: {}
+    inputs = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
+    outputs = graph_replace([model[name] for name in names], inputs, strict=False)
+    evaluate = compile_graph(list(inputs.values()), outputs, on_unused_input="ignore")
+
+    def of_draws(draws: Mapping[str, NDArray]) -> dict[str, NDArray]:
+        arrays = [np.asarray(draws[str(rv.name)], dtype=rv.dtype) for rv in model.free_RVs]
+        rows = [evaluate(*point) for point in zip(*arrays, strict=True)]
+        return {
+            name: np.stack(column)
+            for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        }
+
+    return of_draws

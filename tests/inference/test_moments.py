@@ -1,0 +1,88 @@
+"""Streamed moments: equal to those of the draws, whatever the sampler."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.inference import independent
+from kernelzoo.inference.engines import Run
+from kernelzoo.inference.moments import RunningMoments
+from kernelzoo.models.declaration import Declaration
+
+COMMON = {"random_seed": 1, "progressbar": False}
+
+
+class Walk(Declaration):
+    """A vector too large to keep, its square, and a scalar."""
+
+    large = frozenset({"x", "square"})
+    streamed = ("x", "square")
+
+    def __init__(self):
+        super().__init__(coords={"place": range(3)})
+        with self:
+            mu = pm.Normal("mu")
+            x = pm.Normal("x", mu, 1, dims="place")
+            pm.Deterministic("square", x**2, dims="place")
+            pm.Normal("y", x, 1, observed=np.array([0.0, 1.0, 2.0]), dims="place")
+        self.seal()
+
+
+def test_blocks_do_not_change_running_moments():
+    draws = np.random.default_rng(0).normal(3.0, 0.1, size=(101, 2, 3))
+    running = RunningMoments()
+    for block in np.split(draws, [1, 2, 50, 97]):
+        running.update(block)
+    np.testing.assert_allclose(running.mean, draws.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(running.sd, draws.std(0, ddof=1), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cores", [1, 2])
+def test_moments_of_chains_are_those_of_their_draws(cores):
+    calls = []
+    options = {"draws": 40, "tune": 30, "chains": 2, "cores": cores, **COMMON}
+    lean = kz.fit(Walk(), "nuts", **options, callback=lambda trace, draw: calls.append(draw.chain))
+    full = kz.fit(Walk(), "nuts", **options, var_names=["mu", "x", "square"])
+    assert set(lean["posterior"].data_vars) == {"mu"}
+    assert len(calls) == 2 * (40 + 30)
+    for name in ("x", "square"):
+        draws = full["posterior"][name]
+        for tree in (lean, full):
+            moments = tree["moments"]
+            assert moments[f"{name}_mean"].dims == ("chain", "place")
+            np.testing.assert_allclose(moments[f"{name}_mean"], draws.mean("draw"), rtol=1e-10)
+            np.testing.assert_allclose(moments[f"{name}_sd"], draws.std("draw", ddof=1), rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_samplers_without_callbacks_drop_the_draws_afterwards():
+    pytest.importorskip("nutpie")
+    options = {"draws": 40, "tune": 30, "chains": 2, **COMMON}
+    tree = kz.fit(Walk(), kz.NUTS(backend="nutpie"), **options)
+    assert set(tree["posterior"].data_vars) == {"mu"}
+    assert tree["moments"]["square_mean"].dims == ("chain", "place")
+    assert (tree["moments"]["square_mean"] >= tree["moments"]["x_mean"] ** 2).all()
+
+
+def test_independent_draws_come_in_blocks(monkeypatch):
+    monkeypatch.setattr(independent, "BLOCK", 7 * 8 * 4)
+    sizes = []
+
+    def sample(draws, rng):
+        sizes.append(draws)
+        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}, None
+
+    model = Walk()
+    run = Run(draws=50, random_seed=1)
+    tree = independent.independent_draws(model, run, sample, {})
+    assert sum(sizes) == 50
+    assert max(sizes) == 7
+    assert tree["posterior"].sizes == {"chain": 1, "draw": 50}
+    keep = Run(draws=50, random_seed=1, var_names=("x", "square"))
+    kept = independent.independent_draws(model, keep, sample, {})["posterior"]
+    np.testing.assert_allclose(kept["square"], kept["x"] ** 2)
+    np.testing.assert_allclose(
+        tree["moments"]["square_mean"], kept["square"].mean(("chain", "draw")), rtol=1e-10
+    )
