@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal, override
+from typing import ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
@@ -59,30 +59,17 @@ class ADVI(Engine):
             progressbar=run.progressbar,
             obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
         )
-        mean = approximation.mean.eval()
         if self.covariance == "mean-field":
             factor = approximation.std.eval()
         else:
             factor = lower_factor(approximation.cov.eval(), self.name)
-        order = _declared_order(model, approximation.ordering)
-        if factor.ndim == 1:
-            factor = factor[order]
-        elif (order != np.arange(len(order))).any():
-            factor = lower_factor(approximation.cov.eval()[np.ix_(order, order)], self.name)
-        tree = gaussian_result(model, mean[order], factor, run.draws, run.rng(1))
+        mean = approximation.mean.eval()
+        tree = gaussian_result(model, mean, factor, run.draws, run.rng(1))
         elbo = -np.asarray(approximation.hist, dtype=float)
         with_group(tree, "trajectory", trajectory("elbo", [elbo]))
         finished = len(elbo) == self.iterations and _flat(elbo)
         tree.attrs["converged"] = "yes" if finished else "no"
         return tree
-
-
-def _declared_order(model: pm.Model, ordering: Any) -> np.ndarray:
-    """Positions in the approximation's flat vector, value variables in declared order."""
-    slices = {name: entry[1] for name, entry in ordering.items()}
-    return np.concatenate(
-        [np.arange(slices[v.name].start, slices[v.name].stop) for v in model.continuous_value_vars]
-    )
 
 
 def _flat(elbo: np.ndarray) -> bool:
