@@ -23,7 +23,7 @@ def calibration_ranks(model, engine, n, *, data="labels", random_seed=0, **optio
     Each replicate draws parameters and data from the prior, fits the data, and thins the
     posterior draws to DRAWS that are independent as far as their effective number says.
     """
-    names = [rv.name for rv in model.free_RVs]
+    names = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
     (observed,) = model.observed_RVs
     prior = pm.sample_prior_predictive(n, model=model, random_seed=random_seed)
     ranks: dict[str, list[np.ndarray]] = {}
@@ -40,7 +40,7 @@ def calibration_ranks(model, engine, n, *, data="labels", random_seed=0, **optio
             log_likelihood=False,
             **options,
         )
-        known = stamp(draws_to_tree(model, truth), model=type(model).__name__)
+        known = stamp(draws_to_tree(model, truth), model)
         fitted, known = identified(result), identified(known)
         for name, values in fitted.data_vars.items():
             draws = values.stack(sample=("chain", "draw")).transpose("sample", ...).values
