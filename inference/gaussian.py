@@ -9,7 +9,9 @@ from scipy.linalg import cholesky
 from xarray import Dataset, DataTree
 
 from .diagnostics import pareto_k
-from .result import draws_to_tree, with_group
+from .engines import Run
+from .independent import lean_tree
+from .result import with_group
 
 __all__ = ["constrained_draws", "gaussian_result", "lower_factor", "unconstrained_labels"]
 
@@ -60,25 +62,19 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
     return dict(zip([v.name for v in outputs], columns, strict=True)), log_density
 
 
-def gaussian_result(
-    model: pm.Model,
-    mean: NDArray,
-    factor: NDArray,
-    draws: int,
-    rng: np.random.Generator,
-) -> DataTree:
+def gaussian_result(model: pm.Model, run: Run, mean: NDArray, factor: NDArray) -> DataTree:
     """Turn q = N(mean, factor factor') on the unconstrained space into a result.
 
     Parameters
     ----------
     model : pm.Model
         Without discrete variables.
+    run : Run
+        Number of draws, seed, and the variables to keep.
     mean : ndarray (D,)
         In the order of `unconstrained_labels`.
     factor : ndarray (D,) or (D, D)
         Standard deviations, or the lower Cholesky factor of the covariance.
-    draws : int
-    rng : Generator
 
     Returns
     -------
@@ -91,12 +87,12 @@ def gaussian_result(
     O(draws D^2) for a full factor, and `draws` evaluations of the log density.
     """
     diagonal = factor if factor.ndim == 1 else np.diagonal(factor)
-    noise = rng.standard_normal((draws, len(mean)))
+    noise = run.rng(1).standard_normal((run.draws, len(mean)))
     points = mean + (noise * factor if factor.ndim == 1 else noise @ factor.T)
     log_q = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(1) - np.log(diagonal).sum()
 
     draws_of, log_p = constrained_draws(model, points)
-    tree = draws_to_tree(model, draws_of, {"lp": log_p, "lq": log_q})
+    tree = lean_tree(model, run, draws_of, {"lp": log_p, "lq": log_q})
     sd = factor if factor.ndim == 1 else np.sqrt((factor**2).sum(1))
     parameters = Dataset(
         {"mean": ("coordinate", mean), "sd": ("coordinate", sd)},

@@ -13,7 +13,8 @@ from .applicability import discrete_variables, too_large
 from .density import log_density
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
-from .result import draws_to_tree, trajectory, with_group
+from .independent import lean_tree
+from .result import trajectory, with_group
 
 __all__ = ["ADVI", "Pathfinder"]
 
@@ -63,8 +64,7 @@ class ADVI(Engine):
             factor = approximation.std.eval()
         else:
             factor = lower_factor(approximation.cov.eval(), self.name)
-        mean = approximation.mean.eval()
-        tree = gaussian_result(model, mean, factor, run.draws, run.rng(1))
+        tree = gaussian_result(model, run, approximation.mean.eval(), factor)
         elbo = -np.asarray(approximation.hist, dtype=float)
         with_group(tree, "trajectory", trajectory("elbo", [elbo]))
         finished = len(elbo) == self.iterations and _flat(elbo)
@@ -101,6 +101,10 @@ class Pathfinder(Engine):
     def why_not(self, model: pm.Model) -> str | None:
         if find_spec("pymc_extras") is None:
             return "the package pymc-extras is not installed (pip install kernelzoo[extras])"
+        reshaped = [rv.name for rv in model.free_RVs if rv.ndim != model.rvs_to_values[rv].ndim]
+        if reshaped:
+            # pymc_extras labels the coordinates of a value variable by the variable's dims.
+            return f"pymc-extras cannot label a transformed matrix ({', '.join(reshaped)})"
         return discrete_variables(model)
 
     @override
@@ -118,7 +122,7 @@ class Pathfinder(Engine):
         posterior = fitted["posterior"]
         draws = {name: posterior[name].stack(one=("chain", "draw")).values for name in names}
         draws = {name: np.moveaxis(value, -1, 0) for name, value in draws.items()}
-        tree = draws_to_tree(model, draws, {"lp": log_density(model, draws)})
+        tree = lean_tree(model, run, draws, {"lp": log_density(model, draws)})
         with_group(tree, "variational", fitted["pathfinder"].to_dataset())
         tree.attrs |= {
             "pareto_k": float(fitted["pathfinder"]["pareto_k"]),

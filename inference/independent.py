@@ -13,7 +13,7 @@ from .engines import Run
 from .moments import RunningMoments, moments_dataset, of_constrained
 from .result import draws_to_tree, with_group
 
-__all__ = ["independent_draws"]
+__all__ = ["independent_draws", "lean_tree"]
 
 # Draws of all variables held at once, in bytes.
 BLOCK = 1 << 27
@@ -78,6 +78,18 @@ def independent_draws(
         with_group(tree, "moments", moments_dataset(model, known))
     tree.attrs["independent"] = 1
     return tree
+
+
+def lean_tree(
+    model: pm.Model,
+    run: Run,
+    draws: Mapping[str, NDArray],
+    sample_stats: Mapping[str, NDArray],
+) -> DataTree:
+    """Tree of draws (draw, ...) of all variables: those the run keeps, moments of the streamed."""
+    tree = draws_to_tree(model, {name: draws[name] for name in run.kept(model)}, sample_stats)
+    moments = {name: (draws[name].mean(0), draws[name].std(0)) for name in run.streamed(model)}
+    return with_group(tree, "moments", moments_dataset(model, moments)) if moments else tree
 
 
 def _bytes_of_draw(model: pm.Model) -> int:

@@ -60,6 +60,9 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         options["callback"] = moments
     if set(recorded) != set(everything):
         options["var_names"] = recorded
+        # PyMC's own checks look at free variables only, and fail when there are none.
+        if not {rv.name for rv in model.free_RVs} & set(recorded):
+            user.setdefault("compute_convergence_checks", False)
     with model:
         tree = pm.sample(
             run.draws,
@@ -71,15 +74,22 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
             **options,
             **user,
         )
-    posterior = tree["posterior"].to_dataset()
     if moments is not None and moments.chains:
         with_group(tree, "moments", moments.dataset(model))
-    elif streamed:
-        with_group(tree, "moments", moments_of_draws(model, posterior[streamed]))
-        with_group(tree, "posterior", posterior[kept])
+    else:
+        _make_lean(tree, model, run)
     tree.attrs["converged"] = _converged(tree, model, run.draws)
     tree.attrs["lp_measure"] = "unconstrained"
     return tree
+
+
+def _make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
+    """Drop the draws that the run does not keep; leave the moments of the streamed variables."""
+    posterior = tree["posterior"].to_dataset()
+    if streamed := run.streamed(model):
+        with_group(tree, "moments", moments_of_draws(model, posterior[streamed]))
+    if dropped := set(posterior.data_vars) - set(run.kept(model)):
+        with_group(tree, "posterior", posterior.drop_vars(dropped))
 
 
 @dataclass(frozen=True)
@@ -202,6 +212,7 @@ class SMC(Engine):
         tree.attrs["log_evidence"] = float(logsumexp(last) - np.log(len(last)))
         # Particles share ancestors in no particular order: they are no chain, nor independent.
         tree.attrs["independent"] = 0
+        _make_lean(tree, model, run)
         tree.attrs["converged"] = _converged(tree, model, run.draws)
         return tree
 

@@ -193,7 +193,7 @@ class Laplace(Engine):
         factor = lower_factor(
             np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root)))), self.name
         )
-        tree = gaussian_result(model, mode.x, factor, run.draws, run.rng(1))
+        tree = gaussian_result(model, run, mode.x, factor)
         tree.attrs["converged"] = "yes" if mode.found else "no"
         return tree
 

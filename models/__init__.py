@@ -17,9 +17,12 @@ from .kernels import (
     polynomial,
     precomputed,
 )
+from .matrix_normal import MatrixNormal
 from .multinomial_probit import MultinomialProbit
+from .wishart import InverseWishart, Wishart
+from .wishart_completion import WishartCompletion
 
-MODELS = (MultinomialProbit,)
+MODELS = (WishartCompletion, MultinomialProbit)
 
 __all__ = [
     "MODELS",
@@ -27,9 +30,13 @@ __all__ = [
     "Combination",
     "Declaration",
     "FixedWeights",
+    "InverseWishart",
     "Kernels",
+    "MatrixNormal",
     "Mean",
     "MultinomialProbit",
+    "Wishart",
+    "WishartCompletion",
     "as_stack",
     "basis_expansion",
     "cosine",

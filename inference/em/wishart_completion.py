@@ -1,0 +1,267 @@
+r"""EM for `WishartCompletion` (Zhang, Yeung & Kwok, mixture model of kernels, section 3.2, eqs 5-6).
+
+The iterations maximise log p(K11, D) over D = Sigma^-1 (the paper's C) with K21 and K22.1 missing.
+In the coordinates where Theta11 and K11 are diagonal (`Spectrum`: b = B V, m its prior mean, kappa)
+they need not be run. With q = kappa / (1 + kappa), c = r + eta - n - 1, a = r / c and d = b - m:
+
+.. math::
+
+    b_t - m &= (b_0 - m)\, \mathrm{diag}(q^t) \\
+    S_t &= a^t S_0 + \frac{1 - a^t}{c - r} \Theta_{22\cdot1} + (b_0 - m)\, \mathrm{diag}(w_t)
+        (b_0 - m)', \qquad w_t = \frac{q}{c} \sum_{s<t} a^{t-1-s} q^{2s}
+
+for S = Sigma22.1, and Sigma11 = (K11 + Theta11)/c from the first iteration on. The point then is
+K21 = B K11 and K22.1 = (r - n1) S. K21 goes to Theta21 Theta11^-1 K11. K22.1 goes to
+(r - n1) Theta22.1 / (eta - n - 1) when eta > n + 1; when eta = n + 1, the paper's setting, c = r and it
+grows by (r - n1)/r Theta22.1 an iteration for ever; when eta < n + 1 it grows exponentially.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.special import multigammaln
+
+from ...models.checks import argument_error, check_count, check_finite, check_positive
+from ...models.completion_spectrum import Spectrum
+from ...models.matrix_draws import log_det_of_factor
+from ...models.wishart_completion import WishartCompletion
+from ..answers import PointAnswer
+from ..engines import Run
+from .engine import EM
+
+__all__ = ["fit_wishart_completion"]
+
+type Array = npt.NDArray[np.float64]
+
+_OWNER = "EM on WishartCompletion"
+
+
+def _without_mode(model: WishartCompletion) -> str | None:
+    c = _freedom(model)
+    return None if c > 0 else f"its M-step needs r + eta > n + 1; here r + eta - n - 1 = {c:g}"
+
+
+def _freedom(model: WishartCompletion) -> float:
+    """C = r + eta - n - 1."""
+    return model.r + model.eta - len(model.theta) - 1
+
+
+@EM.register(WishartCompletion, unless=_without_mode)
+def fit_wishart_completion(
+    model: WishartCompletion,
+    run: Run,
+    *,
+    iterations: int | None = 100,
+    start: Literal["prior"] | npt.ArrayLike = "prior",
+    tolerance: float = 1e-6,
+) -> PointAnswer:
+    """Compute the point after any number of iterations.
+
+    Parameters
+    ----------
+    model : WishartCompletion
+    run : Run
+    iterations : int or None, default=100
+        Iterations from the start; an iteration is an E- and an M-step. None: the limit, which
+        exists when eta > n + 1.
+    start : "prior" or array_like (n, n), default="prior"
+        Where Sigma starts: Theta / eta, the paper's C = eta Theta^-1; or a positive definite
+        matrix, training objects first.
+    tolerance : float, default=1e-6
+        The point counts as converged when K21 and K22.1 are this close to their limits, relative
+        to the limits' norms.
+
+    Returns
+    -------
+    PointAnswer
+        K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is
+        log p(K11, D). O(n^3), whatever the number of iterations; a start of one's own costs
+        O(n2^3) an iteration for the objective.
+
+    Raises
+    ------
+    ValueError
+        For settings out of range, and for the limit where there is none.
+    """
+    check_positive(tolerance, "tolerance", _OWNER)
+    if iterations is None and model.eta <= len(model.theta) + 1:
+        raise argument_error(
+            "iterations", _OWNER, f"a number: {_no_fixed_point(model)}", "None, which is the limit"
+        )
+    if iterations is not None:
+        check_count(iterations, "iterations", _OWNER)
+    path = _Path.of(model, start)
+    t = np.inf if iterations is None else float(iterations)
+    values = path.values(t)
+    if model.eta <= len(model.theta) + 1:
+        note = f"{_no_fixed_point(model)}; K21 has a limit. Stopped after {iterations} iterations."
+        return PointAnswer(values, path.objective(iterations), "no fixed point", note)
+    limit = path.values(np.inf)
+    gap = max(_relative(values[name], limit[name]) for name in ("K21", "K22_1"))
+    if gap <= tolerance:
+        return PointAnswer(values, path.objective(iterations), "yes")
+    note = (
+        f"After {iterations} iterations the point is {gap:.1e} from its limit, relative to the "
+        "limit's norm: iterations=None gives the limit."
+    )
+    return PointAnswer(values, path.objective(iterations), "no", note)
+
+
+def _no_fixed_point(model: WishartCompletion) -> str:
+    n = len(model.theta)
+    growth = "linearly" if model.eta == n + 1 else "exponentially"
+    return (
+        f"K22_1 has no fixed point at eta = {model.eta:g} <= n + 1 = {n + 1}: it grows {growth} "
+        "with the iterations, whose number is then a tuning constant"
+    )
+
+
+def _relative(value: Array, limit: Array) -> float:
+    scale = np.linalg.norm(limit)
+    return float(np.linalg.norm(value - limit) / scale) if scale else float(np.abs(value).max())
+
+
+def _geometric(log_ratio: Any, terms: Any) -> Any:
+    """Sum of ratio^s over 0 <= s < terms."""
+    safe = np.where(log_ratio == 0, 1.0, log_ratio)
+    with np.errstate(over="ignore"):
+        return np.where(log_ratio == 0, terms, np.expm1(safe * terms) / np.expm1(safe))
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The iterates, by their number t (a float, which may be infinite).
+
+    Attributes
+    ----------
+    spectrum : Spectrum
+    total : array (n1, n1)
+        K11 + Theta11.
+    r, eta, c : float
+    S_start : array (n2, n2)
+    gap_start : array (n2, n1) or None
+        b - m at the start; None where it is zero, and S_start a multiple of Theta22.1.
+    """
+
+    spectrum: Spectrum
+    total: Array
+    r: float
+    eta: float
+    c: float
+    S_start: Array
+    gap_start: Array | None
+
+    @classmethod
+    def of(cls, model: WishartCompletion, start: Any) -> "_Path":
+        n1 = model.n_train
+        spectrum = Spectrum.of(model.theta, model.K11_values)
+        if isinstance(start, str):
+            if start != "prior":
+                raise argument_error("start", _OWNER, "'prior' or a matrix", repr(start))
+            S, gap = spectrum.theta22_1 / model.eta, None
+        else:
+            factor = _checked_start(start, len(model.theta))
+            S = factor[n1:, n1:] @ factor[n1:, n1:].T
+            B = solve_triangular(factor[:n1, :n1], factor[n1:, :n1].T, lower=True, trans="T").T
+            gap = (B - spectrum.coefficients) @ spectrum.V
+        total = spectrum.K11 + model.theta[:n1, :n1]
+        return cls(spectrum, total, model.r, model.eta, _freedom(model), S, gap)
+
+    @cached_property
+    def log_q(self) -> Array:
+        """Log of kappa / (1 + kappa) (n1,)."""
+        return -np.log1p(1 / self.spectrum.kappa)
+
+    @property
+    def log_a(self) -> float:
+        """Log of r / c; exactly 0 at eta = n + 1."""
+        return float(np.log(self.r / self.c))
+
+    def B(self, t: float) -> Array:
+        """Sigma21 Sigma11^-1 (n2, n1)."""
+        if self.gap_start is None:
+            return self.spectrum.coefficients
+        gap = self.gap_start * np.exp(t * self.log_q)
+        return self.spectrum.coefficients + gap @ self.spectrum.V_inverse
+
+    def growth(self, t: Any) -> Any:
+        """Multiple of Theta22.1 that the iterations have added to S."""
+        return _geometric(self.log_a, t) / self.c
+
+    def S(self, t: float) -> Array:
+        """Sigma22.1 (n2, n2)."""
+        S = self.growth(t) * self.spectrum.theta22_1 + np.exp(t * self.log_a) * self.S_start
+        if self.gap_start is None or np.isinf(t):
+            return S
+        sums = np.exp((t - 1) * self.log_a) * _geometric(2 * self.log_q - self.log_a, t)
+        weights = np.exp(self.log_q) / self.c * sums
+        return S + (self.gap_start * weights) @ self.gap_start.T
+
+    def values(self, t: float) -> dict[str, Array]:
+        """Blocks of Sigma, and the E-step there."""
+        spectrum = self.spectrum
+        n1 = len(self.total)
+        S, B = self.S(t), self.B(t)
+        K21 = B @ spectrum.K11
+        K22_1 = (self.r - n1) * S
+        K22 = K22_1 + K21 @ B.T
+        return {
+            "Sigma11": self.total / self.c,
+            "Sigma22_1": S,
+            "B": B,
+            "K21": K21,
+            "K22_1": K22_1,
+            "K22": K22,
+        }
+
+    def objective(self, iterations: int | None) -> Array:
+        """Log p(K11, D) after each iteration (iterations,), or at the limit (1,)."""
+        t = np.array([np.inf]) if iterations is None else np.arange(1.0, iterations + 1)
+        spectrum = self.spectrum
+        n2, n1 = spectrum.coefficients.shape
+        n = n1 + n2
+        if self.gap_start is None:
+            scale = self.growth(t) + np.exp(t * self.log_a) / self.eta
+            log_det, trace = n2 * np.log(scale) + spectrum.theta22_1_log_det, n2 / scale
+        else:
+            log_det, trace = np.array([self._terms(number) for number in t]).T
+        total_log_det = log_det_of_factor(cholesky(self.total, lower=True))
+        Sigma11_log_det = total_log_det - n1 * np.log(self.c)
+        theta_log_det = log_det_of_factor(spectrum.theta11_factor) + spectrum.theta22_1_log_det
+        # tr Sigma11^-1 (K11 + Theta11) is c n1 from the first iteration on.
+        constant = (
+            (self.r - n1 - 1) * log_det_of_factor(spectrum.K11_factor)
+            - (self.r * n1 + self.eta * n) * np.log(2)
+            - self.r * Sigma11_log_det
+            + self.eta * theta_log_det
+            - (self.eta - n - 1) * Sigma11_log_det
+            - self.c * n1
+        )
+        gammas = multigammaln(self.r / 2, n1) + multigammaln(self.eta / 2, n)
+        return 0.5 * (constant - (self.eta - n - 1) * log_det - trace) - gammas
+
+    def _terms(self, t: float) -> tuple[float, float]:
+        """log|S| and tr S^-1 [Theta22.1 + (b - m)(b - m)'] after t iterations."""
+        assert self.gap_start is not None
+        factor = cholesky(self.S(t), lower=True)
+        gap = self.gap_start * np.exp(t * self.log_q)
+        whitened = solve_triangular(
+            factor, np.hstack([self.spectrum.theta22_1_factor, gap]), lower=True
+        )
+        return log_det_of_factor(factor), float(np.sum(whitened**2))
+
+
+def _checked_start(start: Any, n: int) -> Array:
+    """Lower Cholesky factor of the start (n, n)."""
+    matrix = np.asarray(start, dtype=float)
+    if matrix.shape != (n, n):
+        raise argument_error("start", _OWNER, f"'prior' or of shape {(n, n)}", str(matrix.shape))
+    check_finite(matrix, "start", _OWNER)
+    try:
+        return cholesky(matrix, lower=True)
+    except LinAlgError:
+        raise argument_error("start", _OWNER, "positive definite", "another matrix") from None

@@ -1,0 +1,154 @@
+r"""Exact posterior of `WishartCompletion` (Zhang, Yeung & Kwok 2004, sections 2-3).
+
+K11 speaks only of Sigma11: given K11 alone, (Sigma22.1, B) keep their prior. So the posterior is
+drawn from forwards, without a chain:
+
+| variable | given K11 |
+|---|---|
+| Sigma11 | IW(r + eta - n2, K11 + Theta11) |
+| Sigma22.1, B | prior |
+| K21, K22.1 \| Sigma22.1, B | eq (5) |
+
+K21 is then a matrix-t with eta - n2 + 1 degrees of freedom.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cholesky
+from scipy.special import multigammaln
+
+from ...models.completion_spectrum import Spectrum
+from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right
+from ...models.wishart_completion import WishartCompletion
+from ..answers import ExactAnswer, Moments
+from ..engines import Run
+from ..evidence import log_evidence
+from .engine import Exact
+
+__all__ = ["evidence_of_wishart_completion", "posterior_moments", "sample_wishart_completion"]
+
+type Array = npt.NDArray[np.float64]
+
+
+@Exact.register(WishartCompletion)
+def sample_wishart_completion(model: WishartCompletion, run: Run) -> ExactAnswer:
+    """Independent draws of all blocks, closed-form moments of K21, K22 and Sigma11, the evidence.
+
+    Parameters
+    ----------
+    model : WishartCompletion
+    run : Run
+
+    Returns
+    -------
+    ExactAnswer
+        O(n^3) once and O(n^3) a draw, matrix products and triangular solves only.
+    """
+    spectrum = Spectrum.of(model.theta, model.K11_values)
+    total_factor = _total_factor(model, spectrum)
+
+    def sample(draws: int, rng: np.random.Generator) -> dict[str, Array]:
+        rows = [draw_blocks(spectrum, total_factor, model.r, model.eta, rng) for _ in range(draws)]
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    return ExactAnswer(sample, posterior_moments(model, spectrum), log_evidence(model))
+
+
+def draw_blocks(
+    spectrum: Spectrum, total_factor: Array, r: float, eta: float, rng: np.random.Generator
+) -> dict[str, Array]:
+    """One draw of (Sigma11, Sigma22.1, B, K21, K22.1) given K11, by name. O(n^3).
+
+    `total_factor` is the lower Cholesky factor of K11 + Theta11.
+    """
+    n2, n1 = spectrum.coefficients.shape
+    F11 = Bartlett.draw(r + eta - n2, n1, rng).inverse_wishart_factor(total_factor)
+    F = Bartlett.draw(eta, n2, rng).inverse_wishart_factor(spectrum.theta22_1_factor)
+    noise = rng.standard_normal((2, n2, n1))
+    B = spectrum.coefficients + solve_right(F @ noise[0], spectrum.theta11_factor)
+    K21 = (B @ spectrum.K11_factor + F @ noise[1]) @ spectrum.K11_factor.T
+    W = Bartlett.draw(r - n1, n2, rng).wishart_factor(F)
+    return {"Sigma11": F11 @ F11.T, "Sigma22_1": F @ F.T, "B": B, "K21": K21, "K22_1": W @ W.T}
+
+
+def posterior_moments(model: WishartCompletion, spectrum: Spectrum) -> dict[str, Moments]:
+    r"""Posterior means, and standard deviations where they exist, in closed form.
+
+    With :math:`\kappa` the eigenvalues of :math:`\Theta_{11}^{-1} K_{11}`:
+
+    .. math::
+
+        E K_{21} &= \Theta_{21}\Theta_{11}^{-1} K_{11} \\
+        E K_{22} &= \Theta_{21}\Theta_{11}^{-1} K_{11}\Theta_{11}^{-1}\Theta_{12}
+            + (r + \textstyle\sum\kappa)\, E\Sigma_{22\cdot1}, \qquad
+            E\Sigma_{22\cdot1} = \Theta_{22\cdot1} / (\eta - n_2 - 1)
+
+    The mean of K22 and the deviation of K21 need eta > n2 + 1 (otherwise they are left out), the
+    deviation of K22 needs eta > n2 + 3.
+
+    Returns
+    -------
+    dict of str to (mean, sd or None)
+    """
+    n2 = model.n_test
+    moments: dict[str, Moments] = {}
+    if model.eta <= n2 + 1:
+        return {"K21": (spectrum.K21_mean, None)}
+    S_mean, S_variance, S_square = inverse_wishart_moments(model.eta, spectrum.theta22_1)
+    # K21 given S has the covariances S and K11 + K11 Theta11^-1 K11 = V (kappa + kappa^2) V'.
+    kappa = spectrum.kappa
+    columns = np.square(spectrum.V) @ (kappa + kappa**2)
+    K21_sd = np.sqrt(np.outer(np.diagonal(S_mean), columns))
+    moments["K21"] = spectrum.K21_mean, K21_sd
+    K22_sd = None
+    scale = model.r + kappa.sum()
+    if S_variance is not None and S_square is not None:
+        within = spectrum.K22_variance(model.r, 1 + kappa, S_mean, S_square)
+        K22_sd = np.sqrt(within + scale**2 * S_variance)
+    moments["K22"] = spectrum.K22_explained + scale * S_mean, K22_sd
+    return moments
+
+
+def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None, Array | None]:
+    """E S_ab, Var S_ab and E[S_ab^2 + S_aa S_bb] (n, n) of S ~ InverseWishart(df, psi).
+
+    The mean needs df > n + 1; the others are None unless df > n + 3.
+    """
+    n = len(psi)
+    mean = psi / (df - n - 1)
+    if df <= n + 3:
+        return mean, None, None
+    squared, product = psi**2, np.outer(np.diagonal(psi), np.diagonal(psi))
+    divisor = (df - n) * (df - n - 1) ** 2 * (df - n - 3)
+    variance = ((df - n + 1) * squared + (df - n - 1) * product) / divisor
+    covariance = (2 * product + 2 * (df - n - 1) * squared) / divisor
+    diagonal = np.diagonal(mean)
+    return mean, variance, variance + covariance + mean**2 + np.outer(diagonal, diagonal)
+
+
+@log_evidence.register
+def evidence_of_wishart_completion(model: WishartCompletion) -> float:
+    r"""Log density of K11 with everything else integrated out. O(n1^3).
+
+    With :math:`e = \eta - n_2`, the matrix-variate beta type II density
+
+    .. math::
+
+        p(K_{11}) = \frac{\Gamma_{n_1}(\frac{r+e}2)}{\Gamma_{n_1}(\frac r2)\Gamma_{n_1}(\frac e2)}
+        \frac{|\Theta_{11}|^{e/2} |K_{11}|^{(r-n_1-1)/2}}{|K_{11}+\Theta_{11}|^{(r+e)/2}}
+    """
+    n1, r, e = model.n_train, model.r, model.eta - model.n_test
+    theta11, K11 = model.theta[:n1, :n1], model.K11_values
+    log_det = {
+        name: log_det_of_factor(cholesky(matrix, lower=True))
+        for name, matrix in (("theta", theta11), ("K", K11), ("sum", K11 + theta11))
+    }
+    gammas = multigammaln((r + e) / 2, n1) - multigammaln(r / 2, n1) - multigammaln(e / 2, n1)
+    powers = e * log_det["theta"] + (r - n1 - 1) * log_det["K"] - (r + e) * log_det["sum"]
+    return float(gammas + powers / 2)
+
+
+def _total_factor(model: WishartCompletion, spectrum: Spectrum) -> Array:
+    n1 = model.n_train
+    total = model.theta[:n1, :n1] + spectrum.K11
+    return np.ascontiguousarray(cholesky(total, lower=True))

@@ -1,0 +1,108 @@
+"""Predictions of the models that complete a kernel matrix: labels of the objects completed."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from xarray import Dataset, DataTree
+
+from ...models.checks import argument_error, check_labels, check_name
+from ...models.wishart_completion import WishartCompletion
+from ..kernel_classifiers import (
+    KernelNearestMean,
+    KernelNearestNeighbour,
+    class_frequencies,
+)
+from ..predict import predictive
+
+__all__ = ["completed_labels"]
+
+RULES = {"nearest mean": KernelNearestMean, "nearest neighbour": KernelNearestNeighbour}
+OWNER = "predict"
+
+
+def completed_labels(
+    model: pm.Model,
+    result: DataTree,
+    kernels_new: Any = None,
+    *,
+    keep_draws: bool = False,
+    labels: Any = None,
+    rule: str = "nearest mean",
+) -> Dataset:
+    """Labels of the test objects from the completed kernel.
+
+    Parameters
+    ----------
+    result : DataTree
+        With the moments of K21, or draws of it.
+    kernels_new : None
+        The model holds its test objects already.
+    keep_draws : bool, default=False
+        Keep the label of every draw of K21 as well.
+    labels : array_like (train,)
+        Classes of the training objects.
+    rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
+        Classifier in the feature space of the kernel.
+
+    Returns
+    -------
+    Dataset
+        ``label`` (test), from the posterior mean of the kernel; with draws of K21 also
+        ``probability`` (test, class), the share of the draws that say so, and on request
+        ``label_draws`` (chain, draw, test).
+    """
+    if kernels_new is not None:
+        raise argument_error(
+            "kernels_new",
+            OWNER,
+            f"left out for a {type(model).__name__}: it holds its test objects already",
+            "kernels",
+        )
+    if labels is None:
+        raise argument_error("labels", OWNER, "the classes of the training objects", "None")
+    K11 = np.asarray(model.K11_values)
+    _, classes = check_labels(labels, "labels", OWNER, n_objects=len(K11))
+    check_name(rule, RULES, "rule", OWNER)
+    classifier = RULES[rule]().fit(K11, labels)
+
+    draws = _draws(result)
+    coords = {"test": list(model.coords["test"]), "class": classes}
+    predictions = Dataset(
+        {"label": ("test", classifier.predict(_mean(result, draws)))}, coords=coords
+    )
+    if draws is None:
+        if keep_draws:
+            raise argument_error(
+                "result", OWNER, "a result with draws of K21 (fit(..., var_names=['K21']))", "none"
+            )
+        return predictions
+    by_draw = classifier.predict(draws.values)
+    predictions["probability"] = (("test", "class"), class_frequencies(by_draw, classes))
+    if keep_draws:
+        predictions["label_draws"] = (("chain", "draw", "test"), by_draw)
+    return predictions
+
+
+def _draws(result: DataTree) -> xr.DataArray | None:
+    """Draws of K21 (chain, draw, test, train); None when the result has none, or a single one."""
+    if "posterior" not in result.children or "K21" not in result["posterior"]:
+        return None
+    draws = result["posterior"]["K21"].transpose("chain", "draw", "test", "train")
+    return draws if draws.sizes["chain"] * draws.sizes["draw"] > 1 else None
+
+
+def _mean(result: DataTree, draws: xr.DataArray | None) -> np.ndarray:
+    """Posterior mean of K21 (test, train)."""
+    if "moments" in result.children and "K21_mean" in result["moments"]:
+        mean = result["moments"]["K21_mean"]
+        return mean.mean([dim for dim in mean.dims if dim == "chain"]).values
+    if draws is not None:
+        return draws.mean(("chain", "draw")).values
+    if "point" in result.children and "K21" in result["point"]:
+        return result["point"]["K21"].transpose("test", "train").values
+    raise argument_error("result", OWNER, "a result with moments or draws of K21", "neither")
+
+
+predictive.register(WishartCompletion)(completed_labels)

@@ -1,0 +1,207 @@
+"""Completion of a kernel matrix by a Wishart model (Zhang, Yeung & Kwok 2004, sections 2-3)."""
+
+from typing import Any, ClassVar, Self, override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from .completion_input import PartitionedKernels, check_degrees_of_freedom
+from .declaration import Declaration
+from .matrix_normal import MatrixNormal, RegressionMatrix
+from .wishart import InverseWishart, Wishart, cholesky_or_nan, log_det
+
+__all__ = ["WishartCompletion"]
+
+
+class WishartCompletion(Declaration):
+    r"""Kernel matrix of training and test objects, of which the training block is observed.
+
+    In whole matrices :math:`\Sigma \sim \mathrm{IW}(\eta, \Theta)` and
+    :math:`K \mid \Sigma \sim \mathrm{W}(r, \Sigma)`. Declared in blocks (1 = training, 2 = test,
+    :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`), in which every matrix is free:
+
+    .. math::
+
+        \Sigma_{11} &\sim \mathrm{IW}(\eta - n_2, \Theta_{11}) \\
+        \Sigma_{22\cdot1} &\sim \mathrm{IW}(\eta, \Theta_{22\cdot1}) \\
+        B = \Sigma_{21}\Sigma_{11}^{-1} \mid \Sigma_{22\cdot1} &\sim
+            \mathrm{MN}(\Theta_{21}\Theta_{11}^{-1}, \Sigma_{22\cdot1}, \Theta_{11}^{-1}) \\
+        K_{11} \mid \Sigma_{11} &\sim \mathrm{W}(r, \Sigma_{11}) \quad\text{(observed)} \\
+        K_{21} \mid K_{11}, B, \Sigma_{22\cdot1} &\sim
+            \mathrm{MN}(B K_{11}, \Sigma_{22\cdot1}, K_{11}) \\
+        K_{22\cdot1} \mid \Sigma_{22\cdot1} &\sim \mathrm{W}(r - n_1, \Sigma_{22\cdot1})
+
+    Parameters
+    ----------
+    theta : array_like, DataFrame or DataArray (n, n), or stack of kernels
+        Positive definite kernel of all objects, the training objects first. With labels, those
+        of `K11` say which objects are the training objects. A stack (see `kernel_stack`) stands
+        for the weighted sum of its kernels.
+    K11 : array_like, DataFrame or DataArray (n1, n1)
+        Observed positive definite kernel of the training objects.
+    weights : array_like (kernel,), optional
+        Non-negative weights of a stack's kernels. Default: their plain average.
+    r, eta : float, optional
+        Degrees of freedom of K and of Sigma, real numbers above n - 1. Default: n + 1, as in the
+        paper.
+    deterministic_K : bool, default=False
+        Declare the whole matrix ``K`` (object, object_) as well.
+
+    Attributes
+    ----------
+    r, eta : float
+        In use.
+
+    Raises
+    ------
+    ValueError
+        For matrices that are not finite, symmetric and positive definite (with the jitter that
+        makes them so), for sizes or labels that disagree, when no object is missing, and for
+        degrees of freedom out of range.
+
+    Notes
+    -----
+    ============= =============================================== =================================
+    paper         meaning                                         code
+    ============= =============================================== =================================
+    n1, n2, n     training, test, all objects                     dims train, test, object
+    Theta         input kernel, parameter of the prior            ``theta`` (object, object_)
+    K11           kernel of the training objects, eq (1)          ``K11`` (train, train_)
+    K21, K22.1    missing blocks, eqs (4)-(5)                     ``K21`` (test, train), ``K22_1``
+    K22           K22.1 + K21 K11^-1 K12                          ``K22`` (test, test_)
+    D^-1 = Sigma  parameter of the Wishart distribution           blocks below
+    D11.2^-1      Sigma11                                         ``Sigma11`` (train, train_)
+    D22^-1        Sigma22.1                                       ``Sigma22_1`` (test, test_)
+    -D22^-1 D21   Sigma21 Sigma11^-1                              ``B`` (test, train)
+    r, eta        degrees of freedom of K and of Sigma            ``r``, ``eta``
+    ============= =============================================== =================================
+
+    Two numbers stand for the matrices where a chain is judged: ``trace_K22``, the trace of K22, and
+    ``log_det_Sigma22_1``. Dims with an underscore are the columns' copies.
+
+    A density evaluation costs O(n^3).
+
+    References
+    ----------
+    Z. Zhang, D.-Y. Yeung and J. T. Kwok (2004), Bayesian inference for transductive learning of
+    kernel matrix using the Tanner-Wong data augmentation algorithm, ICML: sections 2-3.
+
+    Examples
+    --------
+    >>> theta = kz.gaussian(0.4)(X)                     # all objects, training first
+    >>> ideal = (y[:, None] == y).astype(float)         # training labels
+    >>> K11 = (theta.values[0, :n1, :n1] + ideal) / 2
+    >>> model = WishartCompletion(theta, K11)
+    >>> kz.fit(model, "exact")["moments"]["K21_mean"]
+    """
+
+    large: ClassVar[frozenset[str]] = frozenset(
+        {"Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22", "K"}
+    )
+    streamed: ClassVar[tuple[str, ...]] = ("K21", "K22")
+
+    def __init__(
+        self,
+        theta: Any,
+        K11: Any,
+        *,
+        weights: Any = None,
+        r: float | None = None,
+        eta: float | None = None,
+        deterministic_K: bool = False,
+    ):
+        owner = type(self).__name__
+        given = PartitionedKernels.of(theta, K11, weights, owner)
+        n, n1 = len(given.theta), len(given.K11)
+        n2 = n - n1
+        self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)
+        self.eta = check_degrees_of_freedom(
+            n + 1 if eta is None else eta, "eta", owner, above=n - 1
+        )
+        coords = {
+            "object": given.labels,
+            "train": given.labels[:n1],
+            "test": given.labels[n1:],
+        }
+        super().__init__(coords=coords | {f"{dim}_": names for dim, names in coords.items()})
+
+        with self:
+            theta_data = pm.Data("theta", given.theta, dims=("object", "object_"))
+            observed = pm.Data("K11_values", given.K11, dims=("train", "train_"))
+            whole = pt.specify_shape(theta_data, (n, n))
+            theta11, theta12 = whole[:n1, :n1], whole[:n1, n1:]
+            L11 = cholesky_or_nan(theta11)
+            half = pt.linalg.solve_triangular(L11, theta12, lower=True)
+            theta22_1 = whole[n1:, n1:] - half.T @ half
+            coefficients = pt.linalg.solve_triangular(L11.T, half, lower=False).T
+
+            Sigma11 = InverseWishart(
+                "Sigma11", self.eta - n2, theta11, dims=("train", "train_")
+            )
+            Sigma22_1 = InverseWishart(
+                "Sigma22_1", self.eta, theta22_1, dims=("test", "test_")
+            )
+            S = cholesky_or_nan(Sigma22_1)
+            B = RegressionMatrix("B", coefficients, S, L11, dims=("test", "train"))
+            K11 = Wishart(
+                "K11",
+                self.r,
+                Sigma11,
+                observed=observed,
+                dims=("train", "train_"),
+            )
+            C11 = cholesky_or_nan(K11)
+            K21 = MatrixNormal("K21", B @ K11, S, C11, dims=("test", "train"))
+            K22_1 = Wishart(
+                "K22_1",
+                self.r - n1,
+                Sigma22_1,
+                dims=("test", "test_"),
+            )
+
+            explained = pt.linalg.solve_triangular(C11, K21.T, lower=True)
+            K22 = pm.Deterministic(
+                "K22", K22_1 + explained.T @ explained, dims=("test", "test_")
+            )
+            pm.Deterministic("trace_K22", pt.trace(K22_1) + (explained**2).sum())
+            pm.Deterministic("log_det_Sigma22_1", log_det(S))
+            if deterministic_K:
+                rows = [pt.concatenate([K11, K21.T], axis=1), pt.concatenate([K21, K22], axis=1)]
+                pm.Deterministic("K", pt.concatenate(rows), dims=("object", "object_"))
+        self.seal()
+
+    @classmethod
+    @override
+    def example(cls, random_seed: int = 0) -> Self:
+        """Smallest instance on which every engine can be tried: 3 training and 2 test objects.
+
+        Parameters
+        ----------
+        random_seed : int, default=0
+            Seed of the made-up objects.
+        """
+        x = np.random.default_rng(random_seed).normal(size=(5, 2))
+        theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
+        ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        return cls(10 * theta, 10 * (theta[:3, :3] + ideal) / 2, r=10.5, eta=12.5)
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Kernel of all objects as it is now, array (object, object_), training objects first."""
+        return self["theta"].get_value()
+
+    @property
+    def K11_values(self) -> np.ndarray:
+        """Observed kernel of the training objects as it is now, array (train, train_)."""
+        return self["K11_values"].get_value()
+
+    @property
+    def n_train(self) -> int:
+        """Number of training objects n1."""
+        return len(self.coords["train"])
+
+    @property
+    def n_test(self) -> int:
+        """Number of test objects n2."""
+        return len(self.coords["test"])
