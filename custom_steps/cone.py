@@ -77,15 +77,17 @@ def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) 
     envelope, which is the normal N(own + sum_j lambda(m - others_j), 1) with lambda = phi / Phi.
     The draw is exact for every m; near the mode most proposals are accepted.
     """
+    step = np.zeros_like(own)
     tangent = _lower_mode(own, others)
     for _ in range(_MAX_NEWTON):
+        # The tangent moves before its slope is taken: however the loop ends, they belong together.
+        tangent += step
         x = tangent[:, None] - others
         slopes = _inverse_mills(x)
         slope = slopes.sum(axis=1)
         step = (own - tangent + slope) / (1.0 + (slopes * (slopes + x)).sum(axis=1))
         if (step < _NEAR_MODE).all():
             break
-        tangent += step
     height = log_ndtr(x).sum(axis=1)
     winner = np.empty_like(own)
     pending = np.arange(len(own))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve_triangular
 
 from .cone import sample_cone
 from .simplex_metropolis import (
@@ -40,6 +40,11 @@ __all__ = [
     "draw_variances",
     "sweep",
 ]
+
+
+# Least pivot of a Cholesky factorisation, relative to the largest diagonal entry: the covariances
+# then keep three digits.
+_LEAST_PIVOT = 1e4 * np.finfo(float).eps
 
 
 class State(NamedTuple):
@@ -157,18 +162,32 @@ def draw_regressors(
     (1999), Parameter expansion for data augmentation.  Cost: one Cholesky factorisation of size M
     a class.
     """
-    c, m = zeta.shape
+    noise = rng.standard_normal(zeta.shape)
+    mean, deviation, q = regressors_given_utilities(y, zeta, composite, gram, noise)
+    return np.sqrt(rng.standard_gamma(y.size / 2) / (q / 2)) * mean + deviation
+
+
+def regressors_given_utilities(
+    y: np.ndarray, zeta: np.ndarray, composite: np.ndarray, gram: np.ndarray, noise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Means V_c K'y_c (C, M), deviations V_c^(1/2) noise_c (C, M), and q of `draw_regressors`.
+
+    Right to three digits or more however large the kernels' entries are.
+    """
     projected = y.T @ composite
-    noise = rng.standard_normal((c, m))
-    mean, buffer = np.empty((c, m)), np.empty_like(gram)
-    quadratic = np.vdot(y, y)
-    for k in range(c):
-        factor = _precision_factor(gram, zeta[k], composite, buffer)
-        half = _solve_lower(factor, projected[k])
-        quadratic -= half @ half
-        mean[k], noise[k] = _solve_upper(factor, np.array([half, noise[k]]).T).T
-    scale = np.sqrt(rng.standard_gamma(y.size / 2) / (quadratic / 2))
-    return scale * mean + noise
+    mean, deviation = np.empty((2, *zeta.shape))
+    buffer = np.empty_like(gram)
+    for c, variances in enumerate(zeta):
+        factor = _precision_factor(gram, variances, buffer)
+        if factor is None:
+            pair = _without_gram(composite, variances, y[:, c], noise[c])
+        else:
+            half = _solve_lower(factor, projected[c])
+            pair = _solve_upper(factor, np.array([half, noise[c]]).T).T
+        mean[c], deviation[c] = pair
+    # A sum of squares: y'y - y'K m loses all its digits when the scores are large.
+    residual = y - composite @ mean.T
+    return mean, deviation, float(np.vdot(residual, residual) + np.sum(mean**2 / zeta))
 
 
 def draw_variances(
@@ -264,18 +283,26 @@ def _weights_likelihood(partial: np.ndarray, y: np.ndarray) -> Callable[[np.ndar
     return lambda beta: float(beta @ linear - 0.5 * (beta @ quadratic @ beta))
 
 
-def _precision_factor(
-    gram: np.ndarray, zeta: np.ndarray, composite: np.ndarray, buffer: np.ndarray
-) -> np.ndarray:
-    """Lower Cholesky factor of K'K + diag(1/zeta), in the buffer; its other triangle is junk."""
+def _precision_factor(gram: np.ndarray, zeta: np.ndarray, buffer: np.ndarray) -> np.ndarray | None:
+    """Lower Cholesky factor of K'K + diag(1/zeta), in the buffer; its other triangle is junk.
+
+    None when kernels of large entries and low rank drown 1/zeta in the rounding of K'K.
+    """
     np.copyto(buffer, gram)
-    buffer.reshape(-1)[:: len(zeta) + 1] += 1.0 / zeta
+    diagonal = buffer.reshape(-1)[:: len(zeta) + 1]
+    diagonal += 1.0 / zeta
+    rounding = _LEAST_PIVOT * diagonal.max()
     factor, failed = lapack.dpotrf(buffer.T, lower=1, overwrite_a=1, clean=0)
-    if failed:
-        # Kernels of large entries and low rank drown 1/zeta in K'K; QR never forms that product.
-        stacked = np.concatenate([composite, np.diag(zeta**-0.5)])
-        factor = np.asfortranarray(np.linalg.qr(stacked, mode="r").T)
-    return factor
+    return None if failed or np.square(diagonal).min() < rounding else factor
+
+
+def _without_gram(
+    composite: np.ndarray, zeta: np.ndarray, y: np.ndarray, noise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """V K'y and V^(1/2) noise by orthogonal factors of [K; zeta^(-1/2)], never forming K'K."""
+    orthogonal, factor = np.linalg.qr(np.concatenate([composite, np.diag(zeta**-0.5)]))
+    projected = orthogonal[: len(y)].T @ y
+    return tuple(solve_triangular(factor, np.array([projected, noise]).T, check_finite=False).T)
 
 
 def _solve_lower(factor: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -22,8 +22,9 @@ __all__ = ["CategoricalProbit", "log_ndtr", "probit_log_probability"]
 _SQRT2 = np.sqrt(2.0)
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
-# With the nodes at the mode of the integrand and scaled by its curvature, 20 nodes leave an error
-# below 1e-8 in log p for 2 to 10 classes wherever log p > -300; the tests hold us to it.
+# With the nodes at the mode of the integrand and scaled by its curvature, the error in log p for
+# log p > -300 is about 1e-9 for 2 and 3 classes, 2e-8 for 5, 2e-7 for 10 and 3e-6 for 50; below
+# -300 it is 1e-12 of log p.
 QUADRATURE_NODES = 20
 NEWTON_STEPS = 3
 
@@ -42,27 +43,32 @@ def log_ndtr(x: TensorVariable) -> TensorVariable:
     )
 
 
+def _inverse_mills(x: TensorVariable) -> TensorVariable:
+    """Hazard phi(x) / Phi(x), without cancellation in either tail (1 / inf = 0 is right)."""
+    return np.sqrt(2 / np.pi) / pt.erfcx(-x / _SQRT2)
+
+
 def _mode_and_scale(d: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     """Mode and curvature scale of log phi(u) + sum_j log Phi(u + d_j), over the last axis of d.
 
     The derivative is convex and decreasing, so Newton's method climbs to the mode monotonically
-    from u = 0, where it is positive.
+    from below. With max(-x, 0) for the hazard of x the derivative is a maximum of lines in u; the
+    largest of their roots, minus the mean of 0 and the k lowest d, is such a start and at a
+    distance of order one from the mode however large d is.
     """
-
-    def slope_and_curvature(u: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    n_losers = d.shape[-1]
+    means = -pt.sort(d, axis=-1).cumsum(axis=-1) / pt.arange(2, n_losers + 2)
+    u = pt.maximum(means.max(axis=-1, keepdims=True), 0.0)
+    for _ in range(NEWTON_STEPS + 1):
         x = u + d
-        inverse_mills = pt.exp(-0.5 * x**2 - _LOG_SQRT_2PI - log_ndtr(x))
-        return (
-            inverse_mills.sum(-1, keepdims=True) - u,
-            -1.0 - (inverse_mills * (inverse_mills + x)).sum(-1, keepdims=True),
+        hazard = _inverse_mills(x)
+        # Its proven range, which rounding leaves where scores are of the order 1e4 and more.
+        curvature = pt.clip(
+            1.0 + (hazard * (hazard + x)).sum(-1, keepdims=True), 1.0, n_losers + 1.0
         )
-
-    u = pt.zeros_like(d[..., :1])
-    for _ in range(NEWTON_STEPS):
-        slope, curvature = slope_and_curvature(u)
-        u = u - slope / curvature
-    _, curvature = slope_and_curvature(u)
-    return u, (-curvature) ** -0.5
+        scale, mode = curvature**-0.5, u
+        u = u + (hazard.sum(-1, keepdims=True) - u) / curvature
+    return mode, scale
 
 
 def probit_log_probability(f: TensorVariable, t: TensorVariable) -> TensorVariable:

@@ -105,6 +105,8 @@ def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
         x = mode[:, None] + gaps
         _, hazard = _scaled_cdf_and_hazard(x)
         curvature = 1 + (hazard * (x + hazard)).sum(axis=1)
+        # Its proven range, which rounding leaves where scores are of the order 1e5 and more.
+        np.clip(curvature, 1, gaps.shape[1] + 1, out=curvature)
         step = (hazard.sum(axis=1) - mode) / curvature
         mode += step
         if not np.any(np.abs(step) > 0.1):

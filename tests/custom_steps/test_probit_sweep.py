@@ -197,20 +197,37 @@ def test_gram_matrix_from_products_or_directly(shape):
     assert (design.products is None) == (shape == (9, 4, 4))
 
 
-def test_factor_of_a_precision_that_cholesky_refuses():
-    """A linear kernel on raw features: K'K of rank 2 drowns a small 1/zeta in rounding errors."""
+@pytest.mark.parametrize("scale", [1.0, 200.0, 1e3, 3e3, 1e5])
+def test_regressors_of_kernels_that_drown_the_prior(scale):
+    """A linear kernel on raw features: K'K of rank 2 drowns 1/zeta in rounding errors."""
     rng = np.random.default_rng(1)
-    x = 1e4 * rng.normal(size=(30, 2))
-    K, zeta = x @ x.T, np.full(30, 1e3)
-    gram = K.T @ K
-    with pytest.raises(np.linalg.LinAlgError):
-        np.linalg.cholesky(gram + np.diag(1 / zeta))
-    factor = np.tril(probit_sweep._precision_factor(gram, zeta, K, np.empty_like(gram)))
-    reference = np.linalg.svd(np.concatenate([K, np.diag(zeta**-0.5)]), compute_uv=False)
-    np.testing.assert_allclose(
-        np.linalg.svd(factor, compute_uv=False), reference, atol=1e-10 * reference[0]
+    x = scale * rng.normal(size=(30, 2))
+    K, zeta = x @ x.T, rng.gamma(2.0, size=(3, 30))
+    y = K @ rng.normal(size=(30, 3)) + rng.normal(size=(30, 3))
+    _, deviation, q = probit_sweep.regressors_given_utilities(
+        y, zeta, K, K.T @ K, np.eye(3, 30, k=5)
     )
-    np.testing.assert_allclose(np.linalg.svd(factor, compute_uv=False)[-5:], 1e3**-0.5, rtol=1e-2)
+    exact_q, exact_deviation_norms = 0.0, []
+    for c in range(3):
+        stacked = np.concatenate([K, np.diag(zeta[c] ** -0.5)])
+        target = np.concatenate([y[:, c], np.zeros(30)])
+        m = np.linalg.lstsq(stacked, target, rcond=None)[0]
+        exact_q += np.sum((target - stacked @ m) ** 2)
+        # |V^(1/2) e| in the metric of V^-1 is |e| = 1 for either square root.
+        exact_deviation_norms.append(np.linalg.norm(stacked @ deviation[c]))
+    np.testing.assert_allclose(q, exact_q, rtol=1e-2)
+    np.testing.assert_allclose(exact_deviation_norms, 1.0, rtol=1e-2)
+
+
+def test_raw_features_leave_the_chain_finite():
+    rng = np.random.default_rng(0)
+    x = 1e3 * rng.normal(size=(40, 3))
+    labels = np.digitize(x[:, 0], [-400.0, 400.0])
+    design = Design.of((x @ x.T)[None])
+    state = State(np.zeros((3, 40)), np.ones((3, 40)), np.ones(1), np.ones(1))
+    for _ in range(50):
+        state, _ = sweep(state, labels, design, PRIOR, rng)
+        assert all(np.isfinite(value).all() for value in state)
 
 
 def test_nothing_given_is_modified():

@@ -10,6 +10,7 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr as scipy_log_ndtr
 
 from family import assert_z
+from kernelzoo.models import probit
 from kernelzoo.models.distributions import CategoricalProbit, log_ndtr, probit_log_probability
 
 
@@ -58,6 +59,26 @@ def test_log_probability_equals_adaptive_integration(value_and_gradient, n_class
     judged = exact > -300
     assert judged.any()
     np.testing.assert_allclose(value[judged], exact[judged], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "error"), [(2, 2e-9), (3, 4e-9), (5, 5e-8), (10, 5e-7), (50, 1e-5)]
+)
+def test_stated_accuracy_for_scores_of_all_sizes(value_and_gradient, n_classes, error):
+    """Against the same integral on 400 nodes, itself proved by adaptive integration."""
+    for scale in (0.1, 1, 4, 12, 30, 300, 1e4):
+        f, t = regression_functions(n_classes, scale, n=500)
+        value, _ = value_and_gradient(f, t)
+        exact = probit.log_probability(f, t, nodes=400)
+        np.testing.assert_allclose(value, exact, rtol=1e-10, atol=error)
+
+
+@pytest.mark.parametrize("scale", [5e3, 1e5, 1e8])
+def test_finite_for_scores_of_any_size(value_and_gradient, scale):
+    f, t = regression_functions(3, scale, n=1000)
+    value, gradient = value_and_gradient(f, t)
+    assert np.isfinite(value).all()
+    assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 10])

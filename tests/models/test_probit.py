@@ -57,6 +57,19 @@ def test_scaled_cdf_and_hazard_are_right_in_relative_terms():
     np.testing.assert_allclose(hazard, 1 / mills, rtol=1e-10)
 
 
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e8])
+def test_finite_for_scores_of_any_size(size):
+    f = size * np.random.default_rng(0).normal(size=(500, 3))
+    t = np.arange(500) % 3
+    log_z, mean = probit.truncated_moments(f, t)
+    assert np.isfinite(log_z).all()
+    assert np.isfinite(mean).all()
+    # To leading order log p is minus the squared distance to the cone, halved.
+    misfit = f[np.arange(500), t] < f.max(axis=1)
+    assert (log_z[misfit] < 0).all()
+    np.testing.assert_array_equal(log_z, probit.log_probability(f, t))
+
+
 def test_two_classes_are_the_binary_probit():
     gap = np.linspace(-60, 60, 241)
     f = np.stack([gap, np.zeros_like(gap)], axis=1)
