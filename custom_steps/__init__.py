@@ -2,5 +2,6 @@
 
 from .albert_chib import AlbertChib
 from .block import GibbsBlock
+from .tanner_wong import TannerWongImputation, TannerWongPosterior
 
-__all__ = ["AlbertChib", "GibbsBlock"]
+__all__ = ["AlbertChib", "GibbsBlock", "TannerWongImputation", "TannerWongPosterior"]

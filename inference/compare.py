@@ -10,16 +10,22 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from arviz_stats import wasserstein
+from scipy.stats import norm
 from xarray import Dataset, DataTree
 
-from ..models.checks import argument_error, check_labels, check_name
+from ..models.checks import argument_error, check_name
 from .diagnostics import pareto_k
 from .identified import identified
 from .predict import predict
+from .scores import scores
 
-__all__ = ["Comparison", "compare_engines", "scores"]
+__all__ = ["Comparison", "compare_engines"]
 
 WASSERSTEIN_DRAWS = 1000
+# Chance that one of a quantity's elements exceeds the bound on z when engines agree.
+ERROR_RATE = 0.01
+
+type Table = dict[Hashable, dict[str, xr.DataArray]]
 
 
 @dataclass(frozen=True)
@@ -35,68 +41,46 @@ class Comparison:
         least over the quantities), ``pareto_k``, and held-out scores when asked for.
     variables : DataFrame
         One row a quantity and result, over the quantity's elements, in standard deviations of the
-        reference: ``difference``, the largest difference of means; ``mcse``, the largest Monte
-        Carlo standard error of a difference (below twice that it is noise); ``least_sd_ratio``
-        and ``largest_sd_ratio``; ``wasserstein``, the mean distance of marginals.
+        reference: ``difference``, the largest difference of means; ``z``, the largest difference
+        divided by its Monte Carlo standard error, and ``z_bound``, which it exceeds with a chance
+        of 1 % when the two agree (independent elements assumed: dependent ones exceed it more
+        rarely); ``least_sd_ratio`` and ``largest_sd_ratio``; ``wasserstein``, the mean distance of
+        marginals. NaN where a result has no draws, a single one, or draws that are neither
+        independent nor chains (SMC, Pathfinder).
     elements : DataFrame
         One row an element: mean, sd, difference, ratio, Monte Carlo standard error, effective
         draws.
+    left_out : tuple of str
+        Quantities that not every result has.
     """
 
     reference: str
     engines: pd.DataFrame
     variables: pd.DataFrame
     elements: pd.DataFrame
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def _caption(self) -> str:
+        caption = f"against {self.reference}, in its standard deviations"
+        if self.left_out:
+            caption += f" (not in every result: {', '.join(self.left_out)})"
+        return caption
 
     def __repr__(self) -> str:
         with pd.option_context("display.width", 160, "display.max_columns", None):
             return (
                 f"{self.engines.T.to_string(float_format='{:.3g}'.format)}\n\n"
-                f"against {self.reference}, in its standard deviations\n"
+                f"{self._caption}\n"
                 f"{self.variables.to_string(float_format='{:.3g}'.format)}"
             )
 
     def _repr_html_(self) -> str:
         return (
             self.engines.T.to_html(float_format="{:.3g}".format)
-            + f"<p>against {self.reference}, in its standard deviations</p>"
+            + f"<p>{self._caption}</p>"
             + self.variables.to_html(float_format="{:.3g}".format)
         )
-
-
-def scores(probability: xr.DataArray, labels: Any) -> dict[str, float]:
-    """Held-out scores of class probabilities.
-
-    Parameters
-    ----------
-    probability : DataArray (obs, class)
-    labels : array_like (obs,)
-        True classes, among those of the coordinate "class".
-
-    Returns
-    -------
-    dict
-        ``accuracy``; ``log_score``, the mean log probability of the true class (higher is
-        better); ``brier``, the mean squared distance to the true class's indicator (0 to 2, lower
-        is better).
-    """
-    codes, _ = check_labels(
-        labels,
-        "labels_new",
-        "compare_engines",
-        classes=probability["class"].values,
-        n_objects=probability.sizes["obs"],
-    )
-    p = probability.transpose("obs", "class").values
-    of_truth = p[np.arange(len(codes)), codes]
-    indicator = np.eye(p.shape[1])[codes]
-    with np.errstate(divide="ignore"):
-        log_score = float(np.log(of_truth).mean())
-    return {
-        "accuracy": float((p.argmax(1) == codes).mean()),
-        "log_score": log_score,
-        "brier": float(((p - indicator) ** 2).sum(1).mean()),
-    }
 
 
 def compare_engines(
@@ -107,11 +91,12 @@ def compare_engines(
     model: pm.Model | None = None,
     kernels_new: Any = None,
     labels_new: Any = None,
+    predict_options: Mapping[str, Any] | None = None,
 ) -> Comparison:
-    """Compare results of several engines on one model.
+    """Compare results of several engines on one model and the same data.
 
     Quantities are those that the data identify (for the multinomial probit: weights, and contrasts
-    of the regression functions between classes).
+    of the regression functions between classes), and variables of which results hold moments only.
 
     Parameters
     ----------
@@ -124,7 +109,10 @@ def compare_engines(
         Quantities to compare. Default: all.
     model, kernels_new, labels_new : optional
         The model, kernels between held-out and training objects, and the held-out labels: adds
-        accuracy, log score and Brier score of every engine.
+        accuracy, log score and Brier score of every engine. Models that hold the new objects
+        already take no kernels.
+    predict_options : mapping, optional
+        Further arguments of `predict`.
 
     Returns
     -------
@@ -133,30 +121,30 @@ def compare_engines(
     Raises
     ------
     ValueError
-        For fewer than one result, an unknown reference or quantity, results of different models,
-        or an incomplete held-out set.
+        For no result, an unknown reference or quantity, results of different models, of different
+        data or with nothing in common, or an incomplete held-out set.
     """
     if not results:
         raise argument_error("results", "compare_engines", "at least one result", "none")
-    names = {tree.attrs.get("model") for tree in results.values()}
-    if len(names) > 1:
-        raise argument_error(
-            "results", "compare_engines", "results of one model", ", ".join(map(str, names))
-        )
-    held_out = (model, kernels_new, labels_new)
-    if any(x is not None for x in held_out) and any(x is None for x in held_out):
+    _check_same(results, "family", "model")
+    _check_same(results, "data_hash", "data")
+    if (model is None) != (labels_new is None) or (labels_new is None and kernels_new is not None):
         raise ValueError(
-            "The 'model', 'kernels_new' and 'labels_new' arguments of compare_engines must be "
-            "given together."
+            "The 'model' and 'labels_new' arguments of compare_engines, and 'kernels_new' where "
+            "the model takes new objects, must be given together."
         )
     quantities = {name: identified(tree) for name, tree in results.items()}
+    tables = {name: _moments(quantities[name], tree) for name, tree in results.items()}
+    known = list(dict.fromkeys(str(v) for table in tables.values() for v in table))
     if var_names is not None:
-        known = [str(v) for v in next(iter(quantities.values())).data_vars]
-        chosen = [check_name(v, known, "var_names", "compare_engines") for v in var_names]
-        quantities = {name: dataset[chosen] for name, dataset in quantities.items()}
-    moments = {
-        name: _moments(dataset, results[name].attrs.get("kind", "mcmc"))
-        for name, dataset in quantities.items()
+        known = [check_name(v, known, "var_names", "compare_engines") for v in var_names]
+    common = [v for v in known if all(v in table for table in tables.values())]
+    if not common:
+        raise argument_error(
+            "results", "compare_engines", "results with a quantity in common", ", ".join(known)
+        )
+    moments: dict[str, Table] = {
+        name: {v: table[v] for v in common} for name, table in tables.items()
     }
     if reference is None:
         reference = _default_reference(results, moments)
@@ -167,13 +155,14 @@ def compare_engines(
         ignore_index=True,
     ).set_index(["variable", "element", "engine"])
     distances = {
-        (str(v), name): _mean_wasserstein(dataset, quantities[reference], moments[reference], v)
+        (v, name): _mean_wasserstein(dataset, quantities[reference], moments[reference], v)
         for name, dataset in quantities.items()
-        for v in dataset.data_vars
+        for v in common
     }
     variables = elements.groupby(level=["variable", "engine"], sort=False).agg(
         difference=("difference", lambda x: x.abs().max()),
-        mcse=("mcse_of_difference", "max"),
+        z=("z", "max"),
+        z_bound=("z", _z_bound),
         least_sd_ratio=("sd_ratio", "min"),
         largest_sd_ratio=("sd_ratio", "max"),
     )
@@ -182,52 +171,104 @@ def compare_engines(
     for name, tree in results.items():
         row = {"engine": name, **_cost(tree, moments[name])}
         if model is not None:
-            row |= scores(predict(model, tree, kernels_new)["probability"], labels_new)
+            row |= scores(predict(model, tree, kernels_new, **(predict_options or {})), labels_new)
         rows.append(row)
-    return Comparison(reference, pd.DataFrame(rows).set_index("engine"), variables, elements)
+    left_out = tuple(v for v in known if v not in common)
+    engines = pd.DataFrame(rows).set_index("engine")
+    return Comparison(reference, engines, variables, elements, left_out)
 
 
-def _moments(dataset: Dataset, kind: str) -> dict[Hashable, dict[str, xr.DataArray]]:
-    """Mean, sd and effective draws of every quantity; independent draws count in full."""
-    n_draws = dataset.sizes["chain"] * dataset.sizes["draw"]
-    table = {}
+def _check_same(results: Mapping[str, DataTree], attribute: str, what: str) -> None:
+    """Raise unless all results that carry the attribute have one value of it."""
+    values = {tree.attrs[attribute] for tree in results.values() if attribute in tree.attrs}
+    if len(values) > 1:
+        raise argument_error(
+            "results", "compare_engines", f"results on one {what}", ", ".join(sorted(values))
+        )
+
+
+def _z_bound(z: pd.Series) -> float:
+    """Bound on the largest of the given |z| at `ERROR_RATE` (Sidak); NaN where there is none."""
+    count = int(z.notna().sum())
+    return float(norm.isf(-np.expm1(np.log1p(-ERROR_RATE) / count) / 2)) if count else np.nan
+
+
+def _moments(dataset: Dataset, tree: DataTree) -> Table:
+    """Mean, sd and effective draws of every quantity, from draws or from the group "moments"."""
+    table: Table = {}
     for name, values in dataset.data_vars.items():
-        sd = values.std(("chain", "draw"), ddof=1) if n_draws > 1 else 0 * values[0, 0]
-        if kind == "mcmc":
-            ess = az.ess(values.to_dataset(name="x"), method="mean")["x"]
-        else:
-            ess = xr.full_like(sd, n_draws)
-        table[name] = {"mean": values.mean(("chain", "draw")), "sd": sd, "ess": ess}
+        n_draws = values.sizes["chain"] * values.sizes["draw"]
+        mean = values.mean(("chain", "draw"))
+        sd = values.std(("chain", "draw"), ddof=1) if n_draws > 1 else xr.zeros_like(mean)
+        table[name] = {"mean": mean, "sd": sd, "ess": _effective_draws(values, tree.attrs)}
+    stored = tree["moments"].to_dataset() if "moments" in tree.children else Dataset()
+    means = [str(v) for v in stored.data_vars if str(v).endswith("_mean")]
+    for name in (mean.removesuffix("_mean") for mean in means):
+        if name not in table:
+            table[name] = _stored_moments(stored, name)
     return table
 
 
-def _default_reference(results: Mapping[str, DataTree], moments: Mapping[str, dict]) -> str:
+def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -> xr.DataArray:
+    """All draws when independent, the effective ones of chains, NaN for any others."""
+    shape = xr.zeros_like(values.isel(chain=0, draw=0, drop=True), dtype=float)
+    n_draws = values.sizes["chain"] * values.sizes["draw"]
+    independent = attributes.get("independent")
+    if independent == 1 and n_draws > 1:
+        return shape + n_draws
+    if independent is None and attributes.get("kind", "mcmc") == "mcmc":
+        return az.ess(values.to_dataset(name="x"), method="mean")["x"]
+    return shape + np.nan
+
+
+def _stored_moments(stored: Dataset, name: str) -> dict[str, xr.DataArray]:
+    """Moments that were accumulated, chains pooled; they tell no effective draws."""
+    mean = stored[f"{name}_mean"]
+    sd = stored[f"{name}_sd"] if f"{name}_sd" in stored else xr.full_like(mean, np.nan)
+    if "chain" in mean.dims:
+        sd = np.sqrt((sd**2).mean("chain") + mean.var("chain"))
+        mean = mean.mean("chain")
+    return {"mean": mean, "sd": sd, "ess": xr.full_like(mean, np.nan)}
+
+
+def _default_reference(results: Mapping[str, DataTree], moments: Mapping[str, Table]) -> str:
     for kind in ("exact", "mcmc"):
         of_kind = [name for name in results if results[name].attrs.get("kind") == kind]
         if of_kind:
-            return max(of_kind, key=lambda name: _least_ess(moments[name]))
+            return max(of_kind, key=lambda name: np.nan_to_num(_least_ess(moments[name])))
     return next(iter(results))
 
 
-def _least_ess(moments: dict[Hashable, dict[str, xr.DataArray]]) -> float:
-    return min(float(entry["ess"].min()) for entry in moments.values())
+def _least_ess(moments: Table) -> float:
+    """Least effective draws of all elements whose effective draws are known."""
+    least = [float(entry["ess"].min()) for entry in moments.values()]
+    return float(np.nanmin(least)) if np.isfinite(least).any() else np.nan
 
 
-def _elements(moments: dict, reference: dict, engine: str) -> pd.DataFrame:
+def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
     frames = []
     for name, entry in moments.items():
         other = reference[name]
+        try:
+            xr.align(entry["mean"], other["mean"], join="exact")
+        except ValueError:
+            raise argument_error(
+                "results", "compare_engines", f"results with the same elements of {name}", engine
+            ) from None
         unit = other["sd"].where(other["sd"] > 0)
-        error = np.hypot(
-            entry["sd"] / np.sqrt(entry["ess"]),
-            0.0 if moments is reference else other["sd"] / np.sqrt(other["ess"]),
+        difference = (entry["mean"] - other["mean"]) / unit
+        error = (
+            np.hypot(entry["sd"] / np.sqrt(entry["ess"]), other["sd"] / np.sqrt(other["ess"]))
+            / unit
         )
+        itself = moments is reference
         dataset = Dataset(
             {
                 "mean": entry["mean"],
                 "sd": entry["sd"],
-                "difference": (entry["mean"] - other["mean"]) / unit,
-                "mcse_of_difference": error / unit,
+                "difference": difference,
+                "mcse_of_difference": xr.zeros_like(error) if itself else error,
+                "z": np.abs(difference) / (np.nan if itself else error.where(error > 0)),
                 "sd_ratio": entry["sd"] / unit,
                 "ess": entry["ess"],
             }
@@ -245,35 +286,37 @@ def _elements(moments: dict, reference: dict, engine: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: dict, name: Hashable) -> float:
+def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name: str) -> float:
     """Mean over elements of the distance between marginals, in sds of the reference."""
-    sd = moments[name]["sd"]
-    unit = sd.where(sd > 0)
-    return (
-        wasserstein(
-            (dataset[[name]] / unit).fillna(0.0),
-            (reference[[name]] / unit).fillna(0.0),
-            joint=False,
-            num_samples=min(
-                WASSERSTEIN_DRAWS,
-                dataset.sizes["chain"] * dataset.sizes["draw"],
-                reference.sizes["chain"] * reference.sizes["draw"],
-            ),
-            round_to="none",
-        )
-        / sd.size
+    unit = moments[name]["sd"]
+    moving = unit > 0
+    if name not in dataset or name not in reference or not bool(moving.any()):
+        return np.nan
+    # Elements without spread would be divided by zero; they add nothing.
+    scaled = [(draws[[name]] / unit.where(moving)).fillna(0.0) for draws in (dataset, reference)]
+    total = wasserstein(
+        *scaled,
+        joint=False,
+        num_samples=min(
+            WASSERSTEIN_DRAWS, *(d.sizes["chain"] * d.sizes["draw"] for d in (dataset, reference))
+        ),
+        round_to="none",
     )
+    return float(total) / int(moving.sum())
 
 
-def _cost(tree: DataTree, moments: dict) -> dict[str, Any]:
-    posterior = tree["posterior"]
+def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
+    posterior = tree["posterior"].sizes if "posterior" in tree.children else {}
     seconds = float(tree.attrs.get("seconds", np.nan))
     kind = tree.attrs.get("kind", "mcmc")
-    return {
+    row = {
         "kind": kind,
         "seconds": seconds,
-        "draws": posterior.sizes["chain"] * posterior.sizes["draw"],
+        "draws": posterior.get("chain", 0) * posterior.get("draw", 0),
         "converged": tree.attrs.get("converged", "unknown"),
         "ess_per_second": _least_ess(moments) / seconds if kind == "mcmc" else np.nan,
         "pareto_k": pareto_k(tree),
     }
+    if "log_evidence" in tree.attrs:
+        row["log_evidence"] = float(tree.attrs["log_evidence"])
+    return row

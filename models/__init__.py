@@ -17,9 +17,9 @@ from .kernels import (
     polynomial,
     precomputed,
 )
-from .matrix_normal import MatrixNormal
+from .matrix_normal import MatrixNormal, RegressionMatrix
 from .multinomial_probit import MultinomialProbit
-from .wishart import InverseWishart, Wishart
+from .wishart import InverseWishart, PositiveDefinite, Wishart
 from .wishart_completion import WishartCompletion
 
 MODELS = (WishartCompletion, MultinomialProbit)
@@ -35,6 +35,8 @@ __all__ = [
     "MatrixNormal",
     "Mean",
     "MultinomialProbit",
+    "PositiveDefinite",
+    "RegressionMatrix",
     "Wishart",
     "WishartCompletion",
     "as_stack",

@@ -1,4 +1,4 @@
-"""Input of the models that complete a kernel matrix: theta of all objects, K11 of the first ones."""
+"""Input of the models that complete a kernel matrix: theta of all objects, K11 of the first."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 
 from .matrix_draws import log_det_of_factor
 
@@ -65,7 +65,7 @@ class Spectrum:
 
     @cached_property
     def _eigen(self) -> tuple[Array, Array]:
-        """kappa (n1,) and the orthogonal U with L^-1 K11 L^-T = U diag(kappa) U'."""
+        """Kappa (n1,) and the orthogonal U with L^-1 K11 L^-T = U diag(kappa) U'."""
         root = solve_triangular(self.theta11_factor, self.K11_factor, lower=True)
         # Singular values keep small eigenvalues positive and to their digits.
         U, s, _ = np.linalg.svd(root)
@@ -98,7 +98,7 @@ class Spectrum:
 
     @property
     def theta22_1_log_det(self) -> float:
-        """log |Theta22.1|."""
+        """Log |Theta22.1|."""
         return log_det_of_factor(self.theta22_1_factor)
 
     @cached_property

@@ -5,6 +5,7 @@ known factor times a triangular one (Bartlett's decomposition): nothing is inver
 log density is a by-product. Degrees of freedom are real.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from scipy.linalg import blas
 from scipy.special import multigammaln
 
-__all__ = ["Bartlett", "log_det_of_factor", "solve_right"]
+__all__ = ["Bartlett", "log_det_of_factor", "solve_right", "stacked"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -26,6 +27,17 @@ def solve_right(b: Array, lower: Array) -> Array:
     """B L^-1 for B (m, n) and lower triangular L (n, n). O(m n^2)."""
     # BLAS reads C-ordered arrays as their transposes: L^-T B' is solved in place of a copy.
     return blas.dtrsm(1.0, lower.T, b.T, side=0, lower=0, trans_a=0).T
+
+
+def stacked(rows: Iterable[Mapping[str, Array]], draws: int) -> dict[str, Array]:
+    """Arrays (draw, ...) of draws that are made one at a time, without holding them twice."""
+    out: dict[str, Array] = {}
+    for i, row in enumerate(rows):
+        for name, value in row.items():
+            if i == 0:
+                out[name] = np.empty((draws, *value.shape))
+            out[name][i] = value
+    return out
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class _ByFactors(Continuous):
 
 
 def _mean(rv: TensorVariable, size: Any, mu: TensorVariable, *factors: TensorVariable) -> Any:
-    """Starting point of both distributions."""
+    """Give the starting point of both distributions."""
     return pt.broadcast_to(mu, rv.shape)
 
 

@@ -5,6 +5,7 @@ work alone in any ``pm.Model``: as free variables (NUTS, ADVI, MAP move in the p
 factor of `PositiveDefinite`), observed, and in prior and posterior predictive sampling.
 """
 
+import math
 from typing import Any, override
 
 import numpy as np
@@ -80,9 +81,9 @@ def _batch(x: TensorVariable, ndim_supp: int) -> list[Any]:
 
 
 def _order(length: Any) -> Any:
-    """The n of which `length` is n(n+1)/2."""
+    """Find the n of which `length` is n(n+1)/2."""
     if isinstance(length, int):
-        return int(round((np.sqrt(8 * length + 1) - 1) / 2))
+        return (math.isqrt(8 * length + 1) - 1) // 2
     return pt.round((pt.sqrt(8.0 * length + 1) - 1) / 2).astype("int64")
 
 

@@ -77,6 +77,8 @@ class WishartCompletion(Declaration):
     r, eta        degrees of freedom of K and of Sigma            ``r``, ``eta``
     ============= =============================================== =================================
 
+    ``pm.set_data`` exchanges ``theta`` and ``K11_values`` for kernels of the same sizes.
+
     Two numbers stand for the matrices where a chain is judged: ``trace_K22``, the trace of K22, and
     ``log_det_Sigma22_1``. Dims with an underscore are the columns' copies.
 
@@ -136,12 +138,8 @@ class WishartCompletion(Declaration):
             theta22_1 = whole[n1:, n1:] - half.T @ half
             coefficients = pt.linalg.solve_triangular(L11.T, half, lower=False).T
 
-            Sigma11 = InverseWishart(
-                "Sigma11", self.eta - n2, theta11, dims=("train", "train_")
-            )
-            Sigma22_1 = InverseWishart(
-                "Sigma22_1", self.eta, theta22_1, dims=("test", "test_")
-            )
+            Sigma11 = InverseWishart("Sigma11", self.eta - n2, theta11, dims=("train", "train_"))
+            Sigma22_1 = InverseWishart("Sigma22_1", self.eta, theta22_1, dims=("test", "test_"))
             S = cholesky_or_nan(Sigma22_1)
             B = RegressionMatrix("B", coefficients, S, L11, dims=("test", "train"))
             K11 = Wishart(
@@ -161,9 +159,7 @@ class WishartCompletion(Declaration):
             )
 
             explained = pt.linalg.solve_triangular(C11, K21.T, lower=True)
-            K22 = pm.Deterministic(
-                "K22", K22_1 + explained.T @ explained, dims=("test", "test_")
-            )
+            K22 = pm.Deterministic("K22", K22_1 + explained.T @ explained, dims=("test", "test_"))
             pm.Deterministic("trace_K22", pt.trace(K22_1) + (explained**2).sum())
             pm.Deterministic("log_det_Sigma22_1", log_det(S))
             if deterministic_K:

@@ -1,8 +1,9 @@
-r"""EM for `WishartCompletion` (Zhang, Yeung & Kwok, mixture model of kernels, section 3.2, eqs 5-6).
+r"""EM for `WishartCompletion` (Zhang, Yeung & Kwok, mixture model of kernels, section 3.2).
 
-The iterations maximise log p(K11, D) over D = Sigma^-1 (the paper's C) with K21 and K22.1 missing.
-In the coordinates where Theta11 and K11 are diagonal (`Spectrum`: b = B V, m its prior mean, kappa)
-they need not be run. With q = kappa / (1 + kappa), c = r + eta - n - 1, a = r / c and d = b - m:
+The iterations, eqs (5)-(6), maximise log p(K11, D) over D = Sigma^-1 (the paper's C), with K21 and
+K22.1 missing. In the coordinates where Theta11 and K11 are diagonal (`Spectrum`: b = B V, m its
+prior mean, kappa) they need not be run. With q = kappa / (1 + kappa), c = r + eta - n - 1 and
+a = r / c:
 
 .. math::
 
@@ -12,8 +13,8 @@ they need not be run. With q = kappa / (1 + kappa), c = r + eta - n - 1, a = r /
 
 for S = Sigma22.1, and Sigma11 = (K11 + Theta11)/c from the first iteration on. The point then is
 K21 = B K11 and K22.1 = (r - n1) S. K21 goes to Theta21 Theta11^-1 K11. K22.1 goes to
-(r - n1) Theta22.1 / (eta - n - 1) when eta > n + 1; when eta = n + 1, the paper's setting, c = r and it
-grows by (r - n1)/r Theta22.1 an iteration for ever; when eta < n + 1 it grows exponentially.
+(r - n1) Theta22.1 / (eta - n - 1) when eta > n + 1; when eta = n + 1, the paper's setting, c = r
+and it grows by (r - n1)/r Theta22.1 an iteration for ever; when eta < n + 1 it grows exponentially.
 """
 
 from dataclasses import dataclass
@@ -245,7 +246,7 @@ class _Path:
         return 0.5 * (constant - (self.eta - n - 1) * log_det - trace) - gammas
 
     def _terms(self, t: float) -> tuple[float, float]:
-        """log|S| and tr S^-1 [Theta22.1 + (b - m)(b - m)'] after t iterations."""
+        """Give log|S| and tr S^-1 [Theta22.1 + (b - m)(b - m)'] after t iterations."""
         assert self.gap_start is not None
         factor = cholesky(self.S(t), lower=True)
         gap = self.gap_start * np.exp(t * self.log_q)

@@ -18,7 +18,7 @@ from scipy.linalg import cholesky
 from scipy.special import multigammaln
 
 from ...models.completion_spectrum import Spectrum
-from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right
+from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
 from ...models.wishart_completion import WishartCompletion
 from ..answers import ExactAnswer, Moments
 from ..engines import Run
@@ -45,11 +45,11 @@ def sample_wishart_completion(model: WishartCompletion, run: Run) -> ExactAnswer
         O(n^3) once and O(n^3) a draw, matrix products and triangular solves only.
     """
     spectrum = Spectrum.of(model.theta, model.K11_values)
-    total_factor = _total_factor(model, spectrum)
+    total_factor, r, eta = _total_factor(model, spectrum), model.r, model.eta
 
     def sample(draws: int, rng: np.random.Generator) -> dict[str, Array]:
-        rows = [draw_blocks(spectrum, total_factor, model.r, model.eta, rng) for _ in range(draws)]
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        rows = (draw_blocks(spectrum, total_factor, r, eta, rng) for _ in range(draws))
+        return stacked(rows, draws)
 
     return ExactAnswer(sample, posterior_moments(model, spectrum), log_evidence(model))
 

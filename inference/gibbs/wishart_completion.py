@@ -14,7 +14,7 @@ __all__ = ["wishart_completion_steps"]
 def wishart_completion_steps(
     model: WishartCompletion, run: Run, *, p_step: str = "joint"
 ) -> list[BlockedStep]:
-    """The Tanner-Wong algorithm: I-step (eq 5), then P-step (eq 6).
+    """Run the Tanner-Wong algorithm: I-step (eq 5), then P-step (eq 6).
 
     Parameters
     ----------

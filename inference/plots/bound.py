@@ -15,6 +15,11 @@ from .house_style import GREY, PALETTE, figure_options, open_frame
 
 __all__ = ["plot_bound"]
 
+#: Title and axis label of what an engine increases, by its name in the group ``trajectory``.
+TITLES = {
+    "elbo": ("Lower bound", "lower bound (nats)"),
+    "objective": ("Objective", "log density (nats)"),
+}
 #: Share of each start's iterations that the axis of the bound may leave out at its lower end.
 HIDDEN = 0.1
 #: Relative size below which a fall counts as rounding.
@@ -26,7 +31,7 @@ NOISY = 0.1
 def plot_bound(
     result: DataTree, *, figure_kwargs: Mapping[str, Any] | None = None
 ) -> PlotCollection:
-    """Bound by iteration for every start, and how much it still changes.
+    """Bound, or objective, by iteration for every start, and how much it still changes.
 
     The left axes leave out the first iterations where they would dwarf the rest (the figure says
     so). The right axes show the absolute change from one iteration to the next on a logarithmic
@@ -36,8 +41,8 @@ def plot_bound(
     Parameters
     ----------
     result : DataTree
-        Result of `fit` by an engine that keeps its bound: group ``trajectory`` with ``elbo``
-        (start, iteration) and the attribute ``best_start``.
+        Result of `fit` by an engine that keeps what it increases: group ``trajectory`` with
+        ``elbo`` or ``objective`` (start, iteration) and the attribute ``best_start``.
     figure_kwargs : mapping, optional
         Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
 
@@ -55,16 +60,19 @@ def plot_bound(
     --------
     >>> kz.plot_bound(kz.fit(model, kz.VB(starts=5)))
     """
-    if "trajectory" not in result.children or "elbo" not in result["trajectory"]:
+    kept = set(result["trajectory"].data_vars) if "trajectory" in result.children else set()
+    found = [name for name in TITLES if name in kept]
+    if not found:
         raise argument_error(
             "result",
             "plot_bound",
-            "a result with a bound by iteration ('elbo' in the group 'trajectory')",
+            "a result with a bound by iteration (group 'trajectory')",
             f"a result of {result.attrs.get('engine', 'an unknown engine')} with the groups "
             f"{', '.join(result.children)}",
         )
     trajectory = result["trajectory"].to_dataset()
-    bound = trajectory["elbo"].transpose("start", "iteration")
+    title, axis_label = TITLES[found[0]]
+    bound = trajectory[found[0]].transpose("start", "iteration")
     best = bound["start"].values[int(trajectory.attrs.get("best_start", 0))]
     # The best start comes last, so that it lies on top.
     bound = xr.concat([bound.drop_sel(start=best), bound.sel(start=[best])], dim="start")
@@ -85,9 +93,7 @@ def plot_bound(
     left, right = (collection.get_target(name, {}) for name in ("bound", "change"))
     if not noisy:
         collection.map(_crosses, "fall", data=data[["change"]].where(_falls(data)))
-    left.set(
-        xlabel=f"iteration{_zoom(left, bound)}", ylabel="lower bound (nats)", title="Lower bound"
-    )
+    left.set(xlabel=f"iteration{_zoom(left, bound)}", ylabel=axis_label, title=title)
     right.set(
         xlabel="iteration",
         ylabel="absolute change (nats)",

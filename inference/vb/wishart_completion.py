@@ -3,8 +3,7 @@ r"""Variational Bayes for `WishartCompletion`, in closed form.
 The Tanner-Wong algorithm's blocks as a mean field, q(Sigma11) q(Sigma22.1, B) q(K21, K22.1). All
 factors are conjugate and their fixed point is explicit. With :math:`\nu = r + \eta`,
 :math:`m = \Theta_{21}\Theta_{11}^{-1}`, :math:`\kappa` the eigenvalues of
-:math:`\Theta_{11}^{-1}K_{11}` and
-:math:`\hat S = \Theta_{22\cdot1} / (\eta + \sum_j \kappa_j/(1+\kappa_j))`:
+:math:`\Theta_{11}^{-1}K_{11}` and :math:`S = \Theta_{22\cdot1} / \eta`:
 
 | factor | law |
 |---|---|
@@ -26,7 +25,7 @@ from scipy.linalg import cholesky
 from scipy.special import multigammaln, psi
 
 from ...models.completion_spectrum import Spectrum
-from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right
+from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
 from ...models.wishart_completion import WishartCompletion
 from ..answers import Moments, VariationalAnswer
 from ..engines import Run
@@ -40,7 +39,7 @@ type Array = npt.NDArray[np.float64]
 
 @VB.register(WishartCompletion)
 def fit_wishart_completion(model: WishartCompletion, run: Run) -> VariationalAnswer:
-    """The mean field's fixed point, without iterating.
+    """Give the mean field's fixed point, without iterating.
 
     Parameters
     ----------
@@ -89,10 +88,8 @@ class _Approximation:
         spectrum = Spectrum.of(model.theta, model.K11_values)
         n1 = model.n_train
         total = spectrum.K11 + model.theta[:n1, :n1]
-        kappa = spectrum.kappa
-        shrinkage = 1 / (model.eta + np.sum(kappa / (1 + kappa)))
         factor = np.ascontiguousarray(cholesky(total, lower=True))
-        return cls(spectrum, factor, model.r, model.eta, float(shrinkage))
+        return cls(spectrum, factor, model.r, model.eta, 1 / model.eta)
 
     @property
     def df(self) -> float:
@@ -157,10 +154,12 @@ class _Approximation:
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         """Independent draws of all blocks, and log q. O(n^3) a draw."""
-        rows, log_q = zip(*(self._draw(rng) for _ in range(draws)), strict=True)
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}, np.array(log_q)
+        rows = stacked((self._draw(rng) for _ in range(draws)), draws)
+        log_q = rows.pop("log_q")
+        return rows, log_q
 
-    def _draw(self, rng: np.random.Generator) -> tuple[dict[str, Array], float]:
+    def _draw(self, rng: np.random.Generator) -> dict[str, Array]:
+        """One draw of all blocks, with ``log_q``."""
         spectrum, df = self.spectrum, self.df
         n2, n1 = spectrum.coefficients.shape
         total_log_det = log_det_of_factor(self.total_factor)
@@ -188,11 +187,11 @@ class _Approximation:
             - 0.5 * (n1 * F_log_det - n2 * total_log_det)
             - 0.5 * (n1 * S_log_det + n2 * log_det_of_factor(spectrum.K11_factor))
         )
-        values = {
+        return {
+            "log_q": np.asarray(log_q),
             "Sigma11": F11 @ F11.T,
             "Sigma22_1": F @ F.T,
             "B": B,
             "K21": K21,
             "K22_1": F22 @ F22.T,
         }
-        return values, float(log_q)

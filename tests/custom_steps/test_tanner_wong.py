@@ -219,5 +219,5 @@ def test_other_models_and_variables_are_refused():
     model = WishartCompletion.example()
     with pytest.raises(ValueError, match=r"must be K21, K22_1. Got \['B'\]"):
         TannerWongImputation([model["B"]], model=model)
-    with pytest.raises(ValueError, match="'p_step' argument .* nearest is 'joint'"):
+    with pytest.raises(ValueError, match=r"'p_step' argument .* nearest is 'joint'"):
         TannerWongPosterior(p_step="jiont", model=model)

@@ -7,7 +7,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from family import assert_z
-from kernelzoo.inference.compare import scores
+from kernelzoo.inference.scores import scores
 
 
 def result(mean, sd, *, kind="mcmc", n=4000, seed=0, model="Toy", seconds=2.0):
@@ -20,7 +20,9 @@ def result(mean, sd, *, kind="mcmc", n=4000, seed=0, model="Toy", seconds=2.0):
             )
         }
     )
-    tree.attrs.update(kind=kind, engine="Toy", model=model, seconds=seconds)
+    tree.attrs.update(kind=kind, engine="Toy", model=model, family=model, seconds=seconds)
+    if kind in ("exact", "vb"):
+        tree.attrs["independent"] = 1
     return tree
 
 
@@ -78,16 +80,121 @@ def test_reference_is_exact_then_the_longest_chain():
     assert kz.compare_engines({"vb": trees["vb"]}).reference == "vb"
 
 
-def test_scores_by_hand():
-    p = xr.DataArray(
-        [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.5, 0.4, 0.1]],
-        dims=("obs", "class"),
+def test_scores_of_probabilities_by_hand():
+    predictions = xr.Dataset(
+        {
+            "probability": (("obs", "class"), [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.5, 0.4, 0.1]]),
+            "label": ("obs", ["x", "z", "x"]),
+        },
         coords={"class": ["x", "y", "z"]},
     )
-    found = scores(p, ["x", "y", "x"])
+    found = scores(predictions, ["x", "y", "x"])
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["log_score"] == pytest.approx(np.log([0.7, 0.3, 0.5]).mean())
     assert found["brier"] == pytest.approx((0.14 + 0.86 + 0.42) / 3)
+    labels_only = scores(predictions.drop_vars("probability"), ["x", "y", "x"])
+    assert labels_only == {"accuracy": pytest.approx(2 / 3)}
+
+
+def test_scores_of_values_by_hand():
+    predictions = xr.Dataset({"mean": ("obs", [1.0, 2.0]), "sd": ("obs", [1.0, 2.0])})
+    found = scores(predictions, [2.0, 0.0])
+    assert found["rmse"] == pytest.approx(np.sqrt(5 / 2))
+    expected = (-1 - np.log(2) - np.log(2 * np.pi)) / 2
+    assert found["log_score"] == pytest.approx(expected)
+    with pytest.raises(ValueError, match="labels_new"):
+        scores(predictions, [1.0])
+
+
+def test_z_of_equal_laws_stays_below_its_bound_and_sees_a_shift():
+    """A rule for the largest of many elements: 2 would be exceeded almost always."""
+    exceeded = above_two = 0
+    for seed in range(40):
+        pair = {"a": wide(0.0, 2 * seed), "b": wide(0.0, 2 * seed + 1)}
+        row = kz.compare_engines(pair, reference="a").variables.loc[("x", "b")]
+        exceeded += row["z"] > row["z_bound"]
+        above_two += row["z"] > 2
+    assert exceeded <= 5  # binomial(40, .01) exceeds 5 with a chance below 1e-6
+    assert above_two > 30
+    shifted = kz.compare_engines({"a": wide(0.0, 0), "b": wide(0.2, 1)}, reference="a")
+    row = shifted.variables.loc[("x", "b")]
+    assert row["z"] > row["z_bound"]
+    assert np.isnan(shifted.variables.loc[("x", "a"), "z"])
+
+
+def wide(mean, seed):
+    """Independent draws of 100 elements."""
+    draws = np.random.default_rng(seed).normal(mean, 1, size=(1, 2000, 100))
+    tree = DataTree.from_dict({"posterior": xr.Dataset({"x": (("chain", "draw", "i"), draws)})})
+    tree.attrs.update(kind="vb", independent=1, family="Toy")
+    return tree
+
+
+def test_draws_that_are_neither_chains_nor_independent_claim_nothing():
+    particles = result(0, 1)
+    particles.attrs["independent"] = 0
+    comparison = kz.compare_engines({"smc": particles, "vb": result(0, 1, kind="vb")})
+    assert comparison.elements.xs("smc", level="engine")["ess"].isna().all()
+    assert comparison.variables["z"].isna().all()
+    assert np.isnan(comparison.engines.loc["smc", "ess_per_second"])
+    chain = result(0, 1, n=400)
+    assert kz.compare_engines({"smc": particles, "chain": chain}).reference == "chain"
+
+
+def test_a_point_as_reference_measures_nothing():
+    point = result(3.0, 1.0, n=2)
+    point["posterior"] = point["posterior"].to_dataset().isel(chain=[0], draw=[0])
+    point.attrs.update(kind="point")
+    comparison = kz.compare_engines({"map": point, "other": result(0, 1)}, reference="map")
+    other = comparison.variables.loc[("x", "other")]
+    assert other[["difference", "wasserstein", "z"]].isna().all()
+    there = kz.compare_engines({"map": point, "other": result(0, 1)}, reference="other")
+    assert there.variables.loc[("x", "map"), "difference"] > 2
+
+
+def test_results_on_other_data_or_objects_are_refused():
+    one, two = result(0, 1), result(0, 1, seed=1)
+    one.attrs["data_hash"], two.attrs["data_hash"] = "a", "b"
+    with pytest.raises(ValueError, match="results on one data"):
+        kz.compare_engines({"one": one, "two": two})
+    three = result(0, 1, seed=2)
+    three["posterior"] = three["posterior"].to_dataset().assign_coords(site=list("bcd"))
+    with pytest.raises(ValueError, match="same elements of x"):
+        kz.compare_engines({"one": one, "three": three})
+
+
+def test_what_not_every_result_has_is_left_out_and_named():
+    one, two = result(0, 1), result(0, 1, seed=1)
+    one["posterior"]["y"] = one["posterior"]["x"] + 1
+    comparison = kz.compare_engines({"one": one, "two": two})
+    assert comparison.left_out == ("y",)
+    assert "not in every result: y" in repr(comparison)
+    two["posterior"] = two["posterior"].to_dataset().rename(x="z")
+    with pytest.raises(ValueError, match="a quantity in common"):
+        kz.compare_engines({"one": one, "two": two})
+
+
+def test_accumulated_moments_stand_for_draws():
+    full, lean = result(1.0, 2.0), result(1.0, 2.0, seed=1)
+    draws = lean["posterior"]["x"]
+    lean["moments"] = DataTree(
+        xr.Dataset({"x_mean": draws.mean("draw"), "x_sd": draws.std("draw")})
+    )
+    lean["posterior"] = xr.Dataset({"y": draws.isel(site=0)})
+    comparison = kz.compare_engines({"full": full, "lean": lean}, reference="full")
+    assert comparison.left_out == ("y",)
+    row = comparison.elements.xs("lean", level="engine")
+    np.testing.assert_allclose(row["mean"], draws.mean(("chain", "draw")))
+    np.testing.assert_allclose(row["sd"], draws.std(("chain", "draw")), rtol=1e-12)
+    assert np.isnan(comparison.variables.loc[("x", "lean"), "wasserstein"])
+
+
+def test_evidence_has_a_column_where_it_is_known():
+    exact = result(0, 1, kind="exact")
+    exact.attrs["log_evidence"] = -3.5
+    table = kz.compare_engines({"exact": exact, "chain": result(0, 1)}).engines
+    assert table.loc["exact", "log_evidence"] == -3.5
+    assert np.isnan(table.loc["chain", "log_evidence"])
 
 
 def test_prints_as_text_and_html():
@@ -101,9 +208,9 @@ def test_prints_as_text_and_html():
     ("results", "options", "message"),
     [
         ({}, {}, "at least one result"),
-        ({"a": result(0, 1), "b": result(0, 1, model="Other")}, {}, "results of one model"),
+        ({"a": result(0, 1), "b": result(0, 1, model="Other")}, {}, "results on one model"),
         ({"a": result(0, 1)}, {"reference": "b"}, "'reference'.*one of 'a'"),
-        ({"a": result(0, 1)}, {"var_names": ["y"]}, "'var_names'.*one of 'x'"),
+        ({"a": result(0, 1)}, {"var_names": ["y"]}, "'var_names'"),
         ({"a": result(0, 1)}, {"labels_new": [1]}, "given together"),
     ],
 )

@@ -46,7 +46,7 @@ def result(chains, draws, seed, *, kernels=KERNELS, engine="Gibbs", **attrs):
         coords={**coords, "obs": np.arange(6)},
     )
     tree = DataTree.from_dict({"/posterior": posterior, "/constant_data": stack})
-    tree.attrs.update(model="MultinomialProbit", engine=engine, **attrs)
+    tree.attrs.update(family="MultinomialProbit", variant="Mean", engine=engine, **attrs)
     return tree
 
 
@@ -273,3 +273,11 @@ def other_model():
 def test_errors_say_which_argument_and_why(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_objective_of_em_is_drawn_under_its_own_name():
+    tree = trajectory([-10 * 0.9 ** np.arange(20)], best=0)
+    tree["trajectory"] = tree["trajectory"].to_dataset().rename(elbo="objective")
+    pc = plot_bound(tree)
+    assert pc.get_target("bound", {}).get_title() == "Objective"
+    assert "density" in pc.get_target("bound", {}).get_ylabel()

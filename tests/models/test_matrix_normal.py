@@ -47,5 +47,5 @@ def test_batches_shapes_and_starting_point(ours):
     with pm.Model() as model:
         ours("X", MU, R, C)
     np.testing.assert_array_equal(model.initial_point()["X"], MU)
-    with pytest.raises(ValueError, match="'mu' argument of .* must be a matrix"):
+    with pytest.raises(ValueError, match=r"'mu' argument of .* must be a matrix"):
         ours.dist(pt.zeros(3), R, C)

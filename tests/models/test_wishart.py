@@ -154,7 +154,13 @@ def test_nuts_finds_the_moments():
     with pm.Model():
         InverseWishart("S", 12.5, psi)
         trace = pm.sample(
-            1000, tune=1000, chains=2, cores=1, random_seed=1, progressbar=False, nuts_sampler="pymc"
+            1000,
+            tune=1000,
+            chains=2,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            nuts_sampler="pymc",
         )
     ess = float(az.ess(trace)["S"].min())
     draws = trace["posterior"]["S"].values.reshape(-1, 2, 2)

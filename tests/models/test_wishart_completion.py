@@ -5,12 +5,9 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.models.completion_spectrum import Spectrum
 from kernelzoo.models.wishart_completion import WishartCompletion
 
 MODE = "FAST_COMPILE"
@@ -218,18 +215,3 @@ def test_suggested_jitter_is_enough():
         WishartCompletion(twins, small.K11_values)
     jitter = float(str(error.value).split("theta + ")[1].split(" *")[0])
     WishartCompletion(twins + jitter * np.eye(5), small.K11_values)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 6), st.integers(1, 5), st.floats(0.01, 30), st.integers(0, 2**32 - 1))
-def test_spectrum_rebuilds_the_kernels(n1, n2, width, seed):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n1 + n2, 2))
-    theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / width) + 1e-6 * np.eye(n1 + n2)
-    a = rng.normal(size=(n1, n1))
-    K11 = a @ a.T + 1e-3 * np.eye(n1)
-    s = Spectrum.of(theta, K11)
-    np.testing.assert_allclose(s.V @ s.V.T, theta[:n1, :n1], atol=1e-12)
-    np.testing.assert_allclose((s.V * s.kappa) @ s.V.T, K11, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(s.V @ s.V_inverse, np.eye(n1), atol=1e-6)
-    assert (s.kappa > 0).all()

@@ -200,8 +200,7 @@ def test_draw_uses_what_was_factored_once(model):
     spectrum = Spectrum.of(model.theta, model.K11_values)
     total = np.linalg.cholesky(model.theta[:3, :3] + model.K11_values)
     one, other = (
-        draw_blocks(spectrum, total, model.r, model.eta, np.random.default_rng(5))
-        for _ in range(2)
+        draw_blocks(spectrum, total, model.r, model.eta, np.random.default_rng(5)) for _ in range(2)
     )
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name])

@@ -1,0 +1,68 @@
+"""Scores of predictions on held-out objects."""
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+from xarray import Dataset
+
+from ..models.checks import argument_error, check_finite, check_labels
+
+__all__ = ["scores"]
+
+OWNER = "scores"
+
+
+def scores(predictions: Dataset, truth: Any) -> dict[str, float]:
+    """Held-out scores of predictions, by what these hold.
+
+    Parameters
+    ----------
+    predictions : Dataset
+        Of `predict`: ``probability`` (obs, class), or ``label`` (obs) alone, or ``mean`` and
+        ``sd`` (obs). The dimension of the objects may have any name.
+    truth : array_like (obs,)
+        True classes, or true values.
+
+    Returns
+    -------
+    dict
+        Of classes: ``accuracy`` of the predicted label; with probabilities also ``log_score``,
+        the mean log probability of the true class (higher is better), and ``brier``, the mean
+        squared distance to the true class's indicator (0 to 2, lower is better). Of values:
+        ``rmse``, and ``log_score``, the mean log density of the normal with that mean and sd.
+
+    Raises
+    ------
+    ValueError
+        For true labels of another number, or of a class that the predictions do not know.
+    """
+    if "label" in predictions:
+        return _of_classes(predictions, truth)
+    return _of_values(predictions, truth)
+
+
+def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
+    label = predictions["label"].to_numpy()
+    known = predictions["class"].to_numpy()
+    codes, _ = check_labels(truth, "labels_new", OWNER, classes=known, n_objects=len(label))
+    found = {"accuracy": float((label == known[codes]).mean())}
+    if "probability" not in predictions:
+        return found
+    p = predictions["probability"].transpose(..., "class").to_numpy()
+    with np.errstate(divide="ignore"):
+        log_score = np.log(p[np.arange(len(codes)), codes]).mean()
+    squared = (p - np.eye(p.shape[1])[codes]) ** 2
+    return found | {"log_score": float(log_score), "brier": float(squared.sum(1).mean())}
+
+
+def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
+    mean, sd = (predictions[name].to_numpy() for name in ("mean", "sd"))
+    values = np.asarray(truth, dtype=float)
+    check_finite(values, "labels_new", OWNER)
+    if values.shape != mean.shape:
+        raise argument_error("labels_new", OWNER, f"shape {mean.shape}", f"shape {values.shape}")
+    return {
+        "rmse": float(np.sqrt(np.mean((mean - values) ** 2))),
+        "log_score": float(norm.logpdf(values, mean, sd).mean()),
+    }
