@@ -41,6 +41,7 @@ from .inference import (
 from .models import (
     MODELS,
     CategoricalProbit,
+    DiagonalWishartCompletion,
     FixedWeights,
     InverseWishart,
     Kernels,
@@ -72,6 +73,7 @@ __all__ = [
     "VB",
     "CategoricalProbit",
     "Comparison",
+    "DiagonalWishartCompletion",
     "Exact",
     "FixedWeights",
     "Gibbs",

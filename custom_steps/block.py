@@ -1,7 +1,7 @@
 """Base class of the handwritten Gibbs steps: everything but the conditional draws."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +34,8 @@ class ValueMap:
         Model that owns the variables.
     rvs : sequence of TensorVariable
         Free random variables of the model.
+    packed : collection of str, default=()
+        Names of variables that keep their unconstrained form in both directions.
 
     Raises
     ------
@@ -41,10 +43,14 @@ class ValueMap:
         When a variable's transform depends on another random variable.
     """
 
-    def __init__(self, model: pm.Model, rvs: Sequence[TensorVariable]):
+    def __init__(
+        self, model: pm.Model, rvs: Sequence[TensorVariable], packed: Collection[str] = ()
+    ):
         self.value_names = {str(rv.name): str(model.rvs_to_values[rv].name) for rv in rvs}
         self._dtypes = {str(rv.name): np.dtype(rv.dtype) for rv in rvs}
-        transformed = [rv for rv in rvs if model.rvs_to_transforms[rv] is not None]
+        transformed = [
+            rv for rv in rvs if model.rvs_to_transforms[rv] is not None and rv.name not in packed
+        ]
         self._transformed = [str(rv.name) for rv in transformed]
         constrained = [rv.type() for rv in transformed]
         unconstrained = [model.rvs_to_values[rv] for rv in transformed]
@@ -141,10 +147,14 @@ class GibbsBlock(BlockedStep):
     tuning : object
         What the chain has learned about its proposals; replaced as a whole, never changed in
         place. None for steps that have nothing to tune.
+    packed : frozenset of str
+        Names of variables that `sweep` takes and gives in their unconstrained form. For matrices
+        that the step draws as factors: it neither multiplies the factor out nor factors again.
     """
 
     name = "gibbs_block"
     default_blocked = True
+    packed: frozenset[str] = frozenset()
     # Statistics that the progress bar shows, with the title of their column.
     shown: ClassVar[Mapping[str, str]] = {}
     _state_class = GibbsBlockState
@@ -162,8 +172,10 @@ class GibbsBlock(BlockedStep):
         self.vars = get_value_vars_from_user_vars(list(vars), model)
         owned = [model.values_to_rvs[value] for value in self.vars]
         self.rng = get_random_generator(rng)
-        self._output_map = ValueMap(model, owned)
-        self._input_map = ValueMap(model, [*owned, *reads]) if reads else self._output_map
+        self._output_map = ValueMap(model, owned, self.packed)
+        self._input_map = (
+            ValueMap(model, [*owned, *reads], self.packed) if reads else self._output_map
+        )
         self.tune = True
         self.tuning = self.initial_tuning()
 
@@ -176,7 +188,8 @@ class GibbsBlock(BlockedStep):
         Parameters
         ----------
         values : mapping of str to ndarray
-            Current values of the owned and read variables by name, on their own scale, read-only.
+            Current values of the owned and read variables by name, on their own scale (unless
+            `packed`), read-only.
         rng : numpy.random.Generator
             The chain's generator.
 

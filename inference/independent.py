@@ -35,7 +35,7 @@ def independent_draws(
         Draws of every free variable, and their log density under the approximation; None when
         they are exact. Then no log density is evaluated.
     moments : mapping of str to (mean, sd or None)
-        Known moments, which need not be accumulated.
+        Known moments; those without an sd have it accumulated.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def independent_draws(
     # A stream of its own: the algorithm may have used the seed's first one.
     rng = run.rng(1)
     kept = run.kept(model)
-    streamed = [name for name in run.streamed(model) if name not in moments]
+    streamed = [name for name in run.streamed(model) if moments.get(name, (0, None))[1] is None]
     deterministics = {str(variable.name) for variable in model.deterministics}
     derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
     log_density = None
@@ -73,7 +73,10 @@ def independent_draws(
         {name: np.concatenate(parts) for name, parts in blocks.items()},
         {name: np.concatenate(parts) for name, parts in stats.items() if parts},
     )
-    known = dict(moments) | {name: (entry.mean, entry.sd) for name, entry in running.items()}
+    known = dict(moments)
+    for name, accumulated in running.items():
+        mean = known[name][0] if name in known else accumulated.mean
+        known[name] = mean, accumulated.sd
     if known:
         with_group(tree, "moments", moments_dataset(model, known))
     tree.attrs["independent"] = 1

@@ -147,7 +147,9 @@ def of_constrained(
     if not names:
         return lambda draws: {}
     inputs = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-    outputs = graph_replace([model[name] for name in names], inputs, strict=False)
+    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    replacements = {**inputs, **observed}
+    outputs = graph_replace([model[name] for name in names], replacements, strict=False)
     evaluate = compile_graph(list(inputs.values()), outputs, on_unused_input="ignore")
 
     def of_draws(draws: Mapping[str, NDArray]) -> dict[str, NDArray]:

@@ -2,6 +2,7 @@
 
 from .combination import Combination, FixedWeights, Mean
 from .declaration import Declaration
+from .diagonal_wishart_completion import DiagonalWishartCompletion
 from .distributions import CategoricalProbit
 from .kernels import (
     Kernels,
@@ -22,13 +23,14 @@ from .multinomial_probit import MultinomialProbit
 from .wishart import InverseWishart, PositiveDefinite, Wishart
 from .wishart_completion import WishartCompletion
 
-MODELS = (WishartCompletion, MultinomialProbit)
+MODELS = (WishartCompletion, DiagonalWishartCompletion, MultinomialProbit)
 
 __all__ = [
     "MODELS",
     "CategoricalProbit",
     "Combination",
     "Declaration",
+    "DiagonalWishartCompletion",
     "FixedWeights",
     "InverseWishart",
     "Kernels",

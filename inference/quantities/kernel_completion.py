@@ -8,6 +8,7 @@ import xarray as xr
 from xarray import Dataset, DataTree
 
 from ...models.checks import argument_error, check_labels, check_name
+from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...models.wishart_completion import WishartCompletion
 from ..kernel_classifiers import (
     KernelNearestMean,
@@ -35,6 +36,7 @@ def completed_labels(
 
     Parameters
     ----------
+    model : WishartCompletion or DiagonalWishartCompletion
     result : DataTree
         With the moments of K21, or draws of it.
     kernels_new : None
@@ -106,3 +108,4 @@ def _mean(result: DataTree, draws: xr.DataArray | None) -> np.ndarray:
 
 
 predictive.register(WishartCompletion)(completed_labels)
+predictive.register(DiagonalWishartCompletion)(completed_labels)

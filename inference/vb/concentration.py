@@ -7,34 +7,57 @@ With beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, rate lam) and l_s = E[log beta_s],
 over its normaliser (Damoulas & Girolami 2009, appendix B.4, and Girolami & Rogers 2005 sample it
 from the prior, with importance weights). With Gamma(sum rho) written as the integral of
 exp(x sum rho - e^x) over x, the rho_s are independent given x: what remains is one integral over x
-of a product of one-dimensional integrals. Both use the trapezoid rule on a sinh scale around the
-peak, in the coordinates log rho_s and x. The mass falls only as a power of -x for x -> -infinity
-(all rho_s near zero), which the sinh scale turns into an exponential.
+of a product of one-dimensional integrals over y_s = log rho_s, whose integrands are exp(h),
+
+    h(y) = mu y - log Gamma(rho) + rho (x + l_s - lam).
+
+Given x, h has one maximum, of curvature -(mu + rho^2 psi'(rho)), and rises towards it with slope
+mu + 1 at least as far out. The mass over x is largest about e^x = sum rho at these maxima, with
+precision e^x - sum rho^2 / (mu + rho^2 psi'(rho)) > 0; to the left it falls only as a power of -x.
+Both integrals use the trapezoid rule, placed at these maxima with these widths, on sinh scales,
+which turn exponential and power tails into light ones.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln, zeta
 
 __all__ = ["ConcentrationFactor", "concentration_factor"]
 
 type Array = npt.NDArray[np.float64]
 
-NODES = 129
-DRAW_NODES = 1025
-# Log densities may be neglected this far below their maximum.
-DEPTH = 42.0
-# Nodes serve while the mass has moved by less than this many standard deviations; they reach 9.
+# Range of mu and lam, and of mu / lam, for which the integrals are right: beyond, rounding in
+# log Gamma shows, or all weights but one vanish in double precision.
+SMALLEST, LARGEST = 1e-3, 1e8
+LARGEST_MEAN = 1e7
+
+# Densities may be neglected this far below their maximum (in logs), and a normal's this far out.
+DEPTH = 24.0
+REACH = float(np.sqrt(2 * DEPTH))
+# The sinh scales are straight over this many widths; distance of the nodes on them.
+STRAIGHT = 2.0
+SPACING = 0.125
+# Draws invert linear interpolations of the densities, on finer nodes.
+DRAW_NODES_X = 1025
+DRAW_NODES_Y = 257
+DRAWS_AT_ONCE = 500
+# Nodes serve while the mass has moved by less than this many standard deviations.
 DRIFT = 0.5
+# Relative error of the maxima, where nodes are placed.
+NEAR = 1e-4
+NEWTON_STEPS = 200
 
 
-def _sinh_grid(
-    center: Array, scale: Array, left: Array, right: Array, nodes: int
+def _sinh_nodes(
+    center: Array, width: Array, left: Array, right: Array, nodes: int | None
 ) -> tuple[Array, Array]:
-    """Nodes and log trapezoid weights (..., nodes) from center - left to center + right."""
+    """Nodes and log trapezoid weights (..., nodes), from center - left to center + right."""
+    scale = STRAIGHT * width
     start, stop = -np.arcsinh(left / scale), np.arcsinh(right / scale)
+    nodes = nodes or int(np.ceil(np.max(stop - start) / SPACING)) + 1
     xi = start[..., None] + (stop - start)[..., None] * np.linspace(0, 1, nodes)
     spacing = (stop - start) / (nodes - 1) * scale
     return (
@@ -76,16 +99,18 @@ class ConcentrationFactor:
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (draws, S): x from its marginal, then rho given x."""
         slope = self._mean_log_beta - self._lam
-        grid = _Grid.around_peak(self._mu, slope, DRAW_NODES)
-        _, log_mass = grid.integrals(slope)
-        x = _inverse(grid.x, np.exp(log_mass - grid.log_width_x)[None], rng.random((1, draws)))[0]
-        rho = np.empty((draws, len(self.mean)))
-        for s, log_rho in enumerate(grid.log_rho):
-            for block in np.array_split(np.arange(draws), max(1, draws // 500)):
-                log_density = grid.log_conditional(s, x[block], slope[s])
-                density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
-                u = rng.random((len(block), 1))
-                rho[block, s] = np.exp(_inverse(log_rho, density, u)[:, 0])
+        grid = _Grid.around_peak(self._mu, slope, DRAW_NODES_X)
+        log_mass = grid.integrals(slope)[2] - grid.log_width_x
+        x = _draw(grid.x[None], log_mass[None], rng.random((1, draws)))[0]
+        rho = np.empty((draws, len(slope)))
+        for start in range(0, draws, DRAWS_AT_ONCE):
+            block = slice(start, start + DRAWS_AT_ONCE)
+            pull = (x[block, None] + slope).ravel()
+            y, _ = _nodes_y(self._mu, pull, DRAW_NODES_Y)
+            value = np.exp(y)
+            log_density = self._mu * y - gammaln(value) + value * pull[:, None]
+            log_rho = _draw(y, log_density, rng.random((len(pull), 1)))
+            rho[block] = np.exp(log_rho).reshape(-1, len(slope))
         return rho
 
 
@@ -93,96 +118,115 @@ def _log_prior(rho: Array, mu: float, lam: float) -> Array:
     return mu * np.log(lam) - gammaln(mu) + (mu - 1) * np.log(rho) - lam * rho
 
 
-def _inverse(nodes: Array, density: Array, u: Array) -> Array:
-    """Inverse distribution functions (n, k) of densities (n, nodes), linear between the nodes."""
-    width = np.diff(nodes)
+def _draw(nodes: Array, log_density: Array, u: Array) -> Array:
+    """Inverse distribution functions (n, k) at u of densities (n, nodes), linear between nodes."""
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    width = np.diff(nodes, axis=1)
     cumulative = np.cumsum(0.5 * (density[:, 1:] + density[:, :-1]) * width, axis=1)
     target = u * cumulative[:, -1:]
     rows = np.arange(len(density))[:, None]
     cell = np.stack(
         [np.searchsorted(c, t, side="left") for c, t in zip(cumulative, target, strict=True)]
-    ).clip(0, len(width) - 1)
+    ).clip(0, width.shape[1] - 1)
     low, high = density[rows, cell], density[rows, cell + 1]
     before = np.where(cell > 0, cumulative[rows, cell - 1], 0.0)
     # Root of low z + (high - low) z^2 / 2 = (target - before) / width, free of cancellation.
-    area = (target - before) / width[cell]
+    area = (target - before) / width[rows, cell]
     z = 2 * area / (low + np.sqrt(np.maximum(low**2 + 2 * (high - low) * area, 0)))
-    return nodes[cell] + width[cell] * np.clip(z, 0, 1)
+    return nodes[rows, cell] + width[rows, cell] * np.clip(z, 0, 1)
+
+
+def _conditional_peaks(mu: float, pull: Array) -> tuple[Array, Array]:
+    """Maximum of h over y and its width there (...), for pulls x + l - lam (...).
+
+    The derivative mu / rho - psi(rho) + pull falls and is convex in rho: Newton's method climbs
+    from the left without overshooting.
+    """
+    rho = np.where(pull < 0, (mu + 0.5) / (1 - np.minimum(pull, 0)), np.exp(np.maximum(pull, 0)))
+    for _ in range(NEWTON_STEPS):
+        step = (mu / rho - digamma(rho) + pull) / (mu / rho**2 + zeta(2, rho))
+        rho += np.maximum(step, -0.9 * rho)
+        if np.all(np.abs(step) <= NEAR * rho):
+            break
+    return np.log(rho), 1 / np.sqrt(mu + rho**2 * zeta(2, rho))
+
+
+def _peak(mu: float, slope: Array) -> tuple[float, float]:
+    """Where the mass over x is largest, and its width there.
+
+    Newton's method on rho with x = log sum rho; the Hessian is a diagonal plus rank one.
+    """
+    rho = (mu + 0.5) / (1 - slope)
+    for _ in range(NEWTON_STEPS):
+        total = rho.sum()
+        force = mu / rho - digamma(rho) + np.log(total) + slope
+        curvature = mu / rho**2 + zeta(2, rho)
+        precision = total - np.sum(1 / curvature)
+        step = (force + np.sum(force / curvature) / precision) / curvature
+        rho += np.clip(step, -0.9 * rho, 9 * rho)
+        if np.all(np.abs(step) <= NEAR * rho):
+            break
+    return float(np.log(total)), float(1 / np.sqrt(precision))
+
+
+def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, Array]:
+    """Nodes for x and their log trapezoid weights; by default at `SPACING`."""
+    peak, width = _peak(mu, slope)
+    # All rho near zero: the mass is flat from -1 / sum rho to the cliff exp(-e^x) at zero.
+    center, scale = max(peak, -1.0), min(width, 1.0)
+    # The mass falls as prod_s (-x - slope_s)^-(mu + 1).
+    power = len(slope) * (mu + 1) - 1
+    tail = (np.abs(slope).max() + abs(center)) * np.expm1(DEPTH / power)
+    return _sinh_nodes(
+        np.array(center),
+        np.array(scale),
+        np.array(REACH * width + tail),
+        np.array(REACH * width / (1 + width)),
+        nodes,
+    )
+
+
+def _nodes_y(mu: float, pull: Array, nodes: int | None = None) -> tuple[Array, Array]:
+    """Nodes (..., nodes) for y given pulls (...), and their log trapezoid weights."""
+    peak, width = _conditional_peaks(mu, pull)
+    # To the right h falls as that of a log gamma variable, from a parabola to an exponential.
+    left, right = REACH * width + DEPTH / (mu + 1), REACH * width / (1 + width)
+    return _sinh_nodes(peak, width, left, right, nodes)
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Nodes for x and for each log rho_s, placed for one slope E[log beta] - lam."""
+    """Nodes for x, and nodes for every rho_s at each of them, placed for one l - lam.
+
+    `log_kernel` (S, X, Y) is what h holds besides rho (x + l - lam), with the nodes' weights.
+    """
 
     x: Array
     log_width_x: Array
-    log_rho: Array
-    log_width: Array
+    rho: Array
     log_kernel: Array
     placed_for: Array
 
     @classmethod
-    def around_peak(cls, mu: float, slope: Array, nodes: int) -> "_Grid":
-        y, x, scale_y, scale_x = _peak(mu, slope)
-        reach = 9 * np.ones_like(y)
-        log_rho, log_width = _sinh_grid(
-            y, scale_y, reach * scale_y + DEPTH / (mu + 1), reach * scale_y + 3, nodes
-        )
-        # The mass to the left of x is of the order |x|^(1 - S (mu + 1)).
-        power = len(y) * (mu + 1) - 1
-        left = 9 * scale_x + 40 * np.expm1(min(DEPTH / 2 / power, 12.0))
-        grid_x, log_width_x = _sinh_grid(
-            np.array(x), np.array(scale_x), np.array(left), np.array(9 * scale_x + 2), nodes
-        )
-        log_kernel = mu * log_rho - gammaln(np.exp(log_rho))
-        return cls(grid_x, log_width_x, log_rho, log_width, log_kernel, slope)
+    def around_peak(cls, mu: float, slope: Array, nodes_x: int | None = None) -> Self:
+        x, log_width_x = _nodes_x(mu, slope, nodes_x)
+        y, log_width = _nodes_y(mu, x + slope[:, None])
+        rho = np.exp(y)
+        return cls(x, log_width_x, rho, mu * y - gammaln(rho) + log_width, slope)
 
-    def log_conditional(self, s: int, x: Array, slope: float) -> Array:
-        """Unnormalised log density (n, nodes) of log rho_s at its nodes, given x (n,)."""
-        return self.log_kernel[s] + np.exp(self.log_rho[s]) * (x[:, None] + slope)
-
-    def integrals(self, slope: Array) -> tuple[Array, Array]:
-        """E[rho_s | x], E[rho_s^2 | x] (2, S, nodes), and the log mass (nodes,), along x."""
-        moments = np.empty((2, len(slope), len(self.x)))
-        log_mass = self.log_width_x - np.exp(self.x)
-        for s in range(len(slope)):
-            log_p = self.log_conditional(s, self.x, slope[s])
-            log_p += self.log_width[s]
-            peak = log_p.max(axis=1, keepdims=True)
-            log_p -= peak
-            p = np.exp(log_p, out=log_p)
-            rho = np.exp(self.log_rho[s])
-            total, first, second = (p @ np.stack([np.ones_like(rho), rho, rho**2], axis=1)).T
-            moments[0, s] = first / total
-            moments[1, s] = second / total
-            log_mass += peak[:, 0] + np.log(total)
-        return moments, log_mass
-
-
-def _peak(mu: float, slope: Array) -> tuple[Array, float, Array, float]:
-    """Centres and widths of the mass of log rho and x, on coarse grids.
-
-    Only the placement of the nodes depends on it.
-    """
-    y = np.linspace(-16, 14, 151)
-    x = np.linspace(-12, 14, 53)
-    rho = np.exp(y)
-    log_p = mu * y - gammaln(rho) + rho * (x[:, None] + slope[:, None, None])
-    peak = log_p.max(axis=2)
-    p = np.exp(log_p - peak[:, :, None])
-    log_f = (peak + np.log(p.sum(axis=2))).sum(axis=0) - np.exp(x)
-    best = int(log_f.argmax())
-    center, scale = _moments(y, p[:, best])
-    _, scale_x = _moments(x, np.exp(log_f - log_f[best])[None])
-    return center, float(x[best]), scale, float(scale_x[0].clip(0.1, 1))
-
-
-def _moments(nodes: Array, mass: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of each row, the latter at least half the nodes' spacing."""
-    mass = mass / mass.sum(axis=1, keepdims=True)
-    mean = mass @ nodes
-    sd = np.sqrt(np.maximum(mass @ nodes**2 - mean**2, 0))
-    return mean, np.maximum(sd, 0.5 * (nodes[1] - nodes[0]))
+    def integrals(self, slope: Array) -> tuple[Array, Array, Array]:
+        """E[rho_s | x], E[rho_s^2 | x] (S, X), and the log mass (X,), along x."""
+        p = self.rho * (self.x + slope[:, None])[:, :, None]
+        p += self.log_kernel
+        peak = p.max(axis=2, keepdims=True)
+        p -= peak
+        np.exp(p, out=p)
+        total = p.sum(axis=2)
+        p *= self.rho
+        first = p.sum(axis=2)
+        second = np.einsum("sxy,sxy->sx", p, self.rho)
+        log_mass = self.log_width_x - np.exp(self.x) + (peak[:, :, 0] + np.log(total)).sum(axis=0)
+        return first / total, second / total, log_mass
 
 
 def concentration_factor(
@@ -195,25 +239,27 @@ def concentration_factor(
     mu, lam : float
         Shape and rate of the gamma prior of every rho_s.
     mean_log_beta : array of shape (S,)
-        E[log beta], negative.
+        E[log beta], negative; S >= 2.
     near : ConcentrationFactor, optional
         A factor for the same prior, whose nodes are used again when they fit.
 
     Returns
     -------
     ConcentrationFactor
-        Moments right to about 1e-8. Cost O(S nodes^2), 129 nodes.
+        Log normaliser and moments right to 1e-7 (relative, the moments) for mu and lam from 1e-3 to
+        1e8 and mu / lam <= 1e7, wherever l lies. Cost O(S X Y), X = 30 to 60 nodes (hundreds if mu
+        is small or lam large) times Y = 30 to 70.
     """
     slope = mean_log_beta - lam
     if near is not None and np.all(np.abs(slope - near._grid.placed_for) * near.sd < DRIFT):
         grid = near._grid
     else:
-        grid = _Grid.around_peak(mu, slope, NODES)
-    moments, log_mass = grid.integrals(slope)
+        grid = _Grid.around_peak(mu, slope)
+    first, second, log_mass = grid.integrals(slope)
     peak = log_mass.max()
     mass = np.exp(log_mass - peak)
     total = mass.sum()
-    mean, square = moments @ mass / total
+    mean, square = first @ mass / total, second @ mass / total
     constant = len(mean_log_beta) * (mu * np.log(lam) - gammaln(mu)) - mean_log_beta.sum()
     return ConcentrationFactor(
         mean=mean,

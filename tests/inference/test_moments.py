@@ -16,7 +16,7 @@ COMMON = {"random_seed": 1, "progressbar": False}
 class Walk(Declaration):
     """A vector too large to keep, its square, and a scalar."""
 
-    large = frozenset({"x", "square"})
+    large = frozenset({"x", "square", "residual"})
     streamed = ("x", "square")
 
     def __init__(self):
@@ -25,7 +25,8 @@ class Walk(Declaration):
             mu = pm.Normal("mu")
             x = pm.Normal("x", mu, 1, dims="place")
             pm.Deterministic("square", x**2, dims="place")
-            pm.Normal("y", x, 1, observed=np.array([0.0, 1.0, 2.0]), dims="place")
+            y = pm.Normal("y", x, 1, observed=np.array([0.0, 1.0, 2.0]), dims="place")
+            pm.Deterministic("residual", y - x, dims="place")
         self.seal()
 
 
@@ -80,9 +81,11 @@ def test_independent_draws_come_in_blocks(monkeypatch):
     assert sum(sizes) == 50
     assert max(sizes) == 7
     assert tree["posterior"].sizes == {"chain": 1, "draw": 50}
-    keep = Run(draws=50, random_seed=1, var_names=("x", "square"))
+    keep = Run(draws=50, random_seed=1, var_names=("x", "square", "residual"))
     kept = independent.independent_draws(model, keep, sample, {})["posterior"]
     np.testing.assert_allclose(kept["square"], kept["x"] ** 2)
+    # An observed variable has its data as value, no draw of its own.
+    np.testing.assert_allclose(kept["residual"], [0.0, 1.0, 2.0] - kept["x"])
     np.testing.assert_allclose(
         tree["moments"]["square_mean"], kept["square"].mean(("chain", "draw")), rtol=1e-10
     )

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.special import gammaln, logsumexp
+from scipy.special import digamma, gammaln, logsumexp
 from scipy.stats import gamma
 
 from family import assert_ks, assert_mean
+from kernelzoo.inference.vb import concentration
 from kernelzoo.inference.vb.concentration import concentration_factor
 
 
@@ -71,3 +72,47 @@ def test_draws_follow_the_density(mean_log):
     keep = rng.random(len(prior)) < weight / weight.max()
     for s in range(len(mean_log)):
         assert_ks(draws[:, s], prior[keep, s])
+
+
+@pytest.mark.parametrize("mu", [1e3, 1e5, 1e6, 1e8])
+def test_prior_strong_at_one(mu):
+    """Q is the prior, and rho = 1 a uniform Dirichlet, up to O(1 / mu): log normaliser 0."""
+    factor = concentration_factor(mu, mu, np.array([-0.7, -0.7]))
+    assert abs(factor.log_normaliser) < 1 / mu + 1e-6
+    np.testing.assert_allclose(factor.mean, 1, atol=1 / mu + 1e-9)
+    np.testing.assert_allclose(factor.sd, mu**-0.5, rtol=2 / mu + 1e-6)
+
+
+@pytest.mark.parametrize("lam", [1e4, 1e8])
+def test_rate_is_a_scale_when_all_concentrations_vanish(lam):
+    """Gamma(r) ~ 1 / r: Q is Gamma(2 S - 1, lam) over the sum, uniform-Dirichlet-like shares."""
+    factor = concentration_factor(1.0, lam, np.array([-0.7, -0.7]))
+    np.testing.assert_allclose(factor.mean, 1.5 / lam, rtol=2 / lam + 1e-7)
+    # E[r^2] = 3 * 4, shares Dirichlet(2, 2): E[share^2] = 0.3.
+    np.testing.assert_allclose(factor.sd, np.sqrt(12 * 0.3 - 1.5**2) / lam, rtol=4 / lam + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_finer_and_wider_nodes_change_nothing(seed, monkeypatch):
+    """Over all priors that are let in, and any E[log beta]."""
+    rng = np.random.default_rng(seed)
+    mu, lam = 10 ** rng.uniform(-3, 8, 2)
+    lam = max(lam, mu / 1e7)
+    a = 10 ** rng.uniform(*[(-2, 1), (-4, 2), (-9, 4)][seed % 3], size=rng.integers(2, 7))
+    level = digamma(a) - digamma(a.sum())
+    factor = concentration_factor(mu, lam, level)
+    monkeypatch.setattr(concentration, "SPACING", 0.04)
+    monkeypatch.setattr(concentration, "DEPTH", 36.0)
+    monkeypatch.setattr(concentration, "REACH", np.sqrt(72))
+    finer = concentration_factor(mu, lam, level)
+    np.testing.assert_allclose(factor.log_normaliser, finer.log_normaliser, rtol=1e-12, atol=5e-7)
+    np.testing.assert_allclose(factor.mean, finer.mean, rtol=1e-7)
+    np.testing.assert_allclose(factor.sd, finer.sd, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e4, 1e8])
+def test_draws_under_strong_priors(scale):
+    factor = concentration_factor(scale, scale, np.array([-0.7, -1.2, -1.5]))
+    draws = factor.sample(5000, np.random.default_rng(2))
+    assert_mean(draws, factor.mean)
+    assert_mean((draws - factor.mean) ** 2, factor.sd**2)

@@ -1,0 +1,263 @@
+r"""Variational Bayes for `DiagonalWishartCompletion`.
+
+W11 speaks of lambda and of the training objects' delta; all the rest keeps its prior given these.
+So q factorises where the posterior is not explicit, and nowhere else:
+
+.. math::
+
+    q = q(\lambda)\, \textstyle\prod_{j \le n_1} q(\delta_j)\,
+        \prod_{j > n_1} p(\delta_j \mid \lambda)\;
+        p(W_{21}, W_{22\cdot1} \mid \delta, W_{11})
+
+| factor | law |
+|---|---|
+| lambda | Gamma(n1 eta + zeta, tau + sum of E[1/delta_j], j <= n1) |
+| 1/delta_j, j <= n1 | Gamma(eta + r/2, E[lambda] + w_j / 2) |
+
+The bound has one maximum: with the second row put into the first it is a concave function of
+log E[lambda]. What is lost is the dependence between lambda and the training objects' delta: q is
+too narrow in both, the more so the larger eta is against r / 2. As r exceeds n - 1, little is lost
+with many objects. The imputed blocks lose only what lambda passes on to them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy.special import gammaln, multigammaln
+
+from ...models.checks import check_count, check_positive
+from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
+from ...models.matrix_draws import Bartlett
+from ..answers import Moments, VariationalAnswer
+from ..engines import Run
+from .engine import VB
+
+__all__ = ["fit_diagonal_wishart_completion"]
+
+type Array = npt.NDArray[np.float64]
+
+
+@VB.register(DiagonalWishartCompletion)
+def fit_diagonal_wishart_completion(
+    model: DiagonalWishartCompletion,
+    run: Run,
+    *,
+    max_iterations: int = 10_000,
+    tolerance: float = 1e-10,
+) -> VariationalAnswer:
+    """Update q(delta) and q(lambda) in turn.
+
+    Parameters
+    ----------
+    model : DiagonalWishartCompletion
+    run : Run
+    max_iterations : int, default=10_000
+        Bound on the number of rounds.
+    tolerance : float, default=1e-10
+        Stop when E[lambda] changes by less than this, relatively.
+
+    Returns
+    -------
+    VariationalAnswer
+        O(n1) an iteration; O(n^2) a draw, and O(n2^3) for a whole W22.1.
+    """
+    owner = "VB on DiagonalWishartCompletion"
+    check_count(max_iterations, "max_iterations", owner)
+    check_positive(tolerance, "tolerance", owner)
+    mean, bounds, converged = model.zeta / model.tau, [], False
+    for _ in range(max_iterations):
+        q = _Approximation.after(mean, model)
+        bounds.append(q.bound())
+        converged = abs(q.lam_mean - mean) <= tolerance * mean
+        mean = q.lam_mean
+        if converged:
+            break
+    return VariationalAnswer(
+        elbo=[np.array(bounds)],
+        best=0,
+        converged=converged,
+        parameters=q.parameters(),
+        sample=q.sample,
+        moments=moments_given_lambda(model, q.lam_mean, q.lam_square),
+    )
+
+
+@dataclass(frozen=True)
+class _Approximation:
+    """The approximate posterior q.
+
+    Attributes
+    ----------
+    model : DiagonalWishartCompletion
+    w : array (n1,)
+        Diagonal of W11.
+    lam_rate : float
+        Rate of q(lambda).
+    rates : array (n1,)
+        Rates of q(1/delta_j).
+    """
+
+    model: DiagonalWishartCompletion
+    w: Array
+    lam_rate: float
+    rates: Array
+
+    @classmethod
+    def after(cls, lam_mean: float, model: DiagonalWishartCompletion) -> "_Approximation":
+        """Update q(delta) for a mean of lambda, then q(lambda). O(n1)."""
+        w = model.w
+        rates = lam_mean + w / 2
+        return cls(model, w, model.tau + (model.eta + model.r / 2) * np.sum(1 / rates), rates)
+
+    @property
+    def lam_shape(self) -> float:
+        """Shape of q(lambda)."""
+        return len(self.w) * self.model.eta + self.model.zeta
+
+    @property
+    def shape(self) -> float:
+        """Shape of q(1/delta_j), j <= n1."""
+        return self.model.eta + self.model.r / 2
+
+    @property
+    def lam_mean(self) -> float:
+        """E lambda."""
+        return self.lam_shape / self.lam_rate
+
+    @property
+    def lam_square(self) -> float:
+        """E lambda^2."""
+        return self.lam_shape * (self.lam_shape + 1) / self.lam_rate**2
+
+    def bound(self) -> float:
+        """E log p - E log q, with every factor's optimal shape put in. O(n1)."""
+        model, n1, a, c = self.model, len(self.w), self.lam_shape, self.shape
+        W11 = (
+            0.5 * (model.r - n1 - 1) * np.log(self.w).sum()
+            - 0.5 * model.r * n1 * np.log(2)
+            - multigammaln(model.r / 2, n1)
+        )
+        lam = (
+            model.zeta * np.log(model.tau)
+            - gammaln(model.zeta)
+            + gammaln(a)
+            + a * (1 - np.log(self.lam_rate))
+            - model.tau * self.lam_mean
+        )
+        expected = (self.lam_mean + self.w / 2) / self.rates
+        delta = n1 * (gammaln(c) - gammaln(model.eta)) + c * np.sum(
+            1 - np.log(self.rates) - expected
+        )
+        return float(W11 + lam + delta)
+
+    def parameters(self) -> xr.Dataset:
+        """Parameters of q(lambda) and of the training objects' q(1/delta)."""
+        return xr.Dataset(
+            {
+                "lambda_shape": self.lam_shape,
+                "lambda_rate": self.lam_rate,
+                "precision_shape": self.shape,
+                "precision_rate": ("train", self.rates),
+            },
+            coords={"train": list(self.model.coords["train"])},
+        )
+
+    def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
+        """Independent draws of all variables, and log q. O(n^2) or O(n1 n2 + n2^3) a draw."""
+        model, n1, n2 = self.model, self.model.n_train, self.model.n_test
+        lam = rng.standard_gamma(self.lam_shape, draws) / self.lam_rate
+        shapes = np.repeat([self.shape, model.eta], [n1, n2])
+        rates = np.hstack(
+            [np.broadcast_to(self.rates, (draws, n1)), np.repeat(lam[:, None], n2, axis=1)]
+        )
+        precision = rng.standard_gamma(shapes, (draws, n1 + n2)) / rates
+        # The density of delta = 1/x is x^2 times that of x.
+        log_delta = _log_gamma_density(precision, shapes, rates) + 2 * np.log(precision)
+        test = 1 / precision[:, n1:]
+        noise = rng.standard_normal((draws, n2, n1))
+        scale = np.sqrt(test[:, :, None] * self.w)
+        log_W21 = -0.5 * noise**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
+        W22_1, log_W22_1 = _impute_W22_1(model, test, rng)
+        log_q = (
+            _log_gamma_density(lam, self.lam_shape, self.lam_rate)
+            + log_delta.sum(axis=1)
+            + log_W21.sum(axis=(1, 2))
+            + log_W22_1
+        )
+        drawn = {"lambda": lam, "delta": 1 / precision, "W21": noise * scale, "W22_1": W22_1}
+        return drawn, log_q
+
+
+def _log_gamma_density(x: Array, shape: Array | float, rate: Array | float) -> Array:
+    return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x
+
+
+def _impute_W22_1(
+    model: DiagonalWishartCompletion, test: Array, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """W22.1 given the test objects' delta (draw, n2), and its log density (draw,)."""
+    df, n2 = model.r - model.n_train, model.n_test
+    if model.diagonal_W22_1:
+        W22_1 = 2 * test * rng.standard_gamma(df / 2, test.shape)
+        return W22_1, _log_gamma_density(W22_1, df / 2, 0.5 / test).sum(axis=1)
+    factors = [Bartlett.draw(df, n2, rng) for _ in test]
+    F = np.sqrt(test)[:, :, None] * np.array([factor.a for factor in factors])
+    log_dets = np.log(test).sum(axis=1)
+    log_density = [f.wishart_log_density(x) for f, x in zip(factors, log_dets, strict=True)]
+    return F @ F.mT, np.array(log_density)
+
+
+def moments_given_lambda(
+    model: DiagonalWishartCompletion, lam_mean: float, lam_square: float
+) -> dict[str, Moments]:
+    r"""Means and standard deviations of K21 and K22 from those of lambda.
+
+    The test objects' delta and the imputed blocks have their prior given lambda. With
+    :math:`A_{22\cdot1} = C_2'C_2` and :math:`E\delta = E\lambda / (\eta - 1)`,
+
+    .. math::
+
+        E K_{21} &= A_{21} A_{11}^{-1} K_{11} \\
+        E K_{22} &= A_{21} A_{11}^{-1} K_{11} A_{11}^{-1} A_{12} + r\, E\delta\, A_{22\cdot1}
+
+    The mean of K22 and the deviation of K21 need eta > 1 (otherwise they are left out), the
+    deviation of K22 needs eta > 2. O(n^3).
+
+    Parameters
+    ----------
+    model : DiagonalWishartCompletion
+    lam_mean, lam_square : float
+        E lambda and E lambda^2.
+
+    Returns
+    -------
+    dict of str to (mean, sd or None)
+    """
+    K11, coefficients, C2 = model.K11_values, model.coefficients, model.C2
+    K21, eta, r = coefficients @ K11, model.eta, model.r
+    if eta <= 1:
+        return {"K21": (K21, None)}
+    A, G = C2.T @ C2, K21 @ coefficients.T
+    own_A, own_G = np.diagonal(A), np.diagonal(G)
+    first = lam_mean / (eta - 1)
+    K21_sd = np.sqrt(first * np.outer(own_A, np.diagonal(K11)))
+    K22_sd = None
+    if eta > 2:
+        product = lam_square / (eta - 1) ** 2
+        second = lam_square / ((eta - 1) * (eta - 2))
+        # C2' W22 C2, W22 with uncorrelated entries off its diagonal; n1 of the r terms of these
+        # come from W21, the others from W22.1.
+        shared = np.square(C2).T @ np.square(C2)
+        off_diagonal = (model.n_train if model.diagonal_W22_1 else r) * product
+        variance = (
+            off_diagonal * (np.outer(own_A, own_A) + A**2 - 2 * shared)
+            + (r * (r + 2) * second - (r * first) ** 2) * shared
+            + r**2 * (product - first**2) * (A**2 - shared)
+        )
+        # Twice what W21 has in common with its regression on the training objects.
+        crossed = np.outer(own_G, own_A)
+        variance += first * (crossed + crossed.T + 2 * G * A)
+        K22_sd = np.sqrt(variance)
+    return {"K21": (K21, K21_sd), "K22": (G + r * first * A, K22_sd)}

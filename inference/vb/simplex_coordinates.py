@@ -1,0 +1,169 @@
+r"""Coordinates in which the factor of kernel weights on the simplex is nearly independent.
+
+beta_s = x_s prod_{r<s} (1 - x_r) with x = _logistic(v), v in R^(S-1), so that d beta =
+prod_s beta_s dv. A Dirichlet density factorises over v, and the quadratic makes v correlated. The
+map e -> v undoes the correlation,
+
+    v_s = m_s + e_s + sum_{r<s} B_sr (x_r - x^_r) / (x^_r (1 - x^_r)),
+
+with m the mode, x^ = _logistic(m) and B the regression coefficients of the normal with the Hessian
+of log Q at m: linear in the fractions x, because the quadratic is, hence bounded in the tails.
+Along each axis of e, a grid on a sinh scale covers both the peak and the exponential tails
+beta_s^a_s.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+
+__all__ = ["DEPTH", "Axes", "Target", "axes_around"]
+
+type Array = npt.NDArray[np.float64]
+
+# log Q may be neglected this far below its maximum.
+DEPTH = 42.0
+NEWTON_STEPS = 200
+
+
+def _log_weights(v: Array) -> Array:
+    """Log weights (S, ...) of the stick-breaking logits (S - 1, ...)."""
+    log_x = np.minimum(v, 0) - np.log1p(np.exp(-np.abs(v)))
+    log_rest = log_x - v
+    out = np.zeros((v.shape[0] + 1, *v.shape[1:]))
+    np.cumsum(log_rest, axis=0, out=out[1:])
+    out[:-1] += log_x
+    return out
+
+
+def _logits(log_beta: Array) -> Array:
+    """Stick-breaking logits (S - 1,) of log weights (S,), normalised or not."""
+    rest = np.logaddexp.accumulate(log_beta[::-1])[::-1]
+    return log_beta[:-1] - rest[1:]
+
+
+def _logistic(v: Array) -> Array:
+    return 1 / (1 + np.exp(-np.clip(v, -700, 700)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Log Q in the coordinates v, up to its normaliser."""
+
+    concentration: Array
+    linear: Array
+    quadratic: Array
+
+    def at(self, beta: Array, log_beta: Array) -> Array:
+        """Log density (...) at weights (S, ...): with respect to v, prod_s beta_s included."""
+        curved = np.tensordot(self.quadratic, beta, axes=1)
+        curved *= -0.5
+        curved += self.linear.reshape(-1, *[1] * (beta.ndim - 1))
+        log_density = np.einsum("s...,s...->...", beta, curved)
+        log_density += np.tensordot(self.concentration, log_beta, axes=1)
+        return log_density
+
+    def derivatives(self, v: Array) -> tuple[float, Array, Array]:
+        """Value, gradient and Hessian at one point."""
+        log_beta = _log_weights(v)
+        beta = np.exp(log_beta)
+        x = _logistic(v)
+        pull = self.quadratic @ beta
+        force = beta * (self.linear - pull)
+        slope = self.concentration + force
+        tail = slope[::-1].cumsum()[::-1][:-1]
+        # d log beta / dv
+        jacobian = np.eye(len(beta), len(x)) - np.tri(len(beta), len(x)) * x
+        scaled = beta[:, None] * jacobian
+        hessian = jacobian.T @ (force[:, None] * jacobian) - scaled.T @ self.quadratic @ scaled
+        hessian.flat[:: len(x) + 1] -= x * (1 - x) * tail
+        value = (self.linear - 0.5 * pull) @ beta + self.concentration @ log_beta
+        return float(value), slope[:-1] - x * tail, hessian
+
+
+def _mode(target: Target, v: Array) -> tuple[Array, Array]:
+    """Damped Newton ascent from `v`; mode and positive definite precision there."""
+    value, gradient, hessian = target.derivatives(v)
+    for _ in range(NEWTON_STEPS):
+        size, axes = np.linalg.eigh(-hessian)
+        # Where log Q is not concave, its curvature's size still is a sensible scale.
+        size = np.maximum(np.abs(size), 1e-6)
+        step = axes @ ((axes.T @ gradient) / size)
+        gain = gradient @ step
+        if gain < 1e-12:
+            break
+        step *= min(1.0, 4.0 / np.abs(step).max())
+        rate = 1.0
+        while True:
+            new = target.derivatives(v + rate * step)
+            if new[0] >= value + 1e-4 * rate * gradient @ step or rate < 1e-10:
+                break
+            rate *= 0.5
+        v = v + rate * step
+        value, gradient, hessian = new
+    size, axes = np.linalg.eigh(-hessian)
+    return v, (axes * np.maximum(np.abs(size), 1e-6)) @ axes.T
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The map e -> v, and the grids along the axes of e."""
+
+    start: Array
+    order: npt.NDArray[np.intp]
+    mode: Array
+    regression: Array
+    scale: Array
+    left: Array
+    right: Array
+
+    def log_weights(self, e: Array) -> Array:
+        """Log weights (S, ...) of the axis coordinates e (S - 1, ...)."""
+        fraction = _logistic(self.mode)
+        unit = np.maximum(fraction * (1 - fraction), 1e-300)
+        v = np.empty_like(e)
+        moved: list[Array] = []
+        for s, offset in enumerate(self.mode):
+            v[s] = e[s] + offset
+            for coefficient, shift in zip(self.regression[s], moved, strict=False):
+                v[s] += coefficient * shift
+            if s < len(e) - 1:
+                moved.append((_logistic(v[s]) - fraction[s]) / unit[s])
+        log_beta = np.empty((len(self.order), *e.shape[1:]))
+        log_beta[self.order] = _log_weights(v)
+        return log_beta
+
+    def grid(self, nodes: int) -> tuple[Array, Array]:
+        """Nodes e and log trapezoid weights, both (S - 1, nodes)."""
+        xi = np.linspace(0, 1, nodes)
+        xi = self.left[:, None] + (self.right - self.left)[:, None] * xi
+        spacing = (self.right - self.left) / (nodes - 1) * self.scale
+        return self.scale[:, None] * np.sinh(xi), np.log(spacing[:, None] * np.cosh(xi))
+
+
+def axes_around(target: Target, start: Array | None) -> Axes:
+    """Axes at the mode, which is sought from the logits `start`."""
+    if start is None:
+        start = _logits(np.log(target.concentration))
+    # The last weight is what the others leave: a large one varies little, and the conditional
+    # distributions of the others hardly change. Similar weights keep their order, so that it does
+    # not flip from one factor of a sequence to the next.
+    start, _ = _mode(target, start)
+    log_beta = _log_weights(start)
+    order = np.arange(len(log_beta))
+    largest = int(log_beta.argmax())
+    if log_beta[-1] < log_beta[largest] - np.log(2):
+        order[[largest, -1]] = order[[-1, largest]]
+    a = target.concentration[order]
+    ordered = Target(a, target.linear[order], target.quadratic[np.ix_(order, order)])
+    mode, precision = _mode(ordered, _logits(log_beta[order]))
+    cholesky = np.linalg.cholesky(np.linalg.inv(precision))
+    scale = np.diag(cholesky).copy()
+    unit = cholesky / scale
+    inverse = solve_triangular(unit, np.eye(len(mode)), lower=True, unit_diagonal=True)
+    rest = np.cumsum(a[::-1])[::-1]
+    left = 9 + DEPTH / (a[:-1] * scale)
+    right = 9 + DEPTH / (rest[1:] * scale)
+    regression = np.eye(len(mode)) - inverse
+    return Axes(start, order, mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))

@@ -1,0 +1,89 @@
+"""Draws and moments of `DiagonalWishartCompletion` given delta, shared by steps and engines."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import multigammaln
+
+from .diagonal_wishart_completion import DiagonalWishartCompletion
+from .matrix_draws import Bartlett
+
+__all__ = ["Missing", "draw_missing", "log_constant_of_W11", "moments_of_K"]
+
+type Array = npt.NDArray[np.float64]
+
+
+class Missing(NamedTuple):
+    """What W lacks: W21 (n2, n1) and W22.1, whole (n2, n2) or its diagonal (n2,)."""
+
+    W21: Array
+    W22_1: Array
+
+    def diagonal_of_W22(self, w: Array) -> Array:
+        """Diagonal of W22 = W22.1 + W21 W11^-1 W12 (n2,), for W11 = diag(w)."""
+        own = self.W22_1 if self.W22_1.ndim == 1 else np.diagonal(self.W22_1)
+        return own + np.square(self.W21) @ (1 / w)
+
+
+def draw_missing(
+    delta: Array, w: Array, r: float, rng: np.random.Generator, *, diagonal: bool
+) -> Missing:
+    """Draw W21, eq (12), and W22.1, eq (13), or its diagonal, eq (15), given delta of test objects.
+
+    Parameters
+    ----------
+    delta : array (n2,)
+    w : array (n1,)
+        Diagonal of W11.
+    r : float
+        Degrees of freedom of W.
+    rng : Generator
+    diagonal : bool
+        Draw the diagonal of W22.1 alone.
+
+    Notes
+    -----
+    O(n1 n2), and O(n2^3) for the whole of W22.1.
+    """
+    n1, n2 = len(w), len(delta)
+    root = np.sqrt(delta)
+    W21 = rng.standard_normal((n2, n1))
+    W21 *= root[:, None]
+    W21 *= np.sqrt(w)
+    if diagonal:
+        return Missing(W21, delta * rng.chisquare(r - n1, size=n2))
+    factor = root[:, None] * Bartlett.draw(r - n1, n2, rng).a
+    return Missing(W21, factor @ factor.T)
+
+
+def log_constant_of_W11(w: Array, r: float) -> float:
+    """Log density of W11 = diag(w) given delta, but for sum(-r/2 log delta_j - w_j/(2 delta_j))."""
+    n1 = len(w)
+    powers = 0.5 * (r - n1 - 1) * np.log(w).sum()
+    return float(powers - 0.5 * r * n1 * np.log(2) - multigammaln(r / 2, n1))
+
+
+def moments_of_K(
+    model: DiagonalWishartCompletion, mean_lambda: float
+) -> dict[str, tuple[Array, Array | None]]:
+    r"""Mean and sd of K21, mean of K22, given the mean of lambda.
+
+    .. math::
+
+        E K_{21} = A_{21} A_{11}^{-1} K_{11}, \qquad
+        E K_{22} = A_{21} A_{11}^{-1} K_{11} A_{11}^{-1} A_{12}
+            + r \frac{E\lambda}{\eta - 1} A_{22\cdot1}
+
+    The entries of W21 have mean zero and are uncorrelated, so that Var K21 is the outer product of
+    the diagonals of A22.1 and K11 times E lambda/(eta - 1). Both need eta > 1. O(n^3).
+    """
+    K11 = model.K11_values
+    K21 = model.coefficients @ K11
+    if model.eta <= 1:
+        return {"K21": (K21, None)}
+    mean_delta = mean_lambda / (model.eta - 1)
+    A22_1 = model.C2.T @ model.C2
+    sd = np.sqrt(mean_delta * np.outer(np.diagonal(A22_1), np.diagonal(K11)))
+    K22 = K21 @ model.coefficients.T + model.r * mean_delta * A22_1
+    return {"K21": (K21, sd), "K22": (K22, None)}

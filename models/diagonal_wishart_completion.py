@@ -1,0 +1,231 @@
+"""Completion of a kernel matrix with a diagonal parameter (Zhang, Yeung & Kwok 2004, section 4)."""
+
+from typing import Any, ClassVar, Self, override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from .checks import check_positive
+from .completion_input import PartitionedKernels, check_degrees_of_freedom
+from .completion_spectrum import Spectrum
+from .declaration import Declaration
+from .matrix_normal import MatrixNormal
+from .wishart import Wishart, cholesky_or_nan
+
+__all__ = ["DiagonalWishartCompletion"]
+
+
+class DiagonalWishartCompletion(Declaration):
+    r"""Kernel matrix K = C'WC in a basis C that makes its observed block diagonal.
+
+    With 1 = training, 2 = test, :math:`\Delta = \mathrm{diag}(\delta)` and
+    :math:`W \sim \mathrm{W}(r, \Delta)`, declared in blocks:
+
+    .. math::
+
+        \lambda &\sim \mathrm{Gamma}(\zeta, \tau) \\
+        1/\delta_j \mid \lambda &\sim \mathrm{Gamma}(\eta, \lambda) \\
+        W_{11} \mid \delta &\sim \mathrm{W}(r, \Delta_1) \quad\text{(observed, diagonal)} \\
+        W_{21} \mid \delta, W_{11} &\sim \mathrm{MN}(0, \Delta_2, W_{11}) \\
+        W_{22\cdot1} \mid \delta &\sim \mathrm{W}(r - n_1, \Delta_2)
+
+    All second arguments of Gamma are rates.
+
+    Parameters
+    ----------
+    theta : array_like, DataFrame or DataArray (n, n), or stack of kernels
+        Positive definite kernel A of all objects, the training objects first. With labels, those
+        of `K11` say which objects are the training objects. A stack (see `kernel_stack`) stands
+        for the weighted sum of its kernels.
+    K11 : array_like, DataFrame or DataArray (n1, n1)
+        Observed positive definite kernel of the training objects.
+    weights : array_like (kernel,), optional
+        Non-negative weights of a stack's kernels. Default: their plain average.
+    r : float, optional
+        Degrees of freedom of W, a real number above n - 1. Default: n + 1.
+    eta : float, default=3
+        Shape of 1/delta.
+    zeta, tau : float, optional
+        Shape and rate of lambda. Default: 1/2, and ``alpha n1 / tr(W11)``.
+    alpha : float, default=1.2
+        Of the default rate; the paper recommends 0.9 to 3.
+    diagonal_W22_1 : bool, default=False
+        Declare the diagonal of W22.1 alone, as the paper's approximation TW2 draws it (eq 15). The
+        law of lambda, delta, W21 and that diagonal is the same; K22 lacks what the other entries
+        add, whose mean is zero.
+    deterministic_K : bool, default=False
+        Declare the whole matrix ``K`` (object, object_) as well.
+
+    Attributes
+    ----------
+    r, eta, zeta, tau : float
+        In use.
+
+    Raises
+    ------
+    ValueError
+        For matrices that are not finite, symmetric and positive definite (with the jitter that
+        makes them so), for sizes or labels that disagree, when no object is missing, and for
+        hyperparameters out of range.
+
+    Notes
+    -----
+    ============== ================================================ =============================
+    paper          meaning                                          code
+    ============== ================================================ =============================
+    n1, n2, n      training, test, all objects                      dims train, test, object
+    A = C'C        input kernel                                     ``theta``
+    C              basis of Theorem 2, eq (17)                      ``C1``, ``C2``, ``coefficients``
+    W11            (I + Lambda1)/2 in the paper, diagonal           ``W11`` (train, train_)
+    W21, W22.1     missing blocks, eqs (12), (13), (15)             ``W21`` (test, train), ``W22_1``
+    K21, K22       blocks of C'WC                                   ``K21``, ``K22``
+    delta_j        diagonal of Delta                                ``delta`` (object)
+    lambda         rate of 1/delta, eqs (8), (9)                    ``lambda``
+    ============== ================================================ =============================
+
+    C = [[C1, C1 A11^-1 A12], [0, C2]] with A11 = C1'C1, K11 = C1'W11 C1 and A22.1 = C2'C2;
+    ``coefficients`` is A21 A11^-1. The paper prints W = C'KC in section 4.1; its algorithm uses
+    K = C'WC. ``theta`` and ``K11_values`` are made from these again.
+
+    The basis costs O(n^3), once. A density evaluation costs O(n^3), O(n1^3) with
+    `diagonal_W22_1`.
+
+    References
+    ----------
+    Z. Zhang, D.-Y. Yeung and J. T. Kwok (2004), Bayesian inference for transductive learning of
+    kernel matrix using the Tanner-Wong data augmentation algorithm, ICML: section 4.
+
+    Examples
+    --------
+    >>> theta = kz.gaussian(0.4)(X)                     # all objects, training first
+    >>> ideal = (y[:, None] == y).astype(float)         # training labels
+    >>> K11 = (theta.values[0, :n1, :n1] + ideal) / 2
+    >>> model = DiagonalWishartCompletion(theta, K11)
+    >>> kz.fit(model, "exact")["moments"]["K21_mean"]
+    """
+
+    large: ClassVar[frozenset[str]] = frozenset({"W21", "W22_1", "K21", "K22", "K"})
+    streamed: ClassVar[tuple[str, ...]] = ("K21", "K22")
+
+    def __init__(
+        self,
+        theta: Any,
+        K11: Any,
+        *,
+        weights: Any = None,
+        r: float | None = None,
+        eta: float = 3.0,
+        zeta: float = 0.5,
+        tau: float | None = None,
+        alpha: float = 1.2,
+        diagonal_W22_1: bool = False,
+        deterministic_K: bool = False,
+    ):
+        owner = type(self).__name__
+        given = PartitionedKernels.of(theta, K11, weights, owner)
+        n, n1 = len(given.theta), len(given.K11)
+        self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)
+        basis = Spectrum.of(given.theta, given.K11)
+        default_tau = check_positive(alpha, "alpha", owner) * n1 / basis.kappa.sum()
+        self.eta = check_positive(eta, "eta", owner)
+        self.zeta = check_positive(zeta, "zeta", owner)
+        self.tau = check_positive(default_tau if tau is None else tau, "tau", owner)
+        self.diagonal_W22_1 = diagonal_W22_1
+        coords = {
+            "object": given.labels,
+            "train": given.labels[:n1],
+            "test": given.labels[n1:],
+        }
+        super().__init__(coords=coords | {f"{dim}_": names for dim, names in coords.items()})
+
+        with self:
+            C1 = pm.Data("C1", basis.V.T, dims=("train_", "train"))
+            C2 = pm.Data("C2", basis.theta22_1_factor.T, dims=("test_", "test"))
+            coefficients = pm.Data("coefficients", basis.coefficients, dims=("test", "train"))
+            observed = pm.Data("W11_values", np.diag(basis.kappa), dims=("train", "train_"))
+
+            lam = pm.Gamma("lambda", alpha=self.zeta, beta=self.tau)
+            delta = pm.InverseGamma("delta", alpha=self.eta, beta=lam, dims="object")
+            W11 = Wishart(
+                "W11", self.r, pt.diag(delta[:n1]), observed=observed, dims=("train", "train_")
+            )
+            L11 = cholesky_or_nan(W11)
+            spread = pt.diag(pt.sqrt(delta[n1:]))
+            W21 = MatrixNormal("W21", pt.zeros((n - n1, n1)), spread, L11, dims=("test", "train"))
+            if diagonal_W22_1:
+                shape, rate = (self.r - n1) / 2, 0.5 / delta[n1:]
+                W22_1 = pt.diag(pm.Gamma("W22_1", alpha=shape, beta=rate, dims="test"))
+            else:
+                W22_1 = Wishart("W22_1", self.r - n1, pt.diag(delta[n1:]), dims=("test", "test_"))
+
+            # K21 = rows C1; K22 is what W22.1 and the rows add up to.
+            rows = coefficients @ C1.T @ W11 + C2.T @ W21
+            K21 = pm.Deterministic("K21", rows @ C1, dims=("test", "train"))
+            explained = pt.linalg.solve_triangular(L11, rows.T, lower=True)
+            K22 = pm.Deterministic(
+                "K22", C2.T @ W22_1 @ C2 + explained.T @ explained, dims=("test", "test_")
+            )
+            if deterministic_K:
+                K11 = C1.T @ W11 @ C1
+                blocks = [pt.concatenate([K11, K21.T], axis=1), pt.concatenate([K21, K22], axis=1)]
+                pm.Deterministic("K", pt.concatenate(blocks), dims=("object", "object_"))
+        self.seal()
+
+    @classmethod
+    @override
+    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+        """Smallest instance on which every engine can be tried: 3 training and 2 test objects.
+
+        Parameters
+        ----------
+        random_seed : int, default=0
+            Seed of the made-up objects.
+        **options
+            Of the constructor.
+        """
+        x = np.random.default_rng(random_seed).normal(size=(5, 2))
+        theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
+        ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        options = {"r": 9.5, "eta": 4.0, "zeta": 3.0} | options
+        return cls(theta, (theta[:3, :3] + ideal) / 2, **options)
+
+    @property
+    @override
+    def variant(self) -> str:
+        return "diagonal W22_1" if self.diagonal_W22_1 else "full W22_1"
+
+    @property
+    def w(self) -> np.ndarray:
+        """Diagonal of W11 as it is now, array (train,)."""
+        return np.diagonal(self["W11_values"].get_value())
+
+    @property
+    def C1(self) -> np.ndarray:
+        """Basis of the training objects, array (train_, train): A11 = C1'C1, K11 = C1'W11 C1."""
+        return self["C1"].get_value()
+
+    @property
+    def C2(self) -> np.ndarray:
+        """Basis of what remains of the test objects, array (test_, test): A22.1 = C2'C2."""
+        return self["C2"].get_value()
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """Regression of test on training objects A21 A11^-1, array (test, train)."""
+        return self["coefficients"].get_value()
+
+    @property
+    def K11_values(self) -> np.ndarray:
+        """Observed kernel of the training objects C1'W11 C1, array (train, train)."""
+        return (self.C1.T * self.w) @ self.C1
+
+    @property
+    def n_train(self) -> int:
+        """Number of training objects n1."""
+        return len(self.coords["train"])
+
+    @property
+    def n_test(self) -> int:
+        """Number of test objects n2."""
+        return len(self.coords["test"])

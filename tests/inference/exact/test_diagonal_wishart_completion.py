@@ -1,0 +1,121 @@
+"""Exact posterior of the simplified model: laws, moments and evidence by other means."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import kernelzoo as kz
+from family import assert_ks, assert_mean
+
+QUIET = {"random_seed": 1, "progressbar": False}
+ALL = ["lambda", "delta", "W21", "W22_1", "K21", "K22"]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["full", "diagonal"])
+def fitted(request):
+    model = kz.DiagonalWishartCompletion.example(diagonal_W22_1=request.param)
+    return model, kz.fit(model, "exact", draws=8000, var_names=ALL, **QUIET)
+
+
+def likelihood(model, lam):
+    """p(W11 | lambda) with each delta integrated out by quadrature, constants of Wishart kept."""
+    delta_free = stats.wishart.logpdf(np.diag(model.w), model.r, np.eye(len(model.w)))
+    delta_free += model.w.sum() / 2
+    factors = [
+        integrate.quad(
+            lambda s, w=w: (
+                stats.gamma.pdf(s, model.eta, scale=1 / lam)
+                * s ** (model.r / 2)
+                * np.exp(-w * s / 2)
+            ),
+            0,
+            np.inf,
+            epsabs=0,
+            epsrel=1e-10,
+        )[0]
+        for w in model.w
+    ]
+    return np.exp(delta_free) * np.prod(factors)
+
+
+@pytest.fixture(scope="module")
+def lambda_grid():
+    """Posterior of lambda on a grid by brute force, and the evidence."""
+    model = kz.DiagonalWishartCompletion.example()
+    x = np.linspace(-9, 5, 400)
+    lam = np.exp(x)
+    prior = stats.gamma.pdf(lam, model.zeta, scale=1 / model.tau) * lam
+    density = prior * [likelihood(model, value) for value in lam]
+    return x, density, np.sum(density) * (x[1] - x[0])
+
+
+def test_evidence_is_that_of_brute_force(fitted, lambda_grid):
+    model, result = fitted
+    _, _, total = lambda_grid
+    assert result.attrs["log_evidence"] == pytest.approx(np.log(total), abs=1e-8)
+    assert kz.log_evidence(model) == result.attrs["log_evidence"]
+
+
+def test_lambda_has_its_marginal_law(fitted, lambda_grid):
+    _, result = fitted
+    x, density, total = lambda_grid
+    cdf = np.cumsum(density) * (x[1] - x[0]) / total
+    draws = np.log(result["posterior"]["lambda"].values.ravel())
+    # The midpoint rule's running sum is the distribution function half a step to the right.
+    half = (x[1] - x[0]) / 2
+    assert_ks(draws, lambda v: np.interp(v, x + half, cdf))
+
+
+def test_delta_given_lambda_is_inverse_gamma(fitted):
+    model, result = fitted
+    posterior = result["posterior"].isel(chain=0)
+    lam = posterior["lambda"].values
+    for j, delta in enumerate(posterior["delta"].values.T):
+        observed = j < model.n_train
+        shape = model.eta + (model.r / 2 if observed else 0)
+        rate = lam + (model.w[j] / 2 if observed else 0)
+        assert_ks(rate / delta, stats.gamma(shape).cdf)
+        with pytest.raises(AssertionError):
+            assert_ks(rate / delta, stats.gamma(shape + 0.5).cdf)
+
+
+def test_missing_blocks_given_delta(fitted):
+    model, result = fitted
+    posterior = result["posterior"].isel(chain=0)
+    delta = posterior["delta"].values[:, 3:]
+    z = posterior["W21"].values / np.sqrt(delta[:, :, None] * model.w)
+    for column in z.reshape(len(z), -1).T:
+        assert_ks(column, stats.norm.cdf)
+    W22_1 = posterior["W22_1"].values
+    diagonal = W22_1 if model.diagonal_W22_1 else np.diagonal(W22_1, axis1=1, axis2=2)
+    for column in (diagonal / delta).T:
+        assert_ks(column, stats.chi2(model.r - 3).cdf)
+    if not model.diagonal_W22_1:
+        correlation = W22_1[:, 0, 1] / np.sqrt(W22_1[:, 0, 0] * W22_1[:, 1, 1])
+        # Of m = r - n1 degrees of freedom: its square is beta(1/2, (m - 1)/2).
+        assert_ks(correlation**2, stats.beta(0.5, (model.r - 4) / 2).cdf)
+        assert_mean(correlation, 0.0)
+
+
+def test_moments_are_those_of_the_draws(fitted):
+    _, result = fitted
+    posterior, moments = result["posterior"].isel(chain=0), result["moments"]
+    for name in ("K21", "K22"):
+        draws, mean = posterior[name].values, moments[f"{name}_mean"].values
+        assert_mean(draws, mean)
+        assert_mean((draws - mean) ** 2, moments[f"{name}_sd"].values ** 2)
+
+
+def test_mean_of_K21_is_the_regression_of_the_paper(fitted):
+    """E K21 = A21 A11^-1 K11, as in the basic model."""
+    model, result = fitted
+    np.testing.assert_allclose(
+        result["moments"]["K21_mean"], model.coefficients @ model.K11_values, rtol=1e-12
+    )
+
+
+def test_without_a_mean_of_delta_the_draws_still_come():
+    model = kz.DiagonalWishartCompletion.example(eta=0.8)
+    result = kz.fit(model, "exact", draws=50, **QUIET)
+    assert np.isfinite(result["posterior"]["delta"]).all()
+    assert "K21_mean" in result["moments"]

@@ -1,0 +1,47 @@
+"""Draws and integrals of log-concave densities against SciPy's distributions."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import gammaln
+
+from family import assert_ks
+from kernelzoo.inference.exact.log_concave import LogConcave
+
+
+def standard_normal(x):
+    return 7.0 - 0.5 * x**2, -x
+
+
+def log_gamma(shape):
+    """Log of a Gamma variable: skewed, its left tail exponential."""
+
+    def log_density(x):
+        return shape * x - np.exp(x), shape - np.exp(x)
+
+    return log_density
+
+
+@pytest.mark.parametrize(
+    ("log_density", "law", "log_integral"),
+    [
+        (standard_normal, stats.norm, 7.0 + 0.5 * np.log(2 * np.pi)),
+        (log_gamma(0.5), stats.loggamma(0.5), 0.5 * np.log(np.pi)),
+        (log_gamma(400.0), stats.loggamma(400.0), gammaln(400.0)),
+    ],
+    ids=["normal", "skewed", "narrow"],
+)
+@pytest.mark.parametrize("start", [-20.0, 3.0])
+def test_draws_and_integral(log_density, law, log_integral, start):
+    density = LogConcave(log_density, start)
+    draws = density.sample(20_000, np.random.default_rng(0))
+    assert_ks(draws, law.cdf)
+    assert density.log_integral == pytest.approx(log_integral, abs=1e-9)
+    x, p = density.nodes()
+    assert p @ x == pytest.approx(law.mean(), abs=1e-8)
+
+
+def test_a_shifted_law_is_noticed():
+    draws = LogConcave(standard_normal, 0.0).sample(20_000, np.random.default_rng(0))
+    with pytest.raises(AssertionError):
+        assert_ks(draws, stats.norm(0.1).cdf)
