@@ -1,4 +1,4 @@
-"""Command line: ``python -m kernelzoo {demo,engines,fit,bench}``."""
+"""Command line: ``python -m kernelzoo {demo,engines,fit,reproduce,bench}``."""
 
 import argparse
 import sys
@@ -68,6 +68,13 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
     console.print(f"written: {stem}.nc, {stem}-predictions.csv")
 
 
+def reproduce(options: argparse.Namespace, console: Console) -> None:
+    """Run or resume a paper's table."""
+    from .experiments.reproduce import reproduce as run
+
+    run(options.name, options.out, console, splits=options.splits, jobs=options.jobs)
+
+
 def bench(options: argparse.Namespace, console: Console) -> None:
     """Run one of the benchmarks."""
     from .benchmarks import BENCHMARKS
@@ -102,6 +109,13 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--test-size", type=float, default=0.3)
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.set_defaults(function=fit_data)
+
+    command = commands.add_parser("reproduce", help="run or resume the table of a paper")
+    command.add_argument("name", metavar="TABLE", help="zhang2004-table1")
+    command.add_argument("--splits", type=int, help="in place of the paper's number")
+    command.add_argument("--jobs", type=int, default=1, help="processes")
+    command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
+    command.set_defaults(function=reproduce)
 
     command = commands.add_parser("bench", help="timings, mixing, held-out scores")
     command.add_argument("name", metavar="NAME", help="speed, mixing or scores")

@@ -2,6 +2,14 @@
 
 from .albert_chib import AlbertChib
 from .block import GibbsBlock
+from .diagonal_tanner_wong import DiagonalTannerWongImputation, DiagonalTannerWongPosterior
 from .tanner_wong import TannerWongImputation, TannerWongPosterior
 
-__all__ = ["AlbertChib", "GibbsBlock", "TannerWongImputation", "TannerWongPosterior"]
+__all__ = [
+    "AlbertChib",
+    "DiagonalTannerWongImputation",
+    "DiagonalTannerWongPosterior",
+    "GibbsBlock",
+    "TannerWongImputation",
+    "TannerWongPosterior",
+]

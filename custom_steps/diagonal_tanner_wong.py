@@ -24,26 +24,21 @@ from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 
 from ..models.checks import argument_error, check_name
+from ..models.diagonal_completion_draws import Missing
 from ..models.diagonal_wishart_completion import DiagonalWishartCompletion
 from .block import GibbsBlock
 
 __all__ = ["DiagonalTannerWongImputation", "DiagonalTannerWongPosterior"]
 
 type Array = npt.NDArray[np.float64]
+type Positions = npt.NDArray[np.int64]
 
 
 class Parameters(NamedTuple):
     """lambda, and delta (n,), training objects first."""
 
-    lam: Array | float
+    lam: float
     delta: Array
-
-
-class Missing(NamedTuple):
-    """What W lacks: W21 (n2, n1) and W22.1, packed or its diagonal (n2,)."""
-
-    W21: Array
-    W22_1: Array
 
 
 class Constants(NamedTuple):
@@ -102,7 +97,7 @@ def diagonal_of_packed(packed: Array) -> Array:
     return np.add.reduceat(np.square(rows, out=rows), first)
 
 
-def _layout(n: int) -> tuple[Array, Array, Array]:
+def _layout(n: int) -> tuple[Positions, Positions, Positions]:
     """Length, first and last position of the rows of a packed lower triangle of order n."""
     lengths = np.arange(1, n + 1)
     ends = np.cumsum(lengths)
@@ -116,27 +111,23 @@ WHOLE: dict[str, DrawW22_1] = {"TW1": draw_wishart, "TW2": draw_around_diagonal}
 
 def impute(
     constants: Constants, delta: Array, draw_W22_1: DrawW22_1, rng: np.random.Generator
-) -> Missing:
+) -> dict[str, Array]:
     """I-step: W21, eq (12), and W22.1 given delta. O(n1 n2), and O(n2^2) for a whole W22.1."""
     n1 = len(constants.w)
     test = delta[n1:]
     W21 = rng.standard_normal((constants.n2, n1))
     W21 *= np.sqrt(constants.w)
     W21 *= np.sqrt(test)[:, None]
-    return Missing(W21, draw_W22_1(test, constants.r - n1, rng))
-
-
-def diagonal_of_W(constants: Constants, W21: Array, diagonal_W22_1: Array) -> Array:
-    """Diagonal (n,) of W. O(n1 n2)."""
-    return np.concatenate([constants.w, diagonal_W22_1 + W21**2 @ (1 / constants.w)])
+    return {"W21": W21, "W22_1": draw_W22_1(test, constants.r - n1, rng)}
 
 
 def draw_parameters(
-    constants: Constants, delta: Array, diagonal: Array, rng: np.random.Generator
+    constants: Constants, delta: Array, diagonal_of_W22: Array, rng: np.random.Generator
 ) -> Parameters:
-    """P-step: lambda | delta, then delta | lambda, W given the diagonal (n,) of W. O(n)."""
-    _, _, r, eta, zeta, tau = constants
+    """P-step: lambda given delta, then delta given lambda and the diagonal of W. O(n)."""
+    w, _, r, eta, zeta, tau = constants
     lam = rng.standard_gamma(len(delta) * eta + zeta) / (tau + np.sum(1 / delta))
+    diagonal = np.concatenate([w, diagonal_of_W22])
     return Parameters(lam, (lam + diagonal / 2) / rng.standard_gamma(eta + r / 2, len(delta)))
 
 
@@ -238,7 +229,7 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
         self, values: Mapping[str, Array], rng: np.random.Generator
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw the missing blocks."""
-        return impute(self._constants, values["delta"], self._draw, rng)._asdict(), {}
+        return impute(self._constants, values["delta"], self._draw, rng), {}
 
 
 class DiagonalTannerWongPosterior(_DiagonalTannerWong):
@@ -285,6 +276,6 @@ class DiagonalTannerWongPosterior(_DiagonalTannerWong):
         """Redraw the parameters."""
         W22_1 = values["W22_1"]
         diagonal = diagonal_of_packed(W22_1) if self.packed else W22_1
-        w = diagonal_of_W(self._constants, values["W21"], diagonal)
-        lam, delta = draw_parameters(self._constants, values["delta"], w, rng)
-        return {"lambda": lam, "delta": delta}, {}
+        diagonal_of_W22 = Missing(values["W21"], diagonal).diagonal_of_W22(self._constants.w)
+        lam, delta = draw_parameters(self._constants, values["delta"], diagonal_of_W22, rng)
+        return {"lambda": np.asarray(lam), "delta": delta}, {}

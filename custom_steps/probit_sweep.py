@@ -180,11 +180,10 @@ def regressors_given_utilities(
     for c, variances in enumerate(zeta):
         factor = _precision_factor(gram, variances, buffer)
         if factor is None:
-            pair = _without_gram(composite, variances, y[:, c], noise[c])
+            mean[c], deviation[c] = _without_gram(composite, variances, y[:, c], noise[c])
         else:
             half = _solve_lower(factor, projected[c])
-            pair = _solve_upper(factor, np.array([half, noise[c]]).T).T
-        mean[c], deviation[c] = pair
+            mean[c], deviation[c] = _solve_upper(factor, np.array([half, noise[c]]).T).T
     # A sum of squares: y'y - y'K m loses all its digits when the scores are large.
     residual = y - composite @ mean.T
     return mean, deviation, float(np.vdot(residual, residual) + np.sum(mean**2 / zeta))

@@ -38,15 +38,17 @@ class Comparison:
         Name of the result the others are measured against.
     engines : DataFrame
         One row a result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
-        least over the quantities), ``pareto_k``, and held-out scores when asked for.
+        least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, and
+        held-out scores when asked for.
     variables : DataFrame
         One row a quantity and result, over the quantity's elements, in standard deviations of the
         reference: ``difference``, the largest difference of means; ``z``, the largest difference
         divided by its Monte Carlo standard error, and ``z_bound``, which it exceeds with a chance
         of 1 % when the two agree (independent elements assumed: dependent ones exceed it more
         rarely); ``least_sd_ratio`` and ``largest_sd_ratio``; ``wasserstein``, the mean distance of
-        marginals. NaN where a result has no draws, a single one, or draws that are neither
-        independent nor chains (SMC, Pathfinder).
+        marginals. Where a result has no draws or a single one, ``z`` and ``wasserstein`` are NaN;
+        where its draws are neither independent nor chains (SMC, Pathfinder), ``z`` is. Nothing is
+        measured against a reference without spread.
     elements : DataFrame
         One row an element: mean, sd, difference, ratio, Monte Carlo standard error, effective
         draws.
@@ -109,8 +111,8 @@ def compare_engines(
         Quantities to compare. Default: all.
     model, kernels_new, labels_new : optional
         The model, kernels between held-out and training objects, and the held-out labels: adds
-        accuracy, log score and Brier score of every engine. Models that hold the new objects
-        already take no kernels.
+        the scores that every engine's predictions allow (accuracy; with probabilities also log
+        score and Brier score). Models that hold the new objects already take no kernels.
     predict_options : mapping, optional
         Further arguments of `predict`.
 
@@ -126,8 +128,8 @@ def compare_engines(
     """
     if not results:
         raise argument_error("results", "compare_engines", "at least one result", "none")
-    _check_same(results, "family", "model")
-    _check_same(results, "data_hash", "data")
+    _check_same(results, "model", "family", "model")
+    _check_same(results, "data", "data_hash")
     if (model is None) != (labels_new is None) or (labels_new is None and kernels_new is not None):
         raise ValueError(
             "The 'model' and 'labels_new' arguments of compare_engines, and 'kernels_new' where "
@@ -178,12 +180,13 @@ def compare_engines(
     return Comparison(reference, engines, variables, elements, left_out)
 
 
-def _check_same(results: Mapping[str, DataTree], attribute: str, what: str) -> None:
-    """Raise unless all results that carry the attribute have one value of it."""
-    values = {tree.attrs[attribute] for tree in results.values() if attribute in tree.attrs}
+def _check_same(results: Mapping[str, DataTree], what: str, *attributes: str) -> None:
+    """Raise unless results agree on the first of the attributes that each of them carries."""
+    carried = [[tree.attrs[a] for a in attributes if a in tree.attrs] for tree in results.values()]
+    values = {str(found[0]) for found in carried if found}
     if len(values) > 1:
         raise argument_error(
-            "results", "compare_engines", f"results on one {what}", ", ".join(sorted(values))
+            "results", "compare_engines", f"results on the same {what}", ", ".join(sorted(values))
         )
 
 
@@ -226,7 +229,7 @@ def _stored_moments(stored: Dataset, name: str) -> dict[str, xr.DataArray]:
     mean = stored[f"{name}_mean"]
     sd = stored[f"{name}_sd"] if f"{name}_sd" in stored else xr.full_like(mean, np.nan)
     if "chain" in mean.dims:
-        sd = np.sqrt((sd**2).mean("chain") + mean.var("chain"))
+        sd = ((sd**2).mean("chain") + mean.var("chain")) ** 0.5
         mean = mean.mean("chain")
     return {"mean": mean, "sd": sd, "ess": xr.full_like(mean, np.nan)}
 
@@ -249,18 +252,16 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
     frames = []
     for name, entry in moments.items():
         other = reference[name]
-        try:
-            xr.align(entry["mean"], other["mean"], join="exact")
-        except ValueError:
+        if not _same_elements(entry["mean"], other["mean"]):
             raise argument_error(
-                "results", "compare_engines", f"results with the same elements of {name}", engine
-            ) from None
+                "results",
+                "compare_engines",
+                f"results with the same elements of {name}",
+                f"others in {engine!r} than in the reference",
+            )
         unit = other["sd"].where(other["sd"] > 0)
         difference = (entry["mean"] - other["mean"]) / unit
-        error = (
-            np.hypot(entry["sd"] / np.sqrt(entry["ess"]), other["sd"] / np.sqrt(other["ess"]))
-            / unit
-        )
+        error = (entry["sd"] ** 2 / entry["ess"] + other["sd"] ** 2 / other["ess"]) ** 0.5 / unit
         itself = moments is reference
         dataset = Dataset(
             {
@@ -268,7 +269,7 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
                 "sd": entry["sd"],
                 "difference": difference,
                 "mcse_of_difference": xr.zeros_like(error) if itself else error,
-                "z": np.abs(difference) / (np.nan if itself else error.where(error > 0)),
+                "z": abs(difference) / error.where((error > 0) & (not itself)),
                 "sd_ratio": entry["sd"] / unit,
                 "ess": entry["ess"],
             }
@@ -286,20 +287,30 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def _same_elements(one: xr.DataArray, other: xr.DataArray) -> bool:
+    try:
+        xr.align(one, other, join="exact")
+    except ValueError:
+        return False
+    return set(one.dims) == set(other.dims)
+
+
 def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name: str) -> float:
     """Mean over elements of the distance between marginals, in sds of the reference."""
     unit = moments[name]["sd"]
     moving = unit > 0
     if name not in dataset or name not in reference or not bool(moving.any()):
         return np.nan
+    n_draws = min(d.sizes["chain"] * d.sizes["draw"] for d in (dataset, reference))
+    if n_draws == 1:
+        return np.nan
     # Elements without spread would be divided by zero; they add nothing.
-    scaled = [(draws[[name]] / unit.where(moving)).fillna(0.0) for draws in (dataset, reference)]
+    ours, theirs = ((d[[name]] / unit.where(moving)).fillna(0.0) for d in (dataset, reference))
     total = wasserstein(
-        *scaled,
+        ours,
+        theirs,
         joint=False,
-        num_samples=min(
-            WASSERSTEIN_DRAWS, *(d.sizes["chain"] * d.sizes["draw"] for d in (dataset, reference))
-        ),
+        num_samples=min(WASSERSTEIN_DRAWS, n_draws),
         round_to="none",
     )
     return float(total) / int(moving.sum())

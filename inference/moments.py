@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_graph
 from pytensor.graph.replace import graph_replace
+from pytensor.tensor import TensorVariable
 from xarray import Dataset
 
 from .answers import Moments
@@ -74,7 +76,9 @@ class MomentsOfChains:
     ):
         self.names = tuple(names)
         self.chains: dict[int, dict[str, RunningMoments]] = {}
-        outputs = model.replace_rvs_by_values([model[name] for name in names])
+        outputs = _with_constant_data(
+            model, model.replace_rvs_by_values([model[name] for name in names])
+        )
         self._inputs = [value.name for value in model.value_vars]
         self._evaluate = compile_graph(model.value_vars, outputs, on_unused_input="ignore")
         self._evaluate.trust_input = True
@@ -103,6 +107,12 @@ class MomentsOfChains:
             for name in self.names
         }
         return moments_dataset(model, moments, ("chain",)).assign_coords(chain=sorted(self.chains))
+
+
+def _with_constant_data(model: pm.Model, outputs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Put the data in as constants: what depends on them alone is computed once, at compilation."""
+    constants = {data: pt.constant(data.get_value()) for data in model.data_vars}
+    return graph_replace(list(outputs), constants, strict=False)
 
 
 def moments_of_draws(model: pm.Model, posterior: Dataset) -> Dataset:
@@ -150,6 +160,7 @@ def of_constrained(
     observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     replacements = {**inputs, **observed}
     outputs = graph_replace([model[name] for name in names], replacements, strict=False)
+    outputs = _with_constant_data(model, outputs)
     evaluate = compile_graph(list(inputs.values()), outputs, on_unused_input="ignore")
 
     def of_draws(draws: Mapping[str, NDArray]) -> dict[str, NDArray]:

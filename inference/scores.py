@@ -19,8 +19,9 @@ def scores(predictions: Dataset, truth: Any) -> dict[str, float]:
     Parameters
     ----------
     predictions : Dataset
-        Of `predict`: ``probability`` (obs, class), or ``label`` (obs) alone, or ``mean`` and
-        ``sd`` (obs). The dimension of the objects may have any name.
+        Of `predict`: ``probability`` (obs, class), ``label`` (obs) or both, with the
+        coordinate "class"; or ``mean`` and ``sd`` (obs). The dimension of the objects may have
+        any name.
     truth : array_like (obs,)
         True classes, or true values.
 
@@ -35,16 +36,27 @@ def scores(predictions: Dataset, truth: Any) -> dict[str, float]:
     Raises
     ------
     ValueError
-        For true labels of another number, or of a class that the predictions do not know.
+        For predictions of neither kind, true labels or values of another number, a class that the
+        predictions do not know, or values that are not finite.
     """
-    if "label" in predictions:
+    if "class" in predictions.coords and {"probability", "label"} & set(predictions.data_vars):
         return _of_classes(predictions, truth)
-    return _of_values(predictions, truth)
+    if {"mean", "sd"} <= set(predictions.data_vars):
+        return _of_values(predictions, truth)
+    raise argument_error(
+        "predictions",
+        OWNER,
+        "with 'probability' or 'label' and the coordinate 'class', or with 'mean' and 'sd'",
+        f"the variables {', '.join(map(str, predictions.variables))}",
+    )
 
 
 def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
-    label = predictions["label"].to_numpy()
     known = predictions["class"].to_numpy()
+    if "label" in predictions:
+        label = predictions["label"].to_numpy()
+    else:
+        label = known[predictions["probability"].transpose(..., "class").to_numpy().argmax(-1)]
     codes, _ = check_labels(truth, "labels_new", OWNER, classes=known, n_objects=len(label))
     found = {"accuracy": float((label == known[codes]).mean())}
     if "probability" not in predictions:

@@ -65,9 +65,9 @@ def log_constant_of_W11(w: Array, r: float) -> float:
 
 
 def moments_of_K(
-    model: DiagonalWishartCompletion, mean_lambda: float
+    model: DiagonalWishartCompletion, mean_lambda: float, mean_square: float | None = None
 ) -> dict[str, tuple[Array, Array | None]]:
-    r"""Mean and sd of K21, mean of K22, given the mean of lambda.
+    r"""Means and standard deviations of K21 and K22 from the first two moments of lambda.
 
     .. math::
 
@@ -76,14 +76,60 @@ def moments_of_K(
             + r \frac{E\lambda}{\eta - 1} A_{22\cdot1}
 
     The entries of W21 have mean zero and are uncorrelated, so that Var K21 is the outer product of
-    the diagonals of A22.1 and K11 times E lambda/(eta - 1). Both need eta > 1. O(n^3).
+    the diagonals of A22.1 and K11 times E lambda/(eta - 1).
+
+    Parameters
+    ----------
+    model : DiagonalWishartCompletion
+    mean_lambda : float
+    mean_square : float, optional
+        Of lambda, for the deviation of K22.
+
+    Returns
+    -------
+    dict of str to (mean, sd or None)
+        What exists: the mean of K21 needs eta > 1/2, its deviation and the mean of K22 need
+        eta > 1, the deviation of K22 needs eta > 2. O(n^3).
     """
-    K11 = model.K11_values
+    eta, r, K11 = model.eta, model.r, model.K11_values
+    if eta <= 0.5:
+        return {}
     K21 = model.coefficients @ K11
-    if model.eta <= 1:
+    if eta <= 1:
         return {"K21": (K21, None)}
-    mean_delta = mean_lambda / (model.eta - 1)
+    mean_delta = mean_lambda / (eta - 1)
     A22_1 = model.C2.T @ model.C2
+    explained = K21 @ model.coefficients.T
     sd = np.sqrt(mean_delta * np.outer(np.diagonal(A22_1), np.diagonal(K11)))
-    K22 = K21 @ model.coefficients.T + model.r * mean_delta * A22_1
-    return {"K21": (K21, sd), "K22": (K22, None)}
+    K22_sd = None
+    if eta > 2 and mean_square is not None:
+        K22_sd = np.sqrt(_variance_of_K22(model, A22_1, explained, mean_delta, mean_square))
+    return {"K21": (K21, sd), "K22": (explained + r * mean_delta * A22_1, K22_sd)}
+
+
+def _variance_of_K22(
+    model: DiagonalWishartCompletion,
+    A22_1: Array,
+    explained: Array,
+    mean_delta: float,
+    mean_square: float,
+) -> Array:
+    """Entrywise variance of K22 (n2, n2).
+
+    K22 is a constant, and C2' W22 C2, in which the entries of W22 off its diagonal are
+    uncorrelated, and twice the symmetric part of A21 A11^-1 C1' W12 C2, uncorrelated with it.
+    """
+    eta, r = model.eta, model.r
+    # E delta_j delta_k and E delta_j^2 of test objects j, k.
+    product = mean_square / (eta - 1) ** 2
+    square = mean_square / ((eta - 1) * (eta - 2))
+    own = np.diagonal(A22_1)
+    shared = np.square(model.C2).T @ np.square(model.C2)
+    # A W22.1 that is declared diagonal leaves W21's n1 of the r terms off the diagonal.
+    terms = model.n_train if model.diagonal_W22_1 else r
+    off_diagonal = terms * product * (np.outer(own, own) + A22_1**2 - 2 * shared)
+    diagonal = (r * (r + 2) * square - (r * mean_delta) ** 2) * shared
+    between = r**2 * (product - mean_delta**2) * (A22_1**2 - shared)
+    crossed = np.outer(np.diagonal(explained), own)
+    regression = mean_delta * (crossed + crossed.T + 2 * explained * A22_1)
+    return off_diagonal + diagonal + between + regression

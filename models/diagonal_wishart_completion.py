@@ -196,6 +196,14 @@ class DiagonalWishartCompletion(Declaration):
         return "diagonal W22_1" if self.diagonal_W22_1 else "full W22_1"
 
     @property
+    def theta(self) -> np.ndarray:
+        """Kernel of all objects C'C, array (object, object), training objects first."""
+        C12 = self.C1 @ self.coefficients.T
+        A12 = self.C1.T @ C12
+        A22 = C12.T @ C12 + self.C2.T @ self.C2
+        return np.block([[self.C1.T @ self.C1, A12], [A12.T, A22]])
+
+    @property
     def w(self) -> np.ndarray:
         """Diagonal of W11 as it is now, array (train,)."""
         return np.diagonal(self["W11_values"].get_value())

@@ -88,7 +88,8 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
         return {"lambda": lam, "delta": delta, **stacked(rows, draws)}
 
     x, p = posterior.nodes()
-    return ExactAnswer(sample, moments_of_K(model, float(np.exp(x) @ p)), log_evidence(model))
+    moments = moments_of_K(model, float(np.exp(x) @ p), float(np.exp(2 * x) @ p))
+    return ExactAnswer(sample, moments, log_evidence(model))
 
 
 @log_evidence.register

@@ -78,7 +78,7 @@ def plot_engines(
     summaries = Summaries(ci_kind, ci_probs, point_estimate, owner)
     named = by_name(results, owner)
     check_name(kind, ("forest", "density"), "kind", owner)
-    models = {str(tree.attrs.get("model")) for tree in named.values()}
+    models = {str(tree.attrs.get("family", tree.attrs.get("model"))) for tree in named.values()}
     if len(models) > 1:
         raise argument_error("results", owner, "results of one model", ", ".join(sorted(models)))
     quantities = {name: identified(tree) for name, tree in named.items()}

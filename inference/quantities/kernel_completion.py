@@ -98,12 +98,12 @@ def _draws(result: DataTree) -> xr.DataArray | None:
 def _mean(result: DataTree, draws: xr.DataArray | None) -> np.ndarray:
     """Posterior mean of K21 (test, train)."""
     if "moments" in result.children and "K21_mean" in result["moments"]:
-        mean = result["moments"]["K21_mean"]
-        return mean.mean([dim for dim in mean.dims if dim == "chain"]).values
+        mean = result["moments"].to_dataset()["K21_mean"]
+        return mean.mean([dim for dim in mean.dims if dim == "chain"]).to_numpy()
     if draws is not None:
-        return draws.mean(("chain", "draw")).values
+        return draws.mean(("chain", "draw")).to_numpy()
     if "point" in result.children and "K21" in result["point"]:
-        return result["point"]["K21"].transpose("test", "train").values
+        return np.asarray(result["point"].to_dataset()["K21"].transpose("test", "train"))
     raise argument_error("result", OWNER, "a result with moments or draws of K21", "neither")
 
 

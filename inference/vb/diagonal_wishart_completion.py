@@ -25,16 +25,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy.special import gammaln, multigammaln
+from scipy.special import gammaln
 
 from ...models.checks import check_count, check_positive
+from ...models.diagonal_completion_draws import log_constant_of_W11, moments_of_K
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...models.matrix_draws import Bartlett
 from ..answers import Moments, VariationalAnswer
 from ..engines import Run
 from .engine import VB
 
-__all__ = ["fit_diagonal_wishart_completion"]
+__all__ = ["K22_sd", "fit_diagonal_wishart_completion"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -80,7 +81,7 @@ def fit_diagonal_wishart_completion(
         converged=converged,
         parameters=q.parameters(),
         sample=q.sample,
-        moments=moments_given_lambda(model, q.lam_mean, q.lam_square),
+        moments=q.moments(),
     )
 
 
@@ -134,11 +135,6 @@ class _Approximation:
     def bound(self) -> float:
         """E log p - E log q, with every factor's optimal shape put in. O(n1)."""
         model, n1, a, c = self.model, len(self.w), self.lam_shape, self.shape
-        W11 = (
-            0.5 * (model.r - n1 - 1) * np.log(self.w).sum()
-            - 0.5 * model.r * n1 * np.log(2)
-            - multigammaln(model.r / 2, n1)
-        )
         lam = (
             model.zeta * np.log(model.tau)
             - gammaln(model.zeta)
@@ -150,7 +146,15 @@ class _Approximation:
         delta = n1 * (gammaln(c) - gammaln(model.eta)) + c * np.sum(
             1 - np.log(self.rates) - expected
         )
-        return float(W11 + lam + delta)
+        return float(log_constant_of_W11(self.w, model.r) + lam + delta)
+
+    def moments(self) -> dict[str, Moments]:
+        """Means and standard deviations of K21 and K22 under q, where they exist. O(n^3)."""
+        moments: dict[str, Moments] = moments_of_K(self.model, self.lam_mean)
+        if "K22" in moments:
+            mean, _ = moments["K22"]
+            moments["K22"] = mean, K22_sd(self.model, self.lam_mean, self.lam_square)
+        return moments
 
     def parameters(self) -> xr.Dataset:
         """Parameters of q(lambda) and of the training objects' q(1/delta)."""
@@ -209,21 +213,12 @@ def _impute_W22_1(
     return F @ F.mT, np.array(log_density)
 
 
-def moments_given_lambda(
-    model: DiagonalWishartCompletion, lam_mean: float, lam_square: float
-) -> dict[str, Moments]:
-    r"""Means and standard deviations of K21 and K22 from those of lambda.
+def K22_sd(model: DiagonalWishartCompletion, lam_mean: float, lam_square: float) -> Array | None:
+    r"""Compute the standard deviation of K22 from the first two moments of lambda. O(n^3).
 
-    The test objects' delta and the imputed blocks have their prior given lambda. With
-    :math:`A_{22\cdot1} = C_2'C_2` and :math:`E\delta = E\lambda / (\eta - 1)`,
-
-    .. math::
-
-        E K_{21} &= A_{21} A_{11}^{-1} K_{11} \\
-        E K_{22} &= A_{21} A_{11}^{-1} K_{11} A_{11}^{-1} A_{12} + r\, E\delta\, A_{22\cdot1}
-
-    The mean of K22 and the deviation of K21 need eta > 1 (otherwise they are left out), the
-    deviation of K22 needs eta > 2. O(n^3).
+    The test objects' delta and the imputed blocks have their prior given lambda. K22 is a constant
+    plus :math:`C_2' W_{22} C_2`, where the entries of W22 off its diagonal are uncorrelated, plus
+    twice the symmetric part of :math:`A_{21} A_{11}^{-1} C_1' W_{12} C_2`, uncorrelated with it.
 
     Parameters
     ----------
@@ -233,31 +228,24 @@ def moments_given_lambda(
 
     Returns
     -------
-    dict of str to (mean, sd or None)
+    array (n2, n2), or None unless eta > 2
     """
-    K11, coefficients, C2 = model.K11_values, model.coefficients, model.C2
-    K21, eta, r = coefficients @ K11, model.eta, model.r
-    if eta <= 1:
-        return {"K21": (K21, None)}
-    A, G = C2.T @ C2, K21 @ coefficients.T
-    own_A, own_G = np.diagonal(A), np.diagonal(G)
-    first = lam_mean / (eta - 1)
-    K21_sd = np.sqrt(first * np.outer(own_A, np.diagonal(K11)))
-    K22_sd = None
-    if eta > 2:
-        product = lam_square / (eta - 1) ** 2
-        second = lam_square / ((eta - 1) * (eta - 2))
-        # C2' W22 C2, W22 with uncorrelated entries off its diagonal; n1 of the r terms of these
-        # come from W21, the others from W22.1.
-        shared = np.square(C2).T @ np.square(C2)
-        off_diagonal = (model.n_train if model.diagonal_W22_1 else r) * product
-        variance = (
-            off_diagonal * (np.outer(own_A, own_A) + A**2 - 2 * shared)
-            + (r * (r + 2) * second - (r * first) ** 2) * shared
-            + r**2 * (product - first**2) * (A**2 - shared)
-        )
-        # Twice what W21 has in common with its regression on the training objects.
-        crossed = np.outer(own_G, own_A)
-        variance += first * (crossed + crossed.T + 2 * G * A)
-        K22_sd = np.sqrt(variance)
-    return {"K21": (K21, K21_sd), "K22": (G + r * first * A, K22_sd)}
+    C2, eta, r = model.C2, model.eta, model.r
+    if eta <= 2:
+        return None
+    # E delta_j, E delta_j delta_k and E delta_j^2.
+    mean = lam_mean / (eta - 1)
+    product = lam_square / (eta - 1) ** 2
+    square = lam_square / ((eta - 1) * (eta - 2))
+    A22_1 = C2.T @ C2
+    explained = (model.coefficients @ model.K11_values) @ model.coefficients.T
+    own = np.diagonal(A22_1)
+    shared = np.square(C2).T @ np.square(C2)
+    # A W22.1 that is declared diagonal leaves W21's n1 of the r terms off the diagonal.
+    terms = model.n_train if model.diagonal_W22_1 else r
+    off_diagonal = terms * product * (np.outer(own, own) + A22_1**2 - 2 * shared)
+    diagonal = (r * (r + 2) * square - (r * mean) ** 2) * shared
+    between = r**2 * (product - mean**2) * (A22_1**2 - shared)
+    crossed = np.outer(np.diagonal(explained), own)
+    regression = mean * (crossed + crossed.T + 2 * explained * A22_1)
+    return np.sqrt(off_diagonal + diagonal + between + regression)

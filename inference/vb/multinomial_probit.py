@@ -36,9 +36,9 @@ import numpy.typing as npt
 from ...models.checks import argument_error, check_count, check_name, check_positive
 from ...models.combination import FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
+from ..answers import VariationalAnswer
 from ..applicability import combination_other_than
 from ..engines import Run
-from .answer import VariationalAnswer
 from .concentration import LARGEST, LARGEST_MEAN, SMALLEST
 from .engine import VB
 from .multinomial_probit_updates import Approximation, Data, State, start, update

@@ -15,8 +15,8 @@ importance weights; these distributions are exact if A = b = 0. There are 4,096 
 as many up to 16,384 until the means of the two halves, themselves nets, agree.
 
 Measured as the change of the means, in standard deviations, when the weights are reversed, over 24
-factors with curvatures up to 1e6 of any rank (median, largest): S = 4 .001, .02; S = 6 .002, .06;
-S = 10 .004, .3; S = 15 .006, .1. The largest are of singular quadratics with a mode on the
+factors with curvatures up to 1e6 of any rank (median, largest): S = 4 .001, .02; S = 6 .002, .03;
+S = 10 .004, .7; S = 15 .006, .2. The largest are of singular quadratics with a mode on the
 boundary, where the cap is met (`SimplexFactor.precise`); the median's kind needs no doubling.
 """
 

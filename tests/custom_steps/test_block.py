@@ -155,6 +155,23 @@ def test_transform_that_depends_on_a_random_variable_is_refused():
         ValueMap(model, [model["x"]])
 
 
+def test_packed_variables_keep_their_unconstrained_form(model):
+    class Packed(GibbsBlock):
+        packed = frozenset({"tau2"})
+        stats_dtypes_shapes: ClassVar = {}
+
+        def sweep(self, values, rng):
+            np.testing.assert_array_equal(values["tau2"], point["tau2_log__"])
+            np.testing.assert_allclose(values["scale"], np.exp(point["scale_log__"]))
+            return {"tau2": values["tau2"] - 1, "mu": values["mu"]}, {}
+
+    point = model.initial_point() | {"tau2_log__": np.array([0.3, -1.2])}
+    step = Packed([model["mu"], model["tau2"]], reads=[model["scale"]], model=model)
+    new, _ = step.step(point)
+    np.testing.assert_array_equal(new["tau2_log__"], [-0.7, -2.2])
+    assert list(new) == list(point)
+
+
 def test_a_block_inside_pm_sample_with_nuts_on_the_rest():
     """Cores 1 and 2 give the same draws, and they have the exact mean."""
     with pm.Model():

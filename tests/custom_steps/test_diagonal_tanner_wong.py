@@ -4,8 +4,9 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
+from scipy.special import digamma
 
-from family import assert_ks, assert_z
+from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps.diagonal_tanner_wong import (
     WHOLE,
     Constants,
@@ -13,13 +14,11 @@ from kernelzoo.custom_steps.diagonal_tanner_wong import (
     DiagonalTannerWongPosterior,
     Parameters,
     diagonal_of_packed,
-    diagonal_of_W,
-    draw_around_diagonal,
     draw_diagonal,
     draw_parameters,
-    draw_wishart,
     impute,
 )
+from kernelzoo.models.diagonal_completion_draws import Missing
 from kernelzoo.models.diagonal_wishart_completion import DiagonalWishartCompletion
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
@@ -33,69 +32,72 @@ def constants_of(w):
 
 
 def unpack(packed):
-    """W22.1 of its packed Cholesky factor, by other means than the steps'."""
-    factor = np.zeros((N2, N2))
-    factor[np.tril_indices(N2)] = packed
-    np.fill_diagonal(factor, np.exp(np.diagonal(factor)))
-    return factor @ factor.T
+    """W22.1 (..., n2, n2) of its packed Cholesky factor, by other means than the steps'."""
+    factor = np.zeros((*packed.shape[:-1], N2, N2))
+    factor[..., *np.tril_indices(N2)] = packed
+    i = np.arange(N2)
+    factor[..., i, i] = np.exp(factor[..., i, i])
+    return factor @ factor.mT
 
 
 def pack(matrix):
     factor = np.linalg.cholesky(matrix)
-    np.fill_diagonal(factor, np.log(np.diagonal(factor)))
-    return factor[np.tril_indices(N2)]
+    i = np.arange(N2)
+    factor[..., i, i] = np.log(factor[..., i, i])
+    return factor[..., *np.tril_indices(N2)]
 
 
-def joint_draw(rng, diagonal):
-    """Lambda, delta and W in one piece, by other means than the steps'.
+def joint_draws(rng, replicates, diagonal):
+    """Independent draws of (lambda, delta, w, W21, W22.1), by other means than the steps'.
 
-    W11 comes out as a whole matrix. It is diagonalized: given W11, the blocks of W C with C'W11C
-    diagonal have the law that the declaration states, and delta1 is then left out of the test.
+    The declaration conditions on a W11 that is diagonal. Its likelihood in delta_j is then that of
+    a single w_j from Gamma(r / 2, rate 1 / (2 delta_j)), from which w is drawn here.
     """
-    lam = rng.gamma(ZETA, 1 / TAU)
-    delta = stats.invgamma(ETA, scale=lam).rvs(N1 + N2, random_state=rng)
-    # One training object at a time has the Gamma density of the declaration's W11 in w_j.
-    w = rng.gamma(R / 2, 2 * delta[:N1])
-    test = delta[N1:]
-    W21 = np.sqrt(np.outer(test, w)) * rng.normal(size=(N2, N1))
+    lam = rng.gamma(ZETA, 1 / TAU, replicates)
+    delta = lam[:, None] / rng.gamma(ETA, size=(replicates, N1 + N2))
+    w = rng.gamma(R / 2, 2 * delta[:, :N1])
+    test = delta[:, N1:]
+    W21 = rng.normal(scale=np.sqrt(test[:, :, None] * w[:, None]))
     if diagonal:
         return lam, delta, w, W21, rng.gamma((R - N1) / 2, 2 * test)
-    rows = stats.wishart(R - N1, np.diag(test)).rvs(random_state=rng)
-    return lam, delta, w, W21, pack(rows)
+    standard = stats.wishart(R - N1, np.eye(N2)).rvs(replicates, random_state=rng)
+    root = np.sqrt(test)
+    return lam, delta, w, W21, pack(standard * root[:, :, None] * root[:, None])
 
 
 def functionals(lam, delta, w, W21, W22_1, diagonal):
-    """Joint functionals with light tails under the prior."""
-    own = W22_1 if diagonal else np.diagonal(unpack(W22_1))
-    whole = own + (W21**2 / w).sum(axis=1)
-    test, logs = np.log(delta[N1:]), [np.log(lam)]
-    logs += [np.log(delta).sum(), np.log(own).sum(), np.log(whole).sum(), test.sum()]
+    """Joint functionals (replicate, functional) with light tails under the prior."""
+    matrix = None if diagonal else unpack(W22_1)
+    own = W22_1 if diagonal else np.diagonal(matrix, axis1=1, axis2=2)
+    test = delta[:, N1:]
+    whole = own + np.sum(W21**2 / w[:, None], axis=2)
+    rate = lam[:, None] + np.hstack([w, whole]) / 2
+    # Given lambda and W independent Gammas: their sum tells a joint draw from two draws.
+    surprise = (np.log(rate / delta) - digamma(ETA + R / 2)).sum(axis=1)
+    sums = [np.log(x).sum(axis=1) for x in (lam[:, None], delta, own, whole, test)]
+    logs = np.stack([*sums, surprise], axis=1)
+    scaled = (W21 / np.sqrt(test[:, :, None] * w[:, None])).reshape(len(lam), -1)
     values = [
         logs,
-        np.outer(logs, logs)[np.triu_indices(len(logs))],
+        (logs[:, :, None] * logs[:, None])[:, *np.triu_indices(logs.shape[1])],
         np.log(delta),
-        np.log(lam) * np.log(delta),
         np.log(own),
-        np.log(own) * test,
-        np.arcsinh(own / delta[N1:]),
-        np.arcsinh(whole / delta[N1:]),
-        np.arcsinh(w / delta[:N1]),
-        np.arcsinh(lam / delta),
-        np.arcsinh(W21 / np.sqrt(np.outer(delta[N1:], w))).ravel(),
-        np.arcsinh(W21**2 / np.outer(delta[N1:], w)).ravel(),
-        np.arcsinh(W21**2 / w).ravel(),
+        np.log(own) * np.log(test),
+        np.arcsinh(np.hstack([own / test, whole / test, w / delta[:, :N1], lam[:, None] / delta])),
+        np.arcsinh(scaled),
+        np.arcsinh(scaled**2),
     ]
-    if not diagonal:
-        matrix = unpack(W22_1)
-        correlations = (matrix / np.sqrt(np.outer(own, own)))[np.triu_indices(N2, 1)]
+    if matrix is not None:
+        root = np.sqrt(own)
+        correlations = (matrix / (root[:, :, None] * root[:, None]))[:, *np.triu_indices(N2, 1)]
         log_det = np.linalg.slogdet(matrix)[1]
         values += [
             correlations,
             correlations**2,
-            [correlations.prod(), log_det, log_det * logs[1], log_det - np.log(own).sum()],
-            np.log(own) * correlations[0] ** 2,
+            correlations**2 * np.log(own),
+            np.stack([correlations.prod(axis=1), log_det, log_det * sums[1]], axis=1),
         ]
-    return np.concatenate(values)
+    return np.hstack(values)
 
 
 def joint_test(form=None, p_step=None, *, diagonal=False, replicates=4_000, seed=1):
@@ -106,24 +108,24 @@ def joint_test(form=None, p_step=None, *, diagonal=False, replicates=4_000, seed
     in replicates that no step has touched.
     """
     rng = np.random.default_rng(seed)
-    before, after = [], []
-    for _ in range(replicates):
-        lam, delta, w, W21, W22_1 = joint_draw(rng, diagonal)
-        before.append(functionals(lam, delta, w, W21, W22_1, diagonal))
+    draws = joint_draws(rng, replicates, diagonal)
+    before, moved = functionals(*draws, diagonal), []
+    for lam, delta, w, W21, W22_1 in zip(*draws, strict=True):
         constants = constants_of(w)
+        parameters = Parameters(lam, delta)
         if form is not None:
-            W21, W22_1 = impute(constants, delta, form, rng)
+            W21, W22_1 = impute(constants, delta, form, rng).values()
         if p_step is not None:
             own = W22_1 if diagonal else diagonal_of_packed(W22_1)
-            lam, delta = p_step(constants, delta, diagonal_of_W(constants, W21, own), rng)
-        after.append(functionals(lam, delta, w, W21, W22_1, diagonal))
-    before, after = np.array(before), np.array(after)
+            parameters = p_step(constants, delta, Missing(W21, own).diagonal_of_W22(w), rng)
+        moved.append((*parameters, w, W21, W22_1))
+    after = functionals(*(np.array(x) for x in zip(*moved, strict=True)), diagonal)
     differences = after - before
-    moved = np.abs(differences).max(axis=0) > 1e-9
-    differences = differences[:, moved]
+    changed = np.abs(differences).max(axis=0) > 1e-9
+    differences = differences[:, changed]
     assert_z(differences.mean(axis=0) / (differences.std(axis=0, ddof=1) / replicates**0.5))
     half = replicates // 2
-    for old, new in zip(before[:half, moved].T, after[half:, moved].T, strict=True):
+    for old, new in zip(before[:half, changed].T, after[half:, changed].T, strict=True):
         assert_ks(new, old)
 
 
@@ -155,9 +157,9 @@ def test_wrong_degrees_of_freedom_of_the_imputation_are_detected(name, change):
 @pytest.mark.parametrize("name", ["r", "eta", "zeta"])
 @pytest.mark.parametrize("change", [-1, 1])
 def test_wrong_shapes_of_the_posterior_step_are_detected(name, change):
-    def wrong(constants, delta, diagonal, rng):
+    def wrong(constants, delta, diagonal_of_W22, rng):
         shape = getattr(constants, name) + change
-        return draw_parameters(constants._replace(**{name: shape}), delta, diagonal, rng)
+        return draw_parameters(constants._replace(**{name: shape}), delta, diagonal_of_W22, rng)
 
     with pytest.raises(AssertionError):
         joint_test(p_step=wrong)
@@ -184,12 +186,12 @@ def test_uncorrelated_entries_beside_the_right_diagonal_are_detected():
 
 
 def test_forgotten_regression_on_the_training_objects_is_detected():
-    """Planted bug: the diagonal of W22.1 taken for that of W22."""
+    """Planted bug: W22 as small as W22.1 is on average."""
 
-    def wrong(constants, delta, diagonal, rng):
-        kept = np.concatenate([diagonal[:N1], 0.5 * diagonal[N1:]])
-        return draw_parameters(constants, delta, kept, rng)
+    def wrong(constants, delta, diagonal_of_W22, rng):
+        return draw_parameters(constants, delta, share * diagonal_of_W22, rng)
 
+    share = (R - N1) / R
     with pytest.raises(AssertionError):
         joint_test(p_step=wrong)
 
@@ -197,34 +199,28 @@ def test_forgotten_regression_on_the_training_objects_is_detected():
 def test_delta_drawn_beside_another_lambda_is_detected():
     """Planted bug: lambda and delta both from the old values, as if they were independent."""
 
-    def wrong(constants, delta, diagonal, rng):
-        one, other = (draw_parameters(constants, delta, diagonal, rng) for _ in range(2))
+    def wrong(constants, delta, diagonal_of_W22, rng):
+        one, other = (draw_parameters(constants, delta, diagonal_of_W22, rng) for _ in range(2))
         return Parameters(one.lam, other.delta)
 
     with pytest.raises(AssertionError):
         joint_test(p_step=wrong)
 
 
-def test_forms_give_one_law_of_the_diagonal():
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_give_one_law_of_the_diagonal(name):
     """Eq (15) is the law of the diagonal in eq (13): TW1 and TW2 drive the same chain."""
     rng, draws = np.random.default_rng(2), 20_000
     delta, df = np.array([0.3, 1.0, 4.0]), 4.4
-    exact = stats.gamma(df / 2, scale=2 * delta)
-    samples = [draw_diagonal(delta, df, rng) for _ in range(draws)]
-    for form in (draw_wishart, draw_around_diagonal):
-        diagonals = np.array([diagonal_of_packed(form(delta, df, rng)) for _ in range(draws)])
-        for name, sample in {"form": diagonals, "diagonal": np.array(samples)}.items():
-            levels = exact.cdf(sample)
-            for column in levels.T:
-                assert_ks(column, "uniform")
-            # Independent entries: products of levels about their mean vanish on average.
-            products = np.array([np.prod(levels[:, [i, j]] - 0.5, axis=1) for i, j in _pairs()])
-            z = products.mean(axis=1) / (products.std(axis=1) / draws**0.5)
-            assert_z(z), name
-
-
-def _pairs():
-    return [(0, 1), (0, 2), (1, 2)]
+    sample = np.array([FORMS[name](delta, df, rng) for _ in range(draws)])
+    own = sample if name == "diagonal" else np.diagonal(unpack(sample), axis1=1, axis2=2)
+    levels = stats.gamma(df / 2, scale=2 * delta).cdf(own)
+    for column in levels.T:
+        assert_ks(column, "uniform")
+    # Independent entries: products of their levels vanish on average.
+    centred = levels - 0.5
+    products = (centred[:, :, None] * centred[:, None])[:, *np.triu_indices(N2, 1)]
+    assert_mean(products, 0.0)
 
 
 def test_packed_matrix_has_the_diagonal_of_the_whole():
@@ -232,7 +228,7 @@ def test_packed_matrix_has_the_diagonal_of_the_whole():
     np.testing.assert_allclose(diagonal_of_packed(packed), np.diagonal(unpack(packed)), rtol=1e-12)
 
 
-def sampled(model, cores=1, variant=None, draws=200, chains=2):
+def sampled(model, cores=1, draws=200, chains=2):
     with model:
         return pm.sample(
             draws,
@@ -242,7 +238,7 @@ def sampled(model, cores=1, variant=None, draws=200, chains=2):
             random_seed=1,
             progressbar=False,
             compute_convergence_checks=False,
-            step=[DiagonalTannerWongImputation(variant=variant), DiagonalTannerWongPosterior()],
+            step=[DiagonalTannerWongImputation(), DiagonalTannerWongPosterior()],
             compile_kwargs={"mode": "FAST_COMPILE"},
         )["posterior"].to_dataset()
 
@@ -281,8 +277,8 @@ def test_other_models_variables_and_variants_are_refused():
     model = DiagonalWishartCompletion.example()
     with pytest.raises(ValueError, match=r"must be W21, W22_1. Got \['delta'\]"):
         DiagonalTannerWongImputation([model["delta"]], model=model)
-    with pytest.raises(ValueError, match=r"'variant' argument .* nearest is 'TW1'"):
-        DiagonalTannerWongImputation(variant="TW", model=model)
+    with pytest.raises(ValueError, match=r"'variant' argument .* Got 'TW3'"):
+        DiagonalTannerWongImputation(variant="TW3", model=model)
+    declared = DiagonalWishartCompletion.example(diagonal_W22_1=True)
     with pytest.raises(ValueError, match=r"'TW2' for a model with diagonal_W22_1=True"):
-        declared = DiagonalWishartCompletion.example(diagonal_W22_1=True)
         DiagonalTannerWongImputation(variant="TW1", model=declared)

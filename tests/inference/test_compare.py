@@ -52,6 +52,16 @@ def test_wasserstein_of_a_shift_is_the_shift():
     np.testing.assert_allclose(comparison.variables.loc[("x", "b"), "wasserstein"], 1.5, rtol=0.05)
 
 
+def test_wasserstein_averages_over_the_elements_that_have_a_spread():
+    one, other = result(0, 2.0), result(3.0, 2.0)
+    for still, expected in (["c"], 1.5), (["a", "b", "c"], np.nan):
+        for tree in (one, other):
+            x = tree["posterior"]["x"]
+            tree["posterior"]["x"] = x.where(~x["site"].isin(still), 7.0)
+        row = kz.compare_engines({"a": one, "b": other}, reference="a").variables.loc[("x", "b")]
+        np.testing.assert_allclose(row["wasserstein"], expected, rtol=0.05)
+
+
 def test_effective_draws_count_in_full_only_when_independent():
     rng = np.random.default_rng(0)
     walk = np.repeat(rng.normal(size=(2, 100, 3)), 10, axis=1)
@@ -94,6 +104,9 @@ def test_scores_of_probabilities_by_hand():
     assert found["brier"] == pytest.approx((0.14 + 0.86 + 0.42) / 3)
     labels_only = scores(predictions.drop_vars("probability"), ["x", "y", "x"])
     assert labels_only == {"accuracy": pytest.approx(2 / 3)}
+    assert scores(predictions.drop_vars("label"), ["x", "y", "x"]) == found
+    with pytest.raises(ValueError, match=r"'predictions'.*Got the variables .*class"):
+        scores(predictions[["class"]], ["x", "y", "x"])
 
 
 def test_scores_of_values_by_hand():
@@ -149,18 +162,34 @@ def test_a_point_as_reference_measures_nothing():
     other = comparison.variables.loc[("x", "other")]
     assert other[["difference", "wasserstein", "z"]].isna().all()
     there = kz.compare_engines({"map": point, "other": result(0, 1)}, reference="other")
-    assert there.variables.loc[("x", "map"), "difference"] > 2
+    row = there.variables.loc[("x", "map")]
+    assert row["difference"] > 2
+    assert row[["wasserstein", "z"]].isna().all()
 
 
 def test_results_on_other_data_or_objects_are_refused():
     one, two = result(0, 1), result(0, 1, seed=1)
     one.attrs["data_hash"], two.attrs["data_hash"] = "a", "b"
-    with pytest.raises(ValueError, match="results on one data"):
+    with pytest.raises(ValueError, match="results on the same data"):
         kz.compare_engines({"one": one, "two": two})
     three = result(0, 1, seed=2)
     three["posterior"] = three["posterior"].to_dataset().assign_coords(site=list("bcd"))
     with pytest.raises(ValueError, match="same elements of x"):
         kz.compare_engines({"one": one, "three": three})
+    four = result(0, 1, seed=3)
+    four["posterior"] = four["posterior"].to_dataset().rename(site="place")
+    with pytest.raises(ValueError, match="same elements of x"):
+        kz.compare_engines({"one": one, "four": four})
+
+
+def test_a_subclass_stands_beside_its_parent_and_results_without_family_go_by_model():
+    parent, child = result(0, 1), result(0, 1, seed=1)
+    child.attrs["model"] = "Child"
+    assert list(kz.compare_engines({"a": parent, "b": child}).engines.index) == ["a", "b"]
+    for tree in (parent, child):
+        del tree.attrs["family"]
+    with pytest.raises(ValueError, match=r"results on the same model.*Child, Toy"):
+        kz.compare_engines({"a": parent, "b": child})
 
 
 def test_what_not_every_result_has_is_left_out_and_named():
@@ -208,7 +237,7 @@ def test_prints_as_text_and_html():
     ("results", "options", "message"),
     [
         ({}, {}, "at least one result"),
-        ({"a": result(0, 1), "b": result(0, 1, model="Other")}, {}, "results on one model"),
+        ({"a": result(0, 1), "b": result(0, 1, model="Other")}, {}, "results on the same model"),
         ({"a": result(0, 1)}, {"reference": "b"}, "'reference'.*one of 'a'"),
         ({"a": result(0, 1)}, {"var_names": ["y"]}, "'var_names'"),
         ({"a": result(0, 1)}, {"labels_new": [1]}, "given together"),

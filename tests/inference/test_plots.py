@@ -68,6 +68,12 @@ def ends(lines):
 # --- Intervals and densities
 
 
+def test_a_subclass_is_drawn_beside_its_parent(results):
+    child = result(1, 5, 0)
+    child.attrs["model"] = "Child"
+    assert plot_engines({"parent": results["VB"], "child": child}, var_names="beta")
+
+
 def test_intervals_end_at_the_quantiles_of_each_engine(results):
     # Bug: engines with different numbers of draws padded with NaN, chains not joined.
     pc = plot_weights(results, ci_probs=(0.5, 0.9), ci_kind="eti", point_estimate="median")
@@ -241,7 +247,7 @@ def single_kernel():
 
 def other_model():
     tree = result(1, 5, 0)
-    tree.attrs["model"] = "Another"
+    tree.attrs["family"] = "Another"
     return tree
 
 

@@ -32,6 +32,7 @@ def test_the_basis_has_the_properties_of_theorem_2():
     np.testing.assert_allclose(C.T @ C, theta, atol=1e-12)
     np.testing.assert_allclose((model.C1.T * model.w) @ model.C1, K11, atol=1e-12)
     np.testing.assert_allclose(model.K11_values, K11, atol=1e-12)
+    np.testing.assert_allclose(model.theta, theta, atol=1e-12)
     # K11 is the mean of A11 and a positive semidefinite matrix: W11 = (I + Lambda1) / 2.
     assert (model.w >= 0.5 - 1e-12).all()
     assert model.tau == pytest.approx(1.2 * 4 / model.w.sum())

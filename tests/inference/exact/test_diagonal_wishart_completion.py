@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 from scipy import integrate, stats
+from scipy.special import gamma
 
 import kernelzoo as kz
 from family import assert_ks, assert_mean
+from kernelzoo.inference.engines import Run
+from kernelzoo.inference.exact.diagonal_wishart_completion import sample_diagonal_completion
 
 QUIET = {"random_seed": 1, "progressbar": False}
 ALL = ["lambda", "delta", "W21", "W22_1", "K21", "K22"]
@@ -21,18 +24,13 @@ def likelihood(model, lam):
     """p(W11 | lambda) with each delta integrated out by quadrature, constants of Wishart kept."""
     delta_free = stats.wishart.logpdf(np.diag(model.w), model.r, np.eye(len(model.w)))
     delta_free += model.w.sum() / 2
+    power, constant = model.eta + model.r / 2 - 1, lam**model.eta / gamma(model.eta)
+
+    def integrand(s, w):
+        return s**power * np.exp(-(lam + w / 2) * s)
+
     factors = [
-        integrate.quad(
-            lambda s, w=w: (
-                stats.gamma.pdf(s, model.eta, scale=1 / lam)
-                * s ** (model.r / 2)
-                * np.exp(-w * s / 2)
-            ),
-            0,
-            np.inf,
-            epsabs=0,
-            epsrel=1e-10,
-        )[0]
+        constant * integrate.quad(integrand, 0, np.inf, (w,), epsabs=0, epsrel=1e-10)[0]
         for w in model.w
     ]
     return np.exp(delta_free) * np.prod(factors)
@@ -97,13 +95,47 @@ def test_missing_blocks_given_delta(fitted):
         assert_mean(correlation, 0.0)
 
 
-def test_moments_are_those_of_the_draws(fitted):
-    _, result = fitted
-    posterior, moments = result["posterior"].isel(chain=0), result["moments"]
-    for name in ("K21", "K22"):
-        draws, mean = posterior[name].values, moments[f"{name}_mean"].values
-        assert_mean(draws, mean)
-        assert_mean((draws - mean) ** 2, moments[f"{name}_sd"].values ** 2)
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_moments_are_those_of_the_draws(diagonal):
+    """With an eta large enough for squared deviations to have a variance of their own."""
+    model = kz.DiagonalWishartCompletion.example(eta=12.0, diagonal_W22_1=diagonal)
+    answer = sample_diagonal_completion(model, Run(progressbar=False))
+    draws = answer.sample(40_000, np.random.default_rng(1))
+    W11, W21, W22_1 = np.diag(model.w), draws["W21"], draws["W22_1"]
+    W22 = W22_1[:, :, None] * np.eye(2) if diagonal else W22_1
+    W22 = W22 + (W21 / model.w) @ W21.mT
+    rows = model.coefficients @ model.C1.T
+    crossed = model.C2.T @ W21 @ rows.T
+    K = {
+        "K21": (rows @ W11 + model.C2.T @ W21) @ model.C1,
+        "K22": rows @ W11 @ rows.T + crossed + crossed.mT + model.C2.T @ W22 @ model.C2,
+    }
+    for name, values in K.items():
+        mean, sd = answer.moments[name]
+        assert_mean(values, mean)
+        assert_mean((values - mean) ** 2, sd**2)
+        # A deviation that is 5 % off is noticed.
+        with pytest.raises(AssertionError):
+            assert_mean((values - mean) ** 2, (1.05 * sd) ** 2)
+
+
+def test_moments_in_closed_form_need_no_draws(fitted):
+    """A result holds the closed forms, not what few draws say."""
+    model, result = fitted
+    answer = sample_diagonal_completion(model, Run(progressbar=False))
+    for name, (mean, sd) in answer.moments.items():
+        np.testing.assert_array_equal(result["moments"][f"{name}_mean"], mean)
+        np.testing.assert_array_equal(result["moments"][f"{name}_sd"], sd)
+
+
+@pytest.mark.parametrize(
+    ("eta", "known"),
+    [(0.4, {}), (0.8, {"K21": False}), (1.5, {"K21": True, "K22": False})],
+)
+def test_moments_that_do_not_exist_are_left_out(eta, known):
+    model = kz.DiagonalWishartCompletion.example(eta=eta)
+    moments = sample_diagonal_completion(model, Run(progressbar=False)).moments
+    assert {name: sd is not None for name, (_, sd) in moments.items()} == known
 
 
 def test_mean_of_K21_is_the_regression_of_the_paper(fitted):

@@ -1,0 +1,218 @@
+"""A study's table: the paper's numbers beside ours, with a verdict a cell.
+
+The verdict compares two means over random splits by Welch's t test. Both are means over splits of
+the same data, so the standard errors are those of the draw of splits alone. A cell *agrees* when
+the difference is no larger than chance makes it in 99 of 100 cells whose recipes are the same, and
+*differs* otherwise. The test cannot find a difference that its standard error hides, so the
+standard error stands beside the verdict; with fewer than five splits there is none.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import ttest_ind_from_stats
+
+__all__ = ["LEVEL", "Cell", "Published", "Report"]
+
+#: Chance that a cell is said to differ although its recipe is the paper's.
+LEVEL = 0.01
+#: Fewest splits that a verdict is given on.
+FEWEST = 5
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a paper prints in a cell: the mean over splits, and the number after the plus-minus."""
+
+    mean: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table with the numbers of its finished splits, in their order."""
+
+    row: str
+    column: str
+    values: tuple[float, ...]
+    errors: tuple[str, ...]
+    wanted: int
+    skip: str | None
+    published: Published | None
+    irreproducible: str | None
+
+    @property
+    def mean(self) -> float:
+        """Mean over splits."""
+        return float(np.mean(self.values)) if self.values else np.nan
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation over splits, divisor n - 1."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else np.nan
+
+    def standard_error(self, published_sd: float, published_splits: int) -> float:
+        """Of the difference between our mean and the paper's."""
+        if len(self.values) < 2:
+            return np.nan
+        return float(
+            np.hypot(self.sd / len(self.values) ** 0.5, published_sd / published_splits**0.5)
+        )
+
+    def verdict(self, published_sd: float, published_splits: int) -> str:
+        """Say in words how the cell compares."""
+        if not self.values:
+            return _why_empty(self)
+        if self.published is None:
+            return "not in the paper"
+        if len(self.values) < FEWEST:
+            return "too few splits"
+        ours = self.mean, self.sd, len(self.values)
+        theirs = self.published.mean, published_sd, published_splits
+        if self.sd == published_sd == 0:
+            agrees = round(self.mean - self.published.mean, 2) == 0
+        else:
+            agrees = ttest_ind_from_stats(*ours, *theirs, equal_var=False).pvalue >= LEVEL
+        if agrees:
+            return "agrees"
+        if self.irreproducible:
+            return f"paper's cell cannot be reproduced: {self.irreproducible}"
+        return "differs"
+
+
+def _why_empty(cell: Cell) -> str:
+    if cell.skip:
+        return f"skipped: {cell.skip}"
+    return f"failed: {cell.errors[0]}" if cell.errors else "not run"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A study's table; prints as one.
+
+    Parameters
+    ----------
+    name, title, measure, notes : str
+    cells : tuple of Cell
+    published_splits, spread
+        As in ``Study``.
+    recipes : tuple of (column, rows, settings)
+    interrupted : bool
+        Whether units are left because the study was stopped.
+    """
+
+    name: str
+    title: str
+    measure: str
+    cells: tuple[Cell, ...]
+    published_splits: int
+    spread: Literal["sd", "se"]
+    recipes: tuple[tuple[str, str, Mapping[str, Any]], ...]
+    notes: str
+    interrupted: bool
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One cell a row: paper and ours (mean, sd, splits), difference and verdict."""
+        return pd.DataFrame([self._line(cell) for cell in self.cells])
+
+    def _line(self, cell: Cell) -> dict[str, Any]:
+        paper = cell.published or Published(np.nan, np.nan)
+        factor = self.published_splits**0.5 if self.spread == "se" else 1.0
+        against = paper.spread * factor, self.published_splits
+        return {
+            "column": cell.column,
+            "row": cell.row,
+            "paper": paper.mean,
+            "paper_sd": against[0],
+            "ours": cell.mean,
+            "sd": cell.sd,
+            "splits": len(cell.values),
+            "failed": len(cell.errors),
+            "left": cell.wanted - len(cell.values) - len(cell.errors),
+            "difference": cell.mean - paper.mean,
+            "standard_error": cell.standard_error(*against),
+            "verdict": cell.verdict(*against),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write ``<name>.csv``, all digits, and ``<name>.md``, for reading."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.table.to_csv(folder / f"{self.name}.csv", index=False)
+        (folder / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")
+
+    def markdown(self) -> str:
+        """Table, rule of the verdicts, and recipes."""
+        header, *body = self._printed()
+        lines = [f"# {self.title}", "", f"{self.measure}: mean ± sd over random splits.", ""]
+        lines += [_markdown_row(header), _markdown_row(["---"] * len(header))]
+        lines += [_markdown_row(row) for row in body]
+        lines += ["", self.rule(), *([self.notes] if self.notes else []), "", "Settings:", ""]
+        lines += [
+            f"- {column}, {rows}: `{json.dumps(settings, sort_keys=True)}`"
+            for column, rows, settings in self.recipes
+        ]
+        return "\n".join(lines) + "\n"
+
+    def rule(self) -> str:
+        """How the verdicts are come to."""
+        spread = {"sd": "standard deviation", "se": "standard error"}[self.spread]
+        return (
+            f"A cell agrees when Welch's t test of the two means has p >= {LEVEL}; se is the "
+            "standard error of the difference, over the draw of splits. The paper has "
+            f"{self.published_splits} splits and prints a {spread} beside its means. Under "
+            f"{FEWEST} splits there is no verdict."
+        )
+
+    def _printed(self) -> list[list[str]]:
+        rows = [["data", "method", "paper", "ours", "splits", "difference", "se", "verdict"]]
+        for line in self.table.to_dict("records"):
+            trouble = f" ({line['failed']} failed)" if line["failed"] else ""
+            rows.append(
+                [
+                    line["column"],
+                    line["row"],
+                    _mean_and_sd(line["paper"], line["paper_sd"]),
+                    _mean_and_sd(line["ours"], line["sd"]),
+                    f"{line['splits']}{trouble}",
+                    _number(line["difference"], "+.2f"),
+                    _number(line["standard_error"], ".2f"),
+                    line["verdict"],
+                ]
+            )
+        return rows
+
+    def __rich__(self) -> Table:
+        header, *body = self._printed()
+        table = Table(title=self.title, caption=self.rule())
+        for name in header:
+            table.add_column(name, overflow="fold")
+        for row in body:
+            table.add_row(*row)
+        return table
+
+    def __repr__(self) -> str:
+        console = Console(width=110, force_terminal=False, force_jupyter=False, color_system=None)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+
+def _number(value: float, form: str) -> str:
+    return "" if np.isnan(value) else format(value, form)
+
+
+def _mean_and_sd(mean: float, sd: float) -> str:
+    return " ± ".join(filter(None, (_number(mean, ".2f"), _number(sd, ".2f"))))
+
+
+def _markdown_row(entries: list[str]) -> str:
+    escaped = (entry.replace("|", "\\|").replace("\n", " ") for entry in entries)
+    return f"| {' | '.join(escaped)} |"

@@ -1,0 +1,42 @@
+"""Tables of the papers by name, for the command line."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from ..models.checks import check_name
+from .report import Report
+from .study import run_study
+from .zhang2004 import table_1 as zhang2004_table_1
+
+__all__ = ["STUDIES", "reproduce"]
+
+#: What makes each study: a function, as some look for data files.
+STUDIES = {"zhang2004-table1": zhang2004_table_1}
+
+
+def reproduce(
+    name: str, out: Path, console: Console, *, splits: int | None = None, jobs: int = 1
+) -> Report:
+    """Run or resume a study, show its table, and write it.
+
+    Parameters
+    ----------
+    name : str
+        One of ``STUDIES``.
+    out : Path
+        Folder for the units and the table. The same folder resumes.
+    console : Console
+        Where the table goes.
+    splits : int, optional
+        In place of the paper's number.
+    jobs : int, default=1
+        Number of processes.
+    """
+    study = STUDIES[check_name(name, STUDIES, "NAME", "reproduce")]()
+    report = run_study(study, out, splits=splits, jobs=jobs)
+    console.print(report)
+    if report.interrupted:
+        console.print("Stopped: finished splits are kept, the same command goes on from there.")
+    console.print(f"written: {', '.join(str(out / f'{name}.{e}') for e in ('csv', 'md', 'jsonl'))}")
+    return report
