@@ -12,8 +12,8 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_graph
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.tensor import TensorVariable
 from xarray import Dataset
 
 from .answers import Moments
@@ -109,7 +109,7 @@ class MomentsOfChains:
         return moments_dataset(model, moments, ("chain",)).assign_coords(chain=sorted(self.chains))
 
 
-def _with_constant_data(model: pm.Model, outputs: Sequence[TensorVariable]) -> list[TensorVariable]:
+def _with_constant_data(model: pm.Model, outputs: Sequence[Variable]) -> list[Variable]:
     """Put the data in as constants: what depends on them alone is computed once, at compilation."""
     constants = {data: pt.constant(data.get_value()) for data in model.data_vars}
     return graph_replace(list(outputs), constants, strict=False)

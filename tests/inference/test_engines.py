@@ -1,6 +1,7 @@
 """The engine contract: dispatch, settings, seeds, one layout, results that save and load."""
 
 import json
+import re
 
 import arviz as az
 import numpy as np
@@ -209,7 +210,7 @@ def test_generic_engines_run_on_a_plain_model():
     np.testing.assert_allclose(tree["point"]["x"], 1.0, atol=1e-4)
     assert tree.attrs["converged"] == "yes"
     table = {row.engine: row.reason for row in kz.engines(plain).rows}
-    assert "written for MultinomialProbit" in table["VB"]
+    assert re.search("written for .*MultinomialProbit", table["VB"])
     assert table["NUTS"] is None
     with pytest.raises(ValueError, match=r"VB does not apply: .*Engines that do: .*NUTS"):
         kz.fit(plain, "vb")

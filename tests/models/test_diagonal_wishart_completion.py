@@ -3,8 +3,6 @@
 import numpy as np
 import pymc as pm
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 import kernelzoo as kz
@@ -89,20 +87,6 @@ def test_prior_draws_obey_the_whole_model(diagonal):
     ratio = np.diagonal(W, axis1=1, axis2=2) / prior["prior"]["delta"].values[0]
     for column in ratio.T:
         assert stats.kstest(column, stats.chi2(model.r).cdf).pvalue > 1e-6
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.integers(0, 1000), st.sampled_from([0.5, 3.0]), st.booleans())
-def test_completed_kernels_are_positive_definite(seed, eta, diagonal):
-    theta, K11 = kernels(seed=seed)
-    model = kz.DiagonalWishartCompletion(theta, K11, eta=eta, diagonal_W22_1=diagonal)
-    result = kz.fit(
-        model, "exact", draws=5, random_seed=seed, progressbar=False, var_names=["K21", "K22"]
-    )
-    posterior = result["posterior"].isel(chain=0)
-    for K21, K22 in zip(posterior["K21"].values, posterior["K22"].values, strict=True):
-        K = np.block([[model.K11_values, K21.T], [K21, K22]])
-        assert np.linalg.eigvalsh(K)[0] > -1e-10 * np.trace(K)
 
 
 def test_a_stack_stands_for_its_weighted_sum():

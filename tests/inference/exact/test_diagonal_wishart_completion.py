@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import integrate, stats
 from scipy.special import gamma
 
@@ -11,7 +13,20 @@ from kernelzoo.inference.engines import Run
 from kernelzoo.inference.exact.diagonal_wishart_completion import sample_diagonal_completion
 
 QUIET = {"random_seed": 1, "progressbar": False}
+RUN = Run(progressbar=False)
 ALL = ["lambda", "delta", "W21", "W22_1", "K21", "K22"]
+
+
+def completed(model, draws):
+    """K21 and K22 (draw, ...), blocks of C'WC."""
+    W11, W21, W22_1 = np.diag(model.w), draws["W21"], draws["W22_1"]
+    W22 = W22_1[:, :, None] * np.eye(model.n_test) if model.diagonal_W22_1 else W22_1
+    W22 = W22 + (W21 / model.w) @ W21.mT
+    rows = model.coefficients @ model.C1.T
+    crossed = model.C2.T @ W21 @ rows.T
+    K21 = (rows @ W11 + model.C2.T @ W21) @ model.C1
+    K22 = rows @ W11 @ rows.T + crossed + crossed.mT + model.C2.T @ W22 @ model.C2
+    return {"K21": K21, "K22": K22}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["full", "diagonal"])
@@ -99,18 +114,9 @@ def test_missing_blocks_given_delta(fitted):
 def test_moments_are_those_of_the_draws(diagonal):
     """With an eta large enough for squared deviations to have a variance of their own."""
     model = kz.DiagonalWishartCompletion.example(eta=12.0, diagonal_W22_1=diagonal)
-    answer = sample_diagonal_completion(model, Run(progressbar=False))
+    answer = sample_diagonal_completion(model, RUN)
     draws = answer.sample(40_000, np.random.default_rng(1))
-    W11, W21, W22_1 = np.diag(model.w), draws["W21"], draws["W22_1"]
-    W22 = W22_1[:, :, None] * np.eye(2) if diagonal else W22_1
-    W22 = W22 + (W21 / model.w) @ W21.mT
-    rows = model.coefficients @ model.C1.T
-    crossed = model.C2.T @ W21 @ rows.T
-    K = {
-        "K21": (rows @ W11 + model.C2.T @ W21) @ model.C1,
-        "K22": rows @ W11 @ rows.T + crossed + crossed.mT + model.C2.T @ W22 @ model.C2,
-    }
-    for name, values in K.items():
+    for name, values in completed(model, draws).items():
         mean, sd = answer.moments[name]
         assert_mean(values, mean)
         assert_mean((values - mean) ** 2, sd**2)
@@ -119,10 +125,17 @@ def test_moments_are_those_of_the_draws(diagonal):
             assert_mean((values - mean) ** 2, (1.05 * sd) ** 2)
 
 
+def test_blocks_are_those_of_the_declaration(fitted):
+    model, result = fitted
+    posterior = result["posterior"].isel(chain=0, draw=slice(20))
+    for name, values in completed(model, {k: posterior[k].values for k in ALL[:4]}).items():
+        np.testing.assert_allclose(posterior[name], values, rtol=1e-9, atol=1e-12)
+
+
 def test_moments_in_closed_form_need_no_draws(fitted):
     """A result holds the closed forms, not what few draws say."""
     model, result = fitted
-    answer = sample_diagonal_completion(model, Run(progressbar=False))
+    answer = sample_diagonal_completion(model, RUN)
     for name, (mean, sd) in answer.moments.items():
         np.testing.assert_array_equal(result["moments"][f"{name}_mean"], mean)
         np.testing.assert_array_equal(result["moments"][f"{name}_sd"], sd)
@@ -134,8 +147,35 @@ def test_moments_in_closed_form_need_no_draws(fitted):
 )
 def test_moments_that_do_not_exist_are_left_out(eta, known):
     model = kz.DiagonalWishartCompletion.example(eta=eta)
-    moments = sample_diagonal_completion(model, Run(progressbar=False)).moments
+    moments = sample_diagonal_completion(model, RUN).moments
     assert {name: sd is not None for name, (_, sd) in moments.items()} == known
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    n1=st.integers(1, 7),
+    n2=st.integers(1, 5),
+    width=st.floats(0.1, 20),
+    eta=st.floats(0.3, 20),
+    diagonal=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_completed_kernels_are_positive_definite(n1, n2, width, eta, diagonal, seed):
+    rng = np.random.default_rng(seed)
+    n = n1 + n2
+    x = rng.normal(size=(n, 2))
+    theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / width) + 1e-6 * np.eye(n)
+    labels = rng.integers(0, 2, n1)
+    K11 = (theta[:n1, :n1] + (labels[:, None] == labels)) / 2
+    model = kz.DiagonalWishartCompletion(theta, K11, eta=eta, diagonal_W22_1=diagonal)
+    draws = sample_diagonal_completion(model, RUN).sample(3, rng)
+    assert (draws["lambda"] > 0).all()
+    assert (draws["delta"] > 0).all()
+    for K21, K22 in zip(*completed(model, draws).values(), strict=True):
+        K = np.block([[model.K11_values, K21.T], [K21, K22]])
+        # With unit diagonal: the scale of the imputed blocks has heavy tails.
+        scale = np.sqrt(np.diagonal(K))
+        assert np.linalg.eigvalsh(K / np.outer(scale, scale))[0] > -1e-13 * n
 
 
 def test_mean_of_K21_is_the_regression_of_the_paper(fitted):
