@@ -118,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(function=reproduce)
 
     command = commands.add_parser("bench", help="timings, mixing, held-out scores")
-    command.add_argument("name", metavar="NAME", help="speed, mixing or scores")
+    command.add_argument("name", metavar="NAME", help="speed, completion, mixing or scores")
     command.set_defaults(function=bench)
     return root
 

@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 
-# Least pivot of a Cholesky factorisation, relative to the largest diagonal entry: the covariances
-# then keep three digits.
-_LEAST_PIVOT = 1e4 * np.finfo(float).eps
+# Least pivot of a Cholesky factorisation relative to its own diagonal entry, which no scaling of
+# the variables changes: the covariances then keep four digits.
+_LEAST_PIVOT = 1e6 * np.finfo(float).eps
 
 
 class State(NamedTuple):
@@ -290,18 +290,23 @@ def _precision_factor(gram: np.ndarray, zeta: np.ndarray, buffer: np.ndarray) ->
     np.copyto(buffer, gram)
     diagonal = buffer.reshape(-1)[:: len(zeta) + 1]
     diagonal += 1.0 / zeta
-    rounding = _LEAST_PIVOT * diagonal.max()
+    least = _LEAST_PIVOT * diagonal
     factor, failed = lapack.dpotrf(buffer.T, lower=1, overwrite_a=1, clean=0)
-    return None if failed or np.square(diagonal).min() < rounding else factor
+    return None if failed or (np.square(diagonal) < least).any() else factor
 
 
 def _without_gram(
     composite: np.ndarray, zeta: np.ndarray, y: np.ndarray, noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """V K'y and V^(1/2) noise by orthogonal factors of [K; zeta^(-1/2)], never forming K'K."""
-    orthogonal, factor = np.linalg.qr(np.concatenate([composite, np.diag(zeta**-0.5)]))
-    projected = orthogonal[: len(y)].T @ y
-    return tuple(solve_triangular(factor, np.array([projected, noise]).T, check_finite=False).T)
+    """V K'y and V^(1/2) noise by a triangular factor of [K; zeta^(-1/2)], never forming K'K."""
+    m = len(zeta)
+    stacked = np.zeros((len(y) + m, m + 1))
+    stacked[: len(y), :m], stacked[: len(y), m] = composite, y
+    np.fill_diagonal(stacked[len(y) :], zeta**-0.5)
+    # The last column is turned along with the others.
+    triangle = np.linalg.qr(stacked, mode="r")
+    targets = np.array([triangle[:m, m], noise]).T
+    return tuple(solve_triangular(triangle[:m, :m], targets, check_finite=False).T)
 
 
 def _solve_lower(factor: np.ndarray, b: np.ndarray) -> np.ndarray:

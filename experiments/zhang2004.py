@@ -70,7 +70,13 @@ _WIDER = (
 IRREPRODUCIBLE = {(row, "wine"): _WIDER for row in ("KFDA", "SVM", "KNM")}
 
 #: Ionosphere has two equal rows: A is singular without a jitter.
-SMALL = {"beta": 2.5, "test_size": 0.4, "standardize": True, "classes": None, "jitter": 1e-8}
+SMALL: dict[str, Any] = {
+    "beta": 2.5,
+    "test_size": 0.4,
+    "standardize": True,
+    "classes": None,
+    "jitter": 1e-8,
+}
 USPS = {
     "beta": "mean distance",
     "test_size": 0.01,

@@ -1,7 +1,7 @@
 """What the handwritten algorithms return; the engines turn an answer into a result."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,8 @@ class VariationalAnswer:
     sample : callable (draws, rng) -> (dict of array (draw, *shape), array (draw,))
         Independent draws of every free random variable, on its constrained space, and log q there,
         with respect to the same measure as PyMC's constrained log density.
-    moments : mapping of str to (mean, sd or None)
-        Moments under q that are known in closed form.
+    moments : mapping of str to (mean, sd or None), optional
+        Moments under q in closed form, those that exist. None: they are taken from the draws.
     """
 
     elbo: list[Array]
@@ -44,7 +44,7 @@ class VariationalAnswer:
     converged: bool
     parameters: xr.Dataset
     sample: Callable[[int, np.random.Generator], tuple[Mapping[str, Array], Array]]
-    moments: Mapping[str, Moments] = field(default_factory=dict)
+    moments: Mapping[str, Moments] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,15 @@ class ExactAnswer:
     ----------
     sample : callable (draws, rng) -> dict of array (draw, *shape)
         Independent draws of every free random variable, on its constrained space.
-    moments : mapping of str to (mean, sd or None)
-        Posterior moments in closed form, of free variables or deterministics.
+    moments : mapping of str to (mean, sd or None), optional
+        Posterior moments in closed form, of free variables or deterministics, those that exist.
+        None: they are taken from the draws.
     log_evidence : float, optional
         Log of the marginal likelihood.
     """
 
     sample: Sample
-    moments: Mapping[str, Moments] = field(default_factory=dict)
+    moments: Mapping[str, Moments] | None = None
     log_evidence: float | None = None
 
 

@@ -23,7 +23,7 @@ def independent_draws(
     model: pm.Model,
     run: Run,
     sample: Callable[[int, np.random.Generator], tuple[Mapping[str, NDArray], NDArray | None]],
-    moments: Mapping[str, Moments],
+    moments: Mapping[str, Moments] | None = None,
 ) -> DataTree:
     """Draw, keep the variables that the run asks for, and accumulate moments of the streamed ones.
 
@@ -34,8 +34,8 @@ def independent_draws(
     sample : callable (draws, rng) -> (dict of array (draw, ...), array (draw,) or None)
         Draws of every free variable, and their log density under the approximation; None when
         they are exact. Then no log density is evaluated.
-    moments : mapping of str to (mean, sd or None)
-        Known moments; those without an sd have it accumulated.
+    moments : mapping of str to (mean, sd or None), optional
+        Moments that are known; nothing is accumulated then. What they lack does not exist.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def independent_draws(
     # A stream of its own: the algorithm may have used the seed's first one.
     rng = run.rng(1)
     kept = run.kept(model)
-    streamed = [name for name in run.streamed(model) if moments.get(name, (0, None))[1] is None]
+    streamed = run.streamed(model) if moments is None else []
     deterministics = {str(variable.name) for variable in model.deterministics}
     derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
     log_density = None
@@ -73,10 +73,7 @@ def independent_draws(
         {name: np.concatenate(parts) for name, parts in blocks.items()},
         {name: np.concatenate(parts) for name, parts in stats.items() if parts},
     )
-    known = dict(moments)
-    for name, accumulated in running.items():
-        mean = known[name][0] if name in known else accumulated.mean
-        known[name] = mean, accumulated.sd
+    known = moments or {name: (entry.mean, entry.sd) for name, entry in running.items()}
     if known:
         with_group(tree, "moments", moments_dataset(model, known))
     tree.attrs["independent"] = 1

@@ -65,7 +65,7 @@ def log_constant_of_W11(w: Array, r: float) -> float:
 
 
 def moments_of_K(
-    model: DiagonalWishartCompletion, mean_lambda: float, mean_square: float | None = None
+    model: DiagonalWishartCompletion, mean_lambda: float, mean_square: float
 ) -> dict[str, tuple[Array, Array | None]]:
     r"""Means and standard deviations of K21 and K22 from the first two moments of lambda.
 
@@ -81,9 +81,8 @@ def moments_of_K(
     Parameters
     ----------
     model : DiagonalWishartCompletion
-    mean_lambda : float
-    mean_square : float, optional
-        Of lambda, for the deviation of K22.
+    mean_lambda, mean_square : float
+        E lambda and E lambda^2.
 
     Returns
     -------
@@ -102,7 +101,7 @@ def moments_of_K(
     explained = K21 @ model.coefficients.T
     sd = np.sqrt(mean_delta * np.outer(np.diagonal(A22_1), np.diagonal(K11)))
     K22_sd = None
-    if eta > 2 and mean_square is not None:
+    if eta > 2:
         K22_sd = np.sqrt(_variance_of_K22(model, A22_1, explained, mean_delta, mean_square))
     return {"K21": (K21, sd), "K22": (explained + r * mean_delta * A22_1, K22_sd)}
 

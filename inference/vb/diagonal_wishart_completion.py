@@ -35,7 +35,7 @@ from ..answers import Moments, VariationalAnswer
 from ..engines import Run
 from .engine import VB
 
-__all__ = ["K22_sd", "fit_diagonal_wishart_completion"]
+__all__ = ["fit_diagonal_wishart_completion"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -150,11 +150,7 @@ class _Approximation:
 
     def moments(self) -> dict[str, Moments]:
         """Means and standard deviations of K21 and K22 under q, where they exist. O(n^3)."""
-        moments: dict[str, Moments] = moments_of_K(self.model, self.lam_mean)
-        if "K22" in moments:
-            mean, _ = moments["K22"]
-            moments["K22"] = mean, K22_sd(self.model, self.lam_mean, self.lam_square)
-        return moments
+        return moments_of_K(self.model, self.lam_mean, self.lam_square)
 
     def parameters(self) -> xr.Dataset:
         """Parameters of q(lambda) and of the training objects' q(1/delta)."""
@@ -211,41 +207,3 @@ def _impute_W22_1(
     log_dets = np.log(test).sum(axis=1)
     log_density = [f.wishart_log_density(x) for f, x in zip(factors, log_dets, strict=True)]
     return F @ F.mT, np.array(log_density)
-
-
-def K22_sd(model: DiagonalWishartCompletion, lam_mean: float, lam_square: float) -> Array | None:
-    r"""Compute the standard deviation of K22 from the first two moments of lambda. O(n^3).
-
-    The test objects' delta and the imputed blocks have their prior given lambda. K22 is a constant
-    plus :math:`C_2' W_{22} C_2`, where the entries of W22 off its diagonal are uncorrelated, plus
-    twice the symmetric part of :math:`A_{21} A_{11}^{-1} C_1' W_{12} C_2`, uncorrelated with it.
-
-    Parameters
-    ----------
-    model : DiagonalWishartCompletion
-    lam_mean, lam_square : float
-        E lambda and E lambda^2.
-
-    Returns
-    -------
-    array (n2, n2), or None unless eta > 2
-    """
-    C2, eta, r = model.C2, model.eta, model.r
-    if eta <= 2:
-        return None
-    # E delta_j, E delta_j delta_k and E delta_j^2.
-    mean = lam_mean / (eta - 1)
-    product = lam_square / (eta - 1) ** 2
-    square = lam_square / ((eta - 1) * (eta - 2))
-    A22_1 = C2.T @ C2
-    explained = (model.coefficients @ model.K11_values) @ model.coefficients.T
-    own = np.diagonal(A22_1)
-    shared = np.square(C2).T @ np.square(C2)
-    # A W22.1 that is declared diagonal leaves W21's n1 of the r terms off the diagonal.
-    terms = model.n_train if model.diagonal_W22_1 else r
-    off_diagonal = terms * product * (np.outer(own, own) + A22_1**2 - 2 * shared)
-    diagonal = (r * (r + 2) * square - (r * mean) ** 2) * shared
-    between = r**2 * (product - mean**2) * (A22_1**2 - shared)
-    crossed = np.outer(np.diagonal(explained), own)
-    regression = mean * (crossed + crossed.T + 2 * explained * A22_1)
-    return np.sqrt(off_diagonal + diagonal + between + regression)

@@ -77,12 +77,12 @@ def test_independent_draws_come_in_blocks(monkeypatch):
 
     model = Walk()
     run = Run(draws=50, random_seed=1)
-    tree = independent.independent_draws(model, run, sample, {})
+    tree = independent.independent_draws(model, run, sample)
     assert sum(sizes) == 50
     assert max(sizes) == 7
     assert tree["posterior"].sizes == {"chain": 1, "draw": 50}
     keep = Run(draws=50, random_seed=1, var_names=("x", "square", "residual"))
-    kept = independent.independent_draws(model, keep, sample, {})["posterior"]
+    kept = independent.independent_draws(model, keep, sample)["posterior"]
     np.testing.assert_allclose(kept["square"], kept["x"] ** 2)
     # An observed variable has its data as value, no draw of its own.
     np.testing.assert_allclose(kept["residual"], [0.0, 1.0, 2.0] - kept["x"])
