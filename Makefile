@@ -67,10 +67,10 @@ demo: .venv/installed ## fit one model with several engines on real data, compar
 	$(VENV) -m kernelzoo demo
 
 test: .venv/installed ## the fast suite
-	$(PYTEST) -m "not slow" -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(PYTEST) -m "not slow" -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-slow: .venv/installed ## simulation-based calibration and long chains
-	$(PYTEST) -m slow -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(PYTEST) -m slow -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: .venv/installed ## ruff: rules and format
 	$(VENV) -m ruff check .

@@ -85,7 +85,9 @@ def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) 
         x = tangent[:, None] - others
         slopes = _inverse_mills(x)
         slope = slopes.sum(axis=1)
-        step = (own - tangent + slope) / (1.0 + (slopes * (slopes + x)).sum(axis=1))
+        # Its proven range, which rounding leaves where scores are of the order 1e6 and more.
+        curvature = np.clip(1.0 + (slopes * (slopes + x)).sum(axis=1), 1.0, others.shape[1] + 1.0)
+        step = (own - tangent + slope) / curvature
         if (step < _NEAR_MODE).all():
             break
     height = log_ndtr(x).sum(axis=1)

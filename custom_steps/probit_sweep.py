@@ -172,7 +172,7 @@ def regressors_given_utilities(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Means V_c K'y_c (C, M), deviations V_c^(1/2) noise_c (C, M), and q of `draw_regressors`.
 
-    Right to three digits or more however large the kernels' entries are.
+    Right to four digits or more for kernels with entries of up to 1e10.
     """
     projected = y.T @ composite
     mean, deviation = np.empty((2, *zeta.shape))

@@ -15,6 +15,7 @@ settings were changed starts anew, beside the old units, and the other tasks kee
 
 import hashlib
 import json
+import logging
 import signal
 import threading
 import time
@@ -148,7 +149,7 @@ class Unit:
         record = dict(zip(_KEY, self.key, strict=True), column=self.task.column)
         start = time.perf_counter()
         try:
-            with _stopped_by_ctrl_c():
+            with _stopped_by_ctrl_c(), _quiet_sampler():
                 values = self.task.function(self.task.column, self.seed, **self.task.settings)
             record["values"] = self._checked(values)
         except Exception as error:  # whatever it is, the other units go on
@@ -279,3 +280,15 @@ def _stopped_by_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
         if pressed:
             raise KeyboardInterrupt
+
+
+@contextmanager
+def _quiet_sampler() -> Iterator[None]:
+    # PyMC announces every chain, over the one progress bar that a study has.
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -297,5 +297,5 @@ def _absence(column: str) -> str | None:
     try:
         load(column)
     except FileNotFoundError as error:
-        return str(error).split(". ")[0]
+        return str(error).partition(" (")[0]  # what follows is where to put which file
     return None

@@ -31,6 +31,7 @@ __all__ = ["class_probabilities", "log_probability", "truncated_moments"]
 type Array = npt.NDArray[np.float64]
 
 LOG_2PI = float(np.log(2 * np.pi))
+TINY = float(np.finfo(float).tiny)
 SQRT_2PI = float(np.sqrt(2 * np.pi))
 # A normal has mass 4e-10 beyond this many standard deviations.
 REACH = 6.15
@@ -86,7 +87,10 @@ def _scaled_cdf_and_hazard(x: Array) -> tuple[Array, Array]:
 
 def _log_product_of_cdfs(x: Array, scaled: Array) -> Array:
     """Sum over the classes (axis 1) of log Phi(x), from the scaled function at x."""
-    log_product = np.log(scaled.prod(axis=1))
+    product = scaled.prod(axis=1)
+    # With many classes far below the product underflows.
+    small = (product < TINY).any()
+    log_product = np.log(scaled).sum(axis=1) if small else np.log(product)
     tail = np.minimum(x, 0)
     log_product -= 0.5 * np.einsum("ijk,ijk->ik", tail, tail)
     return log_product

@@ -98,6 +98,36 @@ def test_every_draw_is_in_its_cone(n_classes, scale):
     assert not np.shares_memory(y, f)
 
 
+def test_exact_when_the_search_for_the_mode_is_cut_short(monkeypatch):
+    """The envelope's height, slope and point of contact belong together after any Newton step."""
+    start = cone._lower_mode
+    monkeypatch.setattr(cone, "_MAX_NEWTON", 1)
+    monkeypatch.setattr(cone, "_lower_mode", lambda own, others: start(own, others) - 0.5)
+    f, size = np.array([-2.0, 1.0, 0.5]), 20_000
+    winner = cone._draw_winner(
+        np.full(size, f[0]), np.tile(f[1:], (size, 1)), np.random.default_rng(1)
+    )
+    assert_ks(winner, winner_cdf(f, 0))
+
+
+def test_rounding_does_not_throw_the_search_off_the_mode(monkeypatch):
+    """Near 1e8 the curvature as computed may be any number, zero and less included."""
+
+    class Found(Exception):
+        pass
+
+    def contact(x):
+        raise Found(x)
+
+    monkeypatch.setattr(cone, "log_ndtr", contact)
+    far = np.random.default_rng(1).uniform(0.5e8, 1e8, size=10_000)
+    # One loser is as far above the winner's mean as that is below zero, where the other one is.
+    with pytest.raises(Found) as found:
+        cone._draw_winner(-far, np.stack([far, np.zeros_like(far)], axis=1), None)
+    mode = found.value.args[0][:, 1]
+    assert np.abs(mode).max() < 2
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e9])
 def test_means_beyond_double_precision_are_refused(bad):
     f = np.array([[0.0, bad, 1.0]])

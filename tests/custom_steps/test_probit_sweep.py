@@ -197,12 +197,30 @@ def test_gram_matrix_from_products_or_directly(shape):
     assert (design.products is None) == (shape == (9, 4, 4))
 
 
-@pytest.mark.parametrize("scale", [1.0, 200.0, 1e3, 3e3, 1e5])
-def test_regressors_of_kernels_that_drown_the_prior(scale):
-    """A linear kernel on raw features: K'K of rank 2 drowns 1/zeta in rounding errors."""
+def linear_kernel(scale):
+    """Raw features: K'K of rank 2 drowns 1/zeta in rounding errors."""
+    x = scale * np.random.default_rng(1).normal(size=(30, 2))
+    return x @ x.T
+
+
+def smooth_kernel(scale):
+    """A wide Gaussian kernel: its eigenvalues fade gradually."""
+    x = np.random.default_rng(1).normal(size=(30, 4))
+    return scale * np.exp(-0.01 * ((x[:, None] - x) ** 2).sum(axis=2))
+
+
+@pytest.mark.parametrize(
+    "K",
+    [
+        *(linear_kernel(scale) for scale in (1.0, 100.0, 200.0, 500.0, 1e3, 3e3, 1e5)),
+        *(smooth_kernel(scale) for scale in (1.0, 1e4, 1e6, 1e8)),
+    ],
+    ids=[f"linear {s:g}" for s in (1, 100, 200, 500, 1e3, 3e3, 1e5)]
+    + [f"smooth {s:g}" for s in (1, 1e4, 1e6, 1e8)],
+)
+def test_regressors_of_kernels_that_drown_the_prior(K):
     rng = np.random.default_rng(1)
-    x = scale * rng.normal(size=(30, 2))
-    K, zeta = x @ x.T, rng.gamma(2.0, size=(3, 30))
+    zeta = rng.gamma(2.0, size=(3, 30))
     y = K @ rng.normal(size=(30, 3)) + rng.normal(size=(30, 3))
     _, deviation, q = probit_sweep.regressors_given_utilities(
         y, zeta, K, K.T @ K, np.eye(3, 30, k=5)
@@ -215,18 +233,40 @@ def test_regressors_of_kernels_that_drown_the_prior(scale):
         exact_q += np.sum((target - stacked @ m) ** 2)
         # |V^(1/2) e| in the metric of V^-1 is |e| = 1 for either square root.
         exact_deviation_norms.append(np.linalg.norm(stacked @ deviation[c]))
-    np.testing.assert_allclose(q, exact_q, rtol=1e-2)
-    np.testing.assert_allclose(exact_deviation_norms, 1.0, rtol=1e-2)
+    np.testing.assert_allclose(q, exact_q, rtol=1e-4)
+    np.testing.assert_allclose(exact_deviation_norms, 1.0, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "K",
+    [linear_kernel(500.0), linear_kernel(1e3), smooth_kernel(1e6)],
+    ids=["linear 500", "linear 1000", "smooth 1e+06"],
+)
+def test_variances_of_regressors_agree_with_singular_values(K):
+    zeta = np.random.default_rng(1).gamma(2.0, size=(1, 30))
+    _, singular, vectors = np.linalg.svd(K * np.sqrt(zeta))
+    exact = zeta[0] * np.sum(vectors**2 / (1 + singular[:, None] ** 2), axis=0)
+    deviations = [
+        probit_sweep.regressors_given_utilities(np.ones((30, 1)), zeta, K, K.T @ K, e[None])[1][0]
+        for e in np.eye(30)
+    ]
+    np.testing.assert_allclose(np.square(deviations).sum(axis=0), exact, rtol=1e-4)
+
+
+def test_variances_of_all_sizes_take_the_fast_path():
+    """A prior precision of 1e12 scales its variable; it does not spoil a Cholesky factor."""
+    K, zeta = smooth_kernel(1.0), np.logspace(1, -12, 30)
+    assert probit_sweep._precision_factor(K.T @ K, zeta, np.empty_like(K)) is not None
 
 
 def test_raw_features_leave_the_chain_finite():
     rng = np.random.default_rng(0)
-    x = 1e3 * rng.normal(size=(40, 3))
-    labels = np.digitize(x[:, 0], [-400.0, 400.0])
-    design = Design.of((x @ x.T)[None])
-    state = State(np.zeros((3, 40)), np.ones((3, 40)), np.ones(1), np.ones(1))
-    for _ in range(50):
-        state, _ = sweep(state, labels, design, PRIOR, rng)
+    x = 2e3 * rng.normal(size=(40, 3))
+    labels = np.digitize(x[:, 0], [-800.0, 800.0])
+    design, prior = Design.of((x @ x.T)[None]), Prior(tau=3.0, upsilon=0.6)
+    state = State(np.zeros((3, 40)), np.full((3, 40), 0.2), np.ones(1), np.ones(1))
+    for _ in range(30):
+        state, _ = sweep(state, labels, design, prior, rng)
         assert all(np.isfinite(value).all() for value in state)
 
 

@@ -97,7 +97,7 @@ def test_every_cell_of_the_paper_has_its_task():
 def test_absent_data_are_a_reason_in_the_table(tmp_path, monkeypatch):
     def not_here(name):
         if name == "usps":
-            raise FileNotFoundError("The data set 'usps' needs the file usps.npz. Put it there.")
+            raise FileNotFoundError("The data set 'usps' needs the file usps.npz (SHA-256 0).")
         return load(name)
 
     monkeypatch.setattr(zhang2004, "load", not_here)

@@ -8,9 +8,6 @@ import kernelzoo as kz
 from family import assert_z
 from kernelzoo.inference.identified import identified
 
-# One process fits, and all of these tests read it.
-pytestmark = pytest.mark.xdist_group("agreement")
-
 QUIET = {"random_seed": 11, "progressbar": False, "log_likelihood": False}
 
 # What mean field costs on this problem, in the reference's standard deviations: contrasts are

@@ -29,14 +29,9 @@ QUICK = {
 COMMON = {"random_seed": 4, "progressbar": False}
 MODELS = {model.__name__: model for model in kz.MODELS}
 EXAMPLES = {name: model.example() for name, model in MODELS.items()}
-# Every engine on every model that it applies to; the tests of a pair share its result.
+# Every engine on every model that it applies to.
 PAIRS = [
-    pytest.param(
-        name,
-        row.engine,
-        id=f"{name}-{row.engine}",
-        marks=pytest.mark.xdist_group(f"{name}-{row.engine}"),
-    )
+    pytest.param(name, row.engine, id=f"{name}-{row.engine}")
     for name, example in EXAMPLES.items()
     for row in kz.engines(example).rows
     if row.reason is None

@@ -57,6 +57,14 @@ def test_scaled_cdf_and_hazard_are_right_in_relative_terms():
     np.testing.assert_allclose(hazard, 1 / mills, rtol=1e-10)
 
 
+def test_many_losers_far_above_do_not_underflow():
+    f = np.zeros((2, 60))
+    f[:, 1:] = 1e8
+    log_z, mean = probit.truncated_moments(f, np.zeros(2, dtype=int))
+    assert np.isfinite(log_z).all()
+    assert np.isfinite(mean).all()
+
+
 @pytest.mark.parametrize("size", [1e4, 1e6, 1e8])
 def test_finite_for_scores_of_any_size(size):
     f = size * np.random.default_rng(0).normal(size=(500, 3))
@@ -68,6 +76,15 @@ def test_finite_for_scores_of_any_size(size):
     misfit = f[np.arange(500), t] < f.max(axis=1)
     assert (log_z[misfit] < 0).all()
     np.testing.assert_array_equal(log_z, probit.log_probability(f, t))
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e7])
+def test_moments_far_out_are_those_of_the_binary_probit(size):
+    """Errors of the hazard, times scores of this size, must not make the nodes miss the mass."""
+    f = np.stack([np.zeros(500), size * (1 + np.random.default_rng(0).random(500))], axis=1)
+    _, mean = probit.truncated_moments(f, np.zeros(500, dtype=int))
+    hazard = np.sqrt(2 / np.pi) / erfcx((f[:, 1] - f[:, 0]) / 2)
+    np.testing.assert_allclose(mean[:, 0], hazard / np.sqrt(2), rtol=0, atol=1e-8 * size)
 
 
 def test_two_classes_are_the_binary_probit():
