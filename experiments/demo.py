@@ -55,7 +55,7 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
     runs: tuple[tuple[Engine, dict[str, Any]], ...] = (
         (VB(), {}),
         (Gibbs(), {"chains": 4, "draws": 2000, "tune": 1000}),
-        (NUTS(), {"chains": 2, "draws": 300, "tune": 300, "cores": cores}),
+        (NUTS(), {"chains": 2, "draws": 200, "tune": 200, "cores": cores}),
     )
     for engine, options in runs:
         console.rule(engine.name)
