@@ -117,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.set_defaults(function=reproduce)
 
-    command = commands.add_parser("bench", help="timings, mixing, held-out scores")
+    command = commands.add_parser("bench", help="timings, memory, mixing, held-out scores")
     command.add_argument("name", metavar="NAME", help="speed, completion, mixing or scores")
     command.set_defaults(function=bench)
     return root

@@ -1,10 +1,11 @@
-"""Timings beside the BLAS calls an engine needs, mixing, and held-out scores."""
+"""Timings beside the BLAS calls an engine needs, memory, mixing, and held-out scores."""
 
-from . import completion, mixing, scores, speed
+from . import completion, memory, mixing, scores, speed
 
 BENCHMARKS = {
     "speed": speed.run,
     "mixing": mixing.run,
     "scores": scores.run,
     "completion": completion.run,
+    "memory": memory.run,
 }

@@ -15,10 +15,11 @@ from kernelzoo.inference.result import draws_to_tree, stamp
 DRAWS = 31  # independent posterior draws a rank is taken among
 
 
-def calibration_ranks(model, engine, n, *, data="labels", random_seed=0, **options):
+def calibration_ranks(model, engine, n, *, data="labels", kept=None, random_seed=0, **options):
     """Ranks 0..DRAWS of the identified quantities of n prior draws among posterior draws.
 
-    `data` names the model's pm.Data that holds what is observed.
+    `data` names the model's pm.Data that holds what is observed; `kept` makes of a simulated
+    observation what the fit is told of it.
 
     Each replicate draws parameters and data from the prior, fits the data, and thins the
     posterior draws to DRAWS that are independent as far as their effective number says.
@@ -31,7 +32,7 @@ def calibration_ranks(model, engine, n, *, data="labels", random_seed=0, **optio
         truth = {name: prior["prior"][name].values[:, i] for name in names}
         simulated = prior["prior_predictive"][observed.name].values[0, i]
         with model:
-            pm.set_data({data: simulated})
+            pm.set_data({data: simulated if kept is None else kept(simulated)})
         result = kz.fit(
             model,
             engine,
@@ -44,8 +45,8 @@ def calibration_ranks(model, engine, n, *, data="labels", random_seed=0, **optio
         fitted, known = identified(result), identified(known)
         for name, values in fitted.data_vars.items():
             draws = values.stack(sample=("chain", "draw")).transpose("sample", ...).values
-            kept = np.linspace(0, len(draws) - 1, DRAWS).round().astype(int)
-            below = (draws[kept] < known[name].values[0, 0]).sum(0)
+            thinned = np.linspace(0, len(draws) - 1, DRAWS).round().astype(int)
+            below = (draws[thinned] < known[name].values[0, 0]).sum(0)
             ranks.setdefault(str(name), []).append(below)
     return {name: np.array(rows) for name, rows in ranks.items()}
 

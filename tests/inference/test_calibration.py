@@ -27,20 +27,62 @@ def small_model():
     )
 
 
-@pytest.mark.parametrize(
-    ("engine", "replicates", "options"),
-    [
-        (kz.Gibbs(), 150, {"chains": 1, "cores": 1, "draws": 6_000, "tune": 500}),
-        (kz.NUTS(), 40, {"chains": 1, "cores": 1, "draws": 600, "tune": 400}),
+def basic_completion():
+    """Three training and two test objects."""
+    return kz.WishartCompletion.example()
+
+
+def simplified_completion():
+    """Three training and two test objects; the prior keeps lambda and delta within reach."""
+    return kz.DiagonalWishartCompletion.example()
+
+
+def diagonal_of(W11):
+    """What lambda, delta and W22.1 depend on in W11, as the diagonal matrix that the model holds."""
+    return np.diag(np.diag(W11))
+
+
+BASIC = {
+    "data": "K11_values",
+    "var_names": [
+        *("Sigma11", "Sigma22_1", "B", "K21", "K22_1"),
+        *("log_det_Sigma22_1", "trace_K22"),
     ],
-    ids=["Gibbs", "NUTS"],
+}
+SIMPLIFIED = {
+    "data": "W11_values",
+    "kept": diagonal_of,
+    "var_names": ["lambda", "delta", "W22_1"],
+}
+CHAIN = {"chains": 1, "cores": 1}
+
+
+@pytest.mark.parametrize(
+    ("build", "engine", "replicates", "options"),
+    [
+        (small_model, kz.Gibbs(), 150, CHAIN | {"draws": 6_000, "tune": 500}),
+        (small_model, kz.NUTS(), 40, CHAIN | {"draws": 600, "tune": 400}),
+        (basic_completion, kz.Gibbs(), 200, BASIC | CHAIN | {"draws": 1_000, "tune": 100}),
+        (basic_completion, kz.NUTS(), 60, BASIC | CHAIN | {"draws": 600, "tune": 400}),
+        (basic_completion, kz.Exact(), 200, BASIC | {"draws": DRAWS}),
+        (simplified_completion, kz.Gibbs(), 200, SIMPLIFIED | CHAIN | {"draws": 2_000, "tune": 100}),
+        (simplified_completion, kz.NUTS(), 60, SIMPLIFIED | CHAIN | {"draws": 600, "tune": 400}),
+        (simplified_completion, kz.Exact(), 200, SIMPLIFIED | {"draws": DRAWS}),
+    ],
+    ids=[
+        *("probit-Gibbs", "probit-NUTS"),
+        *("basic-Gibbs", "basic-NUTS", "basic-Exact"),
+        *("simplified-Gibbs", "simplified-NUTS", "simplified-Exact"),
+    ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_samplers_are_calibrated(engine, replicates, options):
-    model = small_model()
-    assert least_effective_draws(model, engine, **options, random_seed=1) > 2 * DRAWS
+def test_samplers_are_calibrated(build, engine, replicates, options):
+    model = build()
+    if engine.kind == "mcmc":
+        run = {name: value for name, value in options.items() if name not in ("data", "kept")}
+        assert least_effective_draws(model, engine, **run, random_seed=1) > 2 * DRAWS
     ranks = calibration_ranks(model, engine, replicates, **options)
-    plot_ranks(ranks, RESULTS / f"{engine.name}.png")
+    plot_ranks(ranks, RESULTS / f"{build.__name__}-{engine.name}.png")
     for rows in ranks.values():
         for column in rows.reshape(replicates, -1).T:
             assert_uniform(column, DRAWS)
@@ -51,7 +93,7 @@ def test_mean_field_is_seen_to_be_overconfident():
     """The power of the test itself: ranks of the weights pile up at both ends."""
     replicates = 200
     ranks = calibration_ranks(small_model(), kz.VB(), replicates, draws=DRAWS)
-    plot_ranks(ranks, RESULTS / "VB.png")
+    plot_ranks(ranks, RESULTS / "small_model-VB.png")
     contrasts = ranks["contrast"].reshape(replicates, -1)
     worst = min(uniform_p_value(column, DRAWS) for column in contrasts.T)
     assert worst < 1e-6
