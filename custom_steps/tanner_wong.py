@@ -24,7 +24,8 @@ from scipy.linalg import cholesky, solve_triangular
 from ..models.checks import check_name
 from ..models.completion_spectrum import Spectrum
 from ..models.matrix_draws import Bartlett, solve_right
-from ..models.wishart_completion import WishartCompletion
+from ..models.wishart_completion import CompletionParameters, WishartCompletion
+from ..models.wishart_kernel_mixture import WishartKernelMixture
 from .block import GibbsBlock
 
 __all__ = ["TannerWongImputation", "TannerWongPosterior"]
@@ -67,11 +68,12 @@ class Constants(NamedTuple):
     eta: float
 
     @classmethod
-    def of(cls, theta: Array, K11: Array, r: float, eta: float) -> "Constants":
+    def of(cls, given: CompletionParameters) -> "Constants":
         """Factor the kernels. O(n^3)."""
+        theta, K11 = given.theta, given.K11
         n1 = len(K11)
         total = np.ascontiguousarray(cholesky(K11 + theta[:n1, :n1], lower=True))
-        return cls(Spectrum.of(theta, K11), theta[n1:, :n1].copy(), total, r, eta)
+        return cls(Spectrum.of(theta, K11), theta[n1:, :n1].copy(), total, given.r, given.eta)
 
 
 def impute(constants: Constants, parameters: Parameters, rng: np.random.Generator) -> Missing:
@@ -151,10 +153,11 @@ class _TannerWong(GibbsBlock):
     ):
         model = pm.modelcontext(model)
         owner = type(self).__name__
-        if not isinstance(model, WishartCompletion):
+        if not isinstance(model, (WishartCompletion, WishartKernelMixture)):
             raise TypeError(
-                f"{owner} needs a WishartCompletion (pm.do, pm.observe and copies return a plain "
-                f"model, which it cannot read). Got {type(model).__name__}."
+                f"{owner} needs a WishartCompletion, or a WishartKernelMixture that is one (pm.do, "
+                "pm.observe and copies return a plain model, which it cannot read). "
+                f"Got {type(model).__name__}."
             )
         owned = [model[name] for name in self.owns]
         if vars is not None:
@@ -164,7 +167,7 @@ class _TannerWong(GibbsBlock):
                     f"The 'vars' argument of {owner} must be {', '.join(self.owns)}. "
                     f"Got {sorted(given)}."
                 )
-        self._constants = Constants.of(model.theta, model.K11_values, model.r, model.eta)
+        self._constants = Constants.of(model.parameters)
         reads = [model[name] for name in self.needs]
         super().__init__(owned, reads=reads, model=model, rng=rng, blocked=blocked)
 
@@ -178,7 +181,7 @@ class TannerWongImputation(_TannerWong):
     ----------
     vars : sequence of TensorVariable, optional
         K21 and K22_1, in any order.
-    model : WishartCompletion, optional
+    model : WishartCompletion or WishartKernelMixture, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
         Used until PyMC hands over the chain's generator.
@@ -188,9 +191,9 @@ class TannerWongImputation(_TannerWong):
     Raises
     ------
     TypeError
-        When the model is not a `WishartCompletion`.
+        When the model is neither.
     ValueError
-        For other variables.
+        When a `WishartKernelMixture` has no matched parameters, for other variables.
     """
 
     name = "tanner_wong_imputation"
@@ -219,7 +222,7 @@ class TannerWongPosterior(_TannerWong):
     p_step : {"joint", "inverse-wishart"}, default="joint"
         Block by block (O(n1^3 + n2 n1^2), the cheaper), or the whole matrix at once (O(n^3)). The
         law is the same.
-    model : WishartCompletion, optional
+    model : WishartCompletion or WishartKernelMixture, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
         Used until PyMC hands over the chain's generator.
@@ -229,9 +232,10 @@ class TannerWongPosterior(_TannerWong):
     Raises
     ------
     TypeError
-        When the model is not a `WishartCompletion`.
+        When the model is neither.
     ValueError
-        For other variables, or an unknown form of the step.
+        When a `WishartKernelMixture` has no matched parameters, for other variables, or an unknown
+        form of the step.
 
     Examples
     --------

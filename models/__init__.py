@@ -19,11 +19,14 @@ from .kernels import (
     precomputed,
 )
 from .matrix_normal import MatrixNormal, RegressionMatrix
+from .moment_matching import match_wishart
 from .multinomial_probit import MultinomialProbit
-from .wishart import InverseWishart, PositiveDefinite, Wishart
+from .positive_definite import PositiveDefinite
+from .wishart import InverseWishart, MatrixF, Wishart
 from .wishart_completion import WishartCompletion
+from .wishart_kernel_mixture import WishartKernelMixture
 
-MODELS = (WishartCompletion, DiagonalWishartCompletion, MultinomialProbit)
+MODELS = (WishartCompletion, DiagonalWishartCompletion, WishartKernelMixture, MultinomialProbit)
 
 __all__ = [
     "MODELS",
@@ -34,6 +37,7 @@ __all__ = [
     "FixedWeights",
     "InverseWishart",
     "Kernels",
+    "MatrixF",
     "MatrixNormal",
     "Mean",
     "MultinomialProbit",
@@ -41,6 +45,7 @@ __all__ = [
     "RegressionMatrix",
     "Wishart",
     "WishartCompletion",
+    "WishartKernelMixture",
     "as_stack",
     "basis_expansion",
     "cosine",
@@ -50,6 +55,7 @@ __all__ = [
     "kernel_stack",
     "laplace",
     "linear",
+    "match_wishart",
     "polynomial",
     "precomputed",
 ]

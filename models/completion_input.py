@@ -12,14 +12,85 @@ from scipy.linalg import LinAlgError, cholesky, eigvalsh
 from .checks import argument_error, check_finite, check_square_symmetric
 from .kernel_stack import as_stack
 
-__all__ = ["PartitionedKernels", "check_degrees_of_freedom", "check_positive_definite"]
+__all__ = [
+    "PartitionedKernels",
+    "PartitionedStack",
+    "check_degrees_of_freedom",
+    "check_positive_definite",
+    "check_weights",
+]
 
 type Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class PartitionedStack:
+    """Checked kernels of all objects and K11 of the training objects, which come first.
+
+    Attributes
+    ----------
+    kernels : array (kernel, n, n)
+        Symmetric positive semidefinite.
+    names : array (kernel,)
+    K11 : array (n1, n1)
+        Kernel of the training objects, symmetric positive definite, 1 <= n1 < n.
+    labels : array (n,)
+        Names of the objects.
+    """
+
+    kernels: Array
+    names: npt.NDArray[Any]
+    K11: Array
+    labels: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, theta: Any, K11: Any, owner: str) -> "PartitionedStack":
+        """Check and order the kernels.
+
+        Parameters
+        ----------
+        theta : array, DataFrame or DataArray (n, n); or a stack of kernels as `as_stack` takes it
+        K11 : array, DataFrame or DataArray (n1, n1)
+            With labels: those objects of theta are the training objects. Without: the first n1.
+        owner : str
+            For messages.
+
+        Raises
+        ------
+        ValueError
+            For matrices that are not finite, square and symmetric, K11 not positive definite, for
+            sizes or labels that disagree, and when no object is missing.
+        """
+        stack = as_stack(_frame(theta), owner=owner, argument="theta")
+        kernels, labels = stack.values, stack["obs"].values
+        for kernel in kernels:
+            check_square_symmetric(kernel, "theta", owner)
+        observed, names = _observed(K11, owner)
+        n, n1 = kernels.shape[-1], len(observed)
+        if n1 > n:
+            raise argument_error(
+                "theta",
+                owner,
+                f"a kernel of all objects, the {n1} of K11 first",
+                f"shape {(n, n)}",
+            )
+        if n1 == n:
+            raise argument_error(
+                "K11",
+                owner,
+                f"of fewer objects than theta ({n}), so that there is something to complete",
+                f"shape {observed.shape}: n2 = 0",
+            )
+        if names is not None:
+            order = _training_first(labels, names, owner)
+            kernels, labels = kernels[:, order[:, None], order], labels[order]
+        check_positive_definite(observed, "K11", owner)
+        return cls(kernels, stack["kernel"].values, np.ascontiguousarray(observed), labels)
+
+
+@dataclass(frozen=True)
 class PartitionedKernels:
-    """Checked kernels, training objects first.
+    """One checked kernel of all objects and K11 of the training objects, which come first.
 
     Attributes
     ----------
@@ -37,50 +108,46 @@ class PartitionedKernels:
 
     @classmethod
     def of(cls, theta: Any, K11: Any, weights: Any, owner: str) -> "PartitionedKernels":
-        """Check and order the kernels.
+        """Check and order the kernels as `PartitionedStack` does, and add up those of theta.
 
         Parameters
         ----------
-        theta : array, DataFrame or DataArray (n, n); or a stack of kernels as `as_stack` takes it
-        K11 : array, DataFrame or DataArray (n1, n1)
-            With labels: those objects of theta are the training objects. Without: the first n1.
+        theta, K11, owner
+            As `PartitionedStack.of` takes them.
         weights : array_like (kernel,) or None
             Of a stack's kernels; None for the plain average.
-        owner : str
-            For messages.
 
         Raises
         ------
         ValueError
-            For matrices that are not finite, square, symmetric and positive definite, for sizes
-            or labels that disagree, and when no object is missing.
+            As `PartitionedStack.of`, for weights that do not fit, and when the sum is not positive
+            definite.
         """
-        stack = as_stack(_frame(theta), owner=owner, argument="theta")
-        full = _weighted_sum(stack, weights, owner)
-        check_square_symmetric(full, "theta", owner)
-        observed, names = _observed(K11, owner)
-        n, n1 = len(full), len(observed)
-        if n1 > n:
-            raise argument_error(
-                "theta",
-                owner,
-                f"a kernel of all objects, the {n1} of K11 first",
-                f"shape {full.shape}",
-            )
-        if n1 == n:
-            raise argument_error(
-                "K11",
-                owner,
-                f"of fewer objects than theta ({n}), so that there is something to complete",
-                f"shape {observed.shape}: n2 = 0",
-            )
-        labels = stack["obs"].values
-        if names is not None:
-            order = _training_first(labels, names, owner)
-            full, labels = full[np.ix_(order, order)], labels[order]
+        stack = PartitionedStack.of(theta, K11, owner)
+        n_kernels = len(stack.kernels)
+        given = check_weights(weights, n_kernels, "weights", owner)
+        full = np.tensordot(given, stack.kernels, axes=1)
         check_positive_definite(full, "theta", owner)
-        check_positive_definite(observed, "K11", owner)
-        return cls(np.ascontiguousarray(full), np.ascontiguousarray(observed), labels)
+        return cls(full, stack.K11, stack.labels)
+
+
+def check_weights(weights: Any, n_kernels: int, argument: str, owner: str) -> Array:
+    """Return kernel weights (kernel,), equal ones for None, or raise.
+
+    They are to be finite, non-negative and not all zero.
+    """
+    if weights is None:
+        return np.full(n_kernels, 1 / n_kernels)
+    given = np.asarray(weights, dtype=float)
+    fits = given.shape == (n_kernels,) and np.isfinite(given).all()
+    if not (fits and (given >= 0).all() and given.any()):
+        raise argument_error(
+            argument,
+            owner,
+            f"{n_kernels} finite non-negative numbers, not all zero, one a kernel of theta",
+            repr(weights),
+        )
+    return given
 
 
 def check_degrees_of_freedom(value: float, argument: str, owner: str, *, above: float) -> float:
@@ -128,22 +195,6 @@ def _frame(kernels: Any) -> Any:
     """Two-dimensional DataArrays as DataFrames, by which a stack knows their labels."""
     two_dimensional = isinstance(kernels, xr.DataArray) and kernels.ndim == 2
     return kernels.to_pandas() if two_dimensional else kernels
-
-
-def _weighted_sum(stack: xr.DataArray, weights: Any, owner: str) -> Array:
-    """Sum of the stack's kernels (n, n) with non-negative weights."""
-    n_kernels = stack.sizes["kernel"]
-    if weights is None:
-        return stack.values.mean(axis=0)
-    given = np.asarray(weights, dtype=float)
-    if given.shape != (n_kernels,) or not (np.isfinite(given).all() and (given >= 0).all()):
-        raise argument_error(
-            "weights",
-            owner,
-            f"{n_kernels} finite non-negative numbers, one a kernel of theta",
-            repr(weights),
-        )
-    return np.tensordot(given, stack.values, axes=1)
 
 
 def _observed(K11: Any, owner: str) -> tuple[Array, npt.NDArray[Any] | None]:

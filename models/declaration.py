@@ -24,7 +24,7 @@ class Declaration(pm.Model):
     """
 
     large: ClassVar[frozenset[str]] = frozenset()
-    streamed: ClassVar[tuple[str, ...]] = ()
+    streamed: tuple[str, ...] = ()
 
     @classmethod
     def example(cls) -> Self:

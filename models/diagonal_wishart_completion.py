@@ -7,11 +7,13 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from .checks import check_positive
+from .completion_blocks import object_coords
 from .completion_input import PartitionedKernels, check_degrees_of_freedom
 from .completion_spectrum import Spectrum
 from .declaration import Declaration
 from .matrix_normal import MatrixNormal
-from .wishart import Wishart, cholesky_or_nan
+from .positive_definite import cholesky_or_nan
+from .wishart import Wishart
 
 __all__ = ["DiagonalWishartCompletion"]
 
@@ -106,7 +108,7 @@ class DiagonalWishartCompletion(Declaration):
     """
 
     large: ClassVar[frozenset[str]] = frozenset({"W21", "W22_1", "K21", "K22", "K"})
-    streamed: ClassVar[tuple[str, ...]] = ("K21", "K22")
+    streamed: tuple[str, ...] = ("K21", "K22")
 
     def __init__(
         self,
@@ -132,12 +134,7 @@ class DiagonalWishartCompletion(Declaration):
         self.zeta = check_positive(zeta, "zeta", owner)
         self.tau = check_positive(default_tau if tau is None else tau, "tau", owner)
         self.diagonal_W22_1 = diagonal_W22_1
-        coords = {
-            "object": given.labels,
-            "train": given.labels[:n1],
-            "test": given.labels[n1:],
-        }
-        super().__init__(coords=coords | {f"{dim}_": names for dim, names in coords.items()})
+        super().__init__(coords=object_coords(given.labels, n1))
 
         with self:
             C1 = pm.Data("C1", basis.V.T, dims=("train_", "train"))

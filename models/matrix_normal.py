@@ -15,7 +15,7 @@ from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 
 from .checks import argument_error
-from .wishart import log_det
+from .positive_definite import log_det
 
 __all__ = ["MatrixNormal", "RegressionMatrix"]
 

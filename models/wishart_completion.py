@@ -1,17 +1,45 @@
 """Completion of a kernel matrix by a Wishart model (Zhang, Yeung & Kwok 2004, sections 2-3)."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, override
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
+from .completion_blocks import declare_inverse_wishart, declare_kernel, object_coords
 from .completion_input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
-from .matrix_normal import MatrixNormal, RegressionMatrix
-from .wishart import InverseWishart, Wishart, cholesky_or_nan, log_det
 
-__all__ = ["WishartCompletion"]
+__all__ = ["CompletionParameters", "WishartCompletion"]
+
+
+@dataclass(frozen=True)
+class CompletionParameters:
+    """What the posterior of Sigma ~ IW(eta, theta), K | Sigma ~ W(r, Sigma) given K11 depends on.
+
+    Attributes
+    ----------
+    theta : array (n, n)
+        Training objects first.
+    K11 : array (n1, n1)
+    r, eta : float
+    """
+
+    theta: np.ndarray
+    K11: np.ndarray
+    r: float
+    eta: float
+
+    @property
+    def n_train(self) -> int:
+        """Number of training objects n1."""
+        return len(self.K11)
+
+    @property
+    def n_test(self) -> int:
+        """Number of test objects n2."""
+        return len(self.theta) - len(self.K11)
 
 
 class WishartCompletion(Declaration):
@@ -101,7 +129,7 @@ class WishartCompletion(Declaration):
     large: ClassVar[frozenset[str]] = frozenset(
         {"Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22", "K"}
     )
-    streamed: ClassVar[tuple[str, ...]] = ("K21", "K22")
+    streamed: tuple[str, ...] = ("K21", "K22")
 
     def __init__(
         self,
@@ -116,55 +144,17 @@ class WishartCompletion(Declaration):
         owner = type(self).__name__
         given = PartitionedKernels.of(theta, K11, weights, owner)
         n, n1 = len(given.theta), len(given.K11)
-        n2 = n - n1
         self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)
         self.eta = check_degrees_of_freedom(
             n + 1 if eta is None else eta, "eta", owner, above=n - 1
         )
-        coords = {
-            "object": given.labels,
-            "train": given.labels[:n1],
-            "test": given.labels[n1:],
-        }
-        super().__init__(coords=coords | {f"{dim}_": names for dim, names in coords.items()})
+        super().__init__(coords=object_coords(given.labels, n1))
 
         with self:
             theta_data = pm.Data("theta", given.theta, dims=("object", "object_"))
             observed = pm.Data("K11_values", given.K11, dims=("train", "train_"))
-            whole = pt.specify_shape(theta_data, (n, n))
-            theta11, theta12 = whole[:n1, :n1], whole[:n1, n1:]
-            L11 = cholesky_or_nan(theta11)
-            half = pt.linalg.solve_triangular(L11, theta12, lower=True)
-            theta22_1 = whole[n1:, n1:] - half.T @ half
-            coefficients = pt.linalg.solve_triangular(L11.T, half, lower=False).T
-
-            Sigma11 = InverseWishart("Sigma11", self.eta - n2, theta11, dims=("train", "train_"))
-            Sigma22_1 = InverseWishart("Sigma22_1", self.eta, theta22_1, dims=("test", "test_"))
-            S = cholesky_or_nan(Sigma22_1)
-            B = RegressionMatrix("B", coefficients, S, L11, dims=("test", "train"))
-            K11 = Wishart(
-                "K11",
-                self.r,
-                Sigma11,
-                observed=observed,
-                dims=("train", "train_"),
-            )
-            C11 = cholesky_or_nan(K11)
-            K21 = MatrixNormal("K21", B @ K11, S, C11, dims=("test", "train"))
-            K22_1 = Wishart(
-                "K22_1",
-                self.r - n1,
-                Sigma22_1,
-                dims=("test", "test_"),
-            )
-
-            explained = pt.linalg.solve_triangular(C11, K21.T, lower=True)
-            K22 = pm.Deterministic("K22", K22_1 + explained.T @ explained, dims=("test", "test_"))
-            pm.Deterministic("trace_K22", pt.trace(K22_1) + (explained**2).sum())
-            pm.Deterministic("log_det_Sigma22_1", log_det(S))
-            if deterministic_K:
-                rows = [pt.concatenate([K11, K21.T], axis=1), pt.concatenate([K21, K22], axis=1)]
-                pm.Deterministic("K", pt.concatenate(rows), dims=("object", "object_"))
+            Sigma = declare_inverse_wishart(pt.specify_shape(theta_data, (n, n)), self.eta, n1)
+            declare_kernel(Sigma, self.r, observed, n1, deterministic_K=deterministic_K)
         self.seal()
 
     @classmethod
@@ -181,6 +171,11 @@ class WishartCompletion(Declaration):
         theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
         ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         return cls(10 * theta, 10 * (theta[:3, :3] + ideal) / 2, r=10.5, eta=12.5)
+
+    @property
+    def parameters(self) -> CompletionParameters:
+        """What the posterior depends on, as it is now."""
+        return CompletionParameters(self.theta, self.K11_values, self.r, self.eta)
 
     @property
     def theta(self) -> np.ndarray:

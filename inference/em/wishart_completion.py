@@ -29,29 +29,30 @@ from scipy.special import multigammaln
 from ...models.checks import argument_error, check_count, check_finite, check_positive
 from ...models.completion_spectrum import Spectrum
 from ...models.matrix_draws import log_det_of_factor
-from ...models.wishart_completion import WishartCompletion
+from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ..answers import PointAnswer
 from ..engines import Run
 from .engine import EM
 
-__all__ = ["fit_wishart_completion"]
+__all__ = ["completion_by_em", "fit_wishart_completion", "without_mode"]
 
 type Array = npt.NDArray[np.float64]
 
 _OWNER = "EM on WishartCompletion"
 
 
-def _without_mode(model: WishartCompletion) -> str | None:
-    c = _freedom(model)
+def without_mode(given: CompletionParameters) -> str | None:
+    """Why the M-step has no maximum; None when it has one."""
+    c = _freedom(given)
     return None if c > 0 else f"its M-step needs r + eta > n + 1; here r + eta - n - 1 = {c:g}"
 
 
-def _freedom(model: WishartCompletion) -> float:
+def _freedom(given: CompletionParameters) -> float:
     """C = r + eta - n - 1."""
-    return model.r + model.eta - len(model.theta) - 1
+    return given.r + given.eta - len(given.theta) - 1
 
 
-@EM.register(WishartCompletion, unless=_without_mode)
+@EM.register(WishartCompletion, unless=lambda model: without_mode(model.parameters))
 def fit_wishart_completion(
     model: WishartCompletion,
     run: Run,
@@ -88,18 +89,28 @@ def fit_wishart_completion(
     ValueError
         For settings out of range, and for the limit where there is none.
     """
+    return completion_by_em(model.parameters, iterations, start, tolerance)
+
+
+def completion_by_em(
+    given: CompletionParameters,
+    iterations: int | None,
+    start: Literal["prior"] | npt.ArrayLike,
+    tolerance: float,
+) -> PointAnswer:
+    """EM for Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11."""
     check_positive(tolerance, "tolerance", _OWNER)
-    if iterations is None and model.eta <= len(model.theta) + 1:
+    if iterations is None and given.eta <= len(given.theta) + 1:
         raise argument_error(
-            "iterations", _OWNER, f"a number: {_no_fixed_point(model)}", "None, which is the limit"
+            "iterations", _OWNER, f"a number: {_no_fixed_point(given)}", "None, which is the limit"
         )
     if iterations is not None:
         check_count(iterations, "iterations", _OWNER)
-    path = _Path.of(model, start)
+    path = _Path.of(given, start)
     t = np.inf if iterations is None else float(iterations)
     values = path.values(t)
-    if model.eta <= len(model.theta) + 1:
-        note = f"{_no_fixed_point(model)}; K21 has a limit. Stopped after {iterations} iterations."
+    if given.eta <= len(given.theta) + 1:
+        note = f"{_no_fixed_point(given)}; K21 has a limit. Stopped after {iterations} iterations."
         return PointAnswer(values, path.objective(iterations), "no fixed point", note)
     limit = path.values(np.inf)
     gap = max(_relative(values[name], limit[name]) for name in ("K21", "K22_1"))
@@ -112,11 +123,11 @@ def fit_wishart_completion(
     return PointAnswer(values, path.objective(iterations), "no", note)
 
 
-def _no_fixed_point(model: WishartCompletion) -> str:
-    n = len(model.theta)
-    growth = "linearly" if model.eta == n + 1 else "exponentially"
+def _no_fixed_point(given: CompletionParameters) -> str:
+    n = len(given.theta)
+    growth = "linearly" if given.eta == n + 1 else "exponentially"
     return (
-        f"K22_1 has no fixed point at eta = {model.eta:g} <= n + 1 = {n + 1}: it grows {growth} "
+        f"K22_1 has no fixed point at eta = {given.eta:g} <= n + 1 = {n + 1}: it grows {growth} "
         "with the iterations, whose number is then a tuning constant"
     )
 
@@ -157,20 +168,20 @@ class _Path:
     gap_start: Array | None
 
     @classmethod
-    def of(cls, model: WishartCompletion, start: Any) -> "_Path":
-        n1 = model.n_train
-        spectrum = Spectrum.of(model.theta, model.K11_values)
+    def of(cls, given: CompletionParameters, start: Any) -> "_Path":
+        n1 = given.n_train
+        spectrum = Spectrum.of(given.theta, given.K11)
         if isinstance(start, str):
             if start != "prior":
                 raise argument_error("start", _OWNER, "'prior' or a matrix", repr(start))
-            S, gap = spectrum.theta22_1 / model.eta, None
+            S, gap = spectrum.theta22_1 / given.eta, None
         else:
-            factor = _checked_start(start, len(model.theta))
+            factor = _checked_start(start, len(given.theta))
             S = factor[n1:, n1:] @ factor[n1:, n1:].T
             B = solve_triangular(factor[:n1, :n1], factor[n1:, :n1].T, lower=True, trans="T").T
             gap = (B - spectrum.coefficients) @ spectrum.V
-        total = spectrum.K11 + model.theta[:n1, :n1]
-        return cls(spectrum, total, model.r, model.eta, _freedom(model), S, gap)
+        total = spectrum.K11 + given.theta[:n1, :n1]
+        return cls(spectrum, total, given.r, given.eta, _freedom(given), S, gap)
 
     @cached_property
     def log_q(self) -> Array:

@@ -19,13 +19,19 @@ from scipy.special import multigammaln
 
 from ...models.completion_spectrum import Spectrum
 from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
-from ...models.wishart_completion import WishartCompletion
+from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ..answers import ExactAnswer, Moments
 from ..engines import Run
 from ..evidence import log_evidence
 from .engine import Exact
 
-__all__ = ["evidence_of_wishart_completion", "posterior_moments", "sample_wishart_completion"]
+__all__ = [
+    "evidence",
+    "evidence_of_wishart_completion",
+    "exact_completion",
+    "posterior_moments",
+    "sample_wishart_completion",
+]
 
 type Array = npt.NDArray[np.float64]
 
@@ -44,14 +50,19 @@ def sample_wishart_completion(model: WishartCompletion, run: Run) -> ExactAnswer
     ExactAnswer
         O(n^3) once and O(n^3) a draw, matrix products and triangular solves only.
     """
-    spectrum = Spectrum.of(model.theta, model.K11_values)
-    total_factor, r, eta = _total_factor(model, spectrum), model.r, model.eta
+    return exact_completion(model.parameters)
+
+
+def exact_completion(given: CompletionParameters) -> ExactAnswer:
+    """Exact posterior of Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11."""
+    spectrum = Spectrum.of(given.theta, given.K11)
+    total_factor, r, eta = _total_factor(given, spectrum), given.r, given.eta
 
     def sample(draws: int, rng: np.random.Generator) -> dict[str, Array]:
         rows = (draw_blocks(spectrum, total_factor, r, eta, rng) for _ in range(draws))
         return stacked(rows, draws)
 
-    return ExactAnswer(sample, posterior_moments(model, spectrum), log_evidence(model))
+    return ExactAnswer(sample, posterior_moments(given, spectrum), evidence(given))
 
 
 def draw_blocks(
@@ -71,7 +82,7 @@ def draw_blocks(
     return {"Sigma11": F11 @ F11.T, "Sigma22_1": F @ F.T, "B": B, "K21": K21, "K22_1": W @ W.T}
 
 
-def posterior_moments(model: WishartCompletion, spectrum: Spectrum) -> dict[str, Moments]:
+def posterior_moments(given: CompletionParameters, spectrum: Spectrum) -> dict[str, Moments]:
     r"""Posterior means, and standard deviations where they exist, in closed form.
 
     With :math:`\kappa` the eigenvalues of :math:`\Theta_{11}^{-1} K_{11}`:
@@ -90,20 +101,20 @@ def posterior_moments(model: WishartCompletion, spectrum: Spectrum) -> dict[str,
     -------
     dict of str to (mean, sd or None)
     """
-    n2 = model.n_test
+    n2 = given.n_test
     moments: dict[str, Moments] = {}
-    if model.eta <= n2 + 1:
+    if given.eta <= n2 + 1:
         return {"K21": (spectrum.K21_mean, None)}
-    S_mean, S_variance, S_square = inverse_wishart_moments(model.eta, spectrum.theta22_1)
+    S_mean, S_variance, S_square = inverse_wishart_moments(given.eta, spectrum.theta22_1)
     # K21 given S has the covariances S and K11 + K11 Theta11^-1 K11 = V (kappa + kappa^2) V'.
     kappa = spectrum.kappa
     columns = np.square(spectrum.V) @ (kappa + kappa**2)
     K21_sd = np.sqrt(np.outer(np.diagonal(S_mean), columns))
     moments["K21"] = spectrum.K21_mean, K21_sd
     K22_sd = None
-    scale = model.r + kappa.sum()
+    scale = given.r + kappa.sum()
     if S_variance is not None and S_square is not None:
-        within = spectrum.K22_variance(model.r, 1 + kappa, S_mean, S_square)
+        within = spectrum.K22_variance(given.r, 1 + kappa, S_mean, S_square)
         K22_sd = np.sqrt(within + scale**2 * S_variance)
     moments["K22"] = spectrum.K22_explained + scale * S_mean, K22_sd
     return moments
@@ -128,6 +139,11 @@ def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None,
 
 @log_evidence.register
 def evidence_of_wishart_completion(model: WishartCompletion) -> float:
+    """Log density of K11 with everything else integrated out. O(n1^3)."""
+    return evidence(model.parameters)
+
+
+def evidence(given: CompletionParameters) -> float:
     r"""Log density of K11 with everything else integrated out. O(n1^3).
 
     With :math:`e = \eta - n_2`, the matrix-variate beta type II density
@@ -137,8 +153,8 @@ def evidence_of_wishart_completion(model: WishartCompletion) -> float:
         p(K_{11}) = \frac{\Gamma_{n_1}(\frac{r+e}2)}{\Gamma_{n_1}(\frac r2)\Gamma_{n_1}(\frac e2)}
         \frac{|\Theta_{11}|^{e/2} |K_{11}|^{(r-n_1-1)/2}}{|K_{11}+\Theta_{11}|^{(r+e)/2}}
     """
-    n1, r, e = model.n_train, model.r, model.eta - model.n_test
-    theta11, K11 = model.theta[:n1, :n1], model.K11_values
+    n1, r, e = given.n_train, given.r, given.eta - given.n_test
+    theta11, K11 = given.theta[:n1, :n1], given.K11
     log_det = {
         name: log_det_of_factor(cholesky(matrix, lower=True))
         for name, matrix in (("theta", theta11), ("K", K11), ("sum", K11 + theta11))
@@ -148,7 +164,7 @@ def evidence_of_wishart_completion(model: WishartCompletion) -> float:
     return float(gammas + powers / 2)
 
 
-def _total_factor(model: WishartCompletion, spectrum: Spectrum) -> Array:
-    n1 = model.n_train
-    total = model.theta[:n1, :n1] + spectrum.K11
+def _total_factor(given: CompletionParameters, spectrum: Spectrum) -> Array:
+    n1 = given.n_train
+    total = given.theta[:n1, :n1] + spectrum.K11
     return np.ascontiguousarray(cholesky(total, lower=True))

@@ -10,6 +10,7 @@ from xarray import Dataset, DataTree
 from ...models.checks import argument_error, check_labels, check_name
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...models.wishart_completion import WishartCompletion
+from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ..kernel_classifiers import (
     KernelNearestMean,
     KernelNearestNeighbour,
@@ -36,7 +37,7 @@ def completed_labels(
 
     Parameters
     ----------
-    model : WishartCompletion or DiagonalWishartCompletion
+    model : WishartCompletion, DiagonalWishartCompletion or WishartKernelMixture
     result : DataTree
         With the moments of K21, or draws of it.
     kernels_new : None
@@ -97,9 +98,12 @@ def _draws(result: DataTree) -> xr.DataArray | None:
 
 def _mean(result: DataTree, draws: xr.DataArray | None) -> np.ndarray:
     """Posterior mean of K21 (test, train)."""
-    if "moments" in result.children and "K21_mean" in result["moments"]:
-        mean = result["moments"].to_dataset()["K21_mean"]
-        return mean.mean([dim for dim in mean.dims if dim == "chain"]).to_numpy()
+    moments = result["moments"].to_dataset() if "moments" in result.children else Dataset()
+    # The mean over alpha of the mean given alpha is the mean.
+    for name in ("K21_mean", "K21_mean_given_alpha_mean"):
+        if name in moments:
+            mean = moments[name]
+            return mean.mean([dim for dim in mean.dims if dim == "chain"]).to_numpy()
     if draws is not None:
         return draws.mean(("chain", "draw")).to_numpy()
     if "point" in result.children and "K21" in result["point"]:
@@ -109,3 +113,4 @@ def _mean(result: DataTree, draws: xr.DataArray | None) -> np.ndarray:
 
 predictive.register(WishartCompletion)(completed_labels)
 predictive.register(DiagonalWishartCompletion)(completed_labels)
+predictive.register(WishartKernelMixture)(completed_labels)

@@ -26,13 +26,13 @@ from scipy.special import multigammaln, psi
 
 from ...models.completion_spectrum import Spectrum
 from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
-from ...models.wishart_completion import WishartCompletion
+from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ..answers import Moments, VariationalAnswer
 from ..engines import Run
-from ..evidence import log_evidence
+from ..exact.wishart_completion import evidence
 from .engine import VB
 
-__all__ = ["fit_wishart_completion"]
+__all__ = ["fit_wishart_completion", "mean_field_completion"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -51,9 +51,14 @@ def fit_wishart_completion(model: WishartCompletion, run: Run) -> VariationalAns
     VariationalAnswer
         The bound's history has one entry. O(n^3), and O(n^3) a draw.
     """
-    q = _Approximation.of(model)
+    return mean_field_completion(model.parameters)
+
+
+def mean_field_completion(given: CompletionParameters) -> VariationalAnswer:
+    """Mean field of Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11."""
+    q = _Approximation.of(given)
     return VariationalAnswer(
-        elbo=[np.array([log_evidence(model) - q.missed_information()])],
+        elbo=[np.array([evidence(given) - q.missed_information()])],
         best=0,
         converged=True,
         parameters=q.parameters(),
@@ -84,12 +89,12 @@ class _Approximation:
     shrinkage: float
 
     @classmethod
-    def of(cls, model: WishartCompletion) -> "_Approximation":
-        spectrum = Spectrum.of(model.theta, model.K11_values)
-        n1 = model.n_train
-        total = spectrum.K11 + model.theta[:n1, :n1]
+    def of(cls, given: CompletionParameters) -> "_Approximation":
+        spectrum = Spectrum.of(given.theta, given.K11)
+        n1 = given.n_train
+        total = spectrum.K11 + given.theta[:n1, :n1]
         factor = np.ascontiguousarray(cholesky(total, lower=True))
-        return cls(spectrum, factor, model.r, model.eta, 1 / model.eta)
+        return cls(spectrum, factor, given.r, given.eta, 1 / given.eta)
 
     @property
     def df(self) -> float:

@@ -19,7 +19,7 @@ from kernelzoo.custom_steps.tanner_wong import (
     impute,
 )
 from kernelzoo.models.multinomial_probit import MultinomialProbit
-from kernelzoo.models.wishart_completion import WishartCompletion
+from kernelzoo.models.wishart_completion import CompletionParameters, WishartCompletion
 
 N1, N2, R, ETA = 2, 2, 6.4, 7.7
 N = N1 + N2
@@ -91,7 +91,7 @@ def joint_test(i_step=None, p_step=None, replicates=3_000, seed=1):
     for _ in range(replicates):
         parameters, K11, missing = joint_draw(rng)
         before.append(functionals(parameters, K11, missing))
-        constants = Constants.of(THETA, K11, R, ETA)
+        constants = Constants.of(CompletionParameters(THETA, K11, R, ETA))
         if i_step is not None:
             missing = i_step(constants, parameters, rng)
         if p_step is not None:
@@ -165,7 +165,7 @@ def test_forgotten_prior_mean_is_detected():
 def test_schur_complement_is_that_of_the_whole_matrix():
     rng = np.random.default_rng(3)
     _, K11, missing = joint_draw(rng)
-    constants = Constants.of(THETA, K11, R, ETA)
+    constants = Constants.of(CompletionParameters(THETA, K11, R, ETA))
     k = missing.K21 @ constants.spectrum.V_inverse.T
     factor = np.tril(tanner_wong.schur_factor(constants, missing, k))
     regression = np.linalg.solve(K11, missing.K21.T).T
@@ -177,7 +177,7 @@ def test_schur_complement_is_that_of_the_whole_matrix():
 def test_nothing_given_is_modified():
     rng = np.random.default_rng(4)
     parameters, K11, missing = joint_draw(rng)
-    constants = Constants.of(THETA, K11, R, ETA)
+    constants = Constants.of(CompletionParameters(THETA, K11, R, ETA))
     kept = [x.copy() for x in (*parameters, *missing)]
     for x in (*parameters, *missing):
         x.flags.writeable = False

@@ -38,7 +38,7 @@ def simplified_completion():
 
 
 def diagonal_of(W11):
-    """What lambda, delta and W22.1 depend on in W11, as the diagonal matrix that the model holds."""
+    """What lambda, delta and W22.1 depend on in W11, as the diagonal matrix a model holds."""
     return np.diag(np.diag(W11))
 
 
@@ -62,11 +62,16 @@ CHAIN = {"chains": 1, "cores": 1}
     [
         (small_model, kz.Gibbs(), 150, CHAIN | {"draws": 6_000, "tune": 500}),
         (small_model, kz.NUTS(), 40, CHAIN | {"draws": 600, "tune": 400}),
-        (basic_completion, kz.Gibbs(), 200, BASIC | CHAIN | {"draws": 1_000, "tune": 100}),
-        (basic_completion, kz.NUTS(), 60, BASIC | CHAIN | {"draws": 600, "tune": 400}),
+        (basic_completion, kz.Gibbs(), 60, BASIC | CHAIN | {"draws": 1_000, "tune": 100}),
+        (basic_completion, kz.NUTS(), 40, BASIC | CHAIN | {"draws": 600, "tune": 400}),
         (basic_completion, kz.Exact(), 200, BASIC | {"draws": DRAWS}),
-        (simplified_completion, kz.Gibbs(), 200, SIMPLIFIED | CHAIN | {"draws": 2_000, "tune": 100}),
-        (simplified_completion, kz.NUTS(), 60, SIMPLIFIED | CHAIN | {"draws": 600, "tune": 400}),
+        (
+            simplified_completion,
+            kz.Gibbs(),
+            200,
+            SIMPLIFIED | CHAIN | {"draws": 2_000, "tune": 100},
+        ),
+        (simplified_completion, kz.NUTS(), 40, SIMPLIFIED | CHAIN | {"draws": 600, "tune": 400}),
         (simplified_completion, kz.Exact(), 200, SIMPLIFIED | {"draws": DRAWS}),
     ],
     ids=[

@@ -10,7 +10,8 @@ from pymc.logprob.utils import ParameterValueError
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.models.wishart import InverseWishart, PositiveDefinite, Wishart
+from kernelzoo.models.positive_definite import PositiveDefinite
+from kernelzoo.models.wishart import InverseWishart, Wishart
 
 # Compiling to machine code takes longer than these graphs run.
 MODE = "FAST_COMPILE"

@@ -119,7 +119,7 @@ def test_inverse_wishart_moments():
 
 @pytest.mark.parametrize("p_step", P_STEPS)
 def test_draws_agree_with_a_long_tanner_wong_chain(model, draws, p_step):
-    constants = Constants.of(model.theta, model.K11_values, model.r, model.eta)
+    constants = Constants.of(model.parameters)
     rng = np.random.default_rng(3)
     parameters = Parameters(*(draws[name][0] for name in Parameters._fields))
     rows = []

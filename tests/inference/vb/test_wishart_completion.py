@@ -84,7 +84,7 @@ def test_bound_is_below_the_evidence_and_stationary(n1, n2, excess_r, excess_eta
     model = WishartCompletion(theta, K11, r=n - 1 + excess_r, eta=n - 1 + excess_eta)
     bound = fit_wishart_completion(model, RUN).elbo[0][-1]
     assert bound <= log_evidence(model)
-    q = _Approximation.of(model)
+    q = _Approximation.of(model.parameters)
     missed = q.missed_information()
     for factor in (0.9, 1.1):
         assert replace(q, shrinkage=factor * q.shrinkage).missed_information() > missed

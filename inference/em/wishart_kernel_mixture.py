@@ -1,0 +1,45 @@
+"""EM for `WishartKernelMixture` (Zhang, Yeung & Kwok, mixture model of kernels, section 4.3)."""
+
+from typing import Literal
+
+import numpy.typing as npt
+
+from ...models.wishart_kernel_mixture import WishartKernelMixture
+from ..answers import PointAnswer
+from ..engines import Run
+from .engine import EM
+from .wishart_completion import completion_by_em, without_mode
+
+__all__ = ["fit_wishart_kernel_mixture"]
+
+
+def _why_not(model: WishartKernelMixture) -> str | None:
+    return model.not_conjugate() or without_mode(model.parameters)
+
+
+@EM.register(WishartKernelMixture, unless=_why_not)
+def fit_wishart_kernel_mixture(
+    model: WishartKernelMixture,
+    run: Run,
+    *,
+    iterations: int | None = 100,
+    start: Literal["prior"] | npt.ArrayLike = "prior",
+    tolerance: float = 1e-6,
+) -> PointAnswer:
+    """Compute the point of Figure 2: match eta and Theta, then EM as for `WishartCompletion`.
+
+    Parameters
+    ----------
+    model : WishartKernelMixture
+        With fixed weights and the inverse-Wishart prior.
+    run : Run
+    iterations, start, tolerance
+        As on `WishartCompletion`. The matched eta exceeds n + 1 as soon as two kernels have
+        weights, so that there is a limit; the paper stops after 100 iterations, often far from it.
+
+    Returns
+    -------
+    PointAnswer
+        O(n^3), whatever the number of iterations.
+    """
+    return completion_by_em(model.parameters, iterations, start, tolerance)

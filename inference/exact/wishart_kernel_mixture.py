@@ -1,0 +1,34 @@
+"""Exact posterior of `WishartKernelMixture` through its matched inverse-Wishart prior."""
+
+from ...models.wishart_kernel_mixture import WishartKernelMixture
+from ..answers import ExactAnswer
+from ..engines import Run
+from ..evidence import log_evidence
+from .engine import Exact
+from .wishart_completion import evidence, exact_completion
+
+__all__ = ["evidence_of_wishart_kernel_mixture", "sample_wishart_kernel_mixture"]
+
+
+@Exact.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
+def sample_wishart_kernel_mixture(model: WishartKernelMixture, run: Run) -> ExactAnswer:
+    """Draw as from the `WishartCompletion` with the matched parameters.
+
+    Parameters
+    ----------
+    model : WishartKernelMixture
+        With fixed weights and the inverse-Wishart prior.
+    run : Run
+
+    Returns
+    -------
+    ExactAnswer
+        O(n^3) once and O(n^3) a draw.
+    """
+    return exact_completion(model.parameters)
+
+
+@log_evidence.register
+def evidence_of_wishart_kernel_mixture(model: WishartKernelMixture) -> float:
+    """Log density of K11 under the matched inverse-Wishart prior. O(n1^3)."""
+    return evidence(model.parameters)

@@ -1,0 +1,356 @@
+"""Completion of a kernel matrix by a mixture of kernels (Zhang, Yeung & Kwok, 2003)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self, override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor import TensorVariable
+
+from .checks import argument_error, check_name, check_positive
+from .completion_blocks import (
+    Blocks,
+    declare_inverse_wishart,
+    declare_kernel,
+    object_coords,
+    partition,
+)
+from .completion_input import (
+    PartitionedStack,
+    check_degrees_of_freedom,
+    check_positive_definite,
+    check_weights,
+)
+from .declaration import Declaration
+from .kernels import Kernels
+from .moment_matching import check_component_degrees, matched_degrees, traces_of_products
+from .positive_definite import cholesky_or_nan
+from .wishart import MatrixF, Wishart
+from .wishart_completion import CompletionParameters
+
+__all__ = ["WishartKernelMixture"]
+
+
+class WishartKernelMixture(Declaration):
+    r"""Kernel matrix whose Wishart parameter is a weighted sum of random kernel matrices.
+
+    .. math::
+
+        M_k &\sim \mathrm{W}(\eta_k, \Theta_k), \qquad
+            \Sigma = \textstyle\sum_k \alpha_k M_k \\
+        K \mid \Sigma &\sim \mathrm{W}(\rho, \Sigma), \qquad K_{11} \text{ observed}
+
+    with K in blocks as in `WishartCompletion`. The weights alpha are fixed, or
+    Dirichlet-distributed. `prior` says what is declared of Sigma:
+
+    ``"mixture"``
+        The sum itself, with all M_k. Exact; K n(n+1)/2 free numbers, for small n.
+    ``"wishart"``
+        W(eta, Theta), matched to the sum by eqs (10) and (13), as the paper derives it.
+    ``"inverse-wishart"``
+        IW(eta, Theta) with the same two numbers. It is what the paper's EM maximises under, and
+        what its tables need, though the mean of Sigma is then not that of the sum. With fixed
+        weights it is `WishartCompletion` with the matched parameters, whose engines all apply.
+
+    Parameters
+    ----------
+    theta : stack of kernels (kernel, n, n), or callable
+        Positive semidefinite kernels Theta_k of all objects, the training objects first. With
+        labels, those of `K11` say which objects are the training objects. For kernels with
+        parameters to learn, a function without arguments that is called inside the model: it
+        declares the parameters and returns the kernels as a tensor.
+    K11 : array_like, DataFrame or DataArray (n1, n1)
+        Observed positive definite kernel of the training objects.
+    alpha : array_like (kernel,), optional
+        Fixed non-negative weights. Default: equal ones that add up to 1.
+    concentration : float or array_like (kernel,), optional
+        Learn the weights: alpha ~ Dirichlet(concentration). Excludes `alpha`.
+    eta : float or array_like (kernel,), optional
+        Degrees of freedom eta_k above n - 1. Default: n + 1.
+    rho : float, optional
+        Degrees of freedom of K above n - 1. Default: n + 1.
+    prior : {"inverse-wishart", "wishart", "mixture"}, default="inverse-wishart"
+        Of Sigma.
+    collapsed : bool, default=False
+        Declare p(K11 | alpha) alone, with Sigma and the missing blocks integrated out: a `MatrixF`.
+        Then alpha is all that is sampled, at O(n1^3) a gradient. Needs the inverse-Wishart prior.
+
+    Attributes
+    ----------
+    rho : float
+    etas : ndarray (kernel,)
+        Degrees of freedom eta_k.
+    prior : str
+    collapsed : bool
+    learned : bool
+        Whether alpha is a random variable.
+    parametric : bool
+        Whether the kernels have parameters that are random variables.
+
+    Raises
+    ------
+    ValueError
+        For kernels that are not finite, symmetric and positive definite where the prior needs
+        them so, for sizes or labels that disagree, when no object is missing, for weights, degrees
+        of freedom and options out of range.
+
+    Notes
+    -----
+    ============ ================================================ ================================
+    paper        meaning                                          code
+    ============ ================================================ ================================
+    n1, n2, n    training, test, all objects                      dims train, test, object
+    Theta_k      hyperparameter kernels, eq (8)                   ``theta`` (kernel, object, ...),
+                                                                  ``kernels`` with parameters
+    eta_k        degrees of freedom, eq (8)                       ``etas``
+    alpha_k      mixing coefficients, eq (7)                      ``alpha`` (kernel)
+    M_k          components, eq (8)                               ``M`` (kernel, object, object_)
+    eta, Theta   matched parameters, eqs (10), (13)               ``parameters``
+    rho          degrees of freedom of K, eq (4)                  ``rho``
+    K11          target kernel of the training objects            ``K11`` (train, train_)
+    K21, K22.1   missing blocks, eq (5)                           ``K21`` (test, train), ``K22_1``
+    ============ ================================================ ================================
+
+    When `collapsed`, ``K21_mean_given_alpha`` is E[K21 | alpha, K11] = Theta21 Theta11^-1 K11: its
+    posterior mean is that of K21.
+
+    A density evaluation costs O(n^3), K times that for the mixture.
+
+    References
+    ----------
+    Z. Zhang, D.-Y. Yeung and J. T. Kwok (2003), Probabilistic kernel matrix learning with a mixture
+    model of kernels, Hong Kong University of Science and Technology.
+
+    Examples
+    --------
+    >>> theta = (kz.gaussian(2 / 3) | kz.polynomial(2) | kz.linear())(X)   # training objects first
+    >>> K11 = (y[:, None] == y) + 0.05 * np.eye(len(y))                    # training labels
+    >>> model = WishartKernelMixture(theta, K11)
+    >>> kz.fit(model, kz.EM(iterations=100))["point"]["K21"]
+
+    Weights and a kernel width from the evidence:
+
+    >>> def kernels():
+    ...     width = pm.HalfNormal("width")
+    ...     return pt.stack([pt.exp(-squared_distances / width), pt.as_tensor(X @ X.T)])
+    >>> model = WishartKernelMixture(kernels, K11, concentration=1, collapsed=True)
+    >>> kz.fit(model, "nuts")
+    """
+
+    large: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("M", "Sigma", "Sigma11", "Sigma22_1", "B"),
+            *("K21", "K22_1", "K22", "K21_mean_given_alpha", "kernels"),
+        }
+    )
+
+    def __init__(
+        self,
+        theta: Any,
+        K11: Any,
+        *,
+        alpha: Any = None,
+        concentration: Any = None,
+        eta: Any = None,
+        rho: float | None = None,
+        prior: str = "inverse-wishart",
+        collapsed: bool = False,
+    ):
+        owner = type(self).__name__
+        super().__init__()
+        self.prior = check_name(prior, _PRIORS, "prior", owner)
+        self.collapsed, self.learned = collapsed, concentration is not None
+        self.parametric = callable(theta) and not isinstance(theta, Kernels)
+        self.streamed = ("K21_mean_given_alpha",) if collapsed else ("K21", "K22")
+        if self.learned and alpha is not None:
+            raise argument_error("alpha", owner, "left out when `concentration` is given", "both")
+        if collapsed and prior != "inverse-wishart":
+            raise argument_error("collapsed", owner, "False for this prior", f"True, {prior!r}")
+        if collapsed and not (self.learned or self.parametric):
+            raise argument_error(
+                "collapsed",
+                owner,
+                "False where nothing is learned: log_evidence gives the density then",
+                "True",
+            )
+
+        with self:
+            kernels = theta() if self.parametric else None
+            given = PartitionedStack.of(theta if kernels is None else pm.draw(kernels), K11, owner)
+            n_kernels, n = given.kernels.shape[:2]
+            n1 = len(given.K11)
+            self.rho = check_degrees_of_freedom(
+                n + 1 if rho is None else rho, "rho", owner, above=n - 1
+            )
+            self.etas = check_component_degrees(eta, n_kernels, n, owner)
+            weights = check_weights(alpha, n_kernels, "alpha", owner)
+            _check_definite(given.kernels, weights, self.prior, owner)
+            self.add_coords(object_coords(given.labels, n1) | {"kernel": given.names})
+
+            dims = ("kernel", "object", "object_")
+            if kernels is None:
+                kernels = pm.Data("theta", given.kernels, dims=dims)
+            else:
+                kernels = pm.Deterministic("kernels", kernels, dims=dims)
+            observed = pm.Data("K11_values", given.K11, dims=("train", "train_"))
+            if concentration is not None:
+                shape = _check_concentration(concentration, n_kernels, owner)
+                alpha = pm.Dirichlet("alpha", shape, dims="kernel")
+            else:
+                alpha = pm.Data("alpha", weights, dims="kernel")
+            fixed = pt.specify_shape(kernels, given.kernels.shape)
+            mixture = _Mixture(fixed, pt.as_tensor(self.etas), alpha)
+            if collapsed:
+                _declare_evidence(mixture, self.rho, observed, n1)
+            else:
+                declare_kernel(_PRIORS[self.prior](mixture, n1), self.rho, observed, n1)
+        self.seal()
+
+    @classmethod
+    @override
+    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+        """Smallest instance on which every engine can be tried: 3 training, 2 test objects.
+
+        Parameters
+        ----------
+        random_seed : int, default=0
+            Seed of the made-up objects.
+        **options
+            Of the constructor.
+        """
+        x = np.random.default_rng(random_seed).normal(size=(5, 2))
+        squared = ((x[:, None] - x[None]) ** 2).sum(-1)
+        theta = {"near": np.exp(-2 * squared), "far": np.exp(-squared / 2)}
+        ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        K11 = (theta["far"][:3, :3] + ideal) / 2
+        return cls(theta, K11, **({"rho": 10.5, "eta": 9.5} | options))
+
+    @property
+    @override
+    def variant(self) -> str:
+        weights = "learned weights" if self.learned else "fixed weights"
+        return f"{self.prior}, {weights}{', collapsed' if self.collapsed else ''}"
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Fixed kernels of all objects as they are now, array (kernel, object, object_)."""
+        return self["theta"].get_value()
+
+    @property
+    def K11_values(self) -> np.ndarray:
+        """Observed kernel of the training objects as it is now, array (train, train_)."""
+        return self["K11_values"].get_value()
+
+    @property
+    def n_train(self) -> int:
+        """Number of training objects n1."""
+        return len(self.coords["train"])
+
+    @property
+    def n_test(self) -> int:
+        """Number of test objects n2."""
+        return len(self.coords["test"])
+
+    @property
+    def parameters(self) -> CompletionParameters:
+        """Matched Theta and eta, K11 and rho as they are now: those of a `WishartCompletion`.
+
+        Raises
+        ------
+        ValueError
+            When the posterior is not that of a `WishartCompletion`.
+        """
+        if reason := self.not_conjugate():
+            raise ValueError(f"This WishartKernelMixture has no matched parameters: {reason}.")
+        theta, weights = self.theta, self["alpha"].get_value() * self.etas
+        eta = float(matched_degrees(*traces_of_products(theta), self.etas, weights))
+        matched = np.tensordot(weights / eta, theta, axes=1)
+        return CompletionParameters(matched, self.K11_values, self.rho, eta)
+
+    def not_conjugate(self) -> str | None:
+        """Why this is no `WishartCompletion` with matched parameters; None when it is one."""
+        if self.learned or self.parametric:
+            return "its weights or kernels are learned"
+        if self.prior != "inverse-wishart":
+            return f"its prior {self.prior!r} is not conjugate, as 'inverse-wishart' is"
+        return None
+
+
+class _Mixture(NamedTuple):
+    """Kernels (kernel, n, n), their degrees of freedom and weights (kernel,)."""
+
+    kernels: TensorVariable
+    etas: TensorVariable
+    alpha: TensorVariable
+
+    def matched(self) -> tuple[TensorVariable, TensorVariable]:
+        """Match eta and Theta (n, n), eqs (10) and (13). O(K^2 n^2)."""
+        weights = self.alpha * self.etas
+        eta = matched_degrees(*traces_of_products(self.kernels), self.etas, weights)
+        return eta, pt.tensordot(weights / eta, self.kernels, axes=1)
+
+
+def _sum_of_components(mixture: _Mixture, n1: int) -> Blocks:
+    dims = ("kernel", "object", "object_")
+    M = Wishart("M", mixture.etas, mixture.kernels, dims=dims)
+    return _blocks_of(pt.tensordot(mixture.alpha, M, axes=1), n1)
+
+
+def _matched_wishart(mixture: _Mixture, n1: int) -> Blocks:
+    eta, theta = mixture.matched()
+    return _blocks_of(Wishart("Sigma", eta, theta, dims=("object", "object_")), n1)
+
+
+def _matched_inverse_wishart(mixture: _Mixture, n1: int) -> Blocks:
+    eta, theta = mixture.matched()
+    return declare_inverse_wishart(theta, eta, n1)
+
+
+def _blocks_of(sigma: TensorVariable, n1: int) -> Blocks:
+    parts = partition(sigma, n1)
+    return Blocks(
+        pm.Deterministic("Sigma11", parts.block11, dims=("train", "train_")),
+        pm.Deterministic("Sigma22_1", parts.schur, dims=("test", "test_")),
+        cholesky_or_nan(parts.schur),
+        pm.Deterministic("B", parts.coefficients, dims=("test", "train")),
+    )
+
+
+_PRIORS: dict[str, Callable[[_Mixture, int], Blocks]] = {
+    "inverse-wishart": _matched_inverse_wishart,
+    "wishart": _matched_wishart,
+    "mixture": _sum_of_components,
+}
+
+
+def _declare_evidence(mixture: _Mixture, rho: float, observed: TensorVariable, n1: int) -> None:
+    """Declare K11 with Sigma and the missing blocks integrated out, and the mean of K21."""
+    eta, theta = mixture.matched()
+    parts = partition(theta, n1)
+    delta = eta - (theta.type.shape[0] - n1)
+    K11 = MatrixF("K11", rho, delta, parts.block11, observed=observed, dims=("train", "train_"))
+    pm.Deterministic("eta", eta)
+    pm.Deterministic("K21_mean_given_alpha", parts.coefficients @ K11, dims=("test", "train"))
+
+
+def _check_definite(kernels: np.ndarray, weights: np.ndarray, prior: str, owner: str) -> None:
+    """Raise unless what is the scale of a Wishart distribution is positive definite."""
+    if prior == "mixture":
+        for kernel in kernels:
+            check_positive_definite(kernel, "theta", owner)
+    else:
+        check_positive_definite(np.tensordot(weights, kernels, axes=1), "theta", owner)
+
+
+def _check_concentration(concentration: Any, n_kernels: int, owner: str) -> np.ndarray:
+    values = np.asarray(concentration, dtype=object)
+    if values.shape not in ((), (n_kernels,)):
+        raise argument_error(
+            "concentration",
+            owner,
+            f"one number, or {n_kernels}: one a kernel of theta",
+            repr(concentration),
+        )
+    each = np.broadcast_to(values, n_kernels).tolist()
+    return np.array([check_positive(value, "concentration", owner) for value in each])
