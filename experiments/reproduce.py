@@ -1,18 +1,26 @@
 """Tables of the papers by name, for the command line."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from ..models.checks import check_name
 from .report import Report
-from .study import run_study
+from .study import Study, run_study
 from .zhang2004 import table_1 as zhang2004_table_1
+from .zhang_mixture_weights import learned_weights
 
 __all__ = ["STUDIES", "reproduce"]
 
 #: What makes each study: a function, as some look for data files.
-STUDIES = {"zhang2004-table1": zhang2004_table_1}
+STUDIES: dict[str, Callable[[], Study]] = {
+    "zhang2004-table1": zhang2004_table_1,
+    "zhang-mixture-weights": learned_weights,
+    "zhang-mixture-weights-scaled": partial(learned_weights, "scaled"),
+    "zhang-mixture-weights-widths": partial(learned_weights, "widths"),
+}
 
 
 def reproduce(

@@ -12,6 +12,7 @@ from .evidence import log_evidence
 from .exact.engine import Exact
 from .generic import ADVI, Pathfinder
 from .identified import identified
+from .kernel_weights import learn_weights
 from .mcmc import NUTS, SMC, Gibbs
 from .mode import MAP, Laplace
 from .plots import (
@@ -43,6 +44,7 @@ __all__ = [
     "engines",
     "fit",
     "identified",
+    "learn_weights",
     "log_evidence",
     "pareto_k",
     "plot_bound",

@@ -14,22 +14,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, override
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args, override
 
 import numpy as np
 import pymc as pm
-from rich.console import Console
-from rich.table import Table
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import check_count, check_name
 from ..models.declaration import Declaration
+from .draws_on_disk import check_store
+from .engine_table import EngineRow, EngineTable
 from .progress import ProgressBar, track
 from .result import stamp
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Engine", "EngineTable", "Handwritten", "Run", "engines", "fit"]
 
@@ -47,6 +46,7 @@ class Run:
     random_seed: int = 0
     progressbar: bool = True
     var_names: tuple[str, ...] | None = None
+    store: Path | None = None
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
 
     def rng(self, stream: int = 0) -> np.random.Generator:
@@ -79,6 +79,8 @@ class Engine(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
+    #: Whether it can write its draws to a store as they are made.
+    stores: ClassVar[bool] = False
     registry: ClassVar[dict[str, type["Engine"]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -216,6 +218,7 @@ def fit(
     random_seed: int | None = None,
     progressbar: bool = True,
     var_names: Sequence[str] | None = None,
+    store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
     blas_threads: int | None = 1,
     **sampler_options: Any,
@@ -239,9 +242,14 @@ def fit(
     var_names : sequence of str, optional
         Variables whose draws are kept. Default: all but those that the model calls large, whose
         means and standard deviations are in the group ``moments``.
+    store : path, optional
+        Folder to be made, a zarr store: the draws that the result keeps are written there as they
+        are made, in chunks of 16 MB a chain, and the posterior reads them from there. For runs
+        longer than memory, and to lose nothing when the process is killed. NUTS of PyMC, Gibbs and
+        Exact can. Needs the package zarr.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
-        variables are kept.
+        variables are kept, in memory.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them as they are. One
         is right for matrices of up to about a thousand rows, whose work is smaller than the
@@ -286,7 +294,12 @@ def fit(
         known = _drawn(model)
         var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
     seed = int(random_seed)
-    run = Run(draws, tune, chains, cores, seed, progressbar, var_names, sampler_options)
+    if store is not None:
+        if not engine.stores:
+            able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
+            raise ValueError(f"{engine.name} writes no store; these engines do: {able}.")
+        store = check_store(store, "fit")
+    run = Run(draws, tune, chains, cores, seed, progressbar, var_names, store, sampler_options)
     if sampler_options and engine.kind != "mcmc":
         raise ValueError(
             f"{engine.name} does not run in pm.sample and takes no "
@@ -297,7 +310,12 @@ def fit(
         tree = engine.run(model, run)
     seconds = time.perf_counter() - start
     drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
-    if log_likelihood and model.observed_RVs and drawn >= {rv.name for rv in model.free_RVs}:
+    if (
+        log_likelihood
+        and store is None
+        and model.observed_RVs
+        and drawn >= {rv.name for rv in model.free_RVs}
+    ):
         pm.compute_log_likelihood(tree, model=model, progressbar=False)
     return stamp(
         tree,
@@ -308,62 +326,6 @@ def fit(
         random_seed=seed,
         seconds=seconds,
     )
-
-
-@dataclass(frozen=True)
-class EngineRow:
-    """One engine on one model: `reason` is None when it applies."""
-
-    engine: str
-    kind: Kind
-    reason: str | None
-    settings: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class EngineTable:
-    """Engines on a model, who applies and why not; prints as a table."""
-
-    model: str
-    rows: tuple[EngineRow, ...]
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Table with one row an engine."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            [
-                (
-                    row.engine,
-                    row.kind,
-                    row.reason or "yes",
-                    ", ".join(f"{k}={v!r}" for k, v in row.settings.items()),
-                )
-                for row in self.rows
-            ],
-            columns=["engine", "kind", "applies", "settings"],
-        )
-
-    def __rich__(self) -> Table:
-        frame = self.to_frame()
-        table = Table(title=f"Engines for {self.model}")
-        for column in frame.columns:
-            table.add_column(column, overflow="fold")
-        for row in frame.itertuples(index=False):
-            table.add_row(*row)
-        return table
-
-    def __repr__(self) -> str:
-        console = Console(width=100, force_terminal=False, force_jupyter=False, color_system=None)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get().rstrip()
-
-    def _repr_html_(self) -> str:
-        import pandas as pd
-
-        with pd.option_context("display.max_colwidth", None):
-            return self.to_frame().to_html(index=False)
 
 
 def engines(model: pm.Model) -> EngineTable:

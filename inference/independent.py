@@ -9,6 +9,7 @@ from xarray import DataTree
 
 from .answers import Moments
 from .density import compile_log_density
+from .draws_on_disk import DrawsOnDisk
 from .engines import Run
 from .moments import RunningMoments, moments_dataset, of_constrained
 from .result import draws_to_tree, with_group
@@ -53,6 +54,9 @@ def independent_draws(
     blocks: dict[str, list[NDArray]] = {name: [] for name in kept}
     stats: dict[str, list[NDArray]] = {"lp": [], "lq": []}
     running = {name: RunningMoments() for name in streamed}
+    store = None
+    if run.store is not None:
+        store = DrawsOnDisk(run.store, model, kept, 1, run.draws)
     left = run.draws
     size = min(left, max(1, BLOCK // _bytes_of_draw(model)))
     while left:
@@ -63,16 +67,22 @@ def independent_draws(
             log_density = log_density or compile_log_density(model)
             stats["lp"].append(log_density(draws))
             stats["lq"].append(log_q)
-        for name in kept:
-            blocks[name].append(draws[name])
+        if store is not None:
+            store.append(0, draws)
+        else:
+            for name in kept:
+                blocks[name].append(draws[name])
         for name, accumulated in running.items():
             accumulated.update(draws[name])
         left -= size
     tree = draws_to_tree(
         model,
-        {name: np.concatenate(parts) for name, parts in blocks.items()},
+        {name: np.concatenate(parts) for name, parts in blocks.items() if parts},
         {name: np.concatenate(parts) for name, parts in stats.items() if parts},
     )
+    if store is not None:
+        store.close()
+        with_group(tree, "posterior", store.dataset())
     known = moments or {name: (entry.mean, entry.sd) for name, entry in running.items()}
     if known:
         with_group(tree, "moments", moments_dataset(model, known))

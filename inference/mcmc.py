@@ -13,9 +13,10 @@ from xarray import Dataset, DataTree
 
 from ..models.checks import check_name
 from .applicability import discrete_variables
+from .draws_on_disk import DrawsOnDisk
 from .engines import Engine, Handwritten, Kind, Run
 from .identified import identified
-from .moments import MomentsOfChains, moments_of_draws
+from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .result import Converged, with_group
 
 __all__ = ["NUTS", "SMC", "Gibbs"]
@@ -53,11 +54,17 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     user = dict(run.sampler_options)
     kept, streamed = run.kept(model), run.streamed(model)
     everything = [str(v.name) for v in (*model.free_RVs, *model.deterministics)]
+    if run.store is not None and not callbacks:
+        raise ValueError("Draws go to a store from PyMC's own samplers only: backend='pymc'.")
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
-    moments = None
-    if streamed and callbacks:
-        moments = MomentsOfChains(model, streamed, user.pop("callback", None))
-        options["callback"] = moments
+    moments = MomentsOfChains(streamed) if streamed and callbacks else None
+    store = None
+    if run.store is not None:
+        store = DrawsOnDisk(run.store, model, kept, run.chains, run.draws)
+        recorded = [_smallest(model)]
+    if consumers := [c for c in (moments and moments.update, store and store.append) if c]:
+        names = [*dict.fromkeys([*(streamed if moments else ()), *(kept if store else ())])]
+        options["callback"] = EachDraw(model, names, consumers, user.pop("callback", None))
     if set(recorded) != set(everything):
         options["var_names"] = recorded
         # PyMC's own checks look at free variables only, and fail when there are none.
@@ -74,6 +81,9 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
             **options,
             **user,
         )
+    if store is not None:
+        store.close()
+        with_group(tree, "posterior", store.dataset())
     if moments is not None and moments.chains:
         with_group(tree, "moments", moments.dataset(model))
     else:
@@ -81,6 +91,15 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     tree.attrs["converged"] = _converged(tree, model, run.draws)
     tree.attrs["lp_measure"] = "unconstrained"
     return tree
+
+
+def _smallest(model: pm.Model) -> str:
+    """Name of the free variable that takes the least memory."""
+    sizes = {
+        rv.name: np.size(model.initial_point()[model.rvs_to_values[rv].name])
+        for rv in model.free_RVs
+    }
+    return min(sizes, key=lambda name: sizes[name])
 
 
 def _make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
@@ -108,6 +127,7 @@ class NUTS(Engine):
 
     name: ClassVar[str] = "NUTS"
     kind: ClassVar[Kind] = "mcmc"
+    stores: ClassVar[bool] = True
 
     backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
     target_accept: float = 0.9
@@ -138,6 +158,7 @@ class Gibbs(Handwritten):
 
     name: ClassVar[str] = "Gibbs"
     kind: ClassVar[Kind] = "mcmc"
+    stores: ClassVar[bool] = True
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

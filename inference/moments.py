@@ -19,6 +19,7 @@ from xarray import Dataset
 from .answers import Moments
 
 __all__ = [
+    "EachDraw",
     "MomentsOfChains",
     "RunningMoments",
     "moments_dataset",
@@ -54,47 +55,65 @@ class RunningMoments:
         return np.sqrt(self._squares / (self.count - 1))
 
 
-class MomentsOfChains:
-    """Callback of `pm.sample` that accumulates moments of variables, chain by chain.
+class EachDraw:
+    """Callback of `pm.sample` that hands the draws of some variables on.
 
-    PyMC calls it in the parent process for every draw of every chain.
+    PyMC calls it in the parent process for every draw of every chain. Tuning draws are left out.
 
     Parameters
     ----------
     model : pm.Model
     names : sequence of str
         Free variables or deterministics.
+    consumers : sequence of callable (chain, values)
+        `values` are draws by name, arrays (1, ...).
     callback : callable, optional
-        The user's own, called as well.
+        The user's own, called as well, also while the chains are tuned.
     """
 
     def __init__(
         self,
         model: pm.Model,
         names: Sequence[str],
+        consumers: Sequence[Callable[[int, Mapping[str, NDArray]], None]],
         callback: Callable[..., None] | None = None,
     ):
-        self.names = tuple(names)
-        self.chains: dict[int, dict[str, RunningMoments]] = {}
+        self._names, self._consumers, self._callback = tuple(names), tuple(consumers), callback
         outputs = _with_constant_data(
             model, model.replace_rvs_by_values([model[name] for name in names])
         )
         self._inputs = [value.name for value in model.value_vars]
         self._evaluate = compile_graph(model.value_vars, outputs, on_unused_input="ignore")
         self._evaluate.trust_input = True
-        self._callback = callback
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Take in one draw."""
         if not draw.tuning:
-            chain = self.chains.setdefault(
-                draw.chain, {name: RunningMoments() for name in self.names}
-            )
-            values = self._evaluate(*(draw.point[name] for name in self._inputs))
-            for name, value in zip(self.names, values, strict=True):
-                chain[name].update(value[None])
+            outputs = self._evaluate(*(draw.point[name] for name in self._inputs))
+            values = {name: x[None] for name, x in zip(self._names, outputs, strict=True)}
+            for consume in self._consumers:
+                consume(draw.chain, values)
         if self._callback is not None:
             self._callback(trace=trace, draw=draw)
+
+
+class MomentsOfChains:
+    """Moments of variables, accumulated chain by chain.
+
+    Parameters
+    ----------
+    names : sequence of str
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self.names = tuple(names)
+        self.chains: dict[int, dict[str, RunningMoments]] = {}
+
+    def update(self, chain: int, values: Mapping[str, NDArray]) -> None:
+        """Take in draws (draw, ...) of one chain."""
+        running = self.chains.setdefault(chain, {name: RunningMoments() for name in self.names})
+        for name, moments in running.items():
+            moments.update(values[name])
 
     def dataset(self, model: pm.Model) -> Dataset:
         """Moments with a leading dimension "chain"."""

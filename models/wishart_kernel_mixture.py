@@ -113,7 +113,10 @@ class WishartKernelMixture(Declaration):
     ============ ================================================ ================================
 
     When `collapsed`, ``K21_mean_given_alpha`` is E[K21 | alpha, K11] = Theta21 Theta11^-1 K11: its
-    posterior mean is that of K21.
+    posterior mean is that of K21. The evidence of an ideal kernel has modes in alpha thousands of
+    nats apart and narrower than 0.01: start chains (``initvals``) at what
+    ``learn_weights(theta, K11, "evidence")`` finds, and see there for objectives that predict
+    better.
 
     A density evaluation costs O(n^3), K times that for the mixture.
 

@@ -24,6 +24,7 @@ class Exact(Handwritten):
 
     name: ClassVar[str] = "Exact"
     kind: ClassVar[Kind] = "exact"
+    stores: ClassVar[bool] = True
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

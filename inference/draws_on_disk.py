@@ -1,0 +1,112 @@
+"""Draws that are written to a zarr store as they are made, for chains longer than memory.
+
+PyMC's own zarr trace needs zarr 2, whose stores the xarray of today does not open.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..models.checks import argument_error
+
+__all__ = ["DrawsOnDisk", "check_store"]
+
+# Draws of all variables of a chain that are held before they are written, in bytes.
+CHUNK = 1 << 24
+GROUP = "posterior"
+
+
+def check_store(path: str | PathLike[str], owner: str) -> Path:
+    """Return the path of a store to be made, or raise."""
+    if find_spec("zarr") is None:
+        raise argument_error(
+            "store", owner, "left out: the package zarr is not installed", str(path)
+        )
+    if Path(path).exists():
+        raise argument_error("store", owner, "a path where nothing is yet", f"{str(path)!r}")
+    return Path(path)
+
+
+class DrawsOnDisk:
+    """Store of the draws of some variables, array (chain, draw, ...) each, chunked by draws.
+
+    What has been written survives the process. A chain's last draws are in memory until
+    `close`.
+
+    Parameters
+    ----------
+    path : Path
+        Of the store, a folder that does not exist yet.
+    model : pm.Model
+        Gives dims and coords.
+    names : sequence of str
+    chains, draws : int
+        How many are expected.
+    """
+
+    def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
+        import zarr
+
+        self._group = zarr.open_group(path, mode="w-").create_group(GROUP)
+        self._path, self._model, self._names = path, model, tuple(names)
+        self._shape = (chains, draws)
+        self._arrays: dict[str, Any] = {}
+        self._pending: dict[int, dict[str, list[NDArray]]] = {}
+        self._written: dict[int, int] = {}
+        self._room = 1
+
+    def append(self, chain: int, values: Mapping[str, NDArray]) -> None:
+        """Take in draws (draw, ...) of one chain."""
+        if not self._arrays:
+            self._create(values)
+        pending = self._pending.setdefault(chain, {name: [] for name in self._names})
+        for name in self._names:
+            pending[name].extend(np.array(values[name]))
+        while len(pending[self._names[0]]) >= self._room:
+            self._write(chain, self._room)
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+        for chain, pending in self._pending.items():
+            if left := len(pending[self._names[0]]):
+                self._write(chain, left)
+
+    def dataset(self) -> xr.Dataset:
+        """Read draws from the store as they are used; as many as the shortest chain has."""
+        chains = sorted(self._written)
+        data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None)
+        draws = min(self._written.values(), default=0)
+        coords = {d: list(names) for d, names in self._model.coords.items() if d in data.dims}
+        numbers = {"chain": chains, "draw": np.arange(draws)}
+        return data.isel(chain=chains, draw=slice(draws)).assign_coords(numbers | coords)
+
+    def _create(self, values: Mapping[str, NDArray]) -> None:
+        shapes = {name: np.shape(values[name])[1:] for name in self._names}
+        sizes = [np.asarray(values[name])[:1].nbytes for name in self._names]
+        self._room = min(self._shape[1], max(1, CHUNK // sum(sizes)))
+        for name, shape in shapes.items():
+            dims = self._model.named_vars_to_dims.get(name)
+            self._arrays[name] = self._group.create_array(
+                name,
+                shape=(*self._shape, *shape),
+                chunks=(1, self._room, *shape),
+                dtype=np.asarray(values[name]).dtype,
+                dimension_names=(
+                    *("chain", "draw"),
+                    *(dims or [f"{name}_dim_{i}" for i in range(len(shape))]),
+                ),
+            )
+
+    def _write(self, chain: int, draws: int) -> None:
+        start = self._written.get(chain, 0)
+        for name, waiting in self._pending[chain].items():
+            self._arrays[name][chain, start : start + draws] = np.stack(waiting[:draws])
+            del waiting[:draws]
+        self._written[chain] = start + draws

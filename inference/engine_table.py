@@ -1,0 +1,68 @@
+"""Table of the engines on a model: who applies, and why not."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["EngineRow", "EngineTable"]
+
+
+@dataclass(frozen=True)
+class EngineRow:
+    """One engine on one model: `reason` is None when it applies."""
+
+    engine: str
+    kind: str
+    reason: str | None
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EngineTable:
+    """Engines on a model, who applies and why not; prints as a table."""
+
+    model: str
+    rows: tuple[EngineRow, ...]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Table with one row an engine."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                (
+                    row.engine,
+                    row.kind,
+                    row.reason or "yes",
+                    ", ".join(f"{k}={v!r}" for k, v in row.settings.items()),
+                )
+                for row in self.rows
+            ],
+            columns=["engine", "kind", "applies", "settings"],
+        )
+
+    def __rich__(self) -> Table:
+        frame = self.to_frame()
+        table = Table(title=f"Engines for {self.model}")
+        for column in frame.columns:
+            table.add_column(column, overflow="fold")
+        for row in frame.itertuples(index=False):
+            table.add_row(*row)
+        return table
+
+    def __repr__(self) -> str:
+        console = Console(width=100, force_terminal=False, force_jupyter=False, color_system=None)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        with pd.option_context("display.max_colwidth", None):
+            return self.to_frame().to_html(index=False)
