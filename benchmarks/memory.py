@@ -23,8 +23,8 @@ __all__ = ["run"]
 
 SIZES = (351, 2000)
 TRAIN = 0.6
-CHAIN = {"draws": 100, "tune": 100, "chains": 1, "cores": 1}
-EXACT = {"draws": 100}
+CHAIN = {"draws": 20, "tune": 5, "chains": 1, "cores": 1}
+EXACT = {"draws": 20}
 FITS: dict[str, tuple[type, dict[str, Any], Engine, dict[str, Any]]] = {
     "basic, Gibbs": (WishartCompletion, {}, Gibbs(), CHAIN),
     "basic, Exact": (WishartCompletion, {}, Exact(), EXACT),

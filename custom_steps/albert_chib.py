@@ -12,7 +12,7 @@ from pytensor.tensor import TensorVariable
 from ..models.checks import check_count
 from ..models.combination import Mean
 from ..models.multinomial_probit import MultinomialProbit
-from .block import GibbsBlock
+from .block import GibbsBlock, check_declaration
 from .probit_sweep import Design, Info, Prior, State, Tuning, sweep
 from .simplex_metropolis import (
     adapt_concentrations,
@@ -79,11 +79,7 @@ class AlbertChib(GibbsBlock):
         blocked: bool = True,
     ):
         model = pm.modelcontext(model)
-        if not isinstance(model, MultinomialProbit):
-            raise TypeError(
-                "AlbertChib needs a MultinomialProbit (pm.do, pm.observe and copies return a plain "
-                f"model, which it cannot read). Got {type(model).__name__}."
-            )
+        check_declaration(model, "AlbertChib", MultinomialProbit)
         check_count(moves, "moves", "AlbertChib")
         values = model.value_vars if vars is None else list(vars)
         values = get_value_vars_from_user_vars(values, model)

@@ -119,6 +119,29 @@ class GibbsBlockState(StepMethodState):
     tuning: Any
 
 
+def check_declaration(model: pm.Model, owner: str, *types: type[pm.Model]) -> None:
+    """Raise unless the model is of one of the types that a step is written for."""
+    if not isinstance(model, types):
+        names = " or a ".join(cls.__name__ for cls in types)
+        raise TypeError(
+            f"{owner} needs a {names} (pm.do, pm.observe and copies return a plain model, which it "
+            f"cannot read). Got {type(model).__name__}."
+        )
+
+
+def check_owned(
+    vars: Sequence[TensorVariable] | None, owns: Sequence[str], model: pm.Model, owner: str
+) -> None:
+    """Raise unless the variables given to a step are those it owns; None stands for them."""
+    if vars is None:
+        return
+    given = {model.values_to_rvs.get(v, v).name for v in vars}
+    if given != set(owns):
+        raise ValueError(
+            f"The 'vars' argument of {owner} must be {', '.join(owns)}. Got {sorted(given)}."
+        )
+
+
 class GibbsBlock(BlockedStep):
     """One Gibbs move of several variables, given all others, as a PyMC step method.
 

@@ -26,7 +26,7 @@ from pytensor.tensor import TensorVariable
 from ..models.checks import argument_error, check_name
 from ..models.diagonal_completion_draws import Missing
 from ..models.diagonal_wishart_completion import DiagonalWishartCompletion
-from .block import GibbsBlock
+from .block import GibbsBlock, check_declaration, check_owned
 
 __all__ = ["DiagonalTannerWongImputation", "DiagonalTannerWongPosterior"]
 
@@ -148,18 +148,8 @@ class _DiagonalTannerWong(GibbsBlock):
     ):
         model = pm.modelcontext(model)
         owner = type(self).__name__
-        if not isinstance(model, DiagonalWishartCompletion):
-            raise TypeError(
-                f"{owner} needs a DiagonalWishartCompletion (pm.do, pm.observe and copies return a "
-                f"plain model, which it cannot read). Got {type(model).__name__}."
-            )
-        if vars is not None:
-            given = {model.values_to_rvs.get(v, v).name for v in vars}
-            if given != set(self.owns):
-                raise ValueError(
-                    f"The 'vars' argument of {owner} must be {', '.join(self.owns)}. "
-                    f"Got {sorted(given)}."
-                )
+        check_declaration(model, owner, DiagonalWishartCompletion)
+        check_owned(vars, self.owns, model, owner)
         self._constants = Constants(
             model.w.copy(), model.n_test, model.r, model.eta, model.zeta, model.tau
         )

@@ -26,7 +26,7 @@ from ..models.completion_spectrum import Spectrum
 from ..models.matrix_draws import Bartlett, solve_right
 from ..models.wishart_completion import CompletionParameters, WishartCompletion
 from ..models.wishart_kernel_mixture import WishartKernelMixture
-from .block import GibbsBlock
+from .block import GibbsBlock, check_declaration, check_owned
 
 __all__ = ["TannerWongImputation", "TannerWongPosterior"]
 
@@ -153,23 +153,16 @@ class _TannerWong(GibbsBlock):
     ):
         model = pm.modelcontext(model)
         owner = type(self).__name__
-        if not isinstance(model, (WishartCompletion, WishartKernelMixture)):
-            raise TypeError(
-                f"{owner} needs a WishartCompletion, or a WishartKernelMixture that is one (pm.do, "
-                "pm.observe and copies return a plain model, which it cannot read). "
-                f"Got {type(model).__name__}."
-            )
-        owned = [model[name] for name in self.owns]
-        if vars is not None:
-            given = {model.values_to_rvs.get(v, v).name for v in vars}
-            if given != set(self.owns):
-                raise ValueError(
-                    f"The 'vars' argument of {owner} must be {', '.join(self.owns)}. "
-                    f"Got {sorted(given)}."
-                )
+        check_declaration(model, owner, WishartCompletion, WishartKernelMixture)
+        check_owned(vars, self.owns, model, owner)
         self._constants = Constants.of(model.parameters)
-        reads = [model[name] for name in self.needs]
-        super().__init__(owned, reads=reads, model=model, rng=rng, blocked=blocked)
+        super().__init__(
+            [model[name] for name in self.owns],
+            reads=[model[name] for name in self.needs],
+            model=model,
+            rng=rng,
+            blocked=blocked,
+        )
 
 
 class TannerWongImputation(_TannerWong):

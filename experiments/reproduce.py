@@ -10,6 +10,9 @@ from ..models.checks import check_name
 from .report import Report
 from .study import Study, run_study
 from .zhang2004 import table_1 as zhang2004_table_1
+from .zhang_mixture import table_1 as zhang_mixture_table_1
+from .zhang_mixture import table_2 as zhang_mixture_table_2
+from .zhang_mixture import table_3 as zhang_mixture_table_3
 from .zhang_mixture_weights import learned_weights
 
 __all__ = ["STUDIES", "reproduce"]
@@ -17,6 +20,9 @@ __all__ = ["STUDIES", "reproduce"]
 #: What makes each study: a function, as some look for data files.
 STUDIES: dict[str, Callable[[], Study]] = {
     "zhang2004-table1": zhang2004_table_1,
+    "zhang-mixture-table1": zhang_mixture_table_1,
+    "zhang-mixture-table2": zhang_mixture_table_2,
+    "zhang-mixture-table3": zhang_mixture_table_3,
     "zhang-mixture-weights": learned_weights,
     "zhang-mixture-weights-scaled": partial(learned_weights, "scaled"),
     "zhang-mixture-weights-widths": partial(learned_weights, "widths"),
