@@ -29,10 +29,21 @@ FEWEST = 5
 
 @dataclass(frozen=True)
 class Published:
-    """What a paper prints in a cell: the mean over splits, and the number after the plus-minus."""
+    """What a paper prints in a cell.
+
+    Parameters
+    ----------
+    mean : float
+        Over splits.
+    spread : float
+        The number after the plus-minus.
+    rounding : float, default=0
+        Half a unit of the mean's last digit, where that counts beside the standard error.
+    """
 
     mean: float
     spread: float
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,13 +83,15 @@ class Cell:
             return _why_empty(self)
         if self.published is None:
             return "not in the paper"
-        if len(self.values) < FEWEST:
+        gap = max(abs(self.mean - self.published.mean) - self.published.rounding, 0.0)
+        if published_splits == 1:
+            agrees = gap == 0
+        elif len(self.values) < FEWEST:
             return "too few splits"
-        ours = self.mean, self.sd, len(self.values)
-        theirs = self.published.mean, published_sd, published_splits
-        if self.sd == published_sd == 0:
-            agrees = round(self.mean - self.published.mean, 2) == 0
+        elif self.sd == published_sd == 0:
+            agrees = round(gap, 2) == 0
         else:
+            ours, theirs = (gap, self.sd, len(self.values)), (0, published_sd, published_splits)
             agrees = ttest_ind_from_stats(*ours, *theirs, equal_var=False).pvalue >= LEVEL
         if agrees:
             return "agrees"
@@ -163,10 +176,13 @@ class Report:
 
     def rule(self) -> str:
         """How the verdicts are come to."""
+        if self.published_splits == 1:
+            return "Not a mean over splits: a cell agrees when it is the printed number, rounded."
         spread = {"sd": "standard deviation", "se": "standard error"}[self.spread]
         return (
-            f"A cell agrees when Welch's t test of the two means has p >= {LEVEL}; se is the "
-            "standard error of the difference, over the draw of splits. The paper has "
+            f"A cell agrees when Welch's t test of the two means has p >= {LEVEL}, after what "
+            "rounding may have put between them; se is the standard error of the difference, over "
+            "the draw of splits. The paper has "
             f"{self.published_splits} splits and prints a {spread} beside its means. Under "
             f"{FEWEST} splits there is no verdict."
         )

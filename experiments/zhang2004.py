@@ -10,19 +10,16 @@ here cross-validation in the training part chooses it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.linalg import solve
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
-from ..datasets import Dataset, load
 from ..inference import Gibbs, fit
 from ..inference.em.engine import EM
 from ..inference.kernel_classifiers import (
@@ -32,6 +29,7 @@ from ..inference.kernel_classifiers import (
 )
 from ..models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ..models.wishart_completion import WishartCompletion
+from .data import absence, objects
 from .report import Published
 from .study import Study, Task
 
@@ -161,7 +159,7 @@ def divide(
     -----
     Costs O(n^2 D) and holds three n x n matrices at most.
     """
-    data = _objects(column, tuple(classes) if classes else None, standardize)
+    data = objects(column, standardize, tuple(classes) if classes else None)
     split = data.split(test_size, seed=seed, standardize=False)
     X = np.concatenate([np.asarray(split.X_train), np.asarray(split.X_test)])
     n1 = len(split.y_train)
@@ -171,19 +169,6 @@ def divide(
     A = np.exp(squared / -float(beta))
     A.flat[:: len(A) + 1] += jitter
     return Division(A, (A[:n1, :n1] + ideal_kernel(split.y_train)) / 2, split.y_train, split.y_test)
-
-
-@cache
-def _objects(column: str, classes: tuple[str, ...] | None, standardize: bool) -> Dataset:
-    data = load(column)
-    X, y = cast(pd.DataFrame, data.X), np.asarray(data.y)
-    if classes is not None:
-        kept = np.isin(y.astype(str), classes)
-        X, y = X[kept], y[kept]
-    if standardize:
-        sd = X.std(ddof=1)
-        X = (X - X.mean()) / sd.where(X.nunique() > 1, 1.0)
-    return replace(data, X=X, y=y, n_published_train=None)
 
 
 def tanner_wong(
@@ -282,7 +267,7 @@ def table_1() -> Study:
 
 def _tasks(column: str) -> list[Task]:
     data = {"data": DATA[column]}
-    skip = _absence(column)
+    skip = absence(column)
     chains = [
         Task(column, (row,), tanner_wong, data | CHAIN | {"variant": variant}, skip)
         for variant in ("TW1", "TW2")
@@ -291,11 +276,3 @@ def _tasks(column: str) -> list[Task]:
     em = Task(column, ("KNM-EM",), expectation_maximization, data | {"iterations": 100}, skip)
     others = Task(column, ("closed form", "KFDA", "SVM", "KNM"), baselines, data | BASELINES, skip)
     return [*chains, em, others]
-
-
-def _absence(column: str) -> str | None:
-    try:
-        load(column)
-    except FileNotFoundError as error:
-        return str(error).partition(" (")[0]  # what follows is where to put which file
-    return None

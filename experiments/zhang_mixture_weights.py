@@ -15,22 +15,21 @@ with hindsight would have given.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache, reduce
+from dataclasses import dataclass
+from functools import reduce
 from operator import or_
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from ..datasets import Dataset, load
 from ..inference.kernel_classifiers import KernelNearestNeighbour, ideal_kernel
 from ..inference.kernel_weights import learn_weights
 from ..inference.weight_objectives import OBJECTIVES, leave_one_out_rows
 from ..models.checks import check_name
 from ..models.kernels import Kernels, gaussian, linear, polynomial
+from .data import absence, objects
 from .study import Study, Task
 
 __all__ = ["KERNELS", "Division", "accuracies", "divide", "learned_weights"]
@@ -135,7 +134,7 @@ def divide(
     Costs O(S n^2 D).
     """
     spec = KERNELS[check_name(kernels, KERNELS, "kernels", "divide")]
-    split = _objects(column, standardize).split(test_size, seed=seed, standardize=False)
+    split = objects(column, standardize).split(test_size, seed=seed, standardize=False)
     stack = spec(np.concatenate([np.asarray(split.X_train), np.asarray(split.X_test)]))
     n, n1 = stack.sizes["obs"], len(split.y_train)
     return Division(
@@ -145,15 +144,6 @@ def divide(
         y_train=split.y_train,
         y_test=split.y_test,
     )
-
-
-@cache
-def _objects(column: str, standardize: bool) -> Dataset:
-    data = load(column)
-    X = cast(pd.DataFrame, data.X)
-    if standardize:
-        X = (X - X.mean()) / X.std(ddof=1)
-    return replace(data, X=X)
 
 
 def accuracies(column: str, seed: int, *, data: Mapping[str, Any]) -> dict[str, float]:
@@ -207,7 +197,7 @@ def learned_weights(kernels: str = "kinds") -> Study:
                 rows,
                 accuracies,
                 {"data": {"kernels": kernels, "test_size": 0.4, **DATA[column]}},
-                _absence(column),
+                absence(column),
             )
             for column in columns
         ),
@@ -218,11 +208,3 @@ def learned_weights(kernels: str = "kinds") -> Study:
             "last rows are weights learned by the objective of that name."
         ),
     )
-
-
-def _absence(column: str) -> str | None:
-    try:
-        load(column)
-    except FileNotFoundError as error:
-        return str(error).partition(" (")[0]  # what follows is where to put which file
-    return None

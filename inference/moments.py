@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_graph
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import toposort
 from xarray import Dataset
 
 from .answers import Moments
@@ -79,12 +79,9 @@ class EachDraw:
         callback: Callable[..., None] | None = None,
     ):
         self._names, self._consumers, self._callback = tuple(names), tuple(consumers), callback
-        outputs = _with_constant_data(
-            model, model.replace_rvs_by_values([model[name] for name in names])
-        )
+        outputs = model.replace_rvs_by_values([model[name] for name in names])
         self._inputs = [value.name for value in model.value_vars]
-        self._evaluate = compile_graph(model.value_vars, outputs, on_unused_input="ignore")
-        self._evaluate.trust_input = True
+        self._evaluate = _compile(model, model.value_vars, outputs)
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Take in one draw."""
@@ -128,10 +125,33 @@ class MomentsOfChains:
         return moments_dataset(model, moments, ("chain",)).assign_coords(chain=sorted(self.chains))
 
 
-def _with_constant_data(model: pm.Model, outputs: Sequence[Variable]) -> list[Variable]:
-    """Put the data in as constants: what depends on them alone is computed once, at compilation."""
-    constants = {data: pt.constant(data.get_value()) for data in model.data_vars}
-    return graph_replace(list(outputs), constants, strict=False)
+def _compile(
+    model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> Callable[..., list[NDArray]]:
+    """Compile a function of `inputs`; what depends on data alone is computed here, once.
+
+    As arguments, and not as constants of the compiled code, which is never given back.
+    """
+    known = _of_data_alone(model, outputs)
+    stand_ins = [variable.type() for variable in known]
+    rest = graph_replace(list(outputs), dict(zip(known, stand_ins, strict=True)), strict=False)
+    arrays = compile_graph([], known, mode="FAST_COMPILE")() if known else []
+    function = compile_graph([*inputs, *stand_ins], rest, on_unused_input="ignore")
+    function.trust_input = True
+    return lambda *values: function(*values, *arrays)
+
+
+def _of_data_alone(model: pm.Model, outputs: Sequence[Variable]) -> list[Variable]:
+    """Variables, as late in the graph as can be, that need no more than the model's data."""
+    fixed = set(model.data_vars)
+    frontier: dict[Variable, None] = {}
+    for node in toposort(outputs):
+        needed = [v for v in node.inputs if not isinstance(v, Constant)]
+        if needed and fixed.issuperset(needed):
+            fixed.update(node.outputs)
+        else:
+            frontier |= dict.fromkeys(v for v in needed if v in fixed)
+    return [*(frontier | dict.fromkeys(v for v in outputs if v in fixed))]
 
 
 def moments_of_draws(model: pm.Model, posterior: Dataset) -> Dataset:
@@ -179,8 +199,7 @@ def of_constrained(
     observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     replacements = {**inputs, **observed}
     outputs = graph_replace([model[name] for name in names], replacements, strict=False)
-    outputs = _with_constant_data(model, outputs)
-    evaluate = compile_graph(list(inputs.values()), outputs, on_unused_input="ignore")
+    evaluate = _compile(model, list(inputs.values()), outputs)
 
     def of_draws(draws: Mapping[str, NDArray]) -> dict[str, NDArray]:
         arrays = [np.asarray(draws[str(rv.name)], dtype=rv.dtype) for rv in model.free_RVs]

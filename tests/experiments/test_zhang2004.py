@@ -100,7 +100,7 @@ def test_absent_data_are_a_reason_in_the_table(tmp_path, monkeypatch):
             raise FileNotFoundError("The data set 'usps' needs the file usps.npz (SHA-256 0).")
         return load(name)
 
-    monkeypatch.setattr(zhang2004, "load", not_here)
+    monkeypatch.setattr("kernelzoo.experiments.data.load", not_here)
     usps = only({zhang2004.baselines}, columns=("usps",))
     verdicts = run_study(usps, tmp_path, splits=1, progressbar=False).table["verdict"]
     assert set(verdicts) == {"skipped: The data set 'usps' needs the file usps.npz"}

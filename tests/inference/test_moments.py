@@ -3,9 +3,12 @@
 import numpy as np
 import pymc as pm
 import pytest
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.variable import TensorConstant
 
 import kernelzoo as kz
-from kernelzoo.inference import independent
+from kernelzoo.inference import independent, moments
 from kernelzoo.inference.engines import Run
 from kernelzoo.inference.moments import RunningMoments
 from kernelzoo.models.declaration import Declaration
@@ -89,3 +92,19 @@ def test_independent_draws_come_in_blocks(monkeypatch):
     np.testing.assert_allclose(
         tree["moments"]["square_mean"], kept["square"].mean(("chain", "draw")), rtol=1e-10
     )
+
+
+def test_what_depends_on_data_alone_is_computed_once():
+    """The factor of W11 is no part of what runs for every draw, and its data no constant there."""
+    theta = np.exp(-((np.arange(12)[:, None] - np.arange(12)) ** 2) / 4) + 0.1 * np.eye(12)
+    model = kz.DiagonalWishartCompletion(theta, np.eye(8))
+    outputs = model.replace_rvs_by_values([model["K22"], model["K21"]])
+    known = moments._of_data_alone(model, outputs)
+    stand_ins = {variable: variable.type() for variable in known}
+    rest = toposort(graph_replace(outputs, stand_ins, strict=False))
+    names = {type(getattr(node.op, "core_op", node.op)).__name__ for node in rest}
+    assert "SolveTriangular" in names
+    assert "Cholesky" not in names
+    inputs = [variable for node in rest for variable in node.inputs]
+    assert not set(inputs) & set(model.data_vars)
+    assert all(v.data.size < 20 for v in inputs if isinstance(v, TensorConstant))

@@ -1,0 +1,47 @@
+"""Data sets as the studies take them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from ..datasets import Dataset, load
+
+__all__ = ["absence", "objects"]
+
+
+@cache
+def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) -> Dataset:
+    """Load all objects of a data set, or those of some classes.
+
+    Parameters
+    ----------
+    name : str
+        As `load` takes it.
+    standardize : bool
+        Features to mean 0 and standard deviation 1 (divisor n - 1) over all objects, as a
+        transductive method may. Constant ones become 0.
+    classes : tuple of str, optional
+        The classes that are kept.
+    """
+    data = load(name)
+    X, y = cast(pd.DataFrame, data.X), np.asarray(data.y)
+    if classes is not None:
+        kept = np.isin(y.astype(str), classes)
+        X, y = X[kept], y[kept]
+    if standardize:
+        sd = X.std(ddof=1)
+        X = (X - X.mean()) / sd.where(X.nunique() > 1, 1.0)
+    return replace(data, X=X, y=y, n_published_train=None)
+
+
+def absence(name: str) -> str | None:
+    """Why a data set cannot be had here; None when it can."""
+    try:
+        load(name)
+    except FileNotFoundError as error:
+        return str(error).partition(" (")[0]  # what follows is where to put which file
+    return None

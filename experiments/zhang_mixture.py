@@ -1,0 +1,378 @@
+"""Tables 1 to 3 of Zhang, Yeung and Kwok (2003), mixture model of kernels.
+
+Theta is matched to kernels of the inputs (one alone, or several with equal weights), and the ideal
+kernel of the training labels is completed by 100 iterations of EM. The completed, *target* kernel
+is set against Theta, the *hyperparameter* kernel, by the alignment of the test block with the ideal
+kernel of the test labels, and by the accuracy of a classifier.
+
+What the paper leaves open is settled by its own numbers:
+
+- Target kernels are classified by the nearest neighbour (Figure 4), hyperparameter kernels by the
+  nearest class mean (eq 15), though the paper does not say so. On breast cancer with the Gaussian
+  kernel the nearest neighbour has 94 per cent there, the mean 74, and the paper 74.5.
+- Breast cancer, wine and iris are standardised, the other sets are not: so Table 2 is met.
+- eps stands on the diagonals of K11 and Theta. Without eps in the matching, seven of the nine
+  printed degrees of freedom are met to the last digit; the other two, of Table 1's kernels on
+  ionosphere and sonar, are so with 0.01 on the kernels before they are matched.
+- How large eps is elsewhere, 0.05, only the alignments of target kernels tell. No accuracy was
+  used to choose it.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..inference import fit
+from ..inference.em.engine import EM
+from ..inference.kernel_classifiers import (
+    KernelNearestMean,
+    KernelNearestNeighbour,
+    ideal_kernel,
+    kernel_alignment,
+)
+from ..models.kernels import Kernels, gaussian, linear, polynomial
+from ..models.moment_matching import match_wishart
+from ..models.wishart_completion import WishartCompletion
+from .data import absence, objects
+from .report import Published
+from .study import Study, Task
+from .zhang_mixture_published import ETA, TABLE_1, TABLE_3
+
+__all__ = [
+    "Division",
+    "divide",
+    "kernel_learning",
+    "matched_degrees",
+    "table_1",
+    "table_2",
+    "table_3",
+]
+
+type _Recipe = Mapping[str, Any]
+
+#: The four numbers that a kernel has in a table, in the paper's order.
+MEASURES = (
+    "target alignment",
+    "target accuracy",
+    "input alignment",
+    "input accuracy",
+)
+
+#: Kernels by name: the form, and what it is given.
+TYPES: _Recipe = {
+    "Gaussian": ["gaussian", 0.75],
+    "polynomial": ["polynomial", 2],
+    "linear": ["linear"],
+}
+WIDTHS: _Recipe = {f"variance {v:.2f}": ["gaussian", v] for v in (0.5, 0.75, 1.0, 1.25, 1.5)}
+
+#: The paper's eps before and after matching.
+_BEFORE = {"jitter": 0.01, "jitter_first": True}
+_AFTER = {"jitter": 0.05, "jitter_first": False}
+#: Recipe by data set: of Tables 1 and 2, and of Table 3.
+DATA_1: dict[str, _Recipe] = {
+    "breast_cancer": {"standardize": True} | _AFTER,
+    "ionosphere": {"standardize": False} | _BEFORE,
+    "soybean_small": {"standardize": False} | _AFTER,
+    "wine": {"standardize": True} | _AFTER,
+    "sonar": {"standardize": False} | _BEFORE,
+    "iris_uci": {"standardize": True} | _AFTER,
+}
+DATA_3 = DATA_1 | {"sonar": {"standardize": False} | _AFTER}
+
+SPLITS = 30
+SEED = 2003
+
+_ISOLATED = (
+    "12 to 34 test objects a split are related to hardly any training object (no entry of K21 "
+    "above 0.01); all are of class b, but the largest entry is often one of class g. Were they "
+    "given to b, the printed accuracies would be met within 2"
+)
+_SWAPPED = "it stands in the other half of the row: the two accuracies are exchanged in print"
+_WIDER = "with a variance of 17.5 in place of 0.75 all four numbers of this kernel agree"
+UNMET_1 = {
+    ("Gaussian: target accuracy", "ionosphere"): _ISOLATED,
+    ("Gaussian: target alignment", "soybean_small"): _WIDER,
+    ("Gaussian: input alignment", "soybean_small"): _WIDER,
+    ("Gaussian: input accuracy", "soybean_small"): _WIDER,
+    ("polynomial: target accuracy", "wine"): _SWAPPED,
+    ("polynomial: input accuracy", "wine"): _SWAPPED,
+    ("linear: target accuracy", "iris_uci"): _SWAPPED,
+    ("linear: input accuracy", "iris_uci"): _SWAPPED,
+}
+UNMET_3 = {
+    (f"{kernel}: target accuracy", "ionosphere"): _ISOLATED for kernel in (*WIDTHS, "mixture")
+}
+NOTES = (
+    "The target kernel is the completed one, the input kernel the one that the paper calls "
+    "hyperparameter kernel. The classifier is the nearest neighbour with the target kernel, the "
+    "nearest class mean with the input kernel: so the second half of the tables is met, and with "
+    "the nearest neighbour it is not. The paper does not say how large eps is, nor where it "
+    "stands: jitter_first is settled by the matched degrees of freedom (Table 2), the size by the "
+    "alignments of target kernels that depend on it, whose agreement therefore proves little. "
+    "Rows of a data set share their splits, so their differences go together."
+)
+
+
+@dataclass(frozen=True)
+class Division:
+    """One random division of a data set, training objects first.
+
+    Parameters
+    ----------
+    X : DataFrame of shape (n, D)
+    y_train, y_test : ndarray
+    jitter, jitter_first
+        As `divide` takes them.
+    """
+
+    X: pd.DataFrame
+    y_train: NDArray
+    y_test: NDArray
+    jitter: float
+    jitter_first: bool
+
+    @property
+    def K11(self) -> NDArray:
+        """Target kernel of the training objects."""
+        return ideal_kernel(self.y_train) + self.jitter * np.eye(len(self.y_train))
+
+    def measures(self, kernels: xr.DataArray, iterations: int) -> tuple[float, float, float, float]:
+        """Give the ``MEASURES`` of a stack of kernels with equal weights, in per cent.
+
+        Costs O(n^3).
+        """
+        eta, theta = _matched(kernels, self.jitter, self.jitter_first)
+        model = WishartCompletion(theta, self.K11, eta=eta)  # r = n + 1
+        with warnings.catch_warnings():
+            # That EM is not done by then: the paper stops there.
+            warnings.filterwarnings("ignore", message=f"After {iterations} iterations")
+            point = fit(model, EM(iterations=iterations), progressbar=False)["point"]
+        n1 = len(self.y_train)
+        neighbour = KernelNearestNeighbour().fit(self.K11, self.y_train)
+        mean = KernelNearestMean().fit(theta[:n1, :n1], self.y_train)
+        return (
+            self._alignment(point["K22"].to_numpy()),
+            self._accuracy(neighbour.predict(point["K21"].to_numpy())),
+            self._alignment(theta[n1:, n1:]),
+            self._accuracy(mean.predict(theta[n1:, :n1])),
+        )
+
+    def _alignment(self, K22: NDArray) -> float:
+        return 100.0 * kernel_alignment(K22, ideal_kernel(self.y_test))
+
+    def _accuracy(self, predicted: NDArray) -> float:
+        return 100.0 * float(np.mean(predicted == self.y_test))
+
+
+def divide(
+    column: str,
+    seed: int,
+    *,
+    standardize: bool,
+    jitter: float,
+    jitter_first: bool,
+    test_size: float,
+) -> Division:
+    """Divide a data set at random, stratified by class.
+
+    Parameters
+    ----------
+    column : str
+        Data set.
+    seed : int
+    standardize : bool
+        Features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
+    jitter : float
+        The paper's eps, added to the diagonals of K11 and of Theta.
+    jitter_first : bool
+        To those of the kernels that are matched, in place of Theta's.
+    test_size : float
+    """
+    split = objects(column, standardize).split(test_size, seed=seed, standardize=False)
+    X = pd.concat([cast(pd.DataFrame, part) for part in (split.X_train, split.X_test)])
+    return Division(X, split.y_train, split.y_test, jitter, jitter_first)
+
+
+def kernel_learning(
+    column: str,
+    seed: int,
+    *,
+    data: Mapping[str, Any],
+    kernels: Mapping[str, Sequence[Any]],
+    iterations: int,
+) -> dict[str, float]:
+    """Measure each kernel alone and their mixture, on one division.
+
+    Parameters
+    ----------
+    column : str
+        Data set.
+    seed : int
+    data : mapping
+        Settings of `divide`.
+    kernels : mapping of str to [form, *arguments]
+        As in ``TYPES``.
+    iterations : int
+        Of EM.
+
+    Returns
+    -------
+    dict
+        By ``"<kernel>: <measure>"``, in per cent.
+    """
+    division = divide(column, seed, **data)
+    stack = _specification(kernels)(division.X)
+    parts = {name: stack.sel(kernel=[name]) for name in kernels} | {"mixture": stack}
+    return {
+        f"{name}: {measure}": value
+        for name, part in parts.items()
+        for measure, value in zip(MEASURES, division.measures(part, iterations), strict=True)
+    }
+
+
+def matched_degrees(
+    column: str,
+    seed: int,
+    *,
+    row: str,
+    standardize: bool,
+    jitter: float,
+    jitter_first: bool,
+    kernels: Mapping[str, Sequence[Any]],
+) -> dict[str, float]:
+    """Compute eta of a mixture on all objects, which no division changes.
+
+    Parameters
+    ----------
+    column : str
+        Data set.
+    seed : int
+        Not used.
+    row : str
+        What the answer goes by.
+    standardize, jitter, jitter_first
+        As in `divide`.
+    kernels : mapping of str to [form, *arguments]
+        As in ``TYPES``.
+    """
+    stack = _specification(kernels)(objects(column, standardize).X)
+    return {row: _matched(stack, jitter, jitter_first)[0]}
+
+
+def _matched(kernels: xr.DataArray, jitter: float, jitter_first: bool) -> tuple[float, NDArray]:
+    diagonal = jitter * np.eye(kernels.sizes["obs"])
+    if jitter_first:
+        return match_wishart(kernels + diagonal)
+    eta, theta = match_wishart(kernels)
+    return eta, theta + diagonal
+
+
+_FORMS: dict[str, Callable[..., Kernels]] = {
+    "gaussian": lambda variance: gaussian(0.5 / variance),
+    "polynomial": polynomial,
+    "linear": linear,
+}
+
+
+def _specification(kernels: Mapping[str, Sequence[Any]]) -> Kernels:
+    members = (_FORMS[form](*given).named(name) for name, (form, *given) in kernels.items())
+    return reduce(or_, members)
+
+
+def table_1() -> Study:
+    """Table 1: three types of kernel and their mixture on six data sets."""
+    return _comparison("table1", "Table 1", TABLE_1, TYPES, DATA_1, UNMET_1)
+
+
+def table_3() -> Study:
+    """Table 3: the Gaussian kernel with five variances and their mixture on three data sets."""
+    return _comparison("table3", "Table 3", TABLE_3, WIDTHS, DATA_3, UNMET_3)
+
+
+def table_2() -> Study:
+    """Table 2: degrees of freedom matched to a mixture; no division, so one split."""
+    recipes = {"three types": (TYPES, DATA_1), "five widths": (WIDTHS, DATA_3)}
+    return Study(
+        name="zhang-mixture-table2",
+        title="Zhang, Yeung and Kwok (2003), Table 2",
+        measure="Matched degrees of freedom eta",
+        tasks=tuple(
+            Task(
+                column,
+                (row,),
+                matched_degrees,
+                {"row": row, "kernels": kernels, **data[column]},
+                absence(column),
+            )
+            for row, (kernels, data) in recipes.items()
+            for column in ETA[row]
+        ),
+        splits=1,
+        seed=SEED,
+        published={
+            (row, column): Published(eta, 0.0, rounding=0.05)
+            for row, printed in ETA.items()
+            for column, eta in printed.items()
+        },
+        published_splits=1,
+        notes=(
+            "All objects enter, so there is no split to vary over. The five widths are from the "
+            "paper's section 6.2."
+        ),
+    )
+
+
+def _comparison(
+    name: str,
+    title: str,
+    published: Mapping[str, Mapping[str, list[tuple[float, float]]]],
+    kernels: _Recipe,
+    data: Mapping[str, Mapping[str, Any]],
+    irreproducible: Mapping[tuple[str, str], str],
+) -> Study:
+    rows = tuple(f"{kernel}: {m}" for kernel in (*kernels, "mixture") for m in MEASURES)
+    return Study(
+        name=f"zhang-mixture-{name}",
+        title=f"Zhang, Yeung and Kwok (2003), {title}",
+        measure="Alignment of the test block and test accuracy, both in per cent",
+        tasks=tuple(
+            Task(
+                column,
+                rows,
+                kernel_learning,
+                {
+                    "data": {**data[column], "test_size": 0.4},
+                    "kernels": kernels,
+                    "iterations": 100,
+                },
+                absence(column),
+            )
+            for column in published
+        ),
+        splits=SPLITS,
+        seed=SEED,
+        published={
+            (f"{kernel}: {measure}", column): _printed(measure, *numbers)
+            for column, block in published.items()
+            for kernel, four in block.items()
+            for measure, numbers in zip(MEASURES, four, strict=True)
+        },
+        irreproducible=irreproducible,
+        notes=NOTES,
+    )
+
+
+def _printed(measure: str, mean: float, sd: float) -> Published:
+    """Cell of the paper in per cent; alignments are rounded to whole ones."""
+    if measure.endswith("accuracy"):
+        return Published(mean, sd)
+    return Published(100 * mean, 100 * sd, rounding=0.5)
