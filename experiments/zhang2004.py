@@ -62,8 +62,8 @@ PUBLISHED = {
 }
 
 _WIDER = (
-    "with beta = 2.5 no scaling of the features (z-scores, ranges [0, 1] or [-1, 1], unit norm, "
-    "raw) meets this data set's cells together; a wider kernel raises this one"
+    "beta = 2.5 is too narrow here, whatever the scaling of the features (z-scores, ranges [0, 1] "
+    "or [-1, 1], unit norm, raw); with beta = 4 all cells of this data set would agree"
 )
 IRREPRODUCIBLE = {(row, "wine"): _WIDER for row in ("KFDA", "SVM", "KNM")}
 
