@@ -9,7 +9,7 @@ part are used for nothing but the score. The paper does not state the regularisa
 here cross-validation in the training part chooses it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,13 @@ _WIDER = (
     "beta = 2.5 is too narrow here, whatever the scaling of the features (z-scores, ranges [0, 1] "
     "or [-1, 1], unit norm, raw); with beta = 4 all cells of this data set would agree"
 )
-IRREPRODUCIBLE = {(row, "wine"): _WIDER for row in ("KFDA", "SVM", "KNM")}
+_DIVIDED = (
+    "39 test objects make an accuracy of 0.93 vary with a standard deviation of 4, and the printed "
+    "ones are a third of that: 1 % was for training, see the last column"
+)
+IRREPRODUCIBLE = {(row, "wine"): _WIDER for row in ("KFDA", "SVM", "KNM")} | {
+    (row, "usps"): _DIVIDED for row in PUBLISHED["usps"]
+}
 
 #: Ionosphere has two equal rows: A is singular without a jitter.
 SMALL: dict[str, Any] = {
@@ -82,7 +88,15 @@ USPS = {
     "classes": ["1", "2", "3", "4"],
     "jitter": 1e-8,
 }
-DATA: dict[str, dict[str, Any]] = {"ionosphere": SMALL, "wine": SMALL, "usps": USPS}
+#: As the paper says, and as its numbers do.
+USPS_DIVIDED = "usps, 1 % for training"
+DATA: dict[str, dict[str, Any]] = {
+    "ionosphere": SMALL,
+    "wine": SMALL,
+    "usps": USPS,
+    USPS_DIVIDED: USPS | {"name": "usps", "test_size": 0.99, "beta": "mean squared distance"},
+}
+PUBLISHED[USPS_DIVIDED] = PUBLISHED["usps"]
 
 CHAIN = {"draws": 1000, "tune": 1000, "eta": 3.0, "zeta": 0.5, "alpha": 1.2}
 BASELINES = {"C": 300.0, "ridges": [1e-1, 1e-2, 1e-3, 1e-4], "folds": 5}
@@ -136,17 +150,18 @@ def divide(
     standardize: bool,
     classes: Sequence[str] | None,
     jitter: float,
+    name: str | None = None,
 ) -> Division:
     """Kernels of one division, stratified by class.
 
     Parameters
     ----------
     column : str
-        Data set.
+        Data set, unless `name` says which.
     seed : int
-    beta : float or "mean distance"
-        Of the Gaussian kernel ``exp(-|x - x'|^2 / beta)``; "mean distance" is the mean Euclidean
-        distance between two different training objects.
+    beta : float, "mean distance" or "mean squared distance"
+        Of the Gaussian kernel ``exp(-|x - x'|^2 / beta)``; the mean is that over pairs of different
+        training objects, of the Euclidean distance or of its square.
     test_size : float
     standardize : bool
         Features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
@@ -154,21 +169,29 @@ def divide(
         The classes that are kept; None for all.
     jitter : float
         Added to the diagonal of A.
+    name : str, optional
+        Data set, where the column is one of several on it.
 
     Notes
     -----
     Costs O(n^2 D) and holds three n x n matrices at most.
     """
-    data = objects(column, standardize, tuple(classes) if classes else None)
+    data = objects(name or column, standardize, tuple(classes) if classes else None)
     split = data.split(test_size, seed=seed, standardize=False)
     X = np.concatenate([np.asarray(split.X_train), np.asarray(split.X_test)])
     n1 = len(split.y_train)
     squared = euclidean_distances(X, squared=True)
-    if beta == "mean distance":
-        beta = float(np.sqrt(squared[:n1, :n1]).sum() / (n1 * (n1 - 1)))
+    if isinstance(beta, str):
+        beta = float(_POWERS[beta](squared[:n1, :n1]).sum() / (n1 * (n1 - 1)))
     A = np.exp(squared / -float(beta))
     A.flat[:: len(A) + 1] += jitter
     return Division(A, (A[:n1, :n1] + ideal_kernel(split.y_train)) / 2, split.y_train, split.y_test)
+
+
+_POWERS: dict[str, Callable[[NDArray], NDArray]] = {
+    "mean distance": np.sqrt,
+    "mean squared distance": np.asarray,
+}
 
 
 def tanner_wong(
@@ -206,6 +229,7 @@ def tanner_wong(
         random_seed=seed,
         progressbar=False,
         var_names=["lambda"],
+        moments=["K21"],
         log_likelihood=False,
     )
     K21 = result["moments"]["K21_mean"].mean("chain").to_numpy()
@@ -267,7 +291,7 @@ def table_1() -> Study:
 
 def _tasks(column: str) -> list[Task]:
     data = {"data": DATA[column]}
-    skip = absence(column)
+    skip = absence(DATA[column].get("name", column))
     chains = [
         Task(column, (row,), tanner_wong, data | CHAIN | {"variant": variant}, skip)
         for variant in ("TW1", "TW2")

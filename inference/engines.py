@@ -46,6 +46,7 @@ class Run:
     random_seed: int = 0
     progressbar: bool = True
     var_names: tuple[str, ...] | None = None
+    moments: tuple[str, ...] | None = None
     store: Path | None = None
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -61,6 +62,8 @@ class Run:
 
     def streamed(self, model: pm.Model) -> list[str]:
         """Names of the variables whose moments are accumulated draw by draw."""
+        if self.moments is not None:
+            return list(self.moments)
         return list(getattr(model, "streamed", ()))
 
     @contextmanager
@@ -218,6 +221,7 @@ def fit(
     random_seed: int | None = None,
     progressbar: bool = True,
     var_names: Sequence[str] | None = None,
+    moments: Sequence[str] | None = None,
     store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
     blas_threads: int | None = 1,
@@ -242,6 +246,9 @@ def fit(
     var_names : sequence of str, optional
         Variables whose draws are kept. Default: all but those that the model calls large, whose
         means and standard deviations are in the group ``moments``.
+    moments : sequence of str, optional
+        Variables whose means and standard deviations are accumulated draw by draw. Default: those
+        that the model lists. None of them, or fewer, saves the time of forming large matrices.
     store : path, optional
         Folder to be made, a zarr store: the draws that the result keeps are written there as they
         are made, in chunks of 16 MB a chain, and the posterior reads them from there. For runs
@@ -290,16 +297,20 @@ def fit(
     if random_seed is None:
         random_seed = int(np.random.SeedSequence().generate_state(1)[0])
     check_count(random_seed, "random_seed", "fit", least=0)
+    known = _drawn(model)
     if var_names is not None:
-        known = _drawn(model)
         var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
+    if moments is not None:
+        moments = tuple(check_name(name, known, "moments", "fit") for name in moments)
     seed = int(random_seed)
     if store is not None:
         if not engine.stores:
             able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
             raise ValueError(f"{engine.name} writes no store; these engines do: {able}.")
         store = check_store(store, "fit")
-    run = Run(draws, tune, chains, cores, seed, progressbar, var_names, store, sampler_options)
+    run = Run(
+        draws, tune, chains, cores, seed, progressbar, var_names, moments, store, sampler_options
+    )
     if sampler_options and engine.kind != "mcmc":
         raise ValueError(
             f"{engine.name} does not run in pm.sample and takes no "

@@ -47,7 +47,13 @@ def independent_draws(
     # A stream of its own: the algorithm may have used the seed's first one.
     rng = run.rng(1)
     kept = run.kept(model)
-    streamed = run.streamed(model) if moments is None else []
+    known = dict(moments or {})
+    streamed = run.streamed(model)
+    if run.moments is not None:
+        known = {name: known[name] for name in run.moments if name in known}
+        streamed = [name for name in streamed if name not in known]
+    elif moments is not None:
+        streamed = []
     deterministics = {str(variable.name) for variable in model.deterministics}
     derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
     log_density = None
@@ -83,7 +89,7 @@ def independent_draws(
     if store is not None:
         store.close()
         with_group(tree, "posterior", store.dataset())
-    known = moments or {name: (entry.mean, entry.sd) for name, entry in running.items()}
+    known |= {name: (entry.mean, entry.sd) for name, entry in running.items()}
     if known:
         with_group(tree, "moments", moments_dataset(model, known))
     tree.attrs["independent"] = 1

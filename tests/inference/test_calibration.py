@@ -37,6 +37,11 @@ def simplified_completion():
     return kz.DiagonalWishartCompletion.example()
 
 
+def collapsed_mixture():
+    """Weights of two kernels from the evidence of three training objects."""
+    return kz.WishartKernelMixture.example(concentration=2.0, collapsed=True)
+
+
 def diagonal_of(W11):
     """What lambda, delta and W22.1 depend on in W11, as the diagonal matrix a model holds."""
     return np.diag(np.diag(W11))
@@ -49,6 +54,7 @@ BASIC = {
         *("log_det_Sigma22_1", "trace_K22"),
     ],
 }
+MIXTURE = {"data": "K11_values", "var_names": ["alpha"]}
 SIMPLIFIED = {
     "data": "W11_values",
     "kept": diagonal_of,
@@ -73,11 +79,13 @@ CHAIN = {"chains": 1, "cores": 1}
         ),
         (simplified_completion, kz.NUTS(), 40, SIMPLIFIED | CHAIN | {"draws": 600, "tune": 400}),
         (simplified_completion, kz.Exact(), 200, SIMPLIFIED | {"draws": DRAWS}),
+        (collapsed_mixture, kz.NUTS(), 60, MIXTURE | CHAIN | {"draws": 600, "tune": 400}),
     ],
     ids=[
         *("probit-Gibbs", "probit-NUTS"),
         *("basic-Gibbs", "basic-NUTS", "basic-Exact"),
         *("simplified-Gibbs", "simplified-NUTS", "simplified-Exact"),
+        "mixture-NUTS",
     ],
 )
 @pytest.mark.filterwarnings("ignore")
