@@ -46,12 +46,13 @@ def test_constant_features_and_equal_rows_leave_proper_kernels(column):
     np.linalg.cholesky(division.K11)
 
 
-def test_mean_distance_is_that_of_training_objects():
-    data = zhang2004.SMALL | {"beta": "mean distance", "jitter": 0.0, "standardize": False}
-    division = zhang2004.divide("wine", 5, **data)
+@pytest.mark.parametrize(("beta", "power"), [("mean distance", 1), ("mean squared distance", 2)])
+def test_mean_distance_is_that_of_training_objects(beta, power):
+    data = zhang2004.SMALL | {"beta": beta, "jitter": 0.0, "standardize": False}
+    division = zhang2004.divide("a column", 5, name="wine", **data)
     split = load("wine").split(0.4, seed=5, standardize=False)
     distances = cdist(split.X_train, split.X_train)
-    beta = distances[np.triu_indices(len(distances), 1)].mean()
+    beta = (distances[np.triu_indices(len(distances), 1)] ** power).mean()
     np.testing.assert_allclose(division.A11, np.exp(-(distances**2) / beta), atol=1e-12)
 
 

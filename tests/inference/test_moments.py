@@ -108,3 +108,18 @@ def test_what_depends_on_data_alone_is_computed_once():
     inputs = [variable for node in rest for variable in node.inputs]
     assert not set(inputs) & set(model.data_vars)
     assert all(v.data.size < 20 for v in inputs if isinstance(v, TensorConstant))
+
+
+def test_moments_on_request():
+    model = kz.WishartCompletion.example()
+    options = {"draws": 60, "var_names": ["K21"], **COMMON}
+    every = kz.fit(model, "exact", **options)["moments"]
+    asked = kz.fit(model, "exact", **options, moments=["K21", "K22_1"])
+    # What is known in closed form stays so, the rest comes from the draws.
+    assert set(asked["moments"].data_vars) == {"K21_mean", "K21_sd", "K22_1_mean", "K22_1_sd"}
+    np.testing.assert_array_equal(asked["moments"]["K21_sd"], every["K21_sd"])
+    assert "moments" not in kz.fit(model, "exact", **options, moments=[]).children
+    chain = kz.fit(model, "gibbs", **options, tune=5, chains=1, cores=1, moments=["B"])
+    assert set(chain["moments"].data_vars) == {"B_mean", "B_sd"}
+    with pytest.raises(ValueError, match="'moments' argument of fit must be one of"):
+        kz.fit(model, "exact", moments=["K2"])
