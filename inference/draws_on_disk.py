@@ -82,7 +82,7 @@ class DrawsOnDisk:
         """Read draws from the store as they are used; as many as the shortest chain has."""
         chains = sorted(self._written)
         data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None)
-        draws = min(self._written.values(), default=0)
+        draws = min(self._written.values())
         coords = {d: list(names) for d, names in self._model.coords.items() if d in data.dims}
         numbers = {"chain": chains, "draw": np.arange(draws)}
         return data.isel(chain=chains, draw=slice(draws)).assign_coords(numbers | coords)

@@ -95,11 +95,11 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
 
 def _smallest(model: pm.Model) -> str:
     """Name of the free variable that takes the least memory."""
-    sizes = {
-        rv.name: np.size(model.initial_point()[model.rvs_to_values[rv].name])
-        for rv in model.free_RVs
-    }
-    return min(sizes, key=lambda name: sizes[name])
+    point = model.initial_point()
+    return min(
+        (str(rv.name) for rv in model.free_RVs),
+        key=lambda name: np.size(point[model.rvs_to_values[model[name]].name]),
+    )
 
 
 def _make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:

@@ -90,3 +90,12 @@ def test_bad_stores_are_refused(model, tmp_path):
     with pytest.raises(ValueError, match=r"PyMC's own samplers only"):
         kz.fit(model, kz.NUTS(backend="nutpie"), store=tmp_path / "x.zarr")
     assert not (tmp_path / "x.zarr").exists()
+
+
+def test_a_run_stopped_before_its_first_draw_says_so(model, tmp_path):
+    def stop(trace, draw):
+        raise KeyboardInterrupt
+
+    with pytest.raises(ValueError, match="Not enough samples"):
+        kz.fit(model, "gibbs", draws=10, tune=10, chains=1, cores=1, callback=stop,
+               store=tmp_path / "draws.zarr", **COMMON)  # fmt: skip
