@@ -20,6 +20,8 @@ __all__ = ["DrawsOnDisk", "check_store"]
 
 # Draws of all variables of a chain that are held before they are written, in bytes.
 CHUNK = 1 << 24
+# Chunks that a chain is cut into at least: what a killed process loses is less than one of them.
+CHUNKS = 50
 GROUP = "posterior"
 
 
@@ -37,8 +39,8 @@ def check_store(path: str | PathLike[str], owner: str) -> Path:
 class DrawsOnDisk:
     """Store of the draws of some variables, array (chain, draw, ...) each, chunked by draws.
 
-    What has been written survives the process. A chain's last draws are in memory until
-    `close`.
+    What has been written survives the process: the attribute "draws" of its group says how many
+    draws of each chain that is. A chain's last draws are in memory until `close`.
 
     Parameters
     ----------
@@ -52,11 +54,9 @@ class DrawsOnDisk:
     """
 
     def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
-        import zarr
-
-        self._group = zarr.open_group(path, mode="w-").create_group(GROUP)
         self._path, self._model, self._names = path, model, tuple(names)
         self._shape = (chains, draws)
+        self._group: Any = None
         self._arrays: dict[str, Any] = {}
         self._pending: dict[int, dict[str, list[NDArray]]] = {}
         self._written: dict[int, int] = {}
@@ -81,16 +81,20 @@ class DrawsOnDisk:
     def dataset(self) -> xr.Dataset:
         """Read draws from the store as they are used; as many as the shortest chain has."""
         chains = sorted(self._written)
-        data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None)
+        data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None).drop_attrs()
         draws = min(self._written.values())
         coords = {d: list(names) for d, names in self._model.coords.items() if d in data.dims}
         numbers = {"chain": chains, "draw": np.arange(draws)}
         return data.isel(chain=chains, draw=slice(draws)).assign_coords(numbers | coords)
 
     def _create(self, values: Mapping[str, NDArray]) -> None:
+        import zarr
+
+        # At the first draw: a run that fails before it leaves nothing behind.
+        self._group = zarr.open_group(self._path, mode="w-").create_group(GROUP)
         shapes = {name: np.shape(values[name])[1:] for name in self._names}
         sizes = [np.asarray(values[name])[:1].nbytes for name in self._names]
-        self._room = min(self._shape[1], max(1, CHUNK // sum(sizes)))
+        self._room = max(1, min(self._shape[1] // CHUNKS, CHUNK // sum(sizes)))
         for name, shape in shapes.items():
             dims = self._model.named_vars_to_dims.get(name)
             self._arrays[name] = self._group.create_array(
@@ -98,6 +102,7 @@ class DrawsOnDisk:
                 shape=(*self._shape, *shape),
                 chunks=(1, self._room, *shape),
                 dtype=np.asarray(values[name]).dtype,
+                fill_value=np.nan if np.asarray(values[name]).dtype.kind == "f" else 0,
                 dimension_names=(
                     *("chain", "draw"),
                     *(dims or [f"{name}_dim_{i}" for i in range(len(shape))]),
@@ -110,3 +115,4 @@ class DrawsOnDisk:
             self._arrays[name][chain, start : start + draws] = np.stack(waiting[:draws])
             del waiting[:draws]
         self._written[chain] = start + draws
+        self._group.attrs["draws"] = {str(number): n for number, n in self._written.items()}

@@ -23,7 +23,7 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
-from ..models.checks import check_count, check_name
+from ..models.checks import argument_error, check_count, check_name
 from ..models.declaration import Declaration
 from .draws_on_disk import check_store
 from .engine_table import EngineRow, EngineTable
@@ -251,9 +251,9 @@ def fit(
         that the model lists. None of them, or fewer, saves the time of forming large matrices.
     store : path, optional
         Folder to be made, a zarr store: the draws that the result keeps are written there as they
-        are made, in chunks of 16 MB a chain, and the posterior reads them from there. For runs
-        longer than memory, and to lose nothing when the process is killed. NUTS of PyMC, Gibbs and
-        Exact can. Needs the package zarr.
+        are made, and the posterior reads them from there. For runs longer than memory; a process
+        that is killed loses a fiftieth of each chain at most. NUTS of PyMC, Gibbs and Exact can.
+        Needs the package zarr.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept, in memory.
@@ -298,7 +298,11 @@ def fit(
         random_seed = int(np.random.SeedSequence().generate_state(1)[0])
     check_count(random_seed, "random_seed", "fit", least=0)
     known = _drawn(model)
+    var_names = [var_names] if isinstance(var_names, str) else var_names
+    moments = [moments] if isinstance(moments, str) else moments
     if var_names is not None:
+        if not var_names:
+            raise argument_error("var_names", "fit", "one name or more", "none")
         var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
     if moments is not None:
         moments = tuple(check_name(name, known, "moments", "fit") for name in moments)

@@ -63,12 +63,18 @@ def independent_draws(
     store = None
     if run.store is not None:
         store = DrawsOnDisk(run.store, model, kept, 1, run.draws)
-    left = run.draws
+    left, interrupted = run.draws, False
     size = min(left, max(1, BLOCK // _bytes_of_draw(model)))
     while left:
         size = min(size, left)
-        draws, log_q = sample(size, rng)
-        draws = {**draws, **derive(draws)}
+        try:
+            draws, log_q = sample(size, rng)
+            draws = {**draws, **derive(draws)}
+        except KeyboardInterrupt:
+            if left == run.draws:
+                raise
+            interrupted = True
+            break
         if log_q is not None:
             log_density = log_density or compile_log_density(model)
             stats["lp"].append(log_density(draws))
@@ -93,6 +99,8 @@ def independent_draws(
     if known:
         with_group(tree, "moments", moments_dataset(model, known))
     tree.attrs["independent"] = 1
+    if interrupted:
+        tree.attrs["converged"] = "no"
     return tree
 
 
@@ -104,7 +112,9 @@ def lean_tree(
 ) -> DataTree:
     """Tree of draws (draw, ...) of all variables: those the run keeps, moments of the streamed."""
     tree = draws_to_tree(model, {name: draws[name] for name in run.kept(model)}, sample_stats)
-    moments = {name: (draws[name].mean(0), draws[name].std(0)) for name in run.streamed(model)}
+    moments = {
+        name: (draws[name].mean(0), draws[name].std(0, ddof=1)) for name in run.streamed(model)
+    }
     return with_group(tree, "moments", moments_dataset(model, moments)) if moments else tree
 
 

@@ -167,7 +167,8 @@ def _search(evaluate: _Objective, start: Array, max_iterations: int) -> Optimize
     """Climb from `start`; the result has the trajectory of values besides SciPy's fields."""
     first, _ = evaluate(start)
     trajectory = [first]
-    scale = max(1.0, abs(first))
+    # The search stops by absolute sizes of gradients.
+    scale = abs(first) or 1.0
 
     def descend(u: Array) -> tuple[float, Array]:
         value, gradient = evaluate(u)

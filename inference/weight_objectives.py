@@ -107,6 +107,11 @@ class Given:
         codes = None
         if labels is not None:
             codes, _ = check_labels(labels, "labels", _OWNER, n_objects=n1)
+        empty = stack.names[np.trace(stack.kernels[:, :n1, :n1], axis1=1, axis2=2) <= 0]
+        if len(empty):
+            raise argument_error(
+                "theta", _OWNER, "of kernels that are not zero", f"zeros for {str(empty[0])!r}"
+            )
         traces, products = traces_of_products(stack.kernels)
         return cls(
             kernels=np.ascontiguousarray(stack.kernels[:, :n1, :n1]),

@@ -1,5 +1,6 @@
 """Input of the models that complete a kernel matrix: theta of all objects, K11 of the first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = [
     "PartitionedKernels",
     "PartitionedStack",
     "check_degrees_of_freedom",
+    "check_gram",
     "check_positive_definite",
     "check_weights",
 ]
@@ -36,12 +38,15 @@ class PartitionedStack:
         Kernel of the training objects, symmetric positive definite, 1 <= n1 < n.
     labels : array (n,)
         Names of the objects.
+    order : array of int (n,)
+        Where they stood in theta as given.
     """
 
     kernels: Array
     names: npt.NDArray[Any]
     K11: Array
     labels: npt.NDArray[Any]
+    order: npt.NDArray[np.intp]
 
     @classmethod
     def of(cls, theta: Any, K11: Any, owner: str) -> "PartitionedStack":
@@ -62,9 +67,8 @@ class PartitionedStack:
             sizes or labels that disagree, and when no object is missing.
         """
         stack = as_stack(_frame(theta), owner=owner, argument="theta")
+        check_gram(stack, owner)
         kernels, labels = stack.values, stack["obs"].values
-        for kernel in kernels:
-            check_square_symmetric(kernel, "theta", owner)
         observed, names = _observed(K11, owner)
         n, n1 = kernels.shape[-1], len(observed)
         if n1 > n:
@@ -81,11 +85,13 @@ class PartitionedStack:
                 f"of fewer objects than theta ({n}), so that there is something to complete",
                 f"shape {observed.shape}: n2 = 0",
             )
+        order = np.arange(n)
         if names is not None:
             order = _training_first(labels, names, owner)
             kernels, labels = kernels[:, order[:, None], order], labels[order]
         check_positive_definite(observed, "K11", owner)
-        return cls(kernels, stack["kernel"].values, np.ascontiguousarray(observed), labels)
+        K11 = np.ascontiguousarray(observed)
+        return cls(kernels, stack["kernel"].values, K11, labels, order)
 
 
 @dataclass(frozen=True)
@@ -124,29 +130,48 @@ class PartitionedKernels:
             definite.
         """
         stack = PartitionedStack.of(theta, K11, owner)
-        n_kernels = len(stack.kernels)
-        given = check_weights(weights, n_kernels, "weights", owner)
+        given = check_weights(weights, stack.names, "weights", owner)
         full = np.tensordot(given, stack.kernels, axes=1)
         check_positive_definite(full, "theta", owner)
         return cls(full, stack.K11, stack.labels)
 
 
-def check_weights(weights: Any, n_kernels: int, argument: str, owner: str) -> Array:
+def check_gram(stack: xr.DataArray, owner: str) -> None:
+    """Raise unless a validated stack holds Gram matrices of labelled objects."""
+    n, n_basis = stack.sizes["obs"], stack.sizes["basis"]
+    if n != n_basis:
+        raise argument_error("theta", owner, "of square kernels", f"shape {stack.shape}")
+    if not np.array_equal(stack["obs"].values, stack["basis"].values):
+        raise argument_error("theta", owner, "labelled alike in rows and columns", "other labels")
+
+
+def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: str) -> Array:
     """Return kernel weights (kernel,), equal ones for None, or raise.
 
-    They are to be finite, non-negative and not all zero.
+    They are to be finite, non-negative and not all zero. Those with names go by them: a DataArray
+    with a coordinate "kernel", a Series, or a mapping.
     """
+    n_kernels = len(names)
     if weights is None:
         return np.full(n_kernels, 1 / n_kernels)
-    given = np.asarray(weights, dtype=float)
+    requirement = f"{n_kernels} finite non-negative numbers, not all zero, one a kernel of theta"
+    if isinstance(weights, xr.DataArray) and "kernel" in weights.coords:
+        weights = weights.to_series()
+    if isinstance(weights, Mapping | pd.Series) and not isinstance(
+        getattr(weights, "index", None), pd.RangeIndex
+    ):
+        if set(weights.keys()) != set(names.tolist()):
+            raise argument_error(
+                argument, owner, f"{requirement}, {names.tolist()}", f"{list(weights.keys())}"
+            )
+        weights = [weights[name] for name in names.tolist()]
+    try:
+        given = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise argument_error(argument, owner, requirement, repr(weights)) from None
     fits = given.shape == (n_kernels,) and np.isfinite(given).all()
     if not (fits and (given >= 0).all() and given.any()):
-        raise argument_error(
-            argument,
-            owner,
-            f"{n_kernels} finite non-negative numbers, not all zero, one a kernel of theta",
-            repr(weights),
-        )
+        raise argument_error(argument, owner, requirement, repr(weights))
     return given
 
 
@@ -192,15 +217,18 @@ def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
 
 
 def _frame(kernels: Any) -> Any:
-    """Two-dimensional DataArrays as DataFrames, by which a stack knows their labels."""
-    two_dimensional = isinstance(kernels, xr.DataArray) and kernels.ndim == 2
-    return kernels.to_pandas() if two_dimensional else kernels
+    """Two-dimensional DataArrays with labels as DataFrames, by which a stack knows them."""
+    if not (isinstance(kernels, xr.DataArray) and kernels.ndim == 2):
+        return kernels
+    return kernels.to_pandas() if kernels.coords else kernels.to_numpy()
 
 
 def _observed(K11: Any, owner: str) -> tuple[Array, npt.NDArray[Any] | None]:
     """K11 as an array, and its labels when it has any."""
     frame = _frame(K11)
-    names = frame.index.to_numpy() if isinstance(frame, pd.DataFrame) else None
+    # The index that pandas makes up says no more than the order.
+    labelled = isinstance(frame, pd.DataFrame) and not isinstance(frame.index, pd.RangeIndex)
+    names = frame.index.to_numpy() if labelled else None
     values = np.asarray(frame)
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
         raise argument_error(

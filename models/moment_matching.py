@@ -13,11 +13,11 @@ import pytensor.tensor as pt
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 
 from .checks import argument_error, check_name
-from .completion_input import check_degrees_of_freedom, check_weights
+from .completion_input import check_degrees_of_freedom, check_gram, check_weights
 from .kernel_stack import as_stack
 from .matrix_draws import log_det_of_factor
 
-__all__ = ["check_component_degrees", "match_wishart", "traces_of_products"]
+__all__ = ["check_component_degrees", "match_wishart", "matched_by_trace", "traces_of_products"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -79,10 +79,9 @@ def match_wishart(
     """
     stack = as_stack(theta, owner=_OWNER, argument="theta")
     kernels, n = stack.values, stack.sizes["obs"]
-    if stack.sizes["basis"] != n:
-        raise argument_error("theta", _OWNER, "of square kernels", f"shape {kernels.shape}")
+    check_gram(stack, _OWNER)
     etas = check_component_degrees(eta, len(kernels), n, _OWNER)
-    weights = check_weights(alpha, len(kernels), "alpha", _OWNER) * etas
+    weights = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas
     matched = _METHODS[check_name(method, _METHODS, "method", _OWNER)](kernels, etas, weights)
     return matched, np.tensordot(weights / matched, kernels, axes=1)
 
@@ -115,7 +114,11 @@ def matched_degrees(traces: Any, products: Any, etas: Any, weights: Any) -> Any:
     return mean / (weights**2 / etas * squares).sum()
 
 
-def _by_trace(kernels: Array, etas: Array, weights: Array) -> float:
+def matched_by_trace(kernels: Array, etas: Array, weights: Array) -> float:
+    """Eq (13) for arrays; exactly eta_k where one kernel alone has a weight."""
+    alone = np.flatnonzero(weights)
+    if len(alone) == 1:
+        return float(etas[alone[0]])
     return float(matched_degrees(*traces_of_products(kernels), etas, weights))
 
 
@@ -157,4 +160,4 @@ def _factor(matrix: Array, name: str) -> Array:
     return factor
 
 
-_METHODS = {"trace": _by_trace, "determinant": _by_determinant}
+_METHODS = {"trace": matched_by_trace, "determinant": _by_determinant}

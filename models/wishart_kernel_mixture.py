@@ -24,7 +24,12 @@ from .completion_input import (
 )
 from .declaration import Declaration
 from .kernels import Kernels
-from .moment_matching import check_component_degrees, matched_degrees, traces_of_products
+from .moment_matching import (
+    check_component_degrees,
+    matched_by_trace,
+    matched_degrees,
+    traces_of_products,
+)
 from .positive_definite import cholesky_or_nan
 from .wishart import MatrixF, Wishart
 from .wishart_completion import CompletionParameters
@@ -136,7 +141,7 @@ class WishartKernelMixture(Declaration):
 
     >>> def kernels():
     ...     width = pm.HalfNormal("width")
-    ...     return pt.stack([pt.exp(-squared_distances / width), pt.as_tensor(X @ X.T)])
+    ...     return pt.stack([pt.exp(-squared_distances / width), X @ X.T]) + 0.01 * np.eye(len(X))
     >>> model = WishartKernelMixture(kernels, K11, concentration=1, collapsed=True)
     >>> kz.fit(model, "nuts")
     """
@@ -179,7 +184,7 @@ class WishartKernelMixture(Declaration):
             )
 
         with self:
-            kernels = theta() if self.parametric else None
+            kernels = pt.as_tensor(theta()) if self.parametric else None
             given = PartitionedStack.of(theta if kernels is None else pm.draw(kernels), K11, owner)
             n_kernels, n = given.kernels.shape[:2]
             n1 = len(given.K11)
@@ -187,7 +192,7 @@ class WishartKernelMixture(Declaration):
                 n + 1 if rho is None else rho, "rho", owner, above=n - 1
             )
             self.etas = check_component_degrees(eta, n_kernels, n, owner)
-            weights = check_weights(alpha, n_kernels, "alpha", owner)
+            weights = check_weights(alpha, given.names, "alpha", owner)
             _check_definite(given.kernels, weights, self.prior, owner)
             self.add_coords(object_coords(given.labels, n1) | {"kernel": given.names})
 
@@ -195,7 +200,8 @@ class WishartKernelMixture(Declaration):
             if kernels is None:
                 kernels = pm.Data("theta", given.kernels, dims=dims)
             else:
-                kernels = pm.Deterministic("kernels", kernels, dims=dims)
+                ordered = kernels[:, given.order][:, :, given.order]
+                kernels = pm.Deterministic("kernels", ordered, dims=dims)
             observed = pm.Data("K11_values", given.K11, dims=("train", "train_"))
             if concentration is not None:
                 shape = _check_concentration(concentration, n_kernels, owner)
@@ -267,7 +273,7 @@ class WishartKernelMixture(Declaration):
         if reason := self.not_conjugate():
             raise ValueError(f"This WishartKernelMixture has no matched parameters: {reason}.")
         theta, weights = self.theta, self["alpha"].get_value() * self.etas
-        eta = float(matched_degrees(*traces_of_products(theta), self.etas, weights))
+        eta = matched_by_trace(theta, self.etas, weights)
         matched = np.tensordot(weights / eta, theta, axes=1)
         return CompletionParameters(matched, self.K11_values, self.rho, eta)
 

@@ -17,7 +17,7 @@ K21 = B K11 and K22.1 = (r - n1) S. K21 goes to Theta21 Theta11^-1 K11. K22.1 go
 and it grows by (r - n1)/r Theta22.1 an iteration for ever; when eta < n + 1 it grows exponentially.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -99,6 +99,9 @@ def completion_by_em(
     tolerance: float,
 ) -> PointAnswer:
     """EM for Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11."""
+    if np.isclose(given.eta, len(given.theta) + 1, rtol=1e-12, atol=0):
+        # Rounding must not decide whether there is a limit.
+        given = replace(given, eta=len(given.theta) + 1.0)
     check_positive(tolerance, "tolerance", _OWNER)
     if iterations is None and given.eta <= len(given.theta) + 1:
         raise argument_error(
@@ -113,7 +116,7 @@ def completion_by_em(
         note = f"{_no_fixed_point(given)}; K21 has a limit. Stopped after {iterations} iterations."
         return PointAnswer(values, path.objective(iterations), "no fixed point", note)
     limit = path.values(np.inf)
-    gap = max(_relative(values[name], limit[name]) for name in ("K21", "K22_1"))
+    gap = float(np.max([_relative(values[name], limit[name]) for name in ("K21", "K22_1")]))
     if gap <= tolerance:
         return PointAnswer(values, path.objective(iterations), "yes")
     note = (

@@ -34,8 +34,9 @@ def fit_wishart_kernel_mixture(
         With fixed weights and the inverse-Wishart prior.
     run : Run
     iterations, start, tolerance
-        As on `WishartCompletion`. The matched eta exceeds n + 1 as soon as two kernels have
-        weights, so that there is a limit; the paper stops after 100 iterations, often far from it.
+        As on `WishartCompletion`. Where all eta_k are n + 1 or more, the matched eta exceeds n + 1
+        as soon as two kernels have weights, so that there is a limit; the paper stops after 100
+        iterations, often far from it.
 
     Returns
     -------

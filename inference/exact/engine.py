@@ -34,5 +34,5 @@ class Exact(Handwritten):
         )
         if answer.log_evidence is not None:
             tree.attrs["log_evidence"] = float(answer.log_evidence)
-        tree.attrs["converged"] = "yes"
+        tree.attrs.setdefault("converged", "yes")
         return tree

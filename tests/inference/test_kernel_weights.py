@@ -144,3 +144,21 @@ def test_singular_kernels_are_refused_with_advice(problem):
     x = np.random.default_rng(0).normal(size=(36, 2))
     with pytest.raises(ValueError, match=r"positive definite; as_stack.*jitter"):
         learn_weights({"a": x @ x.T, "b": np.outer(x[:, 0], x[:, 0])}, K11)
+
+
+def test_the_scale_of_K11_does_not_move_the_smallest_error():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(24, 3))
+    squared = ((x[:, None] - x) ** 2).sum(-1)
+    theta = np.array([np.exp(-squared / s) + 0.05 * np.eye(24) for s in (0.3, 6.0)])
+    K11 = np.exp(-squared[:16, :16] / 3) + 0.05 * np.eye(16)
+    whole = learn_weights(theta, K11, "leave-one-out error")
+    small = learn_weights(theta, 1e-3 * K11, "leave-one-out error")
+    assert len(small.trajectory) > 1
+    np.testing.assert_allclose(small.alpha, whole.alpha, rtol=1e-2, atol=1e-4)
+
+
+def test_a_kernel_of_zeros_is_refused():
+    theta = {"zero": np.zeros((4, 4)), "one": np.eye(4)}
+    with pytest.raises(ValueError, match=r"'theta' argument .* zeros for 'zero'"):
+        learn_weights(theta, np.eye(3), "evidence")

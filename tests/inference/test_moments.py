@@ -123,3 +123,17 @@ def test_moments_on_request():
     assert set(chain["moments"].data_vars) == {"B_mean", "B_sd"}
     with pytest.raises(ValueError, match="'moments' argument of fit must be one of"):
         kz.fit(model, "exact", moments=["K2"])
+
+
+def test_interrupted_independent_draws_are_kept(monkeypatch):
+    monkeypatch.setattr(independent, "BLOCK", 1)
+    calls = iter(range(10**6))
+
+    def sample(draws, rng):
+        if next(calls) == 7:
+            raise KeyboardInterrupt
+        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}, None
+
+    tree = independent.independent_draws(Walk(), Run(draws=50, random_seed=1), sample)
+    assert tree["posterior"].sizes["draw"] == 7
+    assert tree.attrs["converged"] == "no"

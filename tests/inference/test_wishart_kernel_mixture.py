@@ -125,3 +125,18 @@ def test_learned_weights_complete_and_predict():
     np.testing.assert_allclose(streamed, posterior[name].mean("draw"), rtol=1e-7)
     labels = kz.predict(model, run, labels=["a", "a", "b"])["label"]
     assert set(labels.values) <= {"a", "b"}
+
+
+@pytest.mark.filterwarnings("ignore:After")
+def test_rounding_does_not_decide_whether_em_has_a_limit():
+    """At eta_k = n + 1 a single kernel has none, whatever eq (13) rounds to."""
+    rng = np.random.default_rng(0)
+    for n in range(4, 24):
+        x = rng.normal(size=(n, 3))
+        theta = x @ x.T + np.eye(n)
+        model = kz.WishartKernelMixture([theta, 2 * np.eye(n)], np.eye(n - 2), alpha=[0.7, 0.0])
+        assert model.parameters.eta == n + 1
+        run = kz.fit(model, kz.EM(iterations=5), progressbar=False)
+        assert run.attrs["converged"] == "no fixed point"
+        with pytest.raises(ValueError, match="no fixed point"):
+            kz.fit(model, kz.EM(iterations=None), progressbar=False)

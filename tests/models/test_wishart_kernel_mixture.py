@@ -5,6 +5,7 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy import stats
 
 import kernelzoo as kz
@@ -262,3 +263,57 @@ def test_prior_predictive_of_the_collapsed_model():
     theirs = pm.draw(explicit["K11"], 500, random_seed=2, mode=MODE)
     for statistic in (lambda k: np.linalg.slogdet(k)[1], lambda k: np.trace(k, axis1=1, axis2=2)):
         assert_ks(statistic(K11), statistic(theirs))
+
+
+def test_kernels_with_parameters_follow_the_labels_of_K11():
+    squared = squared_distances()
+    K11 = pd.DataFrame([[1.0, 0.2], [0.2, 2.0]], index=["e", "c"], columns=["e", "c"])
+    with pytest.raises(ValueError, match=r"'K11' argument .* unknown 'e'"):
+        WishartKernelMixture(kernels_with_a_width(squared), K11, concentration=1.0)
+    K11.index = K11.columns = pd.Index([4, 2])
+    options = {"concentration": 1.0, "collapsed": True}
+    model = WishartKernelMixture(kernels_with_a_width(squared), K11, **options)
+    order = [4, 2, 0, 1, 3]
+    assert list(model.coords["object"]) == order
+    moved = kernels_with_a_width(squared[np.ix_(order, order)])
+    same = WishartKernelMixture(moved, K11.to_numpy(), **options)
+    point = {"width_log__": np.log(0.7), "alpha_simplex__": np.array([0.3])}
+    ours, theirs = (m.compile_logp(mode=MODE)(point) for m in (model, same))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_weights_with_names_go_by_them():
+    stack = dict(zip("ab", WishartKernelMixture.example().theta, strict=True))
+    K11 = WishartKernelMixture.example().K11_values
+    named = {"b": 0.9, "a": 0.1}
+    array = xr.DataArray([0.9, 0.1], dims="kernel", coords={"kernel": ["b", "a"]})
+    for alpha in (named, pd.Series(named), array):
+        model = WishartKernelMixture(stack, K11, alpha=alpha)
+        np.testing.assert_allclose(model["alpha"].get_value(), [0.1, 0.9])
+    for wrong in ({"a": 1.0}, {"a": 0.5, "c": 0.5}, "x", [{}, 1]):
+        with pytest.raises(ValueError, match="'alpha' argument"):
+            WishartKernelMixture(stack, K11, alpha=wrong)
+
+
+def test_what_pandas_numbers_by_itself_is_no_label():
+    example = WishartKernelMixture.example()
+    names = [4, 1, 5, 0, 2]
+    theta = pd.DataFrame(example.theta[1], index=names, columns=names)
+    plain = kz.WishartCompletion(theta, example.K11_values)
+    dims = ("a", "b")
+    for K11 in (pd.DataFrame(example.K11_values), xr.DataArray(example.K11_values, dims=dims)):
+        model = kz.WishartCompletion(theta, K11)
+        assert list(model.coords["train"]) == [4, 1, 5]
+        np.testing.assert_array_equal(model.theta, plain.theta)
+
+
+def test_rows_and_columns_have_one_set_of_labels():
+    theta = xr.DataArray(
+        np.stack([np.eye(3)]),
+        dims=("kernel", "obs", "basis"),
+        coords={"kernel": ["a"], "obs": list("pqr"), "basis": [0, 1, 2]},
+    )
+    with pytest.raises(ValueError, match="labelled alike in rows and columns"):
+        WishartKernelMixture(theta, np.eye(2))
+    with pytest.raises(ValueError, match="labelled alike in rows and columns"):
+        kz.match_wishart(theta)
