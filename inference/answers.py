@@ -1,7 +1,7 @@
 """What the handwritten algorithms return; the engines turn an answer into a result."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -9,11 +9,11 @@ import xarray as xr
 
 from .result import Converged
 
-__all__ = ["ExactAnswer", "Moments", "PointAnswer", "VariationalAnswer"]
+__all__ = ["ExactAnswer", "ModeAnswer", "Moments", "PointAnswer", "VariationalAnswer"]
 
 type Array = npt.NDArray[np.float64]
 type Sample = Callable[[int, np.random.Generator], Mapping[str, Array]]
-# Posterior mean of a variable, and its standard deviation where that is known.
+# Posterior mean of a variable, and its standard deviation; None when that is infinite.
 type Moments = tuple[Array, Array | None]
 
 
@@ -60,11 +60,16 @@ class ExactAnswer:
         None: they are taken from the draws.
     log_evidence : float, optional
         Log of the marginal likelihood.
+    tails : mapping of str to float or array, optional
+        How heavy the tails of a variable are, or of each of its elements: E|x|^p is finite for p
+        below that number alone. Moments that are taken from draws are NaN where it says that they
+        are infinite. A variable that is not named has all its moments, or none is known to fail.
     """
 
     sample: Sample
     moments: Mapping[str, Moments] | None = None
     log_evidence: float | None = None
+    tails: Mapping[str, float | Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,4 +91,35 @@ class PointAnswer:
     values: Mapping[str, Array]
     objective: Array
     converged: Converged
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ModeAnswer:
+    """A mode of a density of the declaration, and how it was climbed.
+
+    Attributes
+    ----------
+    values : mapping of str to array
+        Every free variable, on its constrained space.
+    log_density : float
+        Of the declaration at the mode.
+    climbs : list of array of shape (iterations,)
+        What the algorithm increases, after each iteration, one array a start.
+    best : int
+        Index of the start that `values` come from.
+    converged : bool
+    attributes : mapping of str to str or float
+        Attributes of the result: ``lp_measure``, that of `log_density`, and what the algorithm
+        knows of the quality of the mode.
+    note : str
+        What a reader of the result must know about the mode.
+    """
+
+    values: Mapping[str, Array]
+    log_density: float
+    climbs: list[Array]
+    best: int
+    converged: bool
+    attributes: Mapping[str, str | float]
     note: str = ""

@@ -16,6 +16,7 @@ from xarray import Dataset, DataTree
 from ..models.checks import argument_error, check_name
 from .diagnostics import pareto_k
 from .identified import identified
+from .moments import pooled
 from .predict import predict
 from .scores import scores
 
@@ -204,7 +205,7 @@ def _moments(dataset: Dataset, tree: DataTree) -> Table:
         mean = values.mean(("chain", "draw"))
         sd = values.std(("chain", "draw"), ddof=1) if n_draws > 1 else xr.zeros_like(mean)
         table[name] = {"mean": mean, "sd": sd, "ess": _effective_draws(values, tree.attrs)}
-    stored = tree["moments"].to_dataset() if "moments" in tree.children else Dataset()
+    stored = pooled(tree["moments"].to_dataset()) if "moments" in tree.children else Dataset()
     means = [str(v) for v in stored.data_vars if str(v).endswith("_mean")]
     for name in (mean.removesuffix("_mean") for mean in means):
         if name not in table:
@@ -225,12 +226,9 @@ def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -
 
 
 def _stored_moments(stored: Dataset, name: str) -> dict[str, xr.DataArray]:
-    """Moments that were accumulated, chains pooled; they tell no effective draws."""
+    """Moments that were accumulated; they tell no effective draws."""
     mean = stored[f"{name}_mean"]
     sd = stored[f"{name}_sd"] if f"{name}_sd" in stored else xr.full_like(mean, np.nan)
-    if "chain" in mean.dims:
-        sd = ((sd**2).mean("chain") + mean.var("chain")) ** 0.5
-        mean = mean.mean("chain")
     return {"mean": mean, "sd": sd, "ess": xr.full_like(mean, np.nan)}
 
 

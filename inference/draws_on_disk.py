@@ -40,7 +40,8 @@ class DrawsOnDisk:
     """Store of the draws of some variables, array (chain, draw, ...) each, chunked by draws.
 
     What has been written survives the process: the attribute "draws" of its group says how many
-    draws of each chain that is. A chain's last draws are in memory until `close`.
+    draws of each chain that is. A chain's last draws are in memory until `close`, which whoever
+    samples calls whatever ends the sampling. The store holds all draws of all chains.
 
     Parameters
     ----------
@@ -75,16 +76,22 @@ class DrawsOnDisk:
     def close(self) -> None:
         """Write what is still in memory."""
         for chain, pending in self._pending.items():
-            if left := len(pending[self._names[0]]):
+            # An interruption may have come between two variables of a draw.
+            if left := min(map(len, pending.values())):
                 self._write(chain, left)
 
     def dataset(self) -> xr.Dataset:
-        """Read draws from the store as they are used; as many as the shortest chain has."""
-        chains = sorted(self._written)
+        """Read draws from the store as they are used: those that PyMC keeps in memory.
+
+        Of interrupted chains that is as many, cut to the shortest of them, as make the most draws,
+        numbered from 0.
+        """
         data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None).drop_attrs()
-        draws = min(self._written.values())
+        lengths = self._written.values()
+        draws = max(sorted(lengths), key=lambda length: length * sum(n >= length for n in lengths))
+        chains = sorted(chain for chain, length in self._written.items() if length >= draws)
         coords = {d: list(names) for d, names in self._model.coords.items() if d in data.dims}
-        numbers = {"chain": chains, "draw": np.arange(draws)}
+        numbers = {"chain": np.arange(len(chains)), "draw": np.arange(draws)}
         return data.isel(chain=chains, draw=slice(draws)).assign_coords(numbers | coords)
 
     def _create(self, values: Mapping[str, NDArray]) -> None:
@@ -113,6 +120,8 @@ class DrawsOnDisk:
         start = self._written.get(chain, 0)
         for name, waiting in self._pending[chain].items():
             self._arrays[name][chain, start : start + draws] = np.stack(waiting[:draws])
+        # After the last array: what fails before can be written again.
+        for waiting in self._pending[chain].values():
             del waiting[:draws]
         self._written[chain] = start + draws
         self._group.attrs["draws"] = {str(number): n for number, n in self._written.items()}

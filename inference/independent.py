@@ -1,6 +1,7 @@
 """Results of independent draws, made in blocks so that memory stays bounded."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 
 import numpy as np
 import pymc as pm
@@ -11,7 +12,7 @@ from .answers import Moments
 from .density import compile_log_density
 from .draws_on_disk import DrawsOnDisk
 from .engines import Run
-from .moments import RunningMoments, moments_dataset, of_constrained
+from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
 from .result import draws_to_tree, with_group
 
 __all__ = ["independent_draws", "lean_tree"]
@@ -25,6 +26,7 @@ def independent_draws(
     run: Run,
     sample: Callable[[int, np.random.Generator], tuple[Mapping[str, NDArray], NDArray | None]],
     moments: Mapping[str, Moments] | None = None,
+    tails: Mapping[str, float | NDArray] | None = None,
 ) -> DataTree:
     """Draw, keep the variables that the run asks for, and accumulate moments of the streamed ones.
 
@@ -36,7 +38,11 @@ def independent_draws(
         Draws of every free variable, and their log density under the approximation; None when
         they are exact. Then no log density is evaluated.
     moments : mapping of str to (mean, sd or None), optional
-        Moments that are known; nothing is accumulated then. What they lack does not exist.
+        Moments that are known; nothing is accumulated then but what `run.moments` asks for
+        besides.
+    tails : mapping of str to float or array, optional
+        Powers p from which on E|x|^p is infinite; see `ExactAnswer`. Moments that are accumulated
+        are NaN there.
 
     Returns
     -------
@@ -65,37 +71,44 @@ def independent_draws(
         store = DrawsOnDisk(run.store, model, kept, 1, run.draws)
     left, interrupted = run.draws, False
     size = min(left, max(1, BLOCK // _bytes_of_draw(model)))
-    while left:
-        size = min(size, left)
-        try:
-            draws, log_q = sample(size, rng)
-            draws = {**draws, **derive(draws)}
-        except KeyboardInterrupt:
-            if left == run.draws:
-                raise
-            interrupted = True
-            break
-        if log_q is not None:
-            log_density = log_density or compile_log_density(model)
-            stats["lp"].append(log_density(draws))
-            stats["lq"].append(log_q)
-        if store is not None:
-            store.append(0, draws)
-        else:
-            for name in kept:
-                blocks[name].append(draws[name])
-        for name, accumulated in running.items():
-            accumulated.update(draws[name])
-        left -= size
+    with (
+        nullcontext() if store is None else closing(store),
+        run.track(run.draws, "Independent draws") as bar,
+    ):
+        while left:
+            size = min(size, left)
+            try:
+                draws, log_q = sample(size, rng)
+                draws = {**draws, **derive(draws)}
+            except KeyboardInterrupt:
+                if left == run.draws:
+                    raise
+                interrupted = True
+                break
+            if log_q is not None:
+                log_density = log_density or compile_log_density(model)
+                stats["lp"].append(log_density(draws))
+                stats["lq"].append(log_q)
+            if store is not None:
+                store.append(0, draws)
+            else:
+                for name in kept:
+                    blocks[name].append(draws[name])
+            for name, accumulated in running.items():
+                accumulated.update(draws[name])
+            left -= size
+            bar.advance(size)
     tree = draws_to_tree(
         model,
         {name: np.concatenate(parts) for name, parts in blocks.items() if parts},
         {name: np.concatenate(parts) for name, parts in stats.items() if parts},
     )
     if store is not None:
-        store.close()
         with_group(tree, "posterior", store.dataset())
-    known |= {name: (entry.mean, entry.sd) for name, entry in running.items()}
+    known |= {
+        name: finite_moments(entry.mean, entry.sd, (tails or {}).get(name, np.inf))
+        for name, entry in running.items()
+    }
     if known:
         with_group(tree, "moments", moments_dataset(model, known))
     tree.attrs["independent"] = 1

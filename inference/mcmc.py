@@ -1,6 +1,7 @@
 """Engines that run inside `pm.sample`, and sequential Monte Carlo."""
 
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, override
@@ -47,6 +48,9 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     """Run `pm.sample`; keep the draws that the run asks for and the moments of streamed variables.
 
     Samplers without callbacks keep the streamed variables' draws until their moments are known.
+
+    Of interrupted chains the result keeps what PyMC does, in memory and in a store: as many, cut to
+    the shortest of them, as make the most draws, numbered from 0. The moments are of all draws.
     """
     clash = sorted(options.keys() & run.sampler_options.keys())
     if clash:
@@ -70,7 +74,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         # PyMC's own checks look at free variables only, and fail when there are none.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
-    with model:
+    with model, nullcontext() if store is None else closing(store):
         tree = pm.sample(
             run.draws,
             tune=run.tune,
@@ -82,7 +86,6 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
             **user,
         )
     if store is not None:
-        store.close()
         with_group(tree, "posterior", store.dataset())
     if moments is not None and moments.chains:
         with_group(tree, "moments", moments.dataset(model))

@@ -2,6 +2,8 @@
 
 The group ``moments`` of a result holds ``{name}_mean`` and ``{name}_sd`` for the variables that
 the model lists in `Declaration.streamed`. It costs two arrays of the variable's size a chain.
+Where there are chains, the coordinate ``draws`` (chain) says how many draws of each went into
+them: after an interruption these differ, and are not those that ``posterior`` keeps.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as compile_graph
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
@@ -22,9 +25,11 @@ __all__ = [
     "EachDraw",
     "MomentsOfChains",
     "RunningMoments",
+    "finite_moments",
     "moments_dataset",
     "moments_of_draws",
     "of_constrained",
+    "pooled",
 ]
 
 
@@ -122,7 +127,8 @@ class MomentsOfChains:
             )
             for name in self.names
         }
-        return moments_dataset(model, moments, ("chain",)).assign_coords(chain=sorted(self.chains))
+        counts = [chain[self.names[0]].count for chain in chains]
+        return _of_chains(model, moments, sorted(self.chains), counts)
 
 
 def _compile(
@@ -160,20 +166,59 @@ def moments_of_draws(model: pm.Model, posterior: Dataset) -> Dataset:
         str(name): (values.mean("draw").to_numpy(), values.std("draw", ddof=1).to_numpy())
         for name, values in posterior.data_vars.items()
     }
+    counts = np.full(posterior.sizes["chain"], posterior.sizes["draw"])
+    return _of_chains(model, moments, posterior["chain"].to_numpy(), counts)
+
+
+def _of_chains(
+    model: pm.Model, moments: Mapping[str, Moments], chains: ArrayLike, counts: ArrayLike
+) -> Dataset:
     laid_out = moments_dataset(model, moments, ("chain",))
-    return laid_out.assign_coords(chain=posterior["chain"].to_numpy())
+    return laid_out.assign_coords(chain=chains, draws=("chain", counts))
+
+
+def pooled(moments: Dataset) -> Dataset:
+    """Moments of the draws of all chains together, a chain's weight being its number of draws.
+
+    Parameters
+    ----------
+    moments : Dataset
+        Group of a result. Without a dimension "chain" it is returned as it is; without the
+        coordinate "draws" all chains have the same weight.
+    """
+    if "chain" not in moments.dims:
+        return moments
+    draws = moments.coords.get("draws", xr.ones_like(moments["chain"], dtype=float))
+    together = moments.weighted(draws).mean("chain")
+    for sd in [str(name) for name in moments.data_vars if str(name).endswith("_sd")]:
+        mean = f"{sd.removesuffix('_sd')}_mean"
+        squares = moments[sd] ** 2 + (moments[mean] - together[mean]) ** 2
+        together[sd] = squares.weighted(draws).mean("chain") ** 0.5
+    return together
+
+
+def finite_moments(mean: NDArray, sd: NDArray, tail: ArrayLike) -> Moments:
+    """Sample moments, NaN where those of the distribution are infinite.
+
+    Parameters
+    ----------
+    mean, sd : array
+    tail : float or array that broadcasts to theirs
+        E|x|^p is finite for p below this number alone.
+    """
+    exists = np.asarray(tail)
+    return np.where(exists > 1, mean, np.nan), np.where(exists > 2, sd, np.nan)
 
 
 def moments_dataset(
     model: pm.Model, moments: Mapping[str, Moments], leading: tuple[str, ...] = ()
 ) -> Dataset:
-    """Lay out means and standard deviations with the model's dims and coords."""
+    """Lay out means and standard deviations, NaN for None, with the model's dims and coords."""
     variables: dict[str, Any] = {}
     for name, (mean, sd) in moments.items():
         dims = (*leading, *_dims(model, name, np.ndim(mean) - len(leading)))
         variables[f"{name}_mean"] = (dims, np.asarray(mean))
-        if sd is not None:
-            variables[f"{name}_sd"] = (dims, np.asarray(sd))
+        variables[f"{name}_sd"] = (dims, np.full_like(mean, np.nan) if sd is None else sd)
     used = {dim for dims, _ in variables.values() for dim in dims}
     coords = {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None}
     return Dataset(variables, coords=coords)

@@ -7,6 +7,9 @@ import pymc as pm
 import xarray as xr
 from xarray import Dataset, DataTree
 
+from .moments import pooled
+from .result import with_group
+
 __all__ = ["predict", "predictive"]
 
 
@@ -16,7 +19,8 @@ def predictive(
 ) -> Dataset:
     """Predictions of a model's type: from a result to a Dataset (obs, ...).
 
-    Each paper registers its own; it works in blocks, so that memory stays bounded.
+    Each paper registers its own; it works in blocks, so that memory stays bounded. Moments in the
+    result have no dimension "chain": they are pooled, weighted by the chains' numbers of draws.
     """
     written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
     raise TypeError(
@@ -72,6 +76,10 @@ def predict(
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
     """
+    if "moments" in result.children:
+        # A tree of its own, which shares its arrays with the caller's.
+        moments = result["moments"].to_dataset()
+        result = with_group(result.copy(), "moments", pooled(moments))
     predictions: xr.Dataset = predictive(
         model, result, kernels_new, keep_draws=keep_draws, **options
     )

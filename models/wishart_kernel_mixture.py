@@ -64,7 +64,8 @@ class WishartKernelMixture(Declaration):
         Positive semidefinite kernels Theta_k of all objects, the training objects first. With
         labels, those of `K11` say which objects are the training objects. For kernels with
         parameters to learn, a function without arguments that is called inside the model: it
-        declares the parameters and returns the kernels as a tensor.
+        declares the parameters and returns the kernels as a tensor, which is checked at the
+        parameters' initial values.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
     alpha : array_like (kernel,), optional
@@ -170,7 +171,9 @@ class WishartKernelMixture(Declaration):
         self.prior = check_name(prior, _PRIORS, "prior", owner)
         self.collapsed, self.learned = collapsed, concentration is not None
         self.parametric = callable(theta) and not isinstance(theta, Kernels)
-        self.streamed = ("K21_mean_given_alpha",) if collapsed else ("K21", "K22")
+        # Variable whose posterior mean is that of K21: the mean over alpha of the mean given alpha.
+        self.completed = "K21_mean_given_alpha" if collapsed else "K21"
+        self.streamed = (self.completed,) if collapsed else (self.completed, "K22")
         if self.learned and alpha is not None:
             raise argument_error("alpha", owner, "left out when `concentration` is given", "both")
         if collapsed and prior != "inverse-wishart":
@@ -185,7 +188,8 @@ class WishartKernelMixture(Declaration):
 
         with self:
             kernels = pt.as_tensor(theta()) if self.parametric else None
-            given = PartitionedStack.of(theta if kernels is None else pm.draw(kernels), K11, owner)
+            stack = theta if kernels is None else _at_initial_point(self, kernels)
+            given = PartitionedStack.of(stack, K11, owner)
             n_kernels, n = given.kernels.shape[:2]
             n1 = len(given.K11)
             self.rho = check_degrees_of_freedom(
@@ -243,7 +247,15 @@ class WishartKernelMixture(Declaration):
 
     @property
     def theta(self) -> np.ndarray:
-        """Fixed kernels of all objects as they are now, array (kernel, object, object_)."""
+        """Fixed kernels of all objects as they are now, array (kernel, object, object_).
+
+        Raises
+        ------
+        ValueError
+            When the kernels have parameters: their draws are the variable "kernels".
+        """
+        if self.parametric:
+            raise ValueError("The kernels have parameters: they are the variable 'kernels'.")
         return self["theta"].get_value()
 
     @property
@@ -298,6 +310,14 @@ class _Mixture(NamedTuple):
         weights = self.alpha * self.etas
         eta = matched_degrees(*traces_of_products(self.kernels), self.etas, weights)
         return eta, pt.tensordot(weights / eta, self.kernels, axes=1)
+
+
+def _at_initial_point(model: pm.Model, kernels: TensorVariable) -> np.ndarray:
+    """Value of kernels with parameters where samplers start."""
+    function = model.compile_fn(
+        model.replace_rvs_by_values([kernels]), inputs=model.value_vars, on_unused_input="ignore"
+    )
+    return function(model.initial_point())[0]
 
 
 def _sum_of_components(mixture: _Mixture, n1: int) -> Blocks:

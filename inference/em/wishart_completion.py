@@ -38,8 +38,6 @@ __all__ = ["completion_by_em", "fit_wishart_completion", "without_mode"]
 
 type Array = npt.NDArray[np.float64]
 
-_OWNER = "EM on WishartCompletion"
-
 
 def without_mode(given: CompletionParameters) -> str | None:
     """Why the M-step has no maximum; None when it has one."""
@@ -89,7 +87,8 @@ def fit_wishart_completion(
     ValueError
         For settings out of range, and for the limit where there is none.
     """
-    return completion_by_em(model.parameters, iterations, start, tolerance)
+    owner = f"EM on {type(model).__name__}"
+    return completion_by_em(model.parameters, iterations, start, tolerance, owner)
 
 
 def completion_by_em(
@@ -97,19 +96,23 @@ def completion_by_em(
     iterations: int | None,
     start: Literal["prior"] | npt.ArrayLike,
     tolerance: float,
+    owner: str,
 ) -> PointAnswer:
-    """EM for Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11."""
+    """EM for Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11.
+
+    `owner` is whose settings these are, for error messages: engine and model as the user has them.
+    """
     if np.isclose(given.eta, len(given.theta) + 1, rtol=1e-12, atol=0):
         # Rounding must not decide whether there is a limit.
         given = replace(given, eta=len(given.theta) + 1.0)
-    check_positive(tolerance, "tolerance", _OWNER)
+    check_positive(tolerance, "tolerance", owner)
     if iterations is None and given.eta <= len(given.theta) + 1:
         raise argument_error(
-            "iterations", _OWNER, f"a number: {_no_fixed_point(given)}", "None, which is the limit"
+            "iterations", owner, f"a number: {_no_fixed_point(given)}", "None, which is the limit"
         )
     if iterations is not None:
-        check_count(iterations, "iterations", _OWNER)
-    path = _Path.of(given, start)
+        check_count(iterations, "iterations", owner)
+    path = _Path.of(given, start, owner)
     t = np.inf if iterations is None else float(iterations)
     values = path.values(t)
     if given.eta <= len(given.theta) + 1:
@@ -171,15 +174,15 @@ class _Path:
     gap_start: Array | None
 
     @classmethod
-    def of(cls, given: CompletionParameters, start: Any) -> "_Path":
+    def of(cls, given: CompletionParameters, start: Any, owner: str) -> "_Path":
         n1 = given.n_train
         spectrum = Spectrum.of(given.theta, given.K11)
         if isinstance(start, str):
             if start != "prior":
-                raise argument_error("start", _OWNER, "'prior' or a matrix", repr(start))
+                raise argument_error("start", owner, "'prior' or a matrix", repr(start))
             S, gap = spectrum.theta22_1 / given.eta, None
         else:
-            factor = _checked_start(start, len(given.theta))
+            factor = _checked_start(start, len(given.theta), owner)
             S = factor[n1:, n1:] @ factor[n1:, n1:].T
             B = solve_triangular(factor[:n1, :n1], factor[n1:, :n1].T, lower=True, trans="T").T
             gap = (B - spectrum.coefficients) @ spectrum.V
@@ -270,13 +273,13 @@ class _Path:
         return log_det_of_factor(factor), float(np.sum(whitened**2))
 
 
-def _checked_start(start: Any, n: int) -> Array:
+def _checked_start(start: Any, n: int, owner: str) -> Array:
     """Lower Cholesky factor of the start (n, n)."""
     matrix = np.asarray(start, dtype=float)
     if matrix.shape != (n, n):
-        raise argument_error("start", _OWNER, f"'prior' or of shape {(n, n)}", str(matrix.shape))
-    check_finite(matrix, "start", _OWNER)
+        raise argument_error("start", owner, f"'prior' or of shape {(n, n)}", str(matrix.shape))
+    check_finite(matrix, "start", owner)
     try:
         return cholesky(matrix, lower=True)
     except LinAlgError:
-        raise argument_error("start", _OWNER, "positive definite", "another matrix") from None
+        raise argument_error("start", owner, "positive definite", "another matrix") from None

@@ -43,4 +43,5 @@ def fit_wishart_kernel_mixture(
     PointAnswer
         O(n^3), whatever the number of iterations.
     """
-    return completion_by_em(model.parameters, iterations, start, tolerance)
+    owner = f"EM on {type(model).__name__}"
+    return completion_by_em(model.parameters, iterations, start, tolerance, owner)

@@ -28,8 +28,9 @@ from ..engines import Run
 from ..evidence import log_evidence
 from .engine import Exact
 from .log_concave import LogConcave
+from .wishart_completion import tails_of_K
 
-__all__ = ["evidence_of_diagonal_completion", "log_lambda", "sample_diagonal_completion"]
+__all__ = ["evidence_of_diagonal_completion", "log_lambda", "sample_diagonal_completion", "tails"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -89,7 +90,24 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
 
     x, p = posterior.nodes()
     moments = moments_of_K(model, float(np.exp(x) @ p), float(np.exp(2 * x) @ p))
-    return ExactAnswer(sample, moments, log_evidence(model))
+    return ExactAnswer(sample, moments, log_evidence(model), tails(model))
+
+
+def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
+    """Powers p from which on E|x|^p is infinite, by variable.
+
+    Those of delta are its inverse-gamma shapes. An entry of W scales as the root of the two delta
+    that belong to it, which are independent given lambda.
+    """
+    eta, n1, n2 = model.eta, model.n_train, model.n_test
+    return {
+        "delta": np.repeat([eta + model.r / 2, eta], [n1, n2]),
+        "W21": 2 * eta,
+        "W22_1": eta if model.diagonal_W22_1 else eta * (2 - np.eye(n2)),
+        "K21": 2 * eta,
+        "K22": eta,
+        "K": tails_of_K(n1, n2, 2 * eta, eta),
+    }
 
 
 @log_evidence.register

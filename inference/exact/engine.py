@@ -18,8 +18,8 @@ class Exact(Handwritten):
     An implementation is a function (model, run, *, settings) -> ExactAnswer.
 
     The result holds the draws in ``posterior``, means and standard deviations of the variables
-    too large to keep in ``moments`` (in closed form where there is one), and ``log_evidence`` in
-    the attributes where it is known.
+    too large to keep in ``moments`` (in closed form where there is one, NaN where they are known
+    to be infinite), and ``log_evidence`` in the attributes where it is known.
     """
 
     name: ClassVar[str] = "Exact"
@@ -30,7 +30,11 @@ class Exact(Handwritten):
     def run(self, model: pm.Model, run: Run) -> DataTree:
         answer: ExactAnswer = self.implement(model, run)
         tree = independent_draws(
-            model, run, lambda draws, rng: (answer.sample(draws, rng), None), answer.moments
+            model,
+            run,
+            lambda draws, rng: (answer.sample(draws, rng), None),
+            answer.moments,
+            answer.tails,
         )
         if answer.log_evidence is not None:
             tree.attrs["log_evidence"] = float(answer.log_evidence)

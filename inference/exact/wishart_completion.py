@@ -31,6 +31,8 @@ __all__ = [
     "exact_completion",
     "posterior_moments",
     "sample_wishart_completion",
+    "tails",
+    "tails_of_K",
 ]
 
 type Array = npt.NDArray[np.float64]
@@ -38,7 +40,7 @@ type Array = npt.NDArray[np.float64]
 
 @Exact.register(WishartCompletion)
 def sample_wishart_completion(model: WishartCompletion, run: Run) -> ExactAnswer:
-    """Independent draws of all blocks, closed-form moments of K21, K22 and Sigma11, the evidence.
+    """Independent draws of all blocks, closed-form moments of K21 and K22, the evidence.
 
     Parameters
     ----------
@@ -62,7 +64,7 @@ def exact_completion(given: CompletionParameters) -> ExactAnswer:
         rows = (draw_blocks(spectrum, total_factor, r, eta, rng) for _ in range(draws))
         return stacked(rows, draws)
 
-    return ExactAnswer(sample, posterior_moments(given, spectrum), evidence(given))
+    return ExactAnswer(sample, posterior_moments(given, spectrum), evidence(given), tails(given))
 
 
 def draw_blocks(
@@ -118,6 +120,35 @@ def posterior_moments(given: CompletionParameters, spectrum: Spectrum) -> dict[s
         K22_sd = np.sqrt(within + scale**2 * S_variance)
     moments["K22"] = spectrum.K22_explained + scale * S_mean, K22_sd
     return moments
+
+
+def tails(given: CompletionParameters) -> dict[str, float | Array]:
+    """Powers p from which on E|x|^p is infinite, by variable.
+
+    An entry of S ~ IW(df, Psi), n by n, has the tails of 1/chi2 with df - n + 1 degrees of freedom,
+    and so has that of a Wishart matrix of scale S. Normal matrices of row covariance S, as B and
+    K21 are, have those of its root.
+    """
+    freedom = given.eta - given.n_test + 1
+    scale, root = freedom / 2, freedom
+    return {
+        "Sigma11": (given.r + freedom - given.n_train) / 2,
+        "Sigma22_1": scale,
+        "B": root,
+        "K21": root,
+        "K22_1": scale,
+        "K22": scale,
+        "trace_K22": scale,
+        "K": tails_of_K(given.n_train, given.n_test, root, scale),
+    }
+
+
+def tails_of_K(n1: int, n2: int, K21: float, K22: float) -> Array:
+    """Tails of the whole matrix (n, n) from those of its blocks; K11 is observed."""
+    whole = np.full((n1 + n2, n1 + n2), K21)
+    whole[:n1, :n1] = np.inf
+    whole[n1:, n1:] = K22
+    return whole
 
 
 def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None, Array | None]:

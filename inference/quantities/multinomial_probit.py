@@ -7,17 +7,19 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.checks import argument_error
 from ...models.combination import FixedWeights, Mean
-from ...models.kernels import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import class_probabilities
 from ..applicability import combination_other_than
+from ..composite_functions import (
+    blocks,
+    check_draws,
+    composite_functions,
+    stack_of_new_objects,
+)
 from ..identified import identifies
 from ..predict import predictive
 
-# Largest block of regression functions held at once, in numbers (64 MB).
-BLOCK = 8_000_000
 # Rules under which f is linear in the weights.
 WEIGHTED_SUMS = (Mean, FixedWeights)
 # Contrasts are compared on this many training objects at most, evenly spaced.
@@ -33,43 +35,20 @@ def _draws(posterior: Dataset, fixed_weights: NDArray | None) -> tuple[NDArray, 
     return joined["beta"].transpose("sample", "kernel").values, W
 
 
-def _regression_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
-    """Functions f (draw, obs, class) of draws of the weights and regressors: O(draws S N M C)."""
-    n_draws, n_classes, n_basis = W.shape
-    regressors = W.reshape(-1, n_basis).T
-    f = np.zeros((n_draws, stack.shape[1], n_classes))
-    for kernel, weight in zip(stack, beta.T, strict=True):
-        projected = (kernel @ regressors).reshape(-1, n_draws, n_classes)
-        f += weight[:, None, None] * projected.transpose(1, 0, 2)
-    return f
-
-
 @predictive.register
 def _(model: MultinomialProbit, result: DataTree, kernels_new: Any, *, keep_draws: bool) -> Dataset:
     if reason := combination_other_than(*WEIGHTED_SUMS)(model):
         raise ValueError(f"predict does not apply: {reason}.")
     posterior = result["posterior"].to_dataset()
-    if kernels_new is None:
-        raise argument_error(
-            "kernels_new", "predict", "kernels between new and training objects", "None"
-        )
-    for name in ("W", "beta"):
-        if model[name] in model.free_RVs and name not in posterior:
-            raise argument_error("result", "predict", f"a result with draws of {name}", "none")
-    trained = xr.DataArray(
-        model.design,
-        dims=("kernel", "obs", "basis"),
-        coords={dim: np.asarray(model.coords[dim]) for dim in ("kernel", "obs", "basis")},
-    )
-    stack = as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
+    check_draws(model, posterior, "W", "beta")
+    stack = stack_of_new_objects(model, kernels_new)
     beta, W = _draws(posterior, None if "beta" in posterior else model["beta"].get_value())
     n_draws, n_classes = W.shape[:2]
     n_obs = stack.sizes["obs"]
     mean, sd = np.empty((2, n_obs, n_classes))
     draws = np.empty((n_draws, n_obs, n_classes)) if keep_draws else None
-    size = max(1, BLOCK // (n_draws * n_classes))
-    for block in (slice(start, start + size) for start in range(0, n_obs, size)):
-        p = class_probabilities(_regression_functions(stack.values[:, block], beta, W))
+    for block in blocks(n_obs, n_draws * n_classes):
+        p = class_probabilities(composite_functions(stack.values[:, block], beta, W))
         mean[block], sd[block] = p.mean(0), p.std(0)
         if draws is not None:
             draws[:, block] = p
@@ -106,7 +85,7 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     chosen = np.unique(np.linspace(0, stack.sizes["obs"] - 1, COMPARED_OBJECTS).round().astype(int))
     stack = stack.isel(obs=chosen)
     beta, W = _draws(posterior, data["beta"].to_numpy() if "beta" in data else None)
-    f = _regression_functions(stack.values, beta, W)
+    f = composite_functions(stack.values, beta, W)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(
         posterior.sizes["chain"], posterior.sizes["draw"], *f.shape[1:]
     )

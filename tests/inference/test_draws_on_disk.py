@@ -10,9 +10,11 @@ import time
 import numpy as np
 import pytest
 import xarray as xr
+from pymc.backends.base import _choose_chains
 
 import kernelzoo as kz
-from kernelzoo.inference import draws_on_disk
+from kernelzoo.inference import draws_on_disk, independent
+from kernelzoo.inference.exact import wishart_completion
 
 pytest.importorskip("zarr")
 COMMON = {"random_seed": 1, "progressbar": False, "var_names": ["K21", "trace_K22"]}
@@ -57,6 +59,97 @@ def test_an_interrupted_run_keeps_what_was_drawn(model, tmp_path):
     assert 10 <= run["posterior"].sizes["draw"] < 1000
     assert np.isfinite(run["posterior"]["K21"]).all()
     assert run.attrs["converged"] == "no"
+
+
+def test_interrupted_chains_are_the_same_on_disk_and_in_memory(model, tmp_path):
+    """Chains of 30, 2 and 40 draws: two chains of 30 are the most, as PyMC reckons."""
+
+    def stop(trace, draw):
+        if draw.draw_idx + 1 == 10 + {0: 30, 1: 2}.get(draw.chain, 40):
+            raise KeyboardInterrupt
+
+    options = {"draws": 40, "tune": 10, "chains": 3, "cores": 1, "callback": stop, **COMMON}
+    memory = kz.fit(model, "gibbs", **options)
+    disk = kz.fit(model, "gibbs", **options, store=tmp_path / "draws.zarr")
+    assert disk["posterior"].sizes["chain"] == 2
+    assert disk["posterior"].sizes["draw"] == 30
+    xr.testing.assert_allclose(
+        disk["posterior"].to_dataset().drop_attrs(), memory["posterior"].to_dataset().drop_attrs()
+    )
+    for tree in (memory, disk):
+        assert tree["moments"]["draws"].values.tolist() == [30, 2, 40]
+    group = xr.open_zarr(tmp_path / "draws.zarr", group="posterior", consolidated=False)
+    assert group.attrs["draws"] == {"0": 30, "1": 2, "2": 40}
+
+
+@pytest.mark.parametrize("lengths", [(3, 3), (9, 1), (1, 9, 5), (2, 4, 4), (4, 2, 1), (6, 3, 2)])
+def test_chains_are_chosen_by_pymcs_rule(model, tmp_path, lengths):
+    """Ties too: 9 draws of one chain or 2 x 5; 2 x 4 or 3 x 2; 4 x 1, 2 x 2 or 1 x 3; 6 always."""
+    store = draws_on_disk.DrawsOnDisk(tmp_path / "draws.zarr", model, ["x"], 3, 9)
+    for chain, length in enumerate(lengths):
+        store.append(chain, {"x": 10.0 * chain + np.arange(length)})
+    store.close()
+    chains, draws = _choose_chains([range(10 * c, 10 * c + n) for c, n in enumerate(lengths)], 0)
+    np.testing.assert_array_equal(
+        store.dataset()["x"], [c[:draws] for c in sorted(chains, key=min)]
+    )
+
+
+def written(store):
+    """Draws of K21 of the first chain that a store says it has."""
+    group = xr.open_zarr(store, group="posterior", consolidated=False, chunks=None)
+    assert np.isnan(group["K21"][0, group.attrs["draws"]["0"] :]).all()
+    return group["K21"][0, : group.attrs["draws"]["0"]].values
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_an_error_leaves_all_draws_made_so_far(model, tmp_path, cores):
+    def fail(trace, draw):
+        if not draw.tuning and draw.chain == 0 and draw.draw_idx + 1 == 10 + 33:
+            raise RuntimeError("planted")
+
+    store = tmp_path / "draws.zarr"
+    options = {"draws": 1000, "tune": 10, "chains": 2, "cores": cores, **COMMON}
+    with pytest.raises(RuntimeError, match="planted"):
+        kz.fit(model, "gibbs", **options, callback=fail, store=store)
+    draws = written(store)
+    assert len(np.unique(draws[:, 0, 0])) == len(draws) == 33
+
+
+def test_an_error_leaves_exact_draws(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(independent, "BLOCK", 1)
+    calls = iter(range(10**6))
+    draw_blocks = wishart_completion.draw_blocks
+
+    def fail(*arguments):
+        if next(calls) == 33:
+            raise RuntimeError("planted")
+        return draw_blocks(*arguments)
+
+    monkeypatch.setattr(wishart_completion, "draw_blocks", fail)
+    store = tmp_path / "draws.zarr"
+    with pytest.raises(RuntimeError, match="planted"):
+        kz.fit(model, "exact", draws=1000, **COMMON, store=store)
+    monkeypatch.setattr(wishart_completion, "draw_blocks", draw_blocks)
+    complete = kz.fit(model, "exact", draws=33, **COMMON)
+    np.testing.assert_array_equal(written(store), complete["posterior"]["K21"][0])
+
+
+def test_a_failed_write_is_made_good(model, tmp_path):
+    """When the second array cannot be written, the first one's draws are not lost."""
+    names = ["K21", "trace_K22"]
+    store = draws_on_disk.DrawsOnDisk(tmp_path / "draws.zarr", model, names, 1, 10)
+    draws = {"K21": np.arange(60.0).reshape(10, 2, 3), "trace_K22": np.arange(10.0)}
+    store.append(0, {name: values[:4] for name, values in draws.items()})
+    array = store._arrays["trace_K22"]
+    store._arrays["trace_K22"] = np.empty(0)
+    with pytest.raises(IndexError):
+        store.append(0, {name: values[4:] for name, values in draws.items()})
+    store._arrays["trace_K22"] = array
+    store.close()
+    kept = store.dataset()
+    for name, values in draws.items():
+        np.testing.assert_array_equal(kept[name][0], values)
 
 
 def test_a_killed_process_leaves_its_chunks(tmp_path):

@@ -1,8 +1,11 @@
 """Streamed moments: equal to those of the draws, whatever the sampler."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.variable import TensorConstant
@@ -10,7 +13,7 @@ from pytensor.tensor.variable import TensorConstant
 import kernelzoo as kz
 from kernelzoo.inference import independent, moments
 from kernelzoo.inference.engines import Run
-from kernelzoo.inference.moments import RunningMoments
+from kernelzoo.inference.moments import RunningMoments, pooled
 from kernelzoo.models.declaration import Declaration
 
 COMMON = {"random_seed": 1, "progressbar": False}
@@ -123,6 +126,109 @@ def test_moments_on_request():
     assert set(chain["moments"].data_vars) == {"B_mean", "B_sd"}
     with pytest.raises(ValueError, match="'moments' argument of fit must be one of"):
         kz.fit(model, "exact", moments=["K2"])
+
+
+def test_pooled_moments_are_those_of_all_draws():
+    chains = np.split(np.random.default_rng(0).normal(size=(60, 2)), [40, 57])
+    chains[1] += 3.0
+    of_chains = moments.MomentsOfChains(["x"])
+    for number, draws in enumerate(chains):
+        of_chains.update(number, {"x": draws})
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    stored = of_chains.dataset(model)
+    np.testing.assert_array_equal(stored["draws"], [40, 17, 3])
+    every = np.concatenate(chains)
+    both = pooled(stored)
+    np.testing.assert_allclose(both["x_mean"], every.mean(0), rtol=1e-12)
+    within = sum(len(draws) * draws.var(0, ddof=1) for draws in chains)
+    between = sum(len(draws) * (draws.mean(0) - every.mean(0)) ** 2 for draws in chains)
+    np.testing.assert_allclose(both["x_sd"], np.sqrt((within + between) / 60), rtol=1e-12)
+    # Moments that say nothing of the numbers of draws, and those that know no chains.
+    equal = pooled(stored.drop_vars("draws"))
+    np.testing.assert_allclose(equal["x_mean"], stored["x_mean"].mean("chain"))
+    xr.testing.assert_identical(pooled(both), both)
+
+
+def finite(tree, name):
+    """Which elements of a variable have a mean, and a standard deviation."""
+    entries = tree["moments"].to_dataset()
+    return [np.isfinite(entries[f"{name}_{kind}"].values) for kind in ("mean", "sd")]
+
+
+@pytest.mark.parametrize(
+    ("eta", "scale", "root"),
+    [(3.9, [0, 0], [1, 0]), (4.1, [1, 0], [1, 1]), (6.1, [1, 1], [1, 1])],
+)
+def test_no_sample_moments_where_the_wishart_posterior_has_none(eta, scale, root):
+    """Three test objects: S has a mean for eta > 4 and a variance for eta > 6."""
+    model = kz.WishartCompletion(np.eye(4) + 0.3, [[2.0]], eta=eta, r=3.05, deterministic_K=True)
+    names = ["Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22", "trace_K22", "K"]
+    options = {"draws": 50, "var_names": ["trace_K22"], **COMMON}
+    tree = kz.fit(model, "exact", **options, moments=[*names, "log_det_Sigma22_1"])
+    for name in ("Sigma22_1", "K22_1", "K22", "trace_K22"):
+        for exists, expected in zip(finite(tree, name), scale, strict=True):
+            assert (exists == expected).all()
+    for name in ("B", "K21"):
+        for exists, expected in zip(finite(tree, name), root, strict=True):
+            assert (exists == expected).all()
+    for exists, of_K21, of_K22 in zip(finite(tree, "K"), root, scale, strict=True):
+        assert exists[0, 0]
+        assert (exists[1:, 0] == of_K21).all()
+        assert (exists[0, 1:] == of_K21).all()
+        assert (exists[1:, 1:] == of_K22).all()
+    assert np.all(finite(tree, "log_det_Sigma22_1"))
+    # Sigma11, of one row, has r + eta - 3 degrees of freedom and needs more than 2, more than 4.
+    assert [bool(exists.all()) for exists in finite(tree, "Sigma11")] == [True, eta > 4]
+    # By default what is missing altogether is left out, as before.
+    assert ("K22_mean" in kz.fit(model, "exact", **options)["moments"]) == bool(scale[0])
+
+
+@pytest.mark.parametrize("diagonal", [False, True], ids=["full", "diagonal"])
+@pytest.mark.parametrize(
+    ("eta", "once", "twice"),
+    [(0.4, [0, 0], [0, 0]), (0.9, [0, 0], [1, 0]), (1.1, [1, 0], [1, 1]), (2.1, [1, 1], [1, 1])],
+)
+def test_no_sample_moments_where_the_simplified_posterior_has_none(eta, once, twice, diagonal):
+    model = kz.DiagonalWishartCompletion.example(eta=eta, diagonal_W22_1=diagonal)
+    names = ["lambda", "delta", "W21", "W22_1", "K21", "K22"]
+    tree = kz.fit(model, "exact", draws=50, var_names=["lambda"], moments=names, **COMMON)
+    exists = {name: finite(tree, name) for name in names}
+    own = np.eye(2, dtype=bool)
+    for moment in (0, 1):
+        assert exists["lambda"][moment]
+        assert exists["delta"][moment][:3].all()
+        assert (exists["delta"][moment][3:] == once[moment]).all()
+        assert (exists["W21"][moment] == twice[moment]).all()
+        assert (exists["K21"][moment] == twice[moment]).all()
+        assert (exists["K22"][moment] == once[moment]).all()
+        W22_1 = exists["W22_1"][moment]
+        assert ((W22_1 if diagonal else W22_1[own]) == once[moment]).all()
+        assert diagonal or (W22_1[~own] == twice[moment]).all()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_independent_draws_show_their_progress(monkeypatch, capsys, asked):
+    monkeypatch.setattr(independent, "BLOCK", 7 * 8 * 4)
+    bar = independent.Run.track
+    steps = []
+
+    @contextmanager
+    def watched(run, total, description):
+        with bar(run, total, description) as shown:
+            steps.append(total)
+            advance = shown.advance
+            shown.advance = lambda n=1: (steps.append(-n), advance(n))
+            yield shown
+
+    monkeypatch.setattr(independent.Run, "track", watched)
+
+    def sample(draws, rng):
+        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}, None
+
+    independent.independent_draws(Walk(), Run(draws=30, progressbar=asked), sample)
+    assert steps == [30, -7, -7, -7, -7, -2]
+    assert ("30/30" in capsys.readouterr().out) == asked
 
 
 def test_interrupted_independent_draws_are_kept(monkeypatch):

@@ -7,7 +7,7 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.quantities import multinomial_probit as quantities
+from kernelzoo.inference import composite_functions
 from kernelzoo.models.probit import log_probability
 
 
@@ -67,7 +67,7 @@ def test_draws_are_kept_on_request(setting):
 def test_blocks_do_not_change_the_answer(setting, monkeypatch):
     model, result, new = setting
     whole = kz.predict(model, result, new)
-    monkeypatch.setattr(quantities, "BLOCK", 1)
+    monkeypatch.setattr(composite_functions, "BLOCK", 1)
     xr.testing.assert_allclose(kz.predict(model, result, new), whole)
 
 
@@ -115,6 +115,28 @@ def test_kernels_that_do_not_fit_are_refused(setting, change, message):
     model, result, new = setting
     with pytest.raises(ValueError, match=message):
         kz.predict(model, result, change(new))
+
+
+def test_means_over_chains_are_weighted_by_their_draws():
+    """A chain that was interrupted at its first draw does not outvote ten draws."""
+    model = kz.WishartCompletion.example()
+    K11 = np.asarray(model.K11_values)
+    # The test objects are near the first class in the long chain, near the second in the other.
+    means = np.stack([K11[[0, 0]], 2 * K11[[2, 2]] - K11[[0, 0]]])
+    result = DataTree.from_dict(
+        {
+            "moments": xr.Dataset(
+                {"K21_mean": (("chain", "test", "train"), means)},
+                coords={"chain": [0, 1], "draws": ("chain", [10, 1])},
+            )
+        }
+    )
+    labels = ["a", "a", "b"]
+    assert kz.predict(model, result, labels=labels)["label"].values.tolist() == ["a", "a"]
+    assert "chain" in result["moments"].dims
+    swapped = result["moments"].to_dataset().assign_coords(draws=("chain", [1, 10]))
+    result["moments"] = DataTree(swapped)
+    assert kz.predict(model, result, labels=labels)["label"].values.tolist() == ["b", "b"]
 
 
 def test_plain_models_are_sent_to_pymc(setting):

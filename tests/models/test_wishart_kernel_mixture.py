@@ -5,7 +5,6 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-import xarray as xr
 from scipy import stats
 
 import kernelzoo as kz
@@ -186,6 +185,21 @@ def test_kernels_with_parameters():
         np.testing.assert_allclose(gradient[i], (above - below) / (2 * h), rtol=1e-4)
 
 
+def test_kernels_with_parameters_are_checked_where_samplers_start():
+    """A flat prior has no draws; every draw of a prior far from the initial value would fail."""
+    squared = squared_distances()
+
+    def declare():
+        width = pm.HalfFlat("width", initval=0.5)
+        return pt.stack([pt.exp(-squared / width), pt.as_tensor(np.eye(len(squared)))])
+
+    K11 = WishartKernelMixture.example().K11_values
+    model = WishartKernelMixture(declare, K11, concentration=1.0, collapsed=True)
+    assert np.isfinite(model.compile_logp(mode=MODE)(model.initial_point()))
+    with pytest.raises(ValueError, match="they are the variable 'kernels'"):
+        _ = model.theta
+
+
 def test_engines_say_why_they_do_not_apply():
     table = kz.engines(WishartKernelMixture.example(concentration=1.0)).to_frame()
     reasons = table.set_index("engine")["applies"]
@@ -283,37 +297,7 @@ def test_kernels_with_parameters_follow_the_labels_of_K11():
 
 
 def test_weights_with_names_go_by_them():
-    stack = dict(zip("ab", WishartKernelMixture.example().theta, strict=True))
-    K11 = WishartKernelMixture.example().K11_values
-    named = {"b": 0.9, "a": 0.1}
-    array = xr.DataArray([0.9, 0.1], dims="kernel", coords={"kernel": ["b", "a"]})
-    for alpha in (named, pd.Series(named), array):
-        model = WishartKernelMixture(stack, K11, alpha=alpha)
-        np.testing.assert_allclose(model["alpha"].get_value(), [0.1, 0.9])
-    for wrong in ({"a": 1.0}, {"a": 0.5, "c": 0.5}, "x", [{}, 1]):
-        with pytest.raises(ValueError, match="'alpha' argument"):
-            WishartKernelMixture(stack, K11, alpha=wrong)
-
-
-def test_what_pandas_numbers_by_itself_is_no_label():
     example = WishartKernelMixture.example()
-    names = [4, 1, 5, 0, 2]
-    theta = pd.DataFrame(example.theta[1], index=names, columns=names)
-    plain = kz.WishartCompletion(theta, example.K11_values)
-    dims = ("a", "b")
-    for K11 in (pd.DataFrame(example.K11_values), xr.DataArray(example.K11_values, dims=dims)):
-        model = kz.WishartCompletion(theta, K11)
-        assert list(model.coords["train"]) == [4, 1, 5]
-        np.testing.assert_array_equal(model.theta, plain.theta)
-
-
-def test_rows_and_columns_have_one_set_of_labels():
-    theta = xr.DataArray(
-        np.stack([np.eye(3)]),
-        dims=("kernel", "obs", "basis"),
-        coords={"kernel": ["a"], "obs": list("pqr"), "basis": [0, 1, 2]},
-    )
-    with pytest.raises(ValueError, match="labelled alike in rows and columns"):
-        WishartKernelMixture(theta, np.eye(2))
-    with pytest.raises(ValueError, match="labelled alike in rows and columns"):
-        kz.match_wishart(theta)
+    stack = dict(zip("ab", example.theta, strict=True))
+    model = WishartKernelMixture(stack, example.K11_values, alpha={"b": 0.9, "a": 0.1})
+    np.testing.assert_allclose(model["alpha"].get_value(), [0.1, 0.9])

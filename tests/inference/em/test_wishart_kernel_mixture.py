@@ -1,0 +1,53 @@
+"""Errors of EM on the mixture of kernels name what the user has called."""
+
+import numpy as np
+import pytest
+
+import kernelzoo as kz
+
+
+class Renamed(kz.WishartKernelMixture):
+    """A user's own subclass."""
+
+
+@pytest.mark.parametrize("model_type", [kz.WishartKernelMixture, Renamed, kz.WishartCompletion])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"iterations": 0},
+        {"tolerance": 0.0},
+        {"start": "posterior"},
+        {"start": np.eye(3)},
+        {"start": -np.eye(5)},
+        {"start": np.full((5, 5), np.nan)},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_bad_settings_name_the_model(model_type, settings):
+    (setting,) = settings
+    message = rf"The '{setting}' argument of EM on {model_type.__name__} must be"
+    with pytest.raises(ValueError, match=message):
+        kz.fit(model_type.example(), kz.EM(**settings), progressbar=False)
+
+
+def test_a_missing_limit_names_the_model():
+    one = kz.WishartKernelMixture.example(eta=6.0, alpha=[1.0, 0.0])
+    with pytest.raises(
+        ValueError, match=r"argument of EM on WishartKernelMixture .*grows linearly"
+    ):
+        kz.fit(one, kz.EM(iterations=None), progressbar=False)
+
+
+@pytest.mark.parametrize("engine", [kz.EM, kz.Exact, kz.VB, kz.Gibbs])
+def test_unknown_settings_name_the_model(engine):
+    with pytest.raises(ValueError, match=rf"{engine.__name__} on WishartKernelMixture"):
+        kz.fit(kz.WishartKernelMixture.example(), engine(no_such=1), progressbar=False)
+
+
+@pytest.mark.parametrize("engine", [kz.EM, kz.Exact, kz.VB, kz.Gibbs])
+@pytest.mark.parametrize("options", [{"concentration": 1.0}, {"prior": "wishart"}])
+def test_engines_that_delegate_refuse_what_is_not_conjugate(engine, options):
+    model = kz.WishartKernelMixture.example(**options)
+    with pytest.raises(ValueError, match=rf"{engine.__name__} does not apply: its ") as error:
+        kz.fit(model, engine(), progressbar=False)
+    assert "WishartCompletion" not in str(error.value)
