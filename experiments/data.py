@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from ..datasets import Dataset, load
+from ..models.checks import argument_error, check_name
 
 __all__ = ["absence", "objects"]
 
 
-@cache
 def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) -> Dataset:
     """Load all objects of a data set, or those of some classes.
 
@@ -24,13 +24,32 @@ def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) 
     standardize : bool
         Features to mean 0 and standard deviation 1 (divisor n - 1) over all objects, as a
         transductive method may. Constant ones become 0.
-    classes : tuple of str, optional
-        The classes that are kept.
+    classes : sequence of str, optional
+        The classes that are kept, at least one. Default: all.
+
+    Raises
+    ------
+    ValueError
+        For a class that the data set does not have.
+
+    Notes
+    -----
+    What was asked for once is kept in memory and given again.
     """
+    if classes is not None and (isinstance(classes, str) or not len(classes)):
+        raise argument_error("classes", "objects", "a list of names of classes", repr(classes))
+    return _objects(name, standardize, None if classes is None else tuple(map(str, classes)))
+
+
+@cache
+def _objects(name: str, standardize: bool, classes: tuple[str, ...] | None) -> Dataset:
     data = load(name)
     X, y = cast(pd.DataFrame, data.X), np.asarray(data.y)
     if classes is not None:
-        kept = np.isin(y.astype(str), classes)
+        labels = y.astype(str)
+        for label in classes:
+            check_name(label, np.unique(labels).tolist(), "classes", "objects")
+        kept = np.isin(labels, classes)
         X, y = X[kept], y[kept]
     if standardize:
         sd = X.std(ddof=1)

@@ -5,6 +5,9 @@ the same data, so the standard errors are those of the draw of splits alone. A c
 the difference is no larger than chance makes it in 99 of 100 cells whose recipes are the same, and
 *differs* otherwise. The test cannot find a difference that its standard error hides, so the
 standard error stands beside the verdict; with fewer than five splits there is none.
+
+Where the paper prints no spread, its number counts as exact but for rounding, and the test is
+Student's of our mean against it. It finds fault too often then: the paper's own chance is left out.
 """
 
 import json
@@ -35,15 +38,22 @@ class Published:
     ----------
     mean : float
         Over splits.
-    spread : float
-        The number after the plus-minus.
+    spread : float, optional
+        The number after the plus-minus. None where there is none: only our standard error and the
+        rounding then stand between the paper's mean and ours.
     rounding : float, default=0
         Half a unit of the mean's last digit, where that counts beside the standard error.
     """
 
     mean: float
-    spread: float
+    spread: float | None = None
     rounding: float = 0.0
+
+    def sd(self, splits: int, spread: Literal["sd", "se"]) -> float:
+        """Give the standard deviation over splits that `spread` stands for; NaN without one."""
+        if self.spread is None:
+            return np.nan
+        return self.spread * (splits**0.5 if spread == "se" else 1.0)
 
 
 @dataclass(frozen=True)
@@ -70,29 +80,32 @@ class Cell:
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else np.nan
 
     def standard_error(self, published_sd: float, published_splits: int) -> float:
-        """Of the difference between our mean and the paper's."""
-        if len(self.values) < 2:
+        """Of the difference between our mean and the paper's; of ours where the paper has no sd."""
+        if self.published is None or len(self.values) < 2:
             return np.nan
-        return float(
-            np.hypot(self.sd / len(self.values) ** 0.5, published_sd / published_splits**0.5)
-        )
+        theirs = np.nan_to_num(published_sd) / published_splits**0.5
+        return float(np.hypot(self.sd / len(self.values) ** 0.5, theirs))
 
     def verdict(self, published_sd: float, published_splits: int) -> str:
-        """Say in words how the cell compares."""
+        """Say in words how the cell compares; `published_sd` is NaN where the paper has none."""
         if not self.values:
             return _why_empty(self)
         if self.published is None:
             return "not in the paper"
         gap = max(abs(self.mean - self.published.mean) - self.published.rounding, 0.0)
+        # With a deviation of zero Welch's test is Student's of our mean against a number.
+        theirs = float(np.nan_to_num(published_sd))
         if published_splits == 1:
             agrees = gap == 0
         elif len(self.values) < FEWEST:
             return "too few splits"
-        elif self.sd == published_sd == 0:
+        elif self.sd == theirs == 0:
             agrees = round(gap, 2) == 0
         else:
-            ours, theirs = (gap, self.sd, len(self.values)), (0, published_sd, published_splits)
-            agrees = ttest_ind_from_stats(*ours, *theirs, equal_var=False).pvalue >= LEVEL
+            welch = ttest_ind_from_stats(
+                gap, self.sd, len(self.values), 0, theirs, published_splits, equal_var=False
+            )
+            agrees = welch.pvalue >= LEVEL
         if agrees:
             return "agrees"
         if self.irreproducible:
@@ -137,9 +150,8 @@ class Report:
         return pd.DataFrame([self._line(cell) for cell in self.cells])
 
     def _line(self, cell: Cell) -> dict[str, Any]:
-        paper = cell.published or Published(np.nan, np.nan)
-        factor = self.published_splits**0.5 if self.spread == "se" else 1.0
-        against = paper.spread * factor, self.published_splits
+        paper = cell.published or Published(np.nan)
+        against = paper.sd(self.published_splits, self.spread), self.published_splits
         return {
             "column": cell.column,
             "row": cell.row,
@@ -179,12 +191,14 @@ class Report:
         if self.published_splits == 1:
             return "Not a mean over splits: a cell agrees when it is the printed number, rounded."
         spread = {"sd": "standard deviation", "se": "standard error"}[self.spread]
+        alone = any(cell.published and cell.published.spread is None for cell in self.cells)
+        exact = " A mean printed without a spread counts as exact." if alone else ""
         return (
             f"A cell agrees when Welch's t test of the two means has p >= {LEVEL}, after what "
             "rounding may have put between them; se is the standard error of the difference, over "
             "the draw of splits. The paper has "
             f"{self.published_splits} splits and prints a {spread} beside its means. Under "
-            f"{FEWEST} splits there is no verdict."
+            f"{FEWEST} splits there is no verdict.{exact}"
         )
 
     def _printed(self) -> list[list[str]]:

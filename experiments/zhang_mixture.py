@@ -57,6 +57,7 @@ __all__ = [
 ]
 
 type _Recipe = Mapping[str, Any]
+type _Forms = Mapping[str, Sequence[Any]]
 
 #: The four numbers that a kernel has in a table, in the paper's order.
 MEASURES = (
@@ -67,12 +68,12 @@ MEASURES = (
 )
 
 #: Kernels by name: the form, and what it is given.
-TYPES: _Recipe = {
+TYPES: _Forms = {
     "Gaussian": ["gaussian", 0.75],
     "polynomial": ["polynomial", 2],
     "linear": ["linear"],
 }
-WIDTHS: _Recipe = {f"variance {v:.2f}": ["gaussian", v] for v in (0.5, 0.75, 1.0, 1.25, 1.5)}
+WIDTHS: _Forms = {f"variance {v:.2f}": ["gaussian", v] for v in (0.5, 0.75, 1.0, 1.25, 1.5)}
 
 #: The paper's eps before and after matching.
 _BEFORE = {"jitter": 0.01, "jitter_first": True}
@@ -145,12 +146,29 @@ class Division:
         """Target kernel of the training objects."""
         return ideal_kernel(self.y_train) + self.jitter * np.eye(len(self.y_train))
 
-    def measures(self, kernels: xr.DataArray, iterations: int) -> tuple[float, float, float, float]:
+    def stack(self, kernels: _Forms, normalize: Sequence[str] = ()) -> xr.DataArray:
+        """Compute kernels (kernel, n, n), with eps on their diagonals if it comes first.
+
+        Parameters
+        ----------
+        kernels : mapping of str to [form, *arguments]
+            As in ``TYPES``.
+        normalize : sequence of {"trace", "unit", "center"}
+            What is done to each kernel, in this order and before eps is added.
+        """
+        return _stack(self.X, kernels, self.jitter, self.jitter_first, normalize)
+
+    def matched(self, stack: xr.DataArray) -> tuple[float, NDArray]:
+        """Match eta and Theta (n, n) to kernels of `stack` with equal weights. O(K^2 n^2)."""
+        eta, theta = match_wishart(stack)
+        return eta, theta if self.jitter_first else theta + self.jitter * np.eye(len(theta))
+
+    def measures(self, stack: xr.DataArray, iterations: int) -> tuple[float, float, float, float]:
         """Give the ``MEASURES`` of a stack of kernels with equal weights, in per cent.
 
         Costs O(n^3).
         """
-        eta, theta = _matched(kernels, self.jitter, self.jitter_first)
+        eta, theta = self.matched(stack)
         model = WishartCompletion(theta, self.K11, eta=eta)  # r = n + 1
         with warnings.catch_warnings():
             # That EM is not done by then: the paper stops there.
@@ -161,16 +179,17 @@ class Division:
         mean = KernelNearestMean().fit(theta[:n1, :n1], self.y_train)
         return (
             self._alignment(point["K22"].to_numpy()),
-            self._accuracy(neighbour.predict(point["K21"].to_numpy())),
+            self.accuracy(neighbour.predict(point["K21"].to_numpy())),
             self._alignment(theta[n1:, n1:]),
-            self._accuracy(mean.predict(theta[n1:, :n1])),
+            self.accuracy(mean.predict(theta[n1:, :n1])),
         )
+
+    def accuracy(self, predicted: NDArray) -> float:
+        """Share of the test objects that are given their own labels, per cent."""
+        return 100.0 * float(np.mean(predicted == self.y_test))
 
     def _alignment(self, K22: NDArray) -> float:
         return 100.0 * kernel_alignment(K22, ideal_kernel(self.y_test))
-
-    def _accuracy(self, predicted: NDArray) -> float:
-        return 100.0 * float(np.mean(predicted == self.y_test))
 
 
 def divide(
@@ -207,7 +226,7 @@ def kernel_learning(
     seed: int,
     *,
     data: Mapping[str, Any],
-    kernels: Mapping[str, Sequence[Any]],
+    kernels: _Forms,
     iterations: int,
 ) -> dict[str, float]:
     """Measure each kernel alone and their mixture, on one division.
@@ -230,7 +249,7 @@ def kernel_learning(
         By ``"<kernel>: <measure>"``, in per cent.
     """
     division = divide(column, seed, **data)
-    stack = _specification(kernels)(division.X)
+    stack = division.stack(kernels)
     parts = {name: stack.sel(kernel=[name]) for name in kernels} | {"mixture": stack}
     return {
         f"{name}: {measure}": value
@@ -247,7 +266,7 @@ def matched_degrees(
     standardize: bool,
     jitter: float,
     jitter_first: bool,
-    kernels: Mapping[str, Sequence[Any]],
+    kernels: _Forms,
 ) -> dict[str, float]:
     """Compute eta of a mixture on all objects, which no division changes.
 
@@ -264,16 +283,8 @@ def matched_degrees(
     kernels : mapping of str to [form, *arguments]
         As in ``TYPES``.
     """
-    stack = _specification(kernels)(objects(column, standardize).X)
-    return {row: _matched(stack, jitter, jitter_first)[0]}
-
-
-def _matched(kernels: xr.DataArray, jitter: float, jitter_first: bool) -> tuple[float, NDArray]:
-    diagonal = jitter * np.eye(kernels.sizes["obs"])
-    if jitter_first:
-        return match_wishart(kernels + diagonal)
-    eta, theta = match_wishart(kernels)
-    return eta, theta + diagonal
+    stack = _stack(objects(column, standardize).X, kernels, jitter, jitter_first)
+    return {row: match_wishart(stack)[0]}
 
 
 _FORMS: dict[str, Callable[..., Kernels]] = {
@@ -283,9 +294,12 @@ _FORMS: dict[str, Callable[..., Kernels]] = {
 }
 
 
-def _specification(kernels: Mapping[str, Sequence[Any]]) -> Kernels:
+def _stack(
+    X: Any, kernels: _Forms, jitter: float, jitter_first: bool, normalize: Sequence[str] = ()
+) -> xr.DataArray:
     members = (_FORMS[form](*given).named(name) for name, (form, *given) in kernels.items())
-    return reduce(or_, members)
+    stack = reduce(or_, members).normalize(*normalize)(X)
+    return stack + jitter * np.eye(len(X)) if jitter_first else stack
 
 
 def table_1() -> Study:
@@ -319,7 +333,7 @@ def table_2() -> Study:
         splits=1,
         seed=SEED,
         published={
-            (row, column): Published(eta, 0.0, rounding=0.05)
+            (row, column): Published(eta, rounding=0.05)
             for row, printed in ETA.items()
             for column, eta in printed.items()
         },
@@ -335,7 +349,7 @@ def _comparison(
     name: str,
     title: str,
     published: Mapping[str, Mapping[str, list[tuple[float, float]]]],
-    kernels: _Recipe,
+    kernels: _Forms,
     data: Mapping[str, Mapping[str, Any]],
     irreproducible: Mapping[tuple[str, str], str],
 ) -> Study:

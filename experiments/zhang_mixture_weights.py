@@ -5,7 +5,7 @@ open problem. Here every objective of `learn_weights` is set against equal weigh
 single kernels, by the accuracy of the kernel nearest neighbour on the completed kernel
 ``E K21 = Theta21 Theta11^-1 K11``. K11 is the ideal kernel of the training labels plus eps I.
 
-The kernels are those of the paper's first experiment (a Gaussian, a quadratic and a linear one),
+The kernels are those of the paper's first experiment (a Gaussian, a polynomial and a linear one),
 the same scaled to trace n, or those of its second (Gaussians of five widths). Scaling changes more
 than the weights' units: eps is added to each kernel after it.
 
@@ -14,139 +14,77 @@ training part, ties by leave-one-out squared error. The single kernels' own rows
 with hindsight would have given.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from ..inference.kernel_classifiers import KernelNearestNeighbour, ideal_kernel
+from ..inference.kernel_classifiers import KernelNearestNeighbour
 from ..inference.kernel_weights import learn_weights
 from ..inference.weight_objectives import OBJECTIVES, leave_one_out_rows
 from ..models.checks import check_name
-from ..models.kernels import Kernels, gaussian, linear, polynomial
-from .data import absence, objects
+from .data import absence
 from .study import Study, Task
+from .zhang_mixture import DATA_1, TYPES, WIDTHS, Division, divide
+from .zhang_mixture_published import TABLE_3
 
-__all__ = ["KERNELS", "Division", "accuracies", "divide", "learned_weights"]
+__all__ = ["SETS", "accuracies", "accuracy", "best_single", "learned_weights"]
 
-type _Recipe = Mapping[str, Any]
+#: Those of Table 1 but for where eps stands: on the kernels that are weighted, whichever they are.
+DATA = {column: {**recipe, "jitter_first": True} for column, recipe in DATA_1.items()}
 
-_STANDARDIZED: _Recipe = {"standardize": True, "jitter": 0.05}
-_RAW: _Recipe = {"standardize": False, "jitter": 0.01}
-#: The paper's but for eps, which stands on every kernel here: `zhang_mixture` has it as printed.
-DATA: dict[str, _Recipe] = {
-    "breast_cancer": _STANDARDIZED,
-    "ionosphere": _RAW,
-    "soybean_small": _RAW,
-    "wine": _STANDARDIZED,
-    "sonar": _RAW,
-    "iris_uci": _STANDARDIZED,
-}
-
-TABLE_3 = ("breast_cancer", "ionosphere", "sonar")
-
-_KINDS = (
-    gaussian(1 / 1.5).named("Gaussian")
-    | polynomial(2).named("quadratic")
-    | linear().named("linear")
-)
-_VARIANCES = (0.5, 0.75, 1.0, 1.25, 1.5)
-_WIDTHS = reduce(or_, (gaussian(0.5 / v).named(f"variance {v}") for v in _VARIANCES))
-
-#: Sets of kernels by name: of different kinds, the same of trace n, and of five variances.
-KERNELS: dict[str, Kernels] = {
-    "kinds": _KINDS,
-    "scaled": _KINDS.normalize("trace"),
-    "widths": _WIDTHS,
+#: Sets of kernels by name: of different types, the same of trace n, and of five variances.
+SETS: dict[str, dict[str, Any]] = {
+    "types": {"kernels": TYPES, "normalize": []},
+    "scaled": {"kernels": TYPES, "normalize": ["trace"]},
+    "widths": {"kernels": WIDTHS, "normalize": []},
 }
 
 
-@dataclass(frozen=True)
-class Division:
-    """Kernels of one random division of a data set, training objects first.
+def accuracy(division: Division, theta: NDArray) -> float:
+    """Test accuracy of the nearest neighbour in the kernel completed from theta, per cent.
 
     Parameters
     ----------
-    theta : ndarray of shape (kernel, n, n)
-    names : list of str
-        Of the kernels.
-    K11 : ndarray of shape (n1, n1)
-    y_train, y_test : ndarray
+    division : Division
+    theta : ndarray of shape (n, n)
+        Kernel of all objects, whose scale does not matter.
     """
-
-    theta: NDArray
-    names: list[str]
-    K11: NDArray
-    y_train: NDArray
-    y_test: NDArray
-
-    def accuracy(self, alpha: NDArray) -> float:
-        """Test accuracy of the kernel nearest neighbour with weights alpha, per cent."""
-        n1 = len(self.K11)
-        theta = np.tensordot(alpha, self.theta, axes=1)
-        K21 = solve(theta[:n1, :n1], theta[:n1, n1:], assume_a="pos").T @ self.K11
-        classifier = KernelNearestNeighbour().fit(self.K11, self.y_train)
-        return 100.0 * float(np.mean(classifier.predict(K21) == self.y_test))
-
-    def best_single(self) -> int:
-        """Find the kernel that predicts the training labels best, each from the others."""
-        n1 = len(self.K11)
-        scores = [self._leave_one_out(kernel[:n1, :n1]) for kernel in self.theta]
-        return scores.index(max(scores))
-
-    def _leave_one_out(self, theta11: NDArray) -> tuple[float, float]:
-        """Accuracy of the nearest neighbour, and minus the mean squared error of the rows."""
-        rows = leave_one_out_rows(theta11, self.K11)
-        nearest = self.y_train[np.nanargmax(rows - np.diagonal(self.K11) / 2, axis=1)]
-        return float(np.mean(nearest == self.y_train)), -float(np.nanmean((rows - self.K11) ** 2))
+    K11 = division.K11
+    n1 = len(K11)
+    K21 = solve(theta[:n1, :n1], theta[:n1, n1:], assume_a="pos").T @ K11
+    return division.accuracy(KernelNearestNeighbour().fit(K11, division.y_train).predict(K21))
 
 
-def divide(
-    column: str, seed: int, *, kernels: str, standardize: bool, jitter: float, test_size: float
-) -> Division:
-    """Kernels of one division, stratified by class.
-
-    Parameters
-    ----------
-    column : str
-        Data set.
-    seed : int
-    kernels : str
-        One of ``KERNELS``.
-    standardize : bool
-        Features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
-    jitter : float
-        Added to the diagonals of K11 and of every kernel.
-    test_size : float
-
-    Raises
-    ------
-    ValueError
-        For an unknown set of kernels.
-
-    Notes
-    -----
-    Costs O(S n^2 D).
-    """
-    spec = KERNELS[check_name(kernels, KERNELS, "kernels", "divide")]
-    split = objects(column, standardize).split(test_size, seed=seed, standardize=False)
-    stack = spec(np.concatenate([np.asarray(split.X_train), np.asarray(split.X_test)]))
-    n, n1 = stack.sizes["obs"], len(split.y_train)
-    return Division(
-        theta=stack.to_numpy() + jitter * np.eye(n),
-        names=stack["kernel"].values.tolist(),
-        K11=ideal_kernel(split.y_train) + jitter * np.eye(n1),
-        y_train=split.y_train,
-        y_test=split.y_test,
-    )
+def best_single(division: Division, stack: xr.DataArray) -> str:
+    """Name the kernel of a stack that predicts the training labels best, each from the others."""
+    n1 = len(division.y_train)
+    scores = {
+        name: _leave_one_out(division, kernel[:n1, :n1])
+        for name, kernel in zip(stack["kernel"].values.tolist(), stack.to_numpy(), strict=True)
+    }
+    return max(scores, key=scores.__getitem__)
 
 
-def accuracies(column: str, seed: int, *, data: Mapping[str, Any]) -> dict[str, float]:
+def _leave_one_out(division: Division, theta11: NDArray) -> tuple[float, float]:
+    """Accuracy of the nearest neighbour, and minus the mean squared error of the rows."""
+    K11, labels = division.K11, division.y_train
+    rows = leave_one_out_rows(theta11, K11)
+    nearest = labels[np.nanargmax(rows - np.diagonal(K11) / 2, axis=1)]
+    return float(np.mean(nearest == labels)), -float(np.nanmean((rows - K11) ** 2))
+
+
+def accuracies(
+    column: str,
+    seed: int,
+    *,
+    data: Mapping[str, Any],
+    kernels: Mapping[str, Sequence[Any]],
+    normalize: Sequence[str],
+) -> dict[str, float]:
     """Accuracy with equal weights, with each kernel alone, and with learned weights.
 
     Parameters
@@ -156,39 +94,41 @@ def accuracies(column: str, seed: int, *, data: Mapping[str, Any]) -> dict[str, 
     seed : int
     data : mapping
         Settings of `divide`.
+    kernels, normalize
+        As `Division.stack` takes them.
     """
     division = divide(column, seed, **data)
-    alone = np.eye(len(division.theta))
-    single = [division.accuracy(alpha) for alpha in alone]
-    theta = dict(zip(division.names, division.theta, strict=True))
+    stack = division.stack(kernels, normalize)
+    theta = stack.to_numpy()
+    single = {name: accuracy(division, kernel) for name, kernel in zip(kernels, theta, strict=True)}
     learned = {
-        objective: division.accuracy(
-            learn_weights(theta, division.K11, objective, labels=division.y_train).alpha.values
-        )
+        objective: learn_weights(stack, division.K11, objective, labels=division.y_train).alpha
         for objective in OBJECTIVES
     }
     return {
-        "equal weights": division.accuracy(alone.mean(axis=0)),
-        **dict(zip(division.names, single, strict=True)),
-        "best single kernel": single[division.best_single()],
-        **learned,
+        "equal weights": accuracy(division, theta.mean(axis=0)),
+        **single,
+        "best single kernel": single[best_single(division, stack)],
+        **{
+            objective: accuracy(division, np.tensordot(alpha.to_numpy(), theta, axes=1))
+            for objective, alpha in learned.items()
+        },
     }
 
 
-def learned_weights(kernels: str = "kinds") -> Study:
+def learned_weights(kernels: str = "types") -> Study:
     """Equal, single and learned weights on the paper's data sets.
 
     Parameters
     ----------
-    kernels : {"kinds", "scaled", "widths"}, default="kinds"
+    kernels : {"types", "scaled", "widths"}, default="types"
         Set of kernels. The five widths have the three data sets of the paper's Table 3.
     """
-    members = KERNELS[check_name(kernels, KERNELS, "kernels", "learned_weights")].members
-    names = [member.name_on(None) for member in members]
-    rows = ("equal weights", *names, "best single kernel", *OBJECTIVES)
-    columns = TABLE_3 if kernels == "widths" else tuple(DATA)
+    recipe = SETS[check_name(kernels, SETS, "kernels", "learned_weights")]
+    rows = ("equal weights", *recipe["kernels"], "best single kernel", *OBJECTIVES)
+    columns = TABLE_3 if kernels == "widths" else DATA
     return Study(
-        name="zhang-mixture-weights" + ("" if kernels == "kinds" else f"-{kernels}"),
+        name="zhang-mixture-weights" + ("" if kernels == "types" else f"-{kernels}"),
         title=f"Weights of a mixture of kernels ({kernels}): equal, single and learned",
         measure="Test accuracy of the kernel nearest neighbour in per cent",
         tasks=tuple(
@@ -196,7 +136,7 @@ def learned_weights(kernels: str = "kinds") -> Study:
                 column,
                 rows,
                 accuracies,
-                {"data": {"kernels": kernels, "test_size": 0.4, **DATA[column]}},
+                {"data": {**DATA[column], "test_size": 0.4}, **recipe},
                 absence(column),
             )
             for column in columns

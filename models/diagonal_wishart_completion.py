@@ -109,6 +109,8 @@ class DiagonalWishartCompletion(Declaration):
 
     large: ClassVar[frozenset[str]] = frozenset({"W21", "W22_1", "K21", "K22", "K"})
     streamed: tuple[str, ...] = ("K21", "K22")
+    #: Variable whose posterior mean is that of K21.
+    completed: str = "K21"
 
     def __init__(
         self,

@@ -130,6 +130,8 @@ class WishartCompletion(Declaration):
         {"Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22", "K"}
     )
     streamed: tuple[str, ...] = ("K21", "K22")
+    #: Variable whose posterior mean is that of K21.
+    completed: str = "K21"
 
     def __init__(
         self,

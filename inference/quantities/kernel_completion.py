@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 from xarray import Dataset, DataTree
 
@@ -23,9 +22,11 @@ __all__ = ["completed_labels"]
 RULES = {"nearest mean": KernelNearestMean, "nearest neighbour": KernelNearestNeighbour}
 OWNER = "predict"
 
+type Completion = WishartCompletion | DiagonalWishartCompletion | WishartKernelMixture
+
 
 def completed_labels(
-    model: pm.Model,
+    model: Completion,
     result: DataTree,
     kernels_new: Any = None,
     *,
@@ -73,7 +74,7 @@ def completed_labels(
     draws = _draws(result)
     coords = {"test": list(model.coords["test"]), "class": classes}
     predictions = Dataset(
-        {"label": ("test", classifier.predict(_mean(result, draws)))}, coords=coords
+        {"label": ("test", classifier.predict(_mean(result, model.completed)))}, coords=coords
     )
     if draws is None:
         if keep_draws:
@@ -96,19 +97,14 @@ def _draws(result: DataTree) -> xr.DataArray | None:
     return draws if draws.sizes["chain"] * draws.sizes["draw"] > 1 else None
 
 
-def _mean(result: DataTree, draws: xr.DataArray | None) -> np.ndarray:
-    """Posterior mean of K21 (test, train)."""
-    moments = result["moments"].to_dataset() if "moments" in result.children else Dataset()
-    # The mean over alpha of the mean given alpha is the mean.
-    for name in ("K21_mean", "K21_mean_given_alpha_mean"):
-        if name in moments:
-            mean = moments[name]
-            return mean.mean([dim for dim in mean.dims if dim == "chain"]).to_numpy()
-    if draws is not None:
-        return draws.mean(("chain", "draw")).to_numpy()
-    if "point" in result.children and "K21" in result["point"]:
-        return np.asarray(result["point"].to_dataset()["K21"].transpose("test", "train"))
-    raise argument_error("result", OWNER, "a result with moments or draws of K21", "neither")
+def _mean(result: DataTree, name: str) -> np.ndarray:
+    """Posterior mean of K21 (test, train): that of the variable of this name."""
+    groups = {group: tree.to_dataset() for group, tree in result.children.items()}
+    for group, variable in (("moments", f"{name}_mean"), ("posterior", name), ("point", name)):
+        if variable in groups.get(group, ()):
+            mean = groups[group][variable].transpose(..., "test", "train")
+            return mean.mean([dim for dim in mean.dims if dim in ("chain", "draw")]).to_numpy()
+    raise argument_error("result", OWNER, f"a result with moments or draws of {name}", "neither")
 
 
 predictive.register(WishartCompletion)(completed_labels)

@@ -267,55 +267,6 @@ def test_ctrl_c_leaves_finished_units_and_no_half_ones(tmp_path, swallow):
     }
 
 
-def constant(column, seed, *, value):
-    return {"third": value}
-
-
-@pytest.mark.parametrize(
-    ("ours", "paper", "splits", "reason", "verdict"),
-    [
-        (90.0, Published(90.3, 1.0), 8, None, "agrees"),
-        (90.0, Published(91.0, 1.0), 8, None, "differs"),
-        (90.0, Published(91.0, 1.0), 8, "typo", "paper's cell cannot be reproduced: typo"),
-        (90.0, Published(90.3, 1.0), 8, "typo", "agrees"),
-        (90.0, Published(91.0, 1.0), 4, None, "too few splits"),
-        (90.0, Published(90.001, 0.0), 8, None, "agrees"),
-        (90.0, Published(90.1, 0.0), 8, None, "differs"),
-        (90.4, Published(90.0, 0.1, rounding=0.5), 8, None, "agrees"),
-        (90.0, Published(90.4, 0.1, rounding=0.5), 8, None, "agrees"),
-        (90.0, Published(90.7, 0.1, rounding=0.5), 8, None, "differs"),
-    ],
-)
-def test_verdicts(tmp_path, ours, paper, splits, reason, verdict):
-    study = replace(
-        a_study(),
-        tasks=(Task("left", ("third",), constant, {"value": ours}),),
-        published={("third", "left"): paper},
-        irreproducible={("third", "left"): reason} if reason else {},
-    )
-    assert run(study, tmp_path, splits=splits).table["verdict"][0] == verdict
-
-
-@pytest.mark.parametrize(("ours", "verdict"), [(582.647, "agrees"), (582.652, "differs")])
-def test_a_number_without_splits_is_met_to_its_last_digit(tmp_path, ours, verdict):
-    study = replace(
-        a_study(),
-        tasks=(Task("left", ("third",), constant, {"value": ours}),),
-        published={("third", "left"): Published(582.6, 0.0, rounding=0.05)},
-        published_splits=1,
-    )
-    report = run(study, tmp_path, splits=1)
-    assert report.table["verdict"].tolist() == [verdict]
-    assert "printed number" in report.rule()
-
-
-def test_a_printed_standard_error_is_made_a_standard_deviation(tmp_path):
-    study = replace(a_study(), spread="se", published_splits=25)
-    line = run(study, tmp_path).table.iloc[0]
-    assert line["paper_sd"] == pytest.approx(5.0)
-    assert line["standard_error"] == pytest.approx(np.hypot(line["sd"] / SPLITS**0.5, 1.0))
-
-
 @pytest.mark.parametrize("arguments", [{"splits": 0}, {"jobs": 0}, {"splits": 2.5}])
 def test_bad_numbers_are_refused(tmp_path, arguments):
     (name,) = arguments

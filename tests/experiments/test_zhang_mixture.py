@@ -187,10 +187,10 @@ def test_nearest_neighbour_in_the_target_kernel_is_the_largest_entry():
 
 def test_single_kernel_does_not_care_where_the_jitter_stands():
     """Matching leaves one kernel as it is (Theorem 4's degenerate case); a mixture is scaled."""
-    stack = zhang_mixture._specification(zhang_mixture.TYPES)(division_of("iris_uci").X)
-    one = stack.sel(kernel=["linear"])
-    for kernels, same in ((one, True), (stack, False)):
-        first, after = (zhang_mixture._matched(kernels, 0.05, where) for where in (True, False))
+    places = [replace(division_of("iris_uci"), jitter_first=first) for first in (True, False)]
+    one = {"linear": zhang_mixture.TYPES["linear"]}
+    for kernels, same in ((one, True), (zhang_mixture.TYPES, False)):
+        first, after = (division.matched(division.stack(kernels)) for division in places)
         assert (first[0] == pytest.approx(after[0], rel=1e-12)) == same
         assert np.allclose(first[1], after[1], rtol=1e-12) == same
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -21,6 +22,11 @@ def random_kernels(n_kernels, n, seed=0):
 KERNELS = random_kernels(3, 4)
 ETAS = np.array([5.0, 7.3, 12.0])
 ALPHA = np.array([0.2, 0.5, 0.3])
+CROSSED = xr.DataArray(
+    KERNELS,
+    dims=("kernel", "obs", "basis"),
+    coords={"kernel": list("abc"), "obs": list("pqrs"), "basis": range(4)},
+)
 
 
 def trace_of_covariance(eta, theta):
@@ -139,6 +145,7 @@ def test_defaults():
         ({"alpha": [0.5, 0.5]}, "'alpha' argument .* one a kernel"),
         ({"method": "trance"}, "'method' argument .* nearest is 'trace'"),
         ({"theta": np.ones((2, 3, 4))}, "'theta' argument .* of square kernels"),
+        ({"theta": CROSSED}, "'theta' argument .* labelled alike in rows and columns"),
         ({"theta": [np.diag([1.0, 1.0, 1.0, np.nan])]}, "'theta' argument .* finite"),
     ],
 )
