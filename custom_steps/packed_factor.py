@@ -1,0 +1,30 @@
+"""The packed form of positive definite matrices, from and to their Cholesky factors."""
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Triangle"]
+
+type Array = npt.NDArray[np.float64]
+
+
+class Triangle:
+    """Matrices of order n in the packed form of `PositiveDefinite`."""
+
+    def __init__(self, n: int):
+        self._lower = np.tri(n, dtype=bool)
+        self._diagonal = np.cumsum(np.arange(1, n + 1)) - 1
+
+    def pack(self, factor: Array) -> Array:
+        """Packed form of the lower triangular L (n, n)."""
+        packed = factor[self._lower]
+        packed[self._diagonal] = np.log(packed[self._diagonal])
+        return packed
+
+    def unpack(self, packed: Array) -> Array:
+        """L (n, n) of a packed form, in C order."""
+        factor = np.zeros(self._lower.shape)
+        factor[self._lower] = packed
+        diagonal = np.einsum("ii->i", factor)
+        diagonal[:] = np.exp(diagonal)
+        return factor

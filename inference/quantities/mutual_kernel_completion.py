@@ -1,0 +1,118 @@
+"""What a result says about the completed kernels of `MutualKernelCompletion`."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray import Dataset, DataTree
+
+from ...models.checks import argument_error
+from ...models.mutual_kernel_completion import MutualKernelCompletion
+from ..predict import predictive
+
+__all__ = ["completed_kernels"]
+
+OWNER = "predict"
+DIMS = ("kernel", "object", "object_")
+
+
+@predictive.register(MutualKernelCompletion)
+def completed_kernels(
+    model: MutualKernelCompletion,
+    result: DataTree,
+    kernels_new: Any = None,
+    *,
+    keep_draws: bool = False,
+    level: float = 0.9,
+) -> Dataset:
+    """Completed kernels, how sure they are, and intervals of the entries whose draws were kept.
+
+    Parameters
+    ----------
+    model : MutualKernelCompletion
+    result : DataTree
+        Result of any engine: with moments or draws of the completed kernels, or a point.
+    kernels_new : None
+        The model holds all its objects already.
+    keep_draws : bool, default=False
+        Hand on the draws of the model's `entries`, which the result has, as well.
+    level : float, default=0.9
+        Probability of the intervals, with equal tails.
+
+    Returns
+    -------
+    Dataset
+        ``kernel_mean`` (kernel, object, object_), in the units given, visible entries as given
+        (with the model's jitter); ``kernel_sd``, 0 where visible, NaN for a point or where only
+        E[Q | M] was drawn (a collapsed model); ``model_matrix``, the mean of M; for each kernel k
+        with `entries` their ``mean_k``, ``lower_k`` and ``upper_k`` (entry_k), and on request
+        ``draws_k`` (chain, draw, entry_k).
+
+    Raises
+    ------
+    ValueError
+        For kernels of new objects, a level outside (0, 1), or a result without any of these.
+    """
+    if kernels_new is not None:
+        raise argument_error(
+            "kernels_new",
+            OWNER,
+            "left out for a MutualKernelCompletion: it holds its objects already",
+            "kernels",
+        )
+    if not 0 < level < 1:
+        raise argument_error("level", OWNER, "between 0 and 1", repr(level))
+    kernels = model.problem.kernels
+    objects = np.asarray(model.coords["object"])
+    mean = np.stack([kernel.unit * kernel.with_zeros() for kernel in kernels])
+    sd = np.zeros_like(mean)
+    for k, kernel in enumerate(kernels):
+        if len(kernel.hidden):
+            mean[k], spread = _moments(result, f"{model.completion}_{kernel.name}")
+            drawn = spread is not None and not model.collapsed
+            sd[k] = spread if drawn else np.nan
+            if not drawn:
+                sd[k][np.ix_(kernel.visible, kernel.visible)] = 0.0
+    coords = {"kernel": [kernel.name for kernel in kernels], "object": objects, "object_": objects}
+    predictions = Dataset(
+        {
+            "kernel_mean": (DIMS, mean),
+            "kernel_sd": (DIMS, sd),
+            "model_matrix": (DIMS[1:], _moments(result, "M")[0]),
+        },
+        coords=coords,
+    )
+    for kernel in kernels:
+        entries = _draws(result, f"entries_{kernel.name}")
+        if entries is None or model.collapsed:
+            continue
+        tail = (1 - level) / 2
+        bounds = entries.quantile([tail, 1 - tail], dim=("chain", "draw"))
+        predictions[f"mean_{kernel.name}"] = entries.mean(("chain", "draw"))
+        predictions[f"lower_{kernel.name}"] = bounds.isel(quantile=0, drop=True)
+        predictions[f"upper_{kernel.name}"] = bounds.isel(quantile=1, drop=True)
+        if keep_draws:
+            predictions[f"draws_{kernel.name}"] = entries
+    return predictions.assign_attrs(level=level)
+
+
+def _draws(result: DataTree, name: str) -> xr.DataArray | None:
+    """Draws of a variable; None when there are none or one."""
+    if "posterior" not in result.children or name not in result["posterior"]:
+        return None
+    draws = result["posterior"].to_dataset()[name]
+    return draws if draws.sizes["chain"] * draws.sizes["draw"] > 1 else None
+
+
+def _moments(result: DataTree, name: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Mean and standard deviation of a variable; no deviation for a point."""
+    moments = result["moments"].to_dataset() if "moments" in result.children else Dataset()
+    if f"{name}_mean" in moments:
+        sd = moments[f"{name}_sd"].to_numpy() if f"{name}_sd" in moments else None
+        return moments[f"{name}_mean"].to_numpy(), sd
+    if (draws := _draws(result, name)) is not None:
+        dims = ("chain", "draw")
+        return draws.mean(dims).to_numpy(), draws.std(dims, ddof=1).to_numpy()
+    if "point" in result.children and name in result["point"]:
+        return result["point"][name].to_numpy(), None
+    raise argument_error("result", OWNER, f"a result with moments or draws of {name}", "neither")

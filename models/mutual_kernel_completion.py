@@ -1,0 +1,327 @@
+"""Mutual completion of incomplete kernel matrices (Kato & Rivero 2017)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, override
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor import TensorVariable
+
+from .checks import argument_error, check_name, check_positive
+from .declaration import Declaration
+from .incomplete_kernels import IncompleteKernel, IncompleteKernels, rank_error
+from .mutual_kernel_blocks import (
+    ExcessPrior,
+    check_freedom,
+    declare_freedom,
+    declare_kernel,
+    declare_visible,
+)
+from .positive_definite import cholesky_or_nan, log_det
+from .wishart import InverseWishart
+
+__all__ = ["CompletionProblem", "MutualKernelCompletion"]
+
+type Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CompletionProblem:
+    """What the posterior depends on, as arrays.
+
+    Attributes
+    ----------
+    kernels : tuple of IncompleteKernel
+    lam : float
+        The paper's lambda.
+    nu : array (kernel,) or None
+        Degrees of freedom; None when they have a prior.
+    excess : ExcessPrior or None
+        Prior of nu - (l - 1); None when nu is fixed.
+    spread : float or None
+        Strength of the scales' prior; None when all scales are 1.
+    """
+
+    kernels: tuple[IncompleteKernel, ...]
+    lam: float
+    nu: Array | None
+    excess: ExcessPrior | None
+    spread: float | None
+
+    @property
+    def n_objects(self) -> int:
+        """Number of objects l."""
+        return len(self.kernels[0].order)
+
+    def strength(self, nu: Array) -> float:
+        """Give lambda', the degrees of freedom that the prior of M is worth, for these nu."""
+        return self.lam * float(nu[self.informative].mean())
+
+    @property
+    def informative(self) -> npt.NDArray[np.intp]:
+        """Positions of the kernels that have visible objects."""
+        return _informative(self.kernels)
+
+
+class MutualKernelCompletion(Declaration):
+    r"""Several kernels of the same objects, each of which lacks some of them.
+
+    The paper minimises, over a model matrix M and the missing entries of the kernels
+    :math:`Q^{(k)}`, eq (2)
+
+    .. math::
+
+        J = \lambda\,\mathrm{KL}(I, M) + \sum_k \mathrm{KL}(Q^{(k)}, M), \qquad
+        2\,\mathrm{KL}(Q, M) = \mathrm{tr}(M^{-1}Q) + \ln|M| - \ln|Q| - \ell
+
+    With the missing entries at their minimum the k-th term is :math:`\mathrm{KL}(Q_{vv}, M_{vv})`
+    of the visible block. As a function of M, :math:`e^{-\nu\,\mathrm{KL}(Q_{vv}, M_{vv})}` is
+    the likelihood of :math:`M_{vv}/\nu` as the scale of a Wishart matrix :math:`Q_{vv}` with
+    :math:`\nu` degrees of freedom, and :math:`e^{-\nu\lambda\,\mathrm{KL}(I, M)}` is the density
+    of :math:`M^{-1}` as a Wishart matrix. So J is :math:`-1/\nu` times the log posterior of
+
+    .. math::
+
+        M &\sim \mathrm{IW}(\lambda' + \ell + 1,\ \lambda' I), \qquad \lambda' = \lambda\nu
+            \qquad (\mathrm E M = I) \\
+        Q^{(k)} \mid M &\sim \mathrm{W}(\nu, M / \nu) \qquad (\mathrm E\,Q^{(k)} = M)
+
+    with respect to :math:`M^{-1}`, for every nu: the paper's answer is the mode over
+    :math:`M^{-1}`, and the limit of the posterior as nu grows. Declared in blocks
+    (v = visible, h = missing in kernel k; :math:`B = M_{vv}^{-1} M_{vh}`,
+    :math:`C = (M_{hh} - M_{hv} B)/\nu_k`), in which all that is missing is free:
+
+    .. math::
+
+        Q_{vv} &\sim \mathrm{W}(\nu_k, M_{vv}/\nu_k) \quad\text{(observed)} \\
+        Q_{hv} \mid Q_{vv} &\sim \mathrm{MN}(B' Q_{vv}, C, Q_{vv}) \\
+        Q_{hh\cdot v} = Q_{hh} - Q_{hv} Q_{vv}^{-1} Q_{vh} &\sim \mathrm{W}(\nu_k - n_k, C)
+
+    Parameters
+    ----------
+    kernels : DataArray (kernel, obs, basis), dict of (l, l) arrays or DataFrames, or array
+        Square kernels of the same objects; NaN in the whole row and column of an object that a
+        kernel lacks.
+    visible : bool array_like, DataFrame or DataArray (object, kernel), optional
+        Which objects each kernel has; it may hide objects that are there. Default: those without
+        NaN.
+    lam : float, default=0.1
+        The paper's lambda: weight of the identity against one kernel.
+    nu : float, array_like (kernel,), mapping of name to float, or GammaExcess, optional
+        Degrees of freedom: the larger, the nearer are the kernels to M. Real numbers above l - 1,
+        or a prior. Default: l + 1. Where they differ, lambda' is lam times their mean, and a
+        kernel weighs in J as its nu does.
+    spread : float, optional
+        Learn a scale s_k of each kernel, :math:`Q^{(k)} \sim \mathrm W(\nu_k, s_k M/\nu_k)`, with
+        :math:`s_k \sim \mathrm{InvGamma}(a, a)`, :math:`a = \nu_k` spread / 2; in J that is
+        spread times (1/s_k + ln s_k - 1)/2. Default: all are 1.
+    normalize : bool, default=True
+        Divide each kernel by the mean of its visible diagonal, ``units``: the model is not
+        invariant to the kernels' scales. ``Q_...`` are in the units given.
+    jitter : float, default=0
+        Added to the diagonals of the visible blocks, after normalisation, and part of the model
+        from there on.
+    collapsed : bool, default=False
+        Leave the missing blocks out: M is free alone, given
+        :math:`\sum_k -\nu_k\,\mathrm{KL}(Q_{vv}, M_{vv})` without :math:`\ln|Q_{vv}|`. That
+        needs no inverse of a visible block, which may be rank-deficient.
+    entries : mapping of kernel name to pairs of objects, optional
+        Entries of completed kernels whose draws are kept, by labels: ``{"a": [("x", "y")]}``.
+
+    Attributes
+    ----------
+    units : array (kernel,)
+        What the kernels were divided by; 1 when not normalised.
+    problem : CompletionProblem
+        The data and settings as they are now.
+
+    Raises
+    ------
+    ValueError
+        For kernels of different sizes; entries missing without their row and column, or against
+        the mask; a visible block that is not positive semidefinite, or not definite unless
+        collapsed; an object that no kernel has (named); when no kernel has two objects; for
+        settings out of range.
+
+    Warns
+    -----
+    UserWarning
+        Without normalisation, when the kernels' mean diagonals differ by a factor of 1,000.
+
+    Notes
+    -----
+    ========================= ========================================== =========================
+    paper                     meaning                                    code
+    ========================= ========================================== =========================
+    l, K, n_k, m_k            objects, kernels, visible, missing         dims ``object``,
+                                                                         ``kernel``, ``visible_k``,
+                                                                         ``hidden_k``
+    M                         model matrix, eq (2)                       ``M`` (object, object_)
+    lambda                    weight of the identity, eqs (2), (16)      ``lam``
+    Q_vv                      visible block, eq (1)                      ``Qvv_k``
+    Q_hv                      its missing rows                           ``Qhv_k``
+    Q_hh - Q_hv Q_vv^-1 Q_vh  Schur complement of its missing block      ``Qhh_v_k``
+    Q                         completed kernel, in the units given       ``Q_k`` (object, object_)
+    E[Q | M], eqs (19)-(20)   the same, when collapsed                   ``EQ_k``
+    ========================= ========================================== =========================
+
+    For ``k`` stands the kernel's name. A kernel without missing objects has no ``Q_k``; one
+    without visible objects changes nothing for the others and follows M. The paper's algorithm
+    has M_vh,vh in line 7, its eq (16) is a Wishart density of M^-1, and what decreases is the sum
+    J, not every term.
+
+    A density evaluation costs O(K l^3). ``log_det_M`` and ``trace_Q`` (incomplete) stand for the
+    matrices where a chain is judged.
+
+    References
+    ----------
+    T. Kato and R. Rivero (2017), Mutual kernel matrix completion.
+
+    Examples
+    --------
+    >>> model = kz.MutualKernelCompletion({"a": A, "b": B})     # NaN rows and columns
+    >>> kz.fit(model, "em")["point"]["Q_a"]
+    >>> kz.fit(model, "gibbs")["moments"]["Q_a_sd"]
+    """
+
+    def __init__(
+        self,
+        kernels: Any,
+        visible: Any = None,
+        *,
+        lam: float = 0.1,
+        nu: Any = None,
+        spread: float | None = None,
+        normalize: bool = True,
+        jitter: float = 0.0,
+        collapsed: bool = False,
+        entries: Mapping[str, Sequence[tuple[Any, Any]]] | None = None,
+    ):
+        owner = type(self).__name__
+        given = IncompleteKernels.of(
+            kernels, visible, normalize=normalize, jitter=jitter, owner=owner
+        )
+        self._kernels, self.collapsed = given.kernels, collapsed
+        names = [kernel.name for kernel in given.kernels]
+        n = len(given.objects)
+        self.lam = check_positive(lam, "lam", owner)
+        self.spread = None if spread is None else check_positive(spread, "spread", owner)
+        fixed, excess = check_freedom(nu, names, n, owner)
+        if collapsed and fixed is None:
+            raise argument_error("nu", owner, "fixed when collapsed", repr(nu))
+        self._excess = excess
+        for kernel in given.kernels:
+            if "/" in kernel.name:
+                raise argument_error("kernels", owner, "named without '/'", repr(kernel.name))
+            if not (collapsed or kernel.full_rank):
+                raise rank_error(kernel, owner)
+        super().__init__(coords=_coords(given))
+        incomplete = [kernel.name for kernel in given.kernels if len(kernel.hidden)]
+        self.completed = tuple(f"{self.completion}_{name}" for name in incomplete)
+        self.streamed = ("M", *self.completed)
+        missing = {f"{block}_{name}" for block in ("Qhv", "Qhh_v") for name in incomplete}
+        self.large = frozenset({*self.streamed, *missing})
+
+        with self:
+            units = pm.Data("units", [kernel.unit for kernel in given.kernels], dims="kernel")
+            freedom = declare_freedom(fixed, excess, n)
+            strength = self.lam * freedom[_informative(given.kernels)].mean()
+            M = InverseWishart(
+                "M", strength + n + 1, strength * pt.eye(n), dims=("object", "object_")
+            )
+            scales = self._declare_scales(freedom)
+            declare = declare_visible if collapsed else declare_kernel
+            traces = []
+            for k, kernel in enumerate(given.kernels):
+                ordered = M[kernel.order][:, kernel.order]
+                whole, trace = declare(kernel, ordered, freedom[k], scales[k])
+                if len(kernel.hidden):
+                    inverse = np.argsort(kernel.order)
+                    completed = units[k] * whole[inverse][:, inverse]
+                    name = f"{self.completion}_{kernel.name}"
+                    pm.Deterministic(name, completed, dims=("object", "object_"))
+                    traces.append(units[k] * trace)
+            pm.Deterministic("log_det_M", log_det(cholesky_or_nan(M)))
+            if traces:
+                pm.Deterministic("trace_Q", pt.stack(traces), dims="incomplete")
+            self._declare_entries(entries or {}, given.objects)
+        self.seal()
+
+    @classmethod
+    @override
+    def example(cls, random_seed: int = 0) -> Self:
+        """Smallest instance on which every engine can be tried: 4 objects, nested masks.
+
+        Parameters
+        ----------
+        random_seed : int, default=0
+            Seed of the made-up objects.
+        """
+        x = np.random.default_rng(random_seed).normal(size=(4, 2))
+        distances = ((x[:, None] - x[None]) ** 2).sum(-1)
+        kernels = {"near": np.exp(-2 * distances), "far": np.exp(-distances / 4)}
+        visible = np.array([[True, True], [True, True], [True, True], [True, False]])
+        return cls(kernels, visible, lam=0.5, nu=9.0)
+
+    @property
+    def completion(self) -> str:
+        """What the names of completed kernels begin with: those of a collapsed model are means."""
+        return "EQ" if self.collapsed else "Q"
+
+    @property
+    def units(self) -> Array:
+        """What the kernels were divided by (kernel,)."""
+        return self["units"].get_value()
+
+    @property
+    def problem(self) -> CompletionProblem:
+        """The data and settings as they are now."""
+        kernels = tuple(
+            replace(kernel, values=self[f"Qvv_{kernel.name}_values"].get_value())
+            if len(kernel.visible)
+            else kernel
+            for kernel in self._kernels
+        )
+        nu = self["nu"].get_value() if self._excess is None else None
+        return CompletionProblem(kernels, self.lam, nu, self._excess, self.spread)
+
+    def _declare_scales(self, freedom: TensorVariable) -> TensorVariable:
+        if self.spread is None:
+            return pt.ones(len(self._kernels))
+        shape = freedom * self.spread / 2
+        return pm.InverseGamma("s", shape, shape, dims="kernel")
+
+    def _declare_entries(self, entries: Mapping[str, Any], objects: npt.NDArray[Any]) -> None:
+        """Declare the chosen entries of completed kernels, by labels."""
+        owner, index = type(self).__name__, pd.Index(objects)
+        named = {kernel.name: kernel for kernel in self._kernels if len(kernel.hidden)}
+        for name, pairs in entries.items():
+            check_name(name, named, "entries", owner)
+            positions = np.array([index.get_indexer(list(pair)) for pair in pairs])
+            if positions.ndim != 2 or positions.shape[1] != 2 or (positions < 0).any():
+                raise argument_error("entries", owner, "pairs of objects", f"{list(pairs)[:3]}")
+            labels = [f"{one}|{other}" for one, other in pairs]
+            self.add_coord(f"entry_{name}", labels)
+            whole = self[f"{self.completion}_{name}"]
+            chosen = whole[positions[:, 0], positions[:, 1]]
+            pm.Deterministic(f"entries_{name}", chosen, dims=f"entry_{name}")
+
+
+def _informative(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
+    return np.flatnonzero([len(kernel.visible) > 0 for kernel in kernels])
+
+
+def _coords(given: IncompleteKernels) -> dict[str, npt.NDArray[Any]]:
+    """Names of all objects, and of those that each incomplete kernel has and lacks."""
+    dims = {"object": given.objects}
+    for kernel in given.kernels:
+        dims[f"visible_{kernel.name}"] = given.objects[kernel.visible]
+        dims[f"hidden_{kernel.name}"] = given.objects[kernel.hidden]
+    doubled = {f"{dim}_": labels for dim, labels in dims.items()}
+    names = [kernel.name for kernel in given.kernels]
+    incomplete = [kernel.name for kernel in given.kernels if len(kernel.hidden)]
+    return {"kernel": np.array(names), "incomplete": np.array(incomplete), **dims, **doubled}

@@ -1,0 +1,75 @@
+"""Gibbs on mutual completion inside PyMC, and where its mean goes as the freedom grows."""
+
+import arviz as az
+import numpy as np
+import pytest
+
+from family import assert_z
+from kernelzoo.custom_steps.mutual_completion import MutualImputation, MutualPosterior
+from kernelzoo.inference.em.mutual_kernel_completion import minimize
+from kernelzoo.inference.em.mutual_objective import MutualObjective
+from kernelzoo.inference.engines import Run, fit
+from kernelzoo.inference.gibbs.mutual_kernel_completion import mutual_kernel_completion_steps
+from kernelzoo.inference.mcmc import Gibbs
+from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
+from mutual_fixture import problem_of, random_kernels, sweeps
+
+QUIET = {"random_seed": 1, "progressbar": False, "cores": 1, "log_likelihood": False}
+RUN = Run(progressbar=False)
+
+
+def test_steps_own_every_variable_once():
+    model = MutualKernelCompletion.example()
+    steps = mutual_kernel_completion_steps(model, RUN)
+    assert [type(step) for step in steps] == [MutualImputation, MutualPosterior]
+    owned = [value.name for step in steps for value in step.vars]
+    assert sorted(owned) == sorted(value.name for value in model.value_vars)
+    complete = MutualKernelCompletion(random_kernels(3, 2, 1)[0])
+    assert [type(s) for s in mutual_kernel_completion_steps(complete, RUN)] == [MutualPosterior]
+
+
+def test_collapsed_models_are_declined():
+    kernels, visible = random_kernels(4, 2, 2)
+    model = MutualKernelCompletion(kernels, visible, collapsed=True)
+    assert "a collapsed model lacks" in Gibbs().why_not(model)
+
+
+def test_fit_finds_the_exact_moments():
+    """The whole way: steps, transforms, streamed moments in the units given."""
+    kernels, visible = random_kernels(4, 2, 3)
+    visible = np.array([[1, 1], [1, 1], [1, 1], [1, 0]], dtype=bool)
+    model = MutualKernelCompletion(kernels, visible, lam=1.0, nu=[7.0, 9.0])
+    kept = ["M", "Q_K1", "log_det_M"]
+    result = fit(model, "gibbs", draws=2_000, tune=100, chains=2, var_names=kept, **QUIET)
+    exact = fit(model, "exact", draws=4_000, var_names=kept, **QUIET)
+    assert set(result["posterior"].data_vars) == set(kept)
+    for name in ("M", "Q_K1"):
+        mean, sd = (result["moments"][f"{name}_{x}"].mean("chain").values for x in ("mean", "sd"))
+        theirs = exact["posterior"][name].values[0]
+        free = sd > 1e-9
+        ess = az.ess(result, var_names=[name])[name].values
+        error = np.sqrt(sd**2 / ess + theirs.var(axis=0) / len(theirs))
+        assert_z(((mean - theirs.mean(axis=0)) / error)[free])
+        np.testing.assert_allclose(mean[~free], theirs[0][~free])
+    seen = visible[:, 1]
+    np.testing.assert_allclose(
+        result["moments"]["Q_K1_mean"].mean("chain").values[np.ix_(seen, seen)],
+        kernels[1][np.ix_(seen, seen)],
+    )
+
+
+def test_mean_goes_to_the_answer_of_em_as_the_freedom_grows():
+    """Over M^-1, where EM is the mode: at the rate 1/nu, because lambda' grows with nu."""
+    kernels, visible = random_kernels(4, 3, 4)
+    problem = problem_of(kernels, visible, lam=1.0)
+    objective = MutualObjective.of(problem)
+    factor = minimize(objective, objective.start(means=True), 500, 1e-8, 5).last.factor
+    answer = np.linalg.inv(factor @ factor.T)
+    gaps = []
+    for nu in (20.0, 80.0, 320.0):
+        problem = problem_of(kernels, visible, lam=1.0, nu=nu)
+        mean = np.linalg.inv(sweeps(problem, 6_000, 5)[100:]).mean(axis=0)
+        gaps.append(np.linalg.norm(mean - answer) / np.linalg.norm(answer))
+    rates = np.log(np.array(gaps[:-1]) / gaps[1:]) / np.log(4)
+    assert gaps[0] > 0.05
+    assert rates == pytest.approx(1.0, abs=0.15)
