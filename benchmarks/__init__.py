@@ -1,6 +1,6 @@
 """Timings beside the BLAS calls an engine needs, memory, mixing, and held-out scores."""
 
-from . import completion, memory, mixing, scores, speed
+from . import completion, composite_kernel, memory, mixing, scores, speed
 
 BENCHMARKS = {
     "speed": speed.run,
@@ -8,4 +8,5 @@ BENCHMARKS = {
     "scores": scores.run,
     "completion": completion.run,
     "memory": memory.run,
+    "composite": composite_kernel.run,
 }

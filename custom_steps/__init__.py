@@ -2,14 +2,18 @@
 
 from .albert_chib import AlbertChib
 from .block import GibbsBlock
+from .composite_kernel import CompositeKernelGibbs
 from .diagonal_tanner_wong import DiagonalTannerWongImputation, DiagonalTannerWongPosterior
+from .marginal_probit import MarginalProbit
 from .tanner_wong import TannerWongImputation, TannerWongPosterior
 
 __all__ = [
     "AlbertChib",
+    "CompositeKernelGibbs",
     "DiagonalTannerWongImputation",
     "DiagonalTannerWongPosterior",
     "GibbsBlock",
+    "MarginalProbit",
     "TannerWongImputation",
     "TannerWongPosterior",
 ]

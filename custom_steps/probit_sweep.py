@@ -19,8 +19,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
 
+from .composite_regression import (
+    Design,
+    orthogonal_factor,
+    precision_factor,
+    solve_lower,
+    solve_upper,
+)
 from .cone import sample_cone
 from .simplex_metropolis import (
     ConcentrationTuning,
@@ -30,7 +36,6 @@ from .simplex_metropolis import (
 )
 
 __all__ = [
-    "Design",
     "Info",
     "Prior",
     "State",
@@ -40,11 +45,6 @@ __all__ = [
     "draw_variances",
     "sweep",
 ]
-
-
-# Least pivot of a Cholesky factorisation relative to its own diagonal entry, which no scaling of
-# the variables changes: the covariances then keep four digits.
-_LEAST_PIVOT = 1e6 * np.finfo(float).eps
 
 
 class State(NamedTuple):
@@ -81,47 +81,6 @@ class Prior:
     upsilon: float = 1.0
     mu: float = 1.0
     lam: float = 1.0
-
-
-@dataclass(frozen=True)
-class Design:
-    """A kernel stack (S, N, M) with what depends on nothing else.
-
-    Parameters
-    ----------
-    stack : ndarray of shape (S, N, M)
-        Kernels or basis expansions.
-    products : ndarray of shape (S (S + 1) / 2, M * M) or None
-        K_i'K_j + K_j'K_i for i < j and K_i'K_i, in the order of ``np.triu_indices``.
-    """
-
-    stack: np.ndarray
-    products: np.ndarray | None
-
-    @classmethod
-    def of(cls, stack: np.ndarray) -> "Design":
-        """Precompute the products where they take at most three times the stack's memory."""
-        s, n, m = stack.shape
-        if (s + 1) * m > 6 * n:
-            return cls(stack, None)
-        products = np.empty((s * (s + 1) // 2, m * m))
-        for row, (i, j) in enumerate(zip(*np.triu_indices(s), strict=True)):
-            product = stack[i].T @ stack[j]
-            products[row] = (product if i == j else product + product.T).ravel()
-        return cls(stack, products)
-
-    def composite(self, beta: np.ndarray) -> np.ndarray:
-        """K_beta = sum_s beta_s K_s, shape (N, M); O(S N M)."""
-        s, n, m = self.stack.shape
-        return (beta @ self.stack.reshape(s, n * m)).reshape(n, m)
-
-    def gram(self, beta: np.ndarray, composite: np.ndarray) -> np.ndarray:
-        """K_beta'K_beta, shape (M, M), a new array; O(S^2 M^2) from the products, else O(N M^2)."""
-        if self.products is None:
-            return composite.T @ composite
-        m = composite.shape[1]
-        i, j = np.triu_indices(len(beta))
-        return ((beta[i] * beta[j]) @ self.products).reshape(m, m)
 
 
 def draw_regressors(
@@ -177,13 +136,13 @@ def regressors_given_utilities(
     projected = y.T @ composite
     mean, deviation = np.empty((2, *zeta.shape))
     buffer = np.empty_like(gram)
-    for c, variances in enumerate(zeta):
-        factor = _precision_factor(gram, variances, buffer)
+    for c, precisions in enumerate(1.0 / zeta):
+        factor = precision_factor(gram, precisions, buffer)
         if factor is None:
-            mean[c], deviation[c] = _without_gram(composite, variances, y[:, c], noise[c])
+            factor, half = orthogonal_factor(composite, 1.0, y[:, c], precisions)
         else:
-            half = _solve_lower(factor, projected[c])
-            mean[c], deviation[c] = _solve_upper(factor, np.array([half, noise[c]]).T).T
+            half = solve_lower(factor, projected[c])
+        mean[c], deviation[c] = solve_upper(factor, np.array([half, noise[c]]).T).T
     # A sum of squares: y'y - y'K m loses all its digits when the scores are large.
     residual = y - composite @ mean.T
     return mean, deviation, float(np.vdot(residual, residual) + np.sum(mean**2 / zeta))
@@ -280,38 +239,3 @@ def _weights_likelihood(partial: np.ndarray, y: np.ndarray) -> Callable[[np.ndar
     """Log of N(y; sum_s beta_s f_s, I), up to a constant: a quadratic form, O(S^2) each."""
     quadratic, linear = partial @ partial.T, partial @ y
     return lambda beta: float(beta @ linear - 0.5 * (beta @ quadratic @ beta))
-
-
-def _precision_factor(gram: np.ndarray, zeta: np.ndarray, buffer: np.ndarray) -> np.ndarray | None:
-    """Lower Cholesky factor of K'K + diag(1/zeta), in the buffer; its other triangle is junk.
-
-    None when kernels of large entries and low rank drown 1/zeta in the rounding of K'K.
-    """
-    np.copyto(buffer, gram)
-    diagonal = buffer.reshape(-1)[:: len(zeta) + 1]
-    diagonal += 1.0 / zeta
-    least = _LEAST_PIVOT * diagonal
-    factor, failed = lapack.dpotrf(buffer.T, lower=1, overwrite_a=1, clean=0)
-    return None if failed or (np.square(diagonal) < least).any() else factor
-
-
-def _without_gram(
-    composite: np.ndarray, zeta: np.ndarray, y: np.ndarray, noise: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """V K'y and V^(1/2) noise by a triangular factor of [K; zeta^(-1/2)], never forming K'K."""
-    m = len(zeta)
-    stacked = np.zeros((len(y) + m, m + 1))
-    stacked[: len(y), :m], stacked[: len(y), m] = composite, y
-    np.fill_diagonal(stacked[len(y) :], zeta**-0.5)
-    # The last column is turned along with the others.
-    triangle = np.linalg.qr(stacked, mode="r")
-    targets = np.array([triangle[:m, m], noise]).T
-    return tuple(solve_triangular(triangle[:m, :m], targets, check_finite=False).T)
-
-
-def _solve_lower(factor: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return lapack.dtrtrs(factor, b, lower=1)[0]
-
-
-def _solve_upper(factor: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return lapack.dtrtrs(factor, b, lower=1, trans=1)[0]

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-_SMALLEST = 1e-300
+# Weights below are outside the support: nothing tells them from zero.
+SMALLEST = 1e-300
 _TARGET_JOINT = 0.3
 _TARGET_SINGLE = 0.44
 _DECAY = 0.6
@@ -117,7 +118,7 @@ def update_weights(
     log-ratios needs.  Weights below 1e-300 are outside the support.  Cost: `moves` evaluations of
     the likelihood.
     """
-    log_beta = np.log(np.maximum(beta, _SMALLEST))
+    log_beta = np.log(np.maximum(beta, SMALLEST))
     beta = np.exp(log_beta)
     current = log_likelihood(beta) + log_weights_density(log_beta, rho)
     jumps = np.exp(tuning.log_scale) * rng.standard_normal((moves, len(rho) - 1)) @ tuning.factor.T
@@ -127,7 +128,7 @@ def update_weights(
         proposed_log = log_beta.copy()
         proposed_log[:-1] += jump
         proposed_log -= np.logaddexp.reduce(proposed_log)
-        if proposed_log.min() < np.log(_SMALLEST):
+        if proposed_log.min() < np.log(SMALLEST):
             continue
         proposed_beta = np.exp(proposed_log)
         proposed = log_likelihood(proposed_beta) + log_weights_density(proposed_log, rho)
@@ -178,8 +179,8 @@ def update_concentrations(
     Target: damoulas2009, appendix A, ratio A(rho, rho*).  Cost O(S) a move.
     """
     log_rho = np.log(rho)
-    log_beta = np.log(np.maximum(beta, _SMALLEST))
-    log_gamma = log_beta + _log_gamma_draw(rho.sum(), rng)
+    log_beta = np.log(np.maximum(beta, SMALLEST))
+    log_gamma = log_beta + log_gamma_draw(rho.sum(), rng)
     current = log_concentration_density(log_rho, log_gamma, mu, lam)
     jumps = np.exp(tuning.log_steps) * rng.standard_normal((moves, len(rho)))
     thresholds = -rng.standard_exponential((moves, len(rho)))
@@ -202,7 +203,7 @@ def adapt_weights(tuning: WeightTuning, beta: np.ndarray, acceptance: float) -> 
     log-ratio coordinates (Andrieu & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
     """
     gain = _gain(tuning.updates)
-    log_beta = np.log(np.maximum(beta, _SMALLEST))
+    log_beta = np.log(np.maximum(beta, SMALLEST))
     deviation = log_beta[:-1] - log_beta[-1] - tuning.mean
     covariance = tuning.covariance + gain * (np.outer(deviation, deviation) - tuning.covariance)
     return WeightTuning(
@@ -240,6 +241,6 @@ def _gain(updates: int) -> float:
     return (updates + _HEAD_START) ** -_DECAY
 
 
-def _log_gamma_draw(shape: float, rng: np.random.Generator) -> float:
+def log_gamma_draw(shape: float, rng: np.random.Generator) -> float:
     """Logarithm of a Gamma(shape, 1) draw; small shapes, whose draws underflow, included."""
     return float(np.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape)

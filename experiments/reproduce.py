@@ -7,6 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from ..models.checks import check_name
+from .girolami2005 import figure_3 as girolami2005_figure_3
+from .girolami2005 import table_1 as girolami2005_table_1
+from .girolami2005 import table_2 as girolami2005_table_2
+from .girolami2005_coverage import coverage_study
 from .report import Report
 from .study import Study, run_study
 from .zhang2004 import table_1 as zhang2004_table_1
@@ -26,6 +30,10 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "zhang-mixture-weights": learned_weights,
     "zhang-mixture-weights-scaled": partial(learned_weights, "scaled"),
     "zhang-mixture-weights-widths": partial(learned_weights, "widths"),
+    "girolami2005-table1": girolami2005_table_1,
+    "girolami2005-table2": girolami2005_table_2,
+    "girolami2005-figure3": girolami2005_figure_3,
+    "girolami2005-coverage": coverage_study,
 }
 
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from . import em, exact, gibbs, quantities, vb
+from . import em, exact, gibbs, map, quantities, vb
 from .compare import Comparison, compare_engines
 from .diagnostics import pareto_k
 from .em.engine import EM
@@ -12,9 +12,11 @@ from .evidence import log_evidence
 from .exact.engine import Exact
 from .generic import ADVI, Pathfinder
 from .identified import identified
+from .imputation import impute_kernels
 from .kernel_weights import learn_weights
+from .map.engine import MAP
 from .mcmc import NUTS, SMC, Gibbs
-from .mode import MAP, Laplace
+from .mode import Laplace
 from .plots import (
     plot_bound,
     plot_decision_regions,
@@ -44,6 +46,7 @@ __all__ = [
     "engines",
     "fit",
     "identified",
+    "impute_kernels",
     "learn_weights",
     "log_evidence",
     "pareto_k",
@@ -57,6 +60,6 @@ __all__ = [
 ]
 
 # A paper's implementations register themselves when they are imported: every file of these rooms.
-for _room in (em, exact, gibbs, quantities, vb):
+for _room in (em, exact, gibbs, map, quantities, vb):
     for _file in iter_modules(_room.__path__):
         import_module(f"{_room.__name__}.{_file.name}")

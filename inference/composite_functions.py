@@ -1,5 +1,6 @@
 """Functions of new objects on composite kernels, from draws of the weights: what predicts."""
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,16 @@ from numpy.typing import NDArray
 from xarray import Dataset
 
 from ..models.checks import argument_error
+from ..models.combination import Binary, Combination, FixedWeights, Mean
 from ..models.kernels import as_stack
 
-__all__ = ["blocks", "check_draws", "composite_functions", "stack_of_new_objects"]
+__all__ = [
+    "blocks",
+    "check_draws",
+    "combined_functions",
+    "composite_functions",
+    "stack_of_new_objects",
+]
 
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
@@ -73,6 +81,37 @@ def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
         projected = (kernel @ regressors).reshape(-1, n_draws, n_classes)
         f += weight[:, None, None] * projected.transpose(1, 0, 2)
     return f
+
+
+@singledispatch
+def combined_functions(
+    rule: Combination, stack: NDArray, beta: NDArray, W: NDArray
+) -> NDArray[np.float64]:
+    """Functions f (draw, obs, class) on the composite kernel of any rule.
+
+    Parameters
+    ----------
+    rule : Combination
+    stack : ndarray (kernel, obs, basis)
+    beta : ndarray (draw, kernel)
+    W : ndarray (draw, class, basis)
+
+    Notes
+    -----
+    Cost O(draws N M (S + C)), one composite kernel a draw; sums need none.
+    """
+    terms = rule.terms(stack)
+    f = np.empty((len(W), stack.shape[1], W.shape[1]))
+    for values, weights, regressors in zip(f, beta, W, strict=True):
+        np.matmul(rule.from_terms(np.tensordot(weights, terms, axes=1)), regressors.T, out=values)
+    return f
+
+
+@combined_functions.register(Mean)
+@combined_functions.register(FixedWeights)
+@combined_functions.register(Binary)
+def _(rule: Combination, stack: NDArray, beta: NDArray, W: NDArray) -> NDArray[np.float64]:
+    return composite_functions(stack, beta, W)
 
 
 def blocks(n_obs: int, numbers_an_object: int) -> list[slice]:

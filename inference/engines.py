@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import singledispatch
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, override
@@ -111,8 +110,33 @@ class Engine(ABC):
         """Infer the model. `fit` has checked `why_not` and stamps the result."""
 
 
+@dataclass(frozen=True)
+class Implementation:
+    """A function that implements a handwritten engine for a type of model."""
+
+    model_type: type[pm.Model]
+    function: Callable[..., Any]
+    unless: Callable[[Any], str | None]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that it takes, with their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def why_not(self, model: pm.Model) -> str | None:
+        """Why it does not apply to a model of its type; None when it does."""
+        particular = isinstance(model, Declaration) and issubclass(self.model_type, Declaration)
+        if particular and (amended := model.amendment()):
+            return f"it is written for {self.model_type.__name__} as declared; see {amended}"
+        return self.unless(model)
+
+
 class Handwritten(Engine):
-    """An engine with one implementation a model, found by the model's type.
+    """An engine with one implementation a type of model.
+
+    A model gets the implementation of its own type or, where there is none or that one does not
+    apply, of the nearest ancestor whose implementation does.
 
     Parameters
     ----------
@@ -121,20 +145,18 @@ class Handwritten(Engine):
         ``engines(model)`` lists them with their defaults.
     """
 
-    _implement: ClassVar[Any]
-    _unless: ClassVar[dict[type[pm.Model], Callable[[Any], str | None]]]
+    _implementations: ClassVar[dict[type[pm.Model], Implementation]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if Handwritten in cls.__bases__:
-            cls._implement = singledispatch(lambda model: None)
-            cls._unless = {}
+            cls._implementations = {}
 
     def __init__(self, **settings: Any) -> None:
         self._settings = dict(settings)
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{key}={value!r}" for key, value in self._settings.items())
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
         return f"{type(self).__name__}({arguments})"
 
     def __eq__(self, other: object) -> bool:
@@ -157,48 +179,44 @@ class Handwritten(Engine):
         """
 
         def decorate(function: F) -> F:
-            cls._implement.register(model_type, function)
-            cls._unless[model_type] = unless
+            cls._implementations[model_type] = Implementation(model_type, function, unless)
             return function
 
         return decorate
-
-    @classmethod
-    def written_for(cls) -> list[type[pm.Model]]:
-        """Model types that have an implementation."""
-        return [t for t in cls._implement.registry if t is not object]
 
     @property
     @override
     def settings(self) -> dict[str, Any]:
         return dict(self._settings)
 
-    def accepted(self, model: pm.Model) -> dict[str, Any]:
-        """List the settings that the implementation for `model` takes, with their defaults."""
-        parameters = inspect.signature(self._implement.dispatch(type(model))).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    def candidates(self, model: pm.Model) -> list[Implementation]:
+        """List those for the model's type and its ancestors, the most specific first."""
+        known = self._implementations
+        return [known[ancestor] for ancestor in type(model).__mro__ if ancestor in known]
+
+    def implementation(self, model: pm.Model) -> Implementation:
+        """Most specific implementation that applies to the model; there must be one."""
+        return next(each for each in self.candidates(model) if each.why_not(model) is None)
 
     @override
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
-        return self.accepted(model) | self._settings
+        return self.implementation(model).settings | self.settings
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
-        for model_type in type(model).__mro__:
-            if model_type in self._unless:
-                amended = model.amendment() if isinstance(model, Declaration) else None
-                if amended:
-                    return f"it is written for {model_type.__name__} as declared; see {amended}"
-                return self._unless[model_type](model)
-        types = ", ".join(t.__name__ for t in self.written_for()) or "no model yet"
-        return f"it is written for {types}; this is a {type(model).__name__}"
+        reasons = [each.why_not(model) for each in self.candidates(model)]
+        if not reasons:
+            types = ", ".join(t.__name__ for t in self._implementations) or "no model yet"
+            return f"it is written for {types}; this is a {type(model).__name__}"
+        return None if None in reasons else reasons[0]
 
     def implement(self, model: pm.Model, run: Run) -> Any:
-        """Call the implementation for the model's type with this engine's settings."""
-        accepted = self.accepted(model)
+        """Call the implementation for the model with this engine's settings."""
+        implementation = self.implementation(model)
         for setting in self._settings:
-            check_name(setting, accepted, "settings", f"{self.name} on {type(model).__name__}")
-        return self._implement.dispatch(type(model))(model, run, **self._settings)
+            owner = f"{self.name} on {type(model).__name__}"
+            check_name(setting, implementation.settings, "settings", owner)
+        return implementation.function(model, run, **self._settings)
 
 
 def as_engine(engine: str | Engine) -> Engine:
@@ -249,11 +267,12 @@ def fit(
     moments : sequence of str, optional
         Variables whose means and standard deviations are accumulated draw by draw. Default: those
         that the model lists. None of them, or fewer, saves the time of forming large matrices.
+        NaN where the engine knows that they are infinite.
     store : path, optional
         Folder to be made, a zarr store: the draws that the result keeps are written there as they
         are made, and the posterior reads them from there. For runs longer than memory; a process
-        that is killed loses a fiftieth of each chain at most. NUTS of PyMC, Gibbs and Exact can.
-        Needs the package zarr.
+        that is killed loses a fiftieth of each chain at most, one that ends in an error nothing.
+        NUTS of PyMC, Gibbs and Exact can. Needs the package zarr.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept, in memory.
@@ -272,6 +291,9 @@ def fit(
         ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
         ``trajectory`` with the objective by iteration. The attributes name the engine, its kind
         and settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions.
+        Interrupted chains are kept as ``pm.sample`` keeps them, in memory and in a store: as many
+        chains, cut to the shortest of them, as make the most draws, numbered from 0. ``moments``
+        are of all draws of all chains; its coordinate ``draws`` says how many these are.
 
     Raises
     ------

@@ -1,6 +1,5 @@
-"""Engines at the mode of the declaration: MAP and Laplace."""
+"""The search for a mode of a declaration by gradients, and Laplace's Gaussian there."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from pytensor.tensor import TensorVariable
 from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
-from ..models.checks import check_count, check_name
+from ..models.checks import check_count
 from .applicability import discrete_variables, too_large
 from .engines import Engine, Kind, Run
-from .gaussian import constrained_draws, gaussian_result, lower_factor
-from .result import point_to_tree
+from .gaussian import gaussian_result, lower_factor
 
-__all__ = ["MAP", "Laplace", "Mode", "find_mode"]
+__all__ = ["Laplace", "Mode", "Space", "find_mode"]
 
 Space = Literal["constrained", "unconstrained"]
 
@@ -38,6 +36,8 @@ class Mode:
     ----------
     x : ndarray (D,)
     log_density : float
+    history : ndarray (iterations,)
+        Log density after each iteration.
     gradient : ndarray (D,)
     negative_log_density : callable
         x -> (value, gradient) of the objective that was minimised.
@@ -45,6 +45,7 @@ class Mode:
 
     x: NDArray
     log_density: float
+    history: NDArray
     gradient: NDArray
     negative_log_density: Callable[[NDArray], tuple[float, NDArray]]
 
@@ -82,13 +83,14 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         value, gradient = objective(x)
         return float(value), gradient
 
-    last = start
+    last, history = start, [-negative_log_density(start)[0]]
     with run.track(None, "Mode") as bar:
 
         def report(intermediate_result: OptimizeResult) -> None:
             nonlocal last
             last = intermediate_result.x
-            bar.advance(log_density=-float(intermediate_result.fun))
+            history.append(-float(intermediate_result.fun))
+            bar.advance(log_density=history[-1])
 
         with suppress(KeyboardInterrupt):
             last = minimize(
@@ -106,53 +108,8 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
                 },
             ).x
     value, gradient = negative_log_density(last)
-    return Mode(last, -value, -gradient, negative_log_density)
-
-
-@dataclass(frozen=True)
-class MAP(Engine):
-    """Mode of the declaration's density.
-
-    Parameters
-    ----------
-    space : {"constrained", "unconstrained"}, default="constrained"
-        The density whose mode is sought: that of the variables as declared (as in
-        ``pm.find_MAP``), or that of their transforms, Jacobians included. Where the first is
-        unbounded (a Dirichlet whose concentrations are learned, a variance that may shrink with
-        what it scales) the second often has a mode.
-    max_iterations : int, default=5000
-    """
-
-    name: ClassVar[str] = "MAP"
-    kind: ClassVar[Kind] = "point"
-
-    space: Space = "constrained"
-    max_iterations: int = 5000
-
-    def __post_init__(self) -> None:
-        check_name(self.space, ("constrained", "unconstrained"), "space", "MAP")
-        check_count(self.max_iterations, "max_iterations", "MAP")
-
-    @override
-    def why_not(self, model: pm.Model) -> str | None:
-        return discrete_variables(model)
-
-    @override
-    def run(self, model: pm.Model, run: Run) -> DataTree:
-        mode = find_mode(model, run, self.space, self.max_iterations)
-        if not mode.found:
-            warnings.warn(
-                f"MAP stopped where the gradient is {np.abs(mode.gradient).max():.3g}: the "
-                f"{self.space} density may have no mode. MAP(space='unconstrained') may.",
-                stacklevel=3,
-            )
-        draws, _ = constrained_draws(model, mode.x[None])
-        point = {name: values[0] for name, values in draws.items()}
-        tree = point_to_tree(model, point, {"lp": np.array([mode.log_density])})
-        tree.attrs["lp_measure"] = self.space
-        tree.attrs["gradient_norm"] = float(np.abs(mode.gradient).max())
-        tree.attrs["converged"] = "yes" if mode.found else "no"
-        return tree
+    # The first is that of the start, unless there is nothing to climb.
+    return Mode(last, -value, np.array(history[1:] or history), -gradient, negative_log_density)
 
 
 @dataclass(frozen=True)

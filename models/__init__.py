@@ -1,11 +1,14 @@
 """Declarations: one PyMC model a paper, and the kernels they are built on."""
 
-from .combination import Combination, FixedWeights, Mean
+from .combination import Binary, Combination, DirichletWeights, FixedWeights, Mean
+from .composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .declaration import Declaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion
 from .distributions import CategoricalProbit
+from .eigenvector_kernels import eigenvector_kernels
 from .kernels import (
     Kernels,
+    Theta,
     as_stack,
     basis_expansion,
     cosine,
@@ -21,28 +24,48 @@ from .kernels import (
 from .matrix_normal import MatrixNormal, RegressionMatrix
 from .moment_matching import match_wishart
 from .multinomial_probit import MultinomialProbit
+from .mutual_kernel_blocks import GammaExcess
+from .mutual_kernel_completion import MutualKernelCompletion
 from .positive_definite import PositiveDefinite
+from .product_combination import FixedProduct, Product
 from .wishart import InverseWishart, MatrixF, Wishart
 from .wishart_completion import WishartCompletion
 from .wishart_kernel_mixture import WishartKernelMixture
 
-MODELS = (WishartCompletion, DiagonalWishartCompletion, WishartKernelMixture, MultinomialProbit)
+MODELS = (
+    WishartCompletion,
+    DiagonalWishartCompletion,
+    WishartKernelMixture,
+    CompositeKernelRegression,
+    CompositeKernelClassification,
+    MultinomialProbit,
+    MutualKernelCompletion,
+)
 
 __all__ = [
     "MODELS",
+    "Binary",
     "CategoricalProbit",
     "Combination",
+    "CompositeKernelClassification",
+    "CompositeKernelRegression",
     "Declaration",
     "DiagonalWishartCompletion",
+    "DirichletWeights",
+    "FixedProduct",
     "FixedWeights",
+    "GammaExcess",
     "InverseWishart",
     "Kernels",
     "MatrixF",
     "MatrixNormal",
     "Mean",
     "MultinomialProbit",
+    "MutualKernelCompletion",
     "PositiveDefinite",
+    "Product",
     "RegressionMatrix",
+    "Theta",
     "Wishart",
     "WishartCompletion",
     "WishartKernelMixture",
@@ -51,6 +74,7 @@ __all__ = [
     "cosine",
     "covariance",
     "cross_gram",
+    "eigenvector_kernels",
     "gaussian",
     "kernel_stack",
     "laplace",

@@ -60,7 +60,8 @@ class BaseKernel(ABC):
         return self.diagonal(X)
 
 
-def _label(name: str, space: str | None, *settings: str) -> str:
+def label(name: str, space: str | None, *settings: str) -> str:
+    """Readable name of a kernel with its settings, on a feature space."""
     arguments = f"({', '.join(settings)})" if settings else ""
     return name + arguments + (f"[{space}]" if space is not None else "")
 
@@ -80,7 +81,7 @@ class _Radial(BaseKernel):
     @override
     def describe(self, space: str | None) -> str:
         settings = () if self.gamma is None else (f"{self.gamma:.4g}",)
-        return _label(type(self).__name__.lower(), space, *settings)
+        return label(type(self).__name__.lower(), space, *settings)
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Polynomial(BaseKernel):
         settings = [f"{self.degree:g}"]
         settings += [f"gamma={self.gamma:.4g}"] if self.gamma != 1 else []
         settings += [f"coef0={self.coef0:.4g}"] if self.coef0 != 1 else []
-        return _label("polynomial", space, *settings)
+        return label("polynomial", space, *settings)
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Linear(BaseKernel):
 
     @override
     def describe(self, space: str | None) -> str:
-        return _label("linear", space)
+        return label("linear", space)
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class Cosine(BaseKernel):
 
     @override
     def describe(self, space: str | None) -> str:
-        return _label("cosine", space)
+        return label("cosine", space)
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class Covariance(BaseKernel):
 
     @override
     def describe(self, space: str | None) -> str:
-        return _label(type(self.function).__name__, space)
+        return label(type(self.function).__name__, space)
 
     def _evaluate(self, graph: Any) -> NDArray:
         random = rvs_in_graph([graph])
@@ -276,4 +277,4 @@ class BasisExpansion(BaseKernel):
 
     @override
     def describe(self, space: str | None) -> str:
-        return _label(getattr(self.function, "__name__", "basis"), space)
+        return label(getattr(self.function, "__name__", "basis"), space)

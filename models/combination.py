@@ -1,39 +1,53 @@
 """Rules that combine a stack of kernels into one, with the prior of their weights.
 
 A rule declares its weights inside a model and says how they combine a stack; models and engines
-dispatch on its type.
+dispatch on its type. Here are the weighted sums; products are in `product_combination`.
 
-Notation (Damoulas & Girolami 2009, section 2):
+Notation (Damoulas & Girolami 2009, section 2; Girolami & Rogers 2005, section 3):
 
-======== ============================== =====================
-paper    meaning                        code
-======== ============================== =====================
-beta_s   weight of kernel s             ``beta``  (kernel)
-rho_s    concentration of the weights   ``rho``   (kernel)
-mu       shape of rho's Gamma prior     ``mu``
-lambda   rate of rho's Gamma prior      ``lam``
-======== ============================== =====================
+========== ========= ============================== =====================
+2009       2005      meaning                        code
+========== ========= ============================== =====================
+beta_s     beta_k    weight of a kernel             ``beta``  (kernel)
+rho_s      varphi_k  concentration of the weights   ``rho``, ``varphi``
+mu         tau       shape of their Gamma prior     ``mu``, ``tau``
+lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
+========== ========= ============================== =====================
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, override
+from typing import Any, Protocol, override
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from .checks import argument_error, check_finite, check_positive
 
-__all__ = ["Combination", "FixedWeights", "Mean"]
+__all__ = [
+    "Binary",
+    "Combination",
+    "DirichletWeights",
+    "FixedWeights",
+    "Mean",
+    "WeightedSum",
+    "weighted_sum",
+]
 
 
 class Combination(Protocol):
-    """What a model asks of a combination rule."""
+    """What a model asks of a combination rule.
 
-    def check(self, n_kernels: int) -> None:
-        """Raise ValueError when the rule does not fit a stack of `n_kernels`."""
+    The composite kernel is a function, entry by entry, of a weighted sum: `from_terms` of
+    sum_s beta_s `terms`(K)_s.
+    """
+
+    def check(self, stack: xr.DataArray) -> None:
+        """Raise ValueError when the rule does not fit a stack (kernel, obs, basis)."""
 
     def declare(self) -> TensorVariable:
         """Declare the weights, dims ("kernel",), in the model on the context stack."""
@@ -41,19 +55,37 @@ class Combination(Protocol):
     def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
         """Composite kernel (obs, basis) of a stack (kernel, obs, basis)."""
 
+    def terms(self, stack: NDArray) -> NDArray:
+        """Matrices (kernel, obs, basis) that the weights multiply."""
 
-class _WeightedSum(Combination, Protocol):
-    """K_beta = sum_s beta_s K_s: one matrix-vector product over the flattened stack."""
+    def from_terms(self, total: NDArray) -> NDArray:
+        """Composite kernels (..., obs, basis) of weighted sums of the terms, which it may reuse."""
 
+
+def weighted_sum(stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
+    """Sum over the kernels: one matrix-vector product over the flattened stack."""
+    n_kernels, n_obs, n_basis = stack.shape
+    return pt.dot(weights, stack.reshape((n_kernels, n_obs * n_basis))).reshape((n_obs, n_basis))
+
+
+class WeightedSum(Combination, Protocol):
+    """K_beta = sum_s beta_s K_s."""
+
+    @override
     def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
-        n_kernels, n_obs, n_basis = stack.shape
-        return pt.dot(weights, stack.reshape((n_kernels, n_obs * n_basis))).reshape(
-            (n_obs, n_basis)
-        )
+        return weighted_sum(stack, weights)
+
+    @override
+    def terms(self, stack: NDArray) -> NDArray:
+        return stack
+
+    @override
+    def from_terms(self, total: NDArray) -> NDArray:
+        return total
 
 
 @dataclass(frozen=True)
-class Mean(_WeightedSum):
+class Mean(WeightedSum):
     """Convex combination with learned weights: beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, lam).
 
     Parameters
@@ -72,8 +104,8 @@ class Mean(_WeightedSum):
         check_positive(self.lam, "lam", "Mean")
 
     @override
-    def check(self, n_kernels: int) -> None:
-        """Any number of kernels will do."""
+    def check(self, stack: xr.DataArray) -> None:
+        """Any stack will do."""
 
     @override
     def declare(self) -> TensorVariable:
@@ -82,7 +114,46 @@ class Mean(_WeightedSum):
 
 
 @dataclass(frozen=True)
-class FixedWeights(_WeightedSum):
+class DirichletWeights(WeightedSum):
+    """Convex combination of Girolami & Rogers (2005): beta ~ Dirichlet(varphi).
+
+    Parameters
+    ----------
+    tau : float, default=1
+        Shape of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu).
+    nu : float, default=1
+        Rate of the concentrations' Gamma prior.
+    varphi : float, optional
+        The same known concentration for every kernel: 1 is uniform on the simplex, as the paper's
+        maximum a posteriori estimate needs it. Then `tau` and `nu` have no part.
+    """
+
+    tau: float = 1.0
+    nu: float = 1.0
+    varphi: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self.tau, "tau", "DirichletWeights")
+        check_positive(self.nu, "nu", "DirichletWeights")
+        if self.varphi is not None:
+            check_positive(self.varphi, "varphi", "DirichletWeights")
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        """Any stack will do."""
+
+    @override
+    def declare(self) -> TensorVariable:
+        n_kernels = len(pm.modelcontext(None).coords["kernel"])
+        if self.varphi is not None:
+            varphi = np.full(n_kernels, self.varphi)
+        else:
+            varphi = pm.Gamma("varphi", alpha=self.tau, beta=self.nu, dims="kernel")
+        return pm.Dirichlet("beta", a=varphi, dims="kernel")
+
+
+@dataclass(frozen=True)
+class FixedWeights(WeightedSum):
     """Weighted sum with given, non-negative weights.
 
     Parameters
@@ -94,31 +165,78 @@ class FixedWeights(_WeightedSum):
     weights: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        if self.weights is None:
-            return
-        weights = np.atleast_1d(np.asarray(self.weights, dtype=float))
-        check_finite(weights, "weights", "FixedWeights")
-        if weights.ndim != 1 or (weights < 0).any() or not weights.any():
-            raise argument_error(
-                "weights",
-                "FixedWeights",
-                "a vector of non-negative numbers, not all zero",
-                repr(self.weights),
-            )
-        object.__setattr__(self, "weights", tuple(weights.tolist()))
+        if self.weights is not None:
+            object.__setattr__(self, "weights", as_weights(self.weights, "weights", "FixedWeights"))
 
     @override
-    def check(self, n_kernels: int) -> None:
-        if self.weights is not None and len(self.weights) != n_kernels:
-            raise argument_error(
-                "weights",
-                "FixedWeights",
-                f"a vector of {n_kernels} numbers, one a kernel",
-                f"{len(self.weights)} numbers",
-            )
+    def check(self, stack: xr.DataArray) -> None:
+        check_length(self.weights, "weights", "FixedWeights", stack)
 
     @override
     def declare(self) -> TensorVariable:
         n_kernels = len(pm.modelcontext(None).coords["kernel"])
         weights = self.weights if self.weights is not None else np.full(n_kernels, 1 / n_kernels)
         return pm.Data("beta", np.asarray(weights, dtype=float), dims="kernel")
+
+
+@dataclass(frozen=True)
+class Binary(WeightedSum):
+    """Sum of the selected kernels: beta_s ~ Bernoulli(probability), independently.
+
+    The empty selection is one of the 2^S states, as the paper counts them: the composite kernel is
+    then zero and every class equally probable. Its posterior probability says how far the data
+    support the absence of any signal.
+
+    Parameters
+    ----------
+    probability : float or sequence of float, default=0.5
+        Prior probability that a kernel is selected, between 0 and 1; one a kernel, or one for all.
+    """
+
+    probability: float | Sequence[float] = 0.5
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.probability, dtype=float)
+        if values.ndim > 1 or not ((values > 0) & (values < 1)).all():
+            raise argument_error(
+                "probability", "Binary", "between 0 and 1, exclusive", repr(self.probability)
+            )
+        plain = values.tolist()
+        object.__setattr__(self, "probability", tuple(plain) if values.ndim else plain)
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        if np.ndim(self.probability):
+            check_length(self.probability, "probability", "Binary", stack)
+
+    def probabilities(self, n_kernels: int) -> NDArray[np.float64]:
+        """Prior probability of each kernel, array (kernel,)."""
+        return np.broadcast_to(np.asarray(self.probability, dtype=float), n_kernels)
+
+    @override
+    def declare(self) -> TensorVariable:
+        n_kernels = len(pm.modelcontext(None).coords["kernel"])
+        return pm.Bernoulli("beta", p=self.probabilities(n_kernels), dims="kernel")
+
+
+def as_weights(weights: Sequence[float], argument: str, owner: str) -> tuple[float, ...]:
+    """Return weights as a tuple, or raise unless they are non-negative and not all zero."""
+    values = np.atleast_1d(np.asarray(weights, dtype=float))
+    check_finite(values, argument, owner)
+    if values.ndim != 1 or (values < 0).any() or not values.any():
+        raise argument_error(
+            argument, owner, "a vector of non-negative numbers, not all zero", repr(weights)
+        )
+    return tuple(values.tolist())
+
+
+def check_length(values: Any, argument: str, owner: str, stack: xr.DataArray) -> None:
+    """Raise unless there is one number a kernel; None stands for any number of them."""
+    n_kernels = stack.sizes["kernel"]
+    if values is not None and len(values) != n_kernels:
+        raise argument_error(
+            argument,
+            owner,
+            f"a vector of {n_kernels} numbers, one a kernel",
+            f"{len(values)} numbers",
+        )

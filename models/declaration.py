@@ -1,6 +1,6 @@
 """What every model of the zoo adds to `pm.Model`: what is large, and what was declared."""
 
-from typing import ClassVar, Self
+from typing import Self
 
 import pymc as pm
 
@@ -23,7 +23,7 @@ class Declaration(pm.Model):
         that they are there without the draws.
     """
 
-    large: ClassVar[frozenset[str]] = frozenset()
+    large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
 
     @classmethod

@@ -1,6 +1,6 @@
 """Completion of a kernel matrix with a diagonal parameter (Zhang, Yeung & Kwok 2004, section 4)."""
 
-from typing import Any, ClassVar, Self, override
+from typing import Any, Self, override
 
 import numpy as np
 import pymc as pm
@@ -107,7 +107,7 @@ class DiagonalWishartCompletion(Declaration):
     >>> kz.fit(model, "exact")["moments"]["K21_mean"]
     """
 
-    large: ClassVar[frozenset[str]] = frozenset({"W21", "W22_1", "K21", "K22", "K"})
+    large: frozenset[str] = frozenset({"W21", "W22_1", "K21", "K22", "K"})
     streamed: tuple[str, ...] = ("K21", "K22")
     #: Variable whose posterior mean is that of K21.
     completed: str = "K21"

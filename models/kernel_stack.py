@@ -188,7 +188,7 @@ def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str
             argument,
             owner,
             "a stack computed from data, as kernels(X_train) gives it",
-            "a specification not yet applied to data",
+            "a specification not yet applied to data, or kernels with parameters",
         )
     if like is None:
         return _build(kernels, None, None, None, owner, argument)

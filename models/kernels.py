@@ -39,9 +39,17 @@ from .checks import argument_error, check_name
 from .feature_spaces import Objects, cross_gram, feature_spaces
 from .kernel_stack import as_stack, kernel_stack
 from .normalization import NORMALIZATIONS, Similarities, needs_training_gram, normalize
+from .parametric_kernels import (
+    LearnedCovariance,
+    LearnedGaussian,
+    LearnedKernel,
+    ParametricStack,
+    Theta,
+)
 
 __all__ = [
     "Kernels",
+    "Theta",
     "as_stack",
     "basis_expansion",
     "cosine",
@@ -156,7 +164,7 @@ class Kernels:
     def _with(self, **changes: Any) -> "Kernels":
         return Kernels(tuple(replace(member, **changes) for member in self.members))
 
-    def __call__(self, X: Any, X_train: Any = None) -> xr.DataArray:
+    def __call__(self, X: Any, X_train: Any = None) -> Any:
         """Compute the stack of kernels.
 
         Parameters
@@ -173,7 +181,8 @@ class Kernels:
         DataArray of shape (S, n, M)
             Dims "kernel", "obs", "basis", with coords; float64.  For a training stack of kernels
             the labels of "basis" are those of "obs".  New objects without an index of their own are
-            numbered on from the training objects.
+            numbered on from the training objects.  Where a kernel has parameters to learn
+            (`Theta`): a `ParametricStack`, which models and `predict` take in its place.
 
         Raises
         ------
@@ -199,14 +208,23 @@ class Kernels:
                 "X", "Kernels", "mapped to as many basis functions by every kernel", str(shapes)
             )
         values = np.stack([values for _, values in columns])
+        learned = tuple(
+            LearnedKernel(
+                *(name, position, member.base, member.steps, space),
+                *(new.features[space], train.features[space]),
+            )
+            for position, (name, member, space) in enumerate(entries)
+            if isinstance(member.base, LearnedCovariance)
+        )
         expansion = not all(member.base.is_kernel for member in self.members)
         basis = np.array([f"phi{m}" for m in range(values.shape[2])]) if expansion else train.labels
-        return xr.DataArray(
+        stack = xr.DataArray(
             values,
             dims=("kernel", "obs", "basis"),
             coords={"kernel": [name for name, _ in columns], "obs": new.labels, "basis": basis},
             name="kernels",
         )
+        return ParametricStack(stack, learned) if learned else stack
 
     def _resolve(self, objects: Objects) -> Iterator[tuple[str, Member, str | None]]:
         """Yield name, kernel and feature space of every entry of the stack."""
@@ -248,9 +266,13 @@ def _evaluate(
     )
 
 
-def gaussian(gamma: float | None = None) -> Kernels:
-    """Gaussian kernel exp(-gamma ||x - x'||^2); `gamma` is 1 / n_features by default."""
-    return _one(Gaussian(gamma))
+def gaussian(gamma: float | Theta | None = None) -> Kernels:
+    """Gaussian kernel exp(-gamma ||x - x'||^2); `gamma` is 1 / n_features by default.
+
+    With a `Theta` in place of a number, `gamma` is learned; ``Theta(ard=True)`` gives one for each
+    feature, exp(-sum_d gamma_d (x_d - x'_d)^2).
+    """
+    return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else Gaussian(gamma))
 
 
 def laplace(gamma: float | None = None) -> Kernels:
@@ -287,15 +309,25 @@ def precomputed() -> Kernels:
     return _one(Precomputed())
 
 
-def covariance(function: Any) -> Kernels:
-    """Any covariance function of ``pm.gp.cov``, evaluated to numbers.
+def covariance(function: Any, theta: Theta | None = None) -> Kernels:
+    """Any covariance function of ``pm.gp.cov``.
 
     Parameters
     ----------
     function : pymc.gp.cov.BaseCovariance
-        With fixed hyperparameters: a random variable among them raises a ValueError.
+        With fixed hyperparameters: a random variable among them raises a ValueError. With `theta`,
+        a function of the parameter, a scalar tensor or one of a number a feature, that returns it.
+    theta : Theta, optional
+        Prior of a parameter to learn.
+
+    Examples
+    --------
+    >>> covariance(pm.gp.cov.Matern52(3, ls=1.5))
+    >>> covariance(lambda scale: pm.gp.cov.Matern52(3, ls=scale), Theta(2, 1)).named("matern")
     """
-    return _one(Covariance(function))
+    if theta is None:
+        return _one(Covariance(function))
+    return _one(LearnedCovariance(theta, function))
 
 
 def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = None) -> Kernels:

@@ -6,16 +6,26 @@ from typing import Any, Self, override
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.tensor import TensorVariable
+from xarray import DataArray
 
 from .checks import check_labels, check_name, check_positive
-from .combination import Combination, FixedWeights, Mean
+from .combination import Binary, Combination, FixedWeights, Mean
 from .declaration import Declaration
 from .distributions import CategoricalProbit
 from .kernels import as_stack
+from .parametric_kernels import ParametricStack
+from .product_combination import FixedProduct, Product
 
 __all__ = ["MultinomialProbit"]
 
-_COMBINATIONS: dict[str, type[Combination]] = {"mean": Mean, "fixed": FixedWeights}
+_COMBINATIONS: dict[str, type[Combination]] = {
+    "mean": Mean,
+    "fixed": FixedWeights,
+    "product": Product,
+    "fixed product": FixedProduct,
+    "binary": Binary,
+}
 
 
 class MultinomialProbit(Declaration):
@@ -31,16 +41,32 @@ class MultinomialProbit(Declaration):
             f_{nc} = w_c^\top \textstyle\sum_s \beta_s k_{sn}
 
     All second arguments of Gamma are rates. The latent utilities y of the paper are integrated out
-    (eq 4); engines that need them draw or average them themselves.
+    (eq 4); engines that need them draw or average them themselves. The first two lines and the sum
+    are the rule ``"mean"``; the other rules replace them:
+
+    ================== ===================================== =================================
+    ``combination``    composite kernel                      weights
+    ================== ===================================== =================================
+    ``"mean"``         sum_s beta_s K_s                      as above
+    ``"fixed"``        sum_s beta_s K_s                      given: 1/S each
+    ``"binary"``       sum of the K_s with beta_s = 1        beta_s ~ Bernoulli(1/2)
+    ``"product"``      prod_s K_s^beta_s, entry by entry     beta_s ~ Gamma(pi_s, chi_s),
+                                                             pi_s, chi_s ~ Exponential(1)
+    ``"fixed product"``  prod_s K_s^beta_s, entry by entry   given: 1 each
+    ================== ===================================== =================================
 
     Parameters
     ----------
-    kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
-        Training kernels: square Gram matrices, or any basis expansion of the objects.
+    kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D), or
+        ParametricStack
+        Training kernels: square Gram matrices, or any basis expansion of the objects. Of kernels
+        with parameters to learn, theta ~ Gamma(omega, phi), see `Theta`.
     labels : array_like (obs,)
         Class of each training object; any values that can be sorted.
-    combination : {"mean", "fixed"} or Combination, default="mean"
-        How the kernels are combined. With one kernel there is nothing to learn: its weight is 1.
+    combination : str or Combination, default="mean"
+        How the kernels are combined: a name of the table above, or a rule with its own settings
+        (`Mean`, `FixedWeights`, `Binary`, `Product`, `FixedProduct`). The mean of one kernel has
+        nothing to learn: its weight is 1.
     tau, upsilon : float, default=1
         Shape and rate of the regressors' precisions. Values near zero make their scale almost
         improper.
@@ -53,13 +79,16 @@ class MultinomialProbit(Declaration):
         Rule in use.
     tau, upsilon : float
         As given.
+    parametric : ParametricStack or None
+        Kernels with parameters to learn.
 
     Raises
     ------
     ValueError
         For kernels that are no stack of finite matrices, Gram matrices that are not symmetric
         positive semi-definite, labels of one class or of a number that disagrees with the
-        kernels' rows, hyperparameters that are not positive.
+        kernels' rows, hyperparameters that are not positive; for products of kernels that are
+        not positive in every entry (of kernels with parameters: at their prior means).
 
     Notes
     -----
@@ -68,10 +97,13 @@ class MultinomialProbit(Declaration):
     =========== ==================================== ==========================
     S, N, C     kernels, objects, classes            dims kernel, obs, class
     K^s         base kernel, N x M (M = N for Gram)  ``K``      (kernel, obs, basis)
+    theta       parameters of the kernels            ``theta``  (parameter)
+    omega, phi  shape and rate of theta              ``Theta(omega, phi)``
     w_cm        regressors                           ``W``      (class, basis)
     zeta_cm     variance of a regressor              ``zeta``   (class, basis)
     beta_s      weights of the kernels               ``beta``   (kernel)
     rho_s       concentrations of the weights        ``rho``    (kernel)
+    pi_s, chi_s shape and rate of an exponent        ``pi``, ``chi`` (kernel)
     t_n         class                                ``t``      (obs)
     tau, v      shape and rate of 1/zeta             ``tau``, ``upsilon``
     mu, lambda  shape and rate of rho                ``Mean(mu, lam)``
@@ -80,7 +112,11 @@ class MultinomialProbit(Declaration):
     The likelihood ignores a vector added to every class's regressors: only contrasts of `W`
     between classes, and class probabilities, are learned from data. Compare engines on those.
 
-    A density evaluation costs O(S N M + N M C + N C q) with q quadrature nodes.
+    With parameters, ``X`` (obs, feature) holds the features that the parameters act on, one a
+    feature space, and ``K`` the kernels without parameters, if there are any.
+
+    A density evaluation costs O(S N M + N M C + N C q) with q quadrature nodes; kernels with
+    parameters add O(N M D) each.
 
     References
     ----------
@@ -93,6 +129,12 @@ class MultinomialProbit(Declaration):
     >>> kernels = kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)
     >>> model = MultinomialProbit(kernels(data.X_train), data.y_train)
     >>> result = kz.fit(model, "gibbs", random_seed=1)
+
+    A width of the Gaussian kernel that is learned, and a product:
+
+    >>> kernels = kz.gaussian(kz.Theta(1, 13)) | kz.polynomial(2)
+    >>> model = MultinomialProbit(kernels(data.X_train), data.y_train, combination="product")
+    >>> kz.predict(model, kz.fit(model, "nuts"), kernels(data.X_test, data.X_train))
     """
 
     def __init__(
@@ -106,7 +148,8 @@ class MultinomialProbit(Declaration):
         classes: Sequence[Hashable] | None = None,
     ):
         owner = type(self).__name__
-        stack = as_stack(kernels, owner=owner)
+        self.parametric = kernels if isinstance(kernels, ParametricStack) else None
+        stack = as_stack(self.parametric.start if self.parametric else kernels, owner=owner)
         n_kernels, n_obs, _ = stack.shape
         codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
         check_positive(tau, "tau", owner)
@@ -116,7 +159,7 @@ class MultinomialProbit(Declaration):
             combination = _COMBINATIONS[combination]()
         if n_kernels == 1 and isinstance(combination, Mean):
             combination = FixedWeights([1.0])
-        combination.check(n_kernels)
+        combination.check(stack)
 
         super().__init__(
             coords={
@@ -131,7 +174,7 @@ class MultinomialProbit(Declaration):
         self.upsilon = float(upsilon)
 
         with self:
-            K = pm.Data("K", stack.values, dims=("kernel", "obs", "basis"))
+            K = self._declare_kernels(stack)
             observed = pm.Data("labels", codes, dims="obs")
             beta = combination.declare()
             zeta = pm.InverseGamma("zeta", alpha=tau, beta=upsilon, dims=("class", "basis"))
@@ -139,6 +182,21 @@ class MultinomialProbit(Declaration):
             f = pt.specify_shape(pt.dot(combination.combine(K, beta), W.T), (None, len(known)))
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
+
+    def _declare_kernels(self, stack: DataArray) -> TensorVariable:
+        """Kernels (kernel, obs, basis), and what they are made of."""
+        if self.parametric is None:
+            return pm.Data("K", stack.values, dims=("kernel", "obs", "basis"))
+        fixed = self.parametric.fixed
+        K = None
+        if len(fixed):
+            self.add_coord("kernel_without_parameters", fixed["kernel"].values)
+            K = pm.Data("K", fixed.values, dims=("kernel_without_parameters", "obs", "basis"))
+        features = {
+            name: pm.Data(name, values, dims=("obs", f"feature_of_{name}"))
+            for name, values in self.parametric.features.items()
+        }
+        return self.parametric.tensor(self.parametric.declare(), features, K)
 
     @classmethod
     @override
@@ -159,11 +217,20 @@ class MultinomialProbit(Declaration):
     @property
     @override
     def variant(self) -> str:
-        return type(self.combination).__name__
+        learned = "" if self.parametric is None else ", kernel parameters"
+        return f"{type(self.combination).__name__}{learned}"
 
     @property
     def design(self) -> np.ndarray:
-        """Stack of kernels as it is now, array (kernel, obs, basis)."""
+        """Stack of kernels as it is now, array (kernel, obs, basis).
+
+        Raises
+        ------
+        ValueError
+            When the kernels have parameters: `parametric` evaluates them.
+        """
+        if self.parametric is not None:
+            raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
         return self["K"].get_value()
 
     @property

@@ -1,7 +1,7 @@
 """Completion of a kernel matrix by a Wishart model (Zhang, Yeung & Kwok 2004, sections 2-3)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, override
+from typing import Any, Self, override
 
 import numpy as np
 import pymc as pm
@@ -126,9 +126,7 @@ class WishartCompletion(Declaration):
     >>> kz.fit(model, "exact")["moments"]["K21_mean"]
     """
 
-    large: ClassVar[frozenset[str]] = frozenset(
-        {"Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22", "K"}
-    )
+    large: frozenset[str] = frozenset({"Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22", "K"})
     streamed: tuple[str, ...] = ("K21", "K22")
     #: Variable whose posterior mean is that of K21.
     completed: str = "K21"

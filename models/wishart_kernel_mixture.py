@@ -1,7 +1,7 @@
 """Completion of a kernel matrix by a mixture of kernels (Zhang, Yeung & Kwok, 2003)."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self, override
+from typing import Any, NamedTuple, Self, override
 
 import numpy as np
 import pymc as pm
@@ -147,7 +147,7 @@ class WishartKernelMixture(Declaration):
     >>> kz.fit(model, "nuts")
     """
 
-    large: ClassVar[frozenset[str]] = frozenset(
+    large: frozenset[str] = frozenset(
         {
             *("M", "Sigma", "Sigma11", "Sigma22_1", "B"),
             *("K21", "K22_1", "K22", "K21_mean_given_alpha", "kernels"),

@@ -41,6 +41,19 @@ def assert_mean(draws, exact, ess=None) -> None:
     assert_z((draws.mean(axis=0) - exact) / error)
 
 
+def controlled(values, controls) -> tuple[float, float]:
+    """Mean and standard error of independent `values` (draw,), by their regression on `controls`.
+
+    `controls` (draw, k) are functions of the same draws whose expectations are zero.
+    """
+    design = np.column_stack([np.ones(len(values)), controls])
+    coefficients, *_ = np.linalg.lstsq(design, values, rcond=None)
+    free = len(values) - design.shape[1]
+    variance = np.sum((values - design @ coefficients) ** 2) / free
+    error = np.sqrt(variance * np.linalg.pinv(design.T @ design)[0, 0])
+    return float(coefficients[0]), float(error)
+
+
 def assert_ks(sample, cdf) -> None:
     """Kolmogorov-Smirnov: an independent sample comes from `cdf` (a function or other sample)."""
     p = stats.kstest(np.asarray(sample), cdf).pvalue

@@ -1,54 +1,115 @@
 """Posterior quantities of the multinomial probit: class probabilities, identified contrasts."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.combination import FixedWeights, Mean
+from ...models.checks import argument_error
+from ...models.combination import Binary, Combination, FixedWeights, Mean
+from ...models.kernels import as_stack
 from ...models.multinomial_probit import MultinomialProbit
+from ...models.parametric_kernels import ParametricStack
 from ...models.probit import class_probabilities
-from ..applicability import combination_other_than
+from ...models.product_combination import FixedProduct, Product
 from ..composite_functions import (
     blocks,
     check_draws,
-    composite_functions,
+    combined_functions,
     stack_of_new_objects,
 )
 from ..identified import identifies
 from ..predict import predictive
 
-# Rules under which f is linear in the weights.
-WEIGHTED_SUMS = (Mean, FixedWeights)
+# Rules whose composite kernels are known in numbers.
+RULES: dict[str, type[Combination]] = {
+    rule.__name__: rule for rule in (Mean, FixedWeights, Binary, Product, FixedProduct)
+}
 # Contrasts are compared on this many training objects at most, evenly spaced.
 COMPARED_OBJECTS = 40
 
 
-def _draws(posterior: Dataset, fixed_weights: NDArray | None) -> tuple[NDArray, NDArray]:
-    """Weights (draw, kernel) and regressors (draw, class, basis), chains joined."""
-    joined = posterior.stack(sample=("chain", "draw"))
-    W = joined["W"].transpose("sample", "class", "basis").values
-    if fixed_weights is not None:
-        return np.broadcast_to(fixed_weights, (len(W), len(fixed_weights))), W
-    return joined["beta"].transpose("sample", "kernel").values, W
+@dataclass(frozen=True)
+class _Draws:
+    """Weights (draw, kernel), regressors (draw, class, basis), and parameters (draw, parameter)."""
+
+    beta: NDArray
+    W: NDArray
+    theta: NDArray | None
+
+    @classmethod
+    def of(cls, posterior: Dataset, known_weights: NDArray | None) -> Self:
+        """Draws of a posterior, chains joined."""
+        joined = posterior.stack(sample=("chain", "draw"))
+        W = joined["W"].transpose("sample", "class", "basis").values
+        if known_weights is None:
+            beta = joined["beta"].transpose("sample", "kernel").values
+        else:
+            beta = np.broadcast_to(known_weights, (len(W), len(known_weights)))
+        theta = joined["theta"].transpose("sample", ...).values if "theta" in joined else None
+        return cls(beta, W, theta)
+
+    def functions(self, rule: Combination, stack: NDArray) -> NDArray:
+        """Functions (draw, obs, class) on kernels (kernel, obs, basis)."""
+        return combined_functions(rule, stack, self.beta, self.W)
+
+    def functions_with_parameters(
+        self, rule: Combination, kernels: ParametricStack, rows: slice
+    ) -> NDArray:
+        """Functions of some of the objects on kernels with parameters: a stack a draw."""
+        assert self.theta is not None
+        return np.concatenate(
+            [
+                combined_functions(rule, kernels.evaluate(theta, rows), beta[None], W[None])
+                for theta, beta, W in zip(self.theta, self.beta, self.W, strict=True)
+            ]
+        )
+
+
+def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.DataArray:
+    """Kernels between new and training objects, checked; with parameters, at their prior means."""
+    if model.parametric is None:
+        stack = stack_of_new_objects(model, kernels_new)
+    else:
+        known = model.parametric.parameters
+        if getattr(kernels_new, "parameters", None) != known:
+            raise argument_error(
+                "kernels_new",
+                "predict",
+                f"kernels(X_new, X_train) of the specification with the parameters {known}",
+                type(kernels_new).__name__,
+            )
+        like = model.parametric.start
+        stack = as_stack(kernels_new.start, like=like, owner="predict", argument="kernels_new")
+    model.combination.check(stack)
+    return stack
 
 
 @predictive.register
 def _(model: MultinomialProbit, result: DataTree, kernels_new: Any, *, keep_draws: bool) -> Dataset:
-    if reason := combination_other_than(*WEIGHTED_SUMS)(model):
-        raise ValueError(f"predict does not apply: {reason}.")
+    rule = model.combination
+    if type(rule).__name__ not in RULES:
+        raise ValueError(
+            f"predict does not apply: it knows the combinations {', '.join(RULES)}; "
+            f"this is {type(rule).__name__}."
+        )
     posterior = result["posterior"].to_dataset()
-    check_draws(model, posterior, "W", "beta")
-    stack = stack_of_new_objects(model, kernels_new)
-    beta, W = _draws(posterior, None if "beta" in posterior else model["beta"].get_value())
-    n_draws, n_classes = W.shape[:2]
+    check_draws(model, posterior, "W", "beta", "theta")
+    stack = _kernels_of_new_objects(model, kernels_new)
+    drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
+    n_draws, n_classes = drawn.W.shape[:2]
     n_obs = stack.sizes["obs"]
     mean, sd = np.empty((2, n_obs, n_classes))
     draws = np.empty((n_draws, n_obs, n_classes)) if keep_draws else None
     for block in blocks(n_obs, n_draws * n_classes):
-        p = class_probabilities(composite_functions(stack.values[:, block], beta, W))
+        if model.parametric is None:
+            f = drawn.functions(rule, stack.values[:, block])
+        else:
+            f = drawn.functions_with_parameters(rule, kernels_new, block)
+        p = class_probabilities(f)
         mean[block], sd[block] = p.mean(0), p.std(0)
         if draws is not None:
             draws[:, block] = p
@@ -73,34 +134,34 @@ def _(model: MultinomialProbit, result: DataTree, kernels_new: Any, *, keep_draw
 
 @identifies(MultinomialProbit, "W")
 def _identified(result: DataTree, variant: str) -> Dataset:
-    """Weights, and contrasts of the regression functions with their mean over classes."""
+    """Weights, and contrasts of the regression functions with their mean over classes.
+
+    The functions of kernels with parameters are not known without the model: their parameters are
+    compared instead.
+    """
     posterior = result["posterior"].to_dataset()
     data = result["constant_data"]
-    learned = variant == Mean.__name__
-    if variant not in {rule.__name__ for rule in WEIGHTED_SUMS} or (
-        learned and "beta" not in posterior
-    ):
+    learned = [name for name in ("theta", "beta") if name in posterior]
+    if "theta" in posterior:
+        return posterior[learned]
+    if variant not in RULES or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = data["K"].transpose("kernel", "obs", "basis")
     chosen = np.unique(np.linspace(0, stack.sizes["obs"] - 1, COMPARED_OBJECTS).round().astype(int))
     stack = stack.isel(obs=chosen)
-    beta, W = _draws(posterior, data["beta"].to_numpy() if "beta" in data else None)
-    f = composite_functions(stack.values, beta, W)
+    drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
+    f = drawn.functions(RULES[variant](), stack.values)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(
         posterior.sizes["chain"], posterior.sizes["draw"], *f.shape[1:]
     )
-    quantities = {
-        "contrast": xr.DataArray(
-            contrast,
-            dims=("chain", "draw", "obs", "class"),
-            coords={
-                "chain": posterior["chain"],
-                "draw": posterior["draw"],
-                "obs": stack["obs"].values,
-                "class": posterior["class"].values,
-            },
-        )
-    }
-    if "beta" in posterior:
-        quantities["beta"] = posterior["beta"]
-    return Dataset(quantities)
+    contrasts = xr.DataArray(
+        contrast,
+        dims=("chain", "draw", "obs", "class"),
+        coords={
+            "chain": posterior["chain"],
+            "draw": posterior["draw"],
+            "obs": stack["obs"].values,
+            "class": posterior["class"].values,
+        },
+    )
+    return Dataset({"contrast": contrasts, **{name: posterior[name] for name in learned}})

@@ -19,13 +19,15 @@ which turn exponential and power tails into light ones.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma, gammaln, zeta
 
-__all__ = ["ConcentrationFactor", "concentration_factor"]
+from ...models.checks import argument_error
+
+__all__ = ["ConcentrationFactor", "check_prior", "concentration_factor"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -88,6 +90,14 @@ class ConcentrationFactor:
     _mean_log_beta: Array
     _grid: "_Grid"
 
+    #: Effective number of samples: none are used.
+    ess: ClassVar[float] = np.inf
+
+    @property
+    def mean_log(self) -> Array:
+        """E[log rho], array of shape (S,); as much work again as the other moments."""
+        return self._grid.expected_log(self._mean_log_beta - self._lam)
+
     def log_density(self, rho: Array) -> Array:
         """Log Q at concentrations (n, S)."""
         value = gammaln(rho.sum(axis=1)) + np.sum(
@@ -112,6 +122,29 @@ class ConcentrationFactor:
             log_rho = _draw(y, log_density, rng.random((len(pull), 1)))
             rho[block] = np.exp(log_rho).reshape(-1, len(slope))
         return rho
+
+
+def check_prior(mu: float, lam: float, rule: object, names: tuple[str, str], owner: str) -> None:
+    """Raise ValueError for priors for which the integrals would not be right.
+
+    Parameters
+    ----------
+    mu, lam : float
+        Shape and rate.
+    rule : object
+        The argument 'combination' of `owner` that they come from, and as `names` in it.
+    """
+    if min(mu, lam) >= SMALLEST and max(mu, lam) <= LARGEST and mu / lam <= LARGEST_MEAN:
+        return
+    shape, rate = names
+    raise argument_error(
+        "combination",
+        owner,
+        f"a {type(rule).__name__} with {shape} and {rate} from {SMALLEST:g} to {LARGEST:g} and "
+        f"{shape} / {rate} at most {LARGEST_MEAN:g}, where the integrals over the concentrations "
+        "keep their digits (FixedWeights for weights that are known)",
+        repr(rule),
+    )
 
 
 def _log_prior(rho: Array, mu: float, lam: float) -> Array:
@@ -216,17 +249,28 @@ class _Grid:
 
     def integrals(self, slope: Array) -> tuple[Array, Array, Array]:
         """E[rho_s | x], E[rho_s^2 | x] (S, X), and the log mass (X,), along x."""
+        p, total, log_mass = self._conditionals(slope)
+        p *= self.rho
+        first = p.sum(axis=2)
+        second = np.einsum("sxy,sxy->sx", p, self.rho)
+        return first / total, second / total, log_mass
+
+    def expected_log(self, slope: Array) -> Array:
+        """E[log rho_s] (S,)."""
+        p, total, log_mass = self._conditionals(slope)
+        mass = np.exp(log_mass - log_mass.max())
+        return (np.einsum("sxy,sxy->sx", p, np.log(self.rho)) / total) @ mass / mass.sum()
+
+    def _conditionals(self, slope: Array) -> tuple[Array, Array, Array]:
+        """Density of rho_s given x (S, X, Y) up to its totals (S, X); the log mass (X,)."""
         p = self.rho * (self.x + slope[:, None])[:, :, None]
         p += self.log_kernel
         peak = p.max(axis=2, keepdims=True)
         p -= peak
         np.exp(p, out=p)
         total = p.sum(axis=2)
-        p *= self.rho
-        first = p.sum(axis=2)
-        second = np.einsum("sxy,sxy->sx", p, self.rho)
         log_mass = self.log_width_x - np.exp(self.x) + (peak[:, :, 0] + np.log(total)).sum(axis=0)
-        return first / total, second / total, log_mass
+        return p, total, log_mass
 
 
 def concentration_factor(
@@ -241,7 +285,7 @@ def concentration_factor(
     mean_log_beta : array of shape (S,)
         E[log beta], negative; S >= 2.
     near : ConcentrationFactor, optional
-        A factor for the same prior, whose nodes are used again when they fit.
+        A factor whose nodes are used again when they fit, and `mu` is the same.
 
     Returns
     -------
@@ -251,7 +295,11 @@ def concentration_factor(
         is small or lam large) times Y = 30 to 70.
     """
     slope = mean_log_beta - lam
-    if near is not None and np.all(np.abs(slope - near._grid.placed_for) * near.sd < DRIFT):
+    if (
+        near is not None
+        and near._mu == mu
+        and np.all(np.abs(slope - near._grid.placed_for) * near.sd < DRIFT)
+    ):
         grid = near._grid
     else:
         grid = _Grid.around_peak(mu, slope)

@@ -10,6 +10,9 @@ t_n = argmax y_n. With G(B) = sum_ij B_ij K_i'K_j and K_bar = sum_s E[beta_s] K_
 | zeta | eq 11 | 1/zeta ~ Gamma(tau + 1/2, upsilon + E[w^2]/2) |
 | beta | appendix B.4, importance sampling | `simplex_factor`, the V_c terms included |
 | rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
+| beta, binary | left to the reader | `binary_factor`, all 2^S states |
+| beta, product; theta | appendix B.4, importance sampling | `kernel_parameters`, jointly |
+| pi, chi | importance sampling | exact given beta: they are no factor |
 
 What mean field costs, measured on 24 objects against Gibbs (`tests/inference/test_agreement.py`):
 contrasts of W are drawn towards zero by up to .8 posterior standard deviations, the weights' means
@@ -19,111 +22,51 @@ The bound holds all factors and never falls, but for more than three weights by 
 quadrature when its points are placed anew: .001 (S = 4), .004 (S = 6), .012 (S = 8) at most on
 small problems. `weights="plug-in"` is the printed algorithm instead: E[beta] stands for beta in V_c
 and in Q(rho), Q(beta) leaves out the covariance of W, and the monitored objective is E.5-E.7 with
-Z = 1/E[1/zeta], which may fall.
+Z = 1/E[1/zeta], which may fall. Exponents and kernel parameters enter then by their expectations
+("first order"), Q(psi) leaves out the covariance of W, and E.5-E.7 know no prior of them.
 
 One iteration costs C Cholesky inverses of order M and O(S^2 M^2 + S N M C + N C^1.5); the products
 K_i'K_j take S (S + 1) / 2 M x M matrices of memory.
 """
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from ...models.checks import argument_error, check_count, check_name, check_positive
-from ...models.combination import FixedWeights, Mean
+from ...models.checks import check_count, check_name
+from ...models.combination import Binary, FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
+from ...models.product_combination import FixedProduct, Product
 from ..answers import VariationalAnswer
 from ..applicability import combination_other_than
 from ..engines import Run
-from .concentration import LARGEST, LARGEST_MEAN, SMALLEST
+from .ascent import check_settings, climb
+from .binary import MOST_KERNELS
+from .concentration import check_prior
 from .engine import VB
-from .multinomial_probit_updates import Approximation, Data, State, start, update
+from .multinomial_probit_updates import Approximation, Data, start, update
+from .simplex import SimplexFactor, warn_of_imprecision
 
 __all__ = ["fit_multinomial_probit"]
 
-type Array = npt.NDArray[np.float64]
 type Weights = Literal["mean-field", "plug-in"]
 
-# Starts at most unless more are asked for.
-MOST_STARTS = 8
+# Fewer effective samples leave errors of more than a tenth of a standard deviation.
+LEAST_ESS = 100
 
 
-@dataclass
-class _Ascent:
-    """One start on its way up."""
-
-    state: State
-    history: list[float] = field(default_factory=list)
-    converged: bool = False
-
-    @property
-    def height(self) -> float:
-        """The objective; a broken one is the lowest."""
-        return self.state.objective if np.isfinite(self.state.objective) else -np.inf
-
-    def climbing(self, max_iterations: int) -> bool:
-        """Whether another iteration is due."""
-        broken = bool(self.history) and not np.isfinite(self.history[-1])
-        return not (self.converged or broken) and len(self.history) < max_iterations
-
-    def advance(self, data: Data, tolerance: float) -> None:
-        """Do one iteration."""
-        before, self.state = self.state.objective, update(data, self.state)
-        after = self.state.objective
-        self.history.append(after)
-        self.converged = bool(abs(after - before) <= tolerance * abs(after))
+_other_combination = combination_other_than(Mean, FixedWeights, Binary, Product, FixedProduct)
 
 
-def _number_of_starts(data: Data, starts: int | None) -> int:
-    """Uniform weights and every vertex unless told; fixed weights need one start."""
-    if data.prior is None:
-        return 1
-    return starts or min(len(data.design) + 1, MOST_STARTS)
+def _unless(model: MultinomialProbit) -> str | None:
+    """Why it does not apply to one model."""
+    n_kernels = len(model.coords["kernel"])
+    if isinstance(model.combination, Binary) and n_kernels > MOST_KERNELS:
+        return f"it enumerates the selections of {MOST_KERNELS} kernels at most, not of {n_kernels}"
+    return _other_combination(model)
 
 
-def _beginnings(
-    data: Data, model: MultinomialProbit, starts: int, tolerance: float, rng: np.random.Generator
-) -> Iterator[_Ascent]:
-    """Uniform weights, the vertices, then uniform draws from the simplex; fixed weights once.
-
-    If not all vertices are wanted, those are begun at that stand highest after one iteration
-    (which they keep), so that the answer does not depend on the order of the kernels.
-    """
-    if data.prior is None:
-        yield _Ascent(start(data, np.asarray(model["beta"].get_value(), dtype=float)))
-        return
-    n_kernels = len(data.design)
-    yield _Ascent(start(data, np.full(n_kernels, 1 / n_kernels)))
-    if starts > 1:
-        vertices = [_Ascent(start(data, corner)) for corner in np.eye(n_kernels)]
-        if starts <= n_kernels:
-            for vertex in vertices:
-                vertex.advance(data, tolerance)
-            vertices.sort(key=lambda vertex: vertex.height, reverse=True)
-        yield from vertices[: starts - 1]
-    for _ in range(starts - 1 - n_kernels):
-        yield _Ascent(start(data, rng.dirichlet(np.ones(n_kernels))))
-
-
-def _check_prior(combination: Mean, owner: str) -> None:
-    """Refuse priors of the concentrations for which their integrals would not be right."""
-    mu, lam = combination.mu, combination.lam
-    if not (min(mu, lam) >= SMALLEST and max(mu, lam) <= LARGEST and mu / lam <= LARGEST_MEAN):
-        raise argument_error(
-            "combination",
-            owner,
-            f"a Mean with mu and lam from {SMALLEST:g} to {LARGEST:g} and mu / lam at most "
-            f"{LARGEST_MEAN:g}, where the integrals over the concentrations keep their digits "
-            "(FixedWeights for weights that are known)",
-            repr(combination),
-        )
-
-
-@VB.register(MultinomialProbit, unless=combination_other_than(Mean, FixedWeights))
+@VB.register(MultinomialProbit, unless=_unless)
 def fit_multinomial_probit(
     model: MultinomialProbit,
     run: Run,
@@ -132,6 +75,7 @@ def fit_multinomial_probit(
     tolerance: float = 1e-6,
     starts: int | None = None,
     weights: Weights = "mean-field",
+    prior_samples: int | None = None,
 ) -> VariationalAnswer:
     """Fit q by coordinate ascent from several starts.
 
@@ -151,6 +95,10 @@ def fit_multinomial_probit(
         8 at most. Fixed weights need one start only.
     weights : {"mean-field", "plug-in"}
         The corrected equations, or those printed in the paper (see the module's text).
+    prior_samples : int, optional
+        Find the factor of a product's exponents and of kernel parameters as the paper does: from so
+        many samples of their prior, with importance weights (1,000 serve for two or three).
+        Default: a normal distribution of their logarithms.
 
     Returns
     -------
@@ -169,58 +117,38 @@ def fit_multinomial_probit(
     """
     owner = "VB on MultinomialProbit"
     check_name(weights, ("mean-field", "plug-in"), "weights", owner)
-    check_count(max_iterations, "max_iterations", owner)
-    if starts is not None:
-        check_count(starts, "starts", owner)
-    check_positive(tolerance, "tolerance", owner)
-    data = Data.of(model, weights == "plug-in")
-    if data.prior is not None:
-        _check_prior(data.prior, owner)
-    n_starts = _number_of_starts(data, starts)
-    ascents: list[_Ascent] = []
-    interrupted = False
-    try:
-        with run.track(n_starts * max_iterations, "VB") as bar:
-            for number, ascent in enumerate(
-                _beginnings(data, model, n_starts, tolerance, run.rng()), 1
-            ):
-                ascents.append(ascent)
-                bar.advance(len(ascent.history), start=number)
-                while ascent.climbing(max_iterations):
-                    ascent.advance(data, tolerance)
-                    bar.advance(start=number, bound=ascent.state.objective)
-                bar.advance(max_iterations - len(ascent.history), start=number)
-    except KeyboardInterrupt:
-        interrupted = True
-        ascents = [ascent for ascent in ascents if ascent.history]
-        if not ascents:
-            raise
-        warnings.warn("VB was interrupted: the answer so far is returned.", stacklevel=2)
-    best = int(np.argmax([ascent.height for ascent in ascents]))
-    if not np.isfinite(ascents[best].height):
-        raise FloatingPointError(
-            "VB's objective is not a finite number from any start: rescale the kernels (for "
-            "example kernels.normalize('trace')), or take a less extreme prior."
-        )
-    converged = ascents[best].converged and not interrupted
-    if not converged and not interrupted:
+    check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
+    if prior_samples is not None:
+        check_count(prior_samples, "prior_samples", owner)
+    data = Data.of(model, weights == "plug-in", prior_samples)
+    rule = model.combination
+    if isinstance(rule, Mean):
+        check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), owner)
+    n_kernels = len(model.coords["kernel"])
+    known = None if data.learned else data.family.composition.known
+    summit = climb(
+        partial(start, data, rng=run.rng(2)),
+        partial(update, data),
+        run,
+        n_kernels,
+        known=known,
+        starts=starts,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+    )
+    if isinstance(summit.state.beta, SimplexFactor):
+        warn_of_imprecision(summit.state.beta)
+    if prior_samples and summit.state.psi is not None and summit.state.psi.ess < LEAST_ESS:
         warnings.warn(
-            f"VB did not converge in {max_iterations} iterations: raise max_iterations.",
+            f"VB's kernel parameters have {summit.state.psi.ess:,.0f} effective samples of their "
+            "prior: raise prior_samples, or leave it out for a normal factor.",
             stacklevel=2,
         )
-    beta = ascents[best].state.beta
-    if beta is not None and not beta.precise:
-        warnings.warn(
-            "VB's moments of the kernel weights are imprecise: their distribution is too uneven "
-            f"for its quadrature ({beta.ess:,.0f} effective points). Compare with a sampler, or "
-            "leave out kernels.",
-            stacklevel=2,
-        )
-    approximation = Approximation(data, ascents[best].state)
+    approximation = Approximation(data, summit.state)
     return VariationalAnswer(
-        elbo=[np.array(ascent.history) for ascent in ascents],
-        best=best,
-        converged=converged,
+        elbo=summit.elbo,
+        best=summit.best,
+        converged=summit.converged,
         parameters=approximation.parameters(model),
         sample=approximation.sample,
     )

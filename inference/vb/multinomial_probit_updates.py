@@ -4,85 +4,89 @@ Equations and notation as in `multinomial_probit`, which runs these updates to c
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import singledispatch
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
-from scipy.special import gammaln
 
-from ...models.combination import Mean
+from ...custom_steps.kernel_scores import draw_hyperparameters, log_hyperparameter_density
+from ...models.combination import Binary, Combination, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import truncated_moments
+from ...models.product_combination import Product
+from .binary import BinaryFactor, binary_factor
 from .concentration import ConcentrationFactor, concentration_factor
+from .kernel_parameters import ParameterFactor
+from .kernel_products import KernelProducts
+from .probit_kernels import ExpectedKernels, KernelFamily
+from .regressors import precision_factor, regressors_bound
 from .simplex import SimplexFactor, simplex_factor
 
 __all__ = ["Approximation", "Data", "State", "start", "update"]
 
 type Array = npt.NDArray[np.float64]
 
-# Smallest square of a Cholesky pivot, in units of the largest diagonal entry.
-SINGULAR = 1e3 * np.finfo(float).eps
-
 
 @dataclass(frozen=True)
 class Data:
-    """What the updates need of the model: K (S, N, M), labels, prior, and the products K_i'K_j."""
+    """What the updates need of the model.
 
-    design: Array
+    Parameters
+    ----------
+    labels : int array of shape (N,)
+    n_classes : int
+    tau, upsilon : float
+    family : KernelFamily
+        The kernels whose weighted sum is the composite kernel.
+    known : ExpectedKernels or None
+        Those kernels, where they are known.
+    plug_in : bool
+        Whether expectations are put in for variables, as printed.
+    samples : int or None
+        Samples of the prior for exponents and kernel parameters; None for a normal factor.
+    """
+
     labels: npt.NDArray[np.intp]
     n_classes: int
     tau: float
     upsilon: float
-    prior: Mean | None
+    family: KernelFamily
+    known: ExpectedKernels | None
     plug_in: bool
-    pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
-    products: Array
-    fold: Array
+    samples: int | None = None
 
     @classmethod
-    def of(cls, model: MultinomialProbit, plug_in: bool) -> Self:
+    def of(cls, model: MultinomialProbit, plug_in: bool, samples: int | None = None) -> Self:
         """Collect them; the products cost O(S^2 N M^2)."""
-        design = model.design
-        pairs = np.triu_indices(len(design))
-        products = np.empty((len(pairs[0]), design.shape[2], design.shape[2]))
-        for k, (i, j) in enumerate(zip(*pairs, strict=True)):
-            product = design[i].T @ design[j]
-            products[k] = product if i == j else product + product.T
-        ones = np.ones(products.shape[1:])
-        fold = np.triu(ones) + np.triu(ones, 1)
-        prior = model.combination if isinstance(model.combination, Mean) else None
+        family = KernelFamily.of(model)
+        known = None
+        if not len(family.scores):
+            known = ExpectedKernels.of(family.stack(np.empty(0)))
         labels, n_classes = model.label_codes, model.n_classes
-        tau, upsilon = model.tau, model.upsilon
-        return cls(design, labels, n_classes, tau, upsilon, prior, plug_in, pairs, products, fold)
+        return cls(labels, n_classes, model.tau, model.upsilon, family, known, plug_in, samples)
 
-    def gram(self, weights: Array) -> Array:
-        """G(B) = sum_ij B_ij K_i'K_j (M, M) for symmetric B (S, S)."""
-        return np.tensordot(weights[self.pairs], self.products, axes=1)
+    @property
+    def rule(self) -> Combination:
+        """How the kernels are combined."""
+        return self.family.composition.rule
 
-    def traces(self, matrix: Array) -> Array:
-        """tr(K_i'K_j matrix) (S, S) for a symmetric or folded matrix (M, M)."""
-        out = np.empty((len(self.design), len(self.design)))
-        # Transposition changes nothing; the order of the entries must be that of the products.
-        half = self.products.reshape(len(self.products), -1) @ matrix.ravel()
-        half[self.pairs[0] != self.pairs[1]] *= 0.5
-        out[self.pairs] = half
-        out[self.pairs[::-1]] = half
-        return out
-
-    def combined(self, weights: Array) -> Array:
-        """Weighted sum of the kernels, sum_s weights_s K_s (N, M)."""
-        return np.tensordot(weights, self.design, axes=1)
+    @property
+    def learned(self) -> bool:
+        """Whether starts from different kernel weights differ."""
+        return isinstance(self.rule, (Mean, Binary, Product))
 
 
 @dataclass(frozen=True)
 class State:
     """All factors after an iteration, and the objective there.
 
-    `W_precision` (C, M) and `W_weights` (S, S) are E[1/zeta] and the second moment of beta that
-    q(W) was made of: with the data they give its covariances, which are not stored.
+    `W_precision` (C, M), `W_weights` (S, S) and `W_products` are E[1/zeta], and what the second
+    moment of the composite kernel was, when q(W) was made: they give its covariances, which are
+    not stored. `gain` is the part of the bound that belongs to the weights and what they depend on.
     """
 
     y_mean: Array
@@ -90,69 +94,72 @@ class State:
     W_var: Array
     W_precision: Array
     W_weights: Array
+    W_products: KernelProducts
     zeta_rate: Array
+    kernels: ExpectedKernels
     beta_mean: Array
     beta_second: Array
     rho_mean: Array
     objective: float
-    beta: SimplexFactor | None
-    rho: ConcentrationFactor | None
+    gain: float = 0.0
+    beta: SimplexFactor | BinaryFactor | None = None
+    rho: ConcentrationFactor | None = None
+    psi: ParameterFactor | None = None
 
 
-def start(data: Data, weights: Array) -> State:
-    """State before the first iteration: W = 0, zeta = 1, beta at `weights`."""
-    n_obs = len(data.labels)
-    shape = (data.n_classes, data.design.shape[2])
-    _, y_mean = truncated_moments(np.zeros((n_obs, data.n_classes)), data.labels)
-    second = np.outer(weights, weights)
-    rho_mean = data.prior.mu / data.prior.lam if data.prior else np.nan
+def start(data: Data, weights: Array, rng: np.random.Generator | None = None) -> State:
+    """State before the first iteration: W = 0, zeta = 1, kernel weights at `weights`."""
+    psi = None
+    if data.known is not None:
+        kernels = data.known
+    else:
+        psi = data.family.start(weights, data.samples, rng or np.random.default_rng(0))
+        kernels = data.family.expected(psi, data.plug_in)
+    n_basis = kernels.design.shape[2]
+    shape = (data.n_classes, n_basis)
+    _, y_mean = truncated_moments(np.zeros((len(data.labels), data.n_classes)), data.labels)
+    beta = np.ones(1) if data.family.is_product else _first_weights(data.rule, weights)
+    second = np.outer(beta, beta)
+    rule = data.rule
+    rho_mean = rule.mu / rule.lam if isinstance(rule, Mean) else np.nan
     return State(
         y_mean=y_mean,
         W_mean=np.zeros(shape),
         W_var=np.zeros(shape),
         W_precision=np.ones(shape),
         W_weights=second,
+        W_products=kernels.products,
         zeta_rate=np.full(shape, data.tau + 0.5),
-        beta_mean=weights,
+        kernels=kernels,
+        beta_mean=beta,
         beta_second=second,
-        rho_mean=np.full(len(weights), rho_mean),
+        rho_mean=np.full(len(beta), rho_mean),
         objective=-np.inf,
-        beta=None,
-        rho=None,
+        psi=psi,
     )
 
 
-def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
-    """Lower Cholesky factor of gram + diag(precision), and its diagonal.
+@singledispatch
+def _first_weights(rule: Combination, weights: Array) -> Array:
+    """Weights of the kernels in the sum at the start."""
+    return weights
 
-    In Fortran order; the upper part is undefined. Raises LinAlgError when rounding leaves nothing
-    of the smallest pivot: its error is some eps times the largest entry.
-    """
-    # gram is symmetric: its transpose is it, in the order that LAPACK wants.
-    matrix = gram.T.copy(order="F")
-    diagonal = matrix.ravel(order="K")[:: len(gram) + 1]
-    diagonal += precision
-    largest = diagonal.max()
-    factor, info = lapack.dpotrf(matrix, lower=True, clean=False, overwrite_a=True)
-    pivots = np.diag(factor)
-    if info or pivots.min() ** 2 < SINGULAR * largest:
-        raise np.linalg.LinAlgError(
-            "The covariance of the regressors is numerically singular: rescale the kernels (for "
-            "example kernels.normalize('trace'), or features to unit variance); they differ from "
-            "the prior's scale by too many digits."
-        )
-    return factor, pivots
+
+@_first_weights.register
+def _(rule: Binary, weights: Array) -> Array:
+    return weights / weights.max()
 
 
 def update(data: Data, state: State) -> State:
-    """One iteration: W, zeta, beta, rho, Y, and the objective."""
+    """One iteration: W, zeta, weights, exponents and parameters, Y, and the objective."""
     shape = data.tau + 0.5
     precision = shape / state.zeta_rate
-    gram = data.gram(state.beta_second)
+    kernels = state.kernels
+    gram = kernels.products.gram(state.beta_second)
 
     # One triangle of the covariances is formed. Their sum, folded onto that triangle, is all that
     # later steps need: they take its inner products with symmetric matrices.
-    target = state.y_mean.T @ data.combined(state.beta_mean)
+    target = state.y_mean.T @ np.tensordot(state.beta_mean, kernels.design, axes=1)
     W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     covariance = np.zeros_like(gram)
     log_det = 0.0
@@ -163,54 +170,84 @@ def update(data: Data, state: State) -> State:
         W_var[c] = np.diag(inverse)
         W_mean[c] = blas.dsymv(1.0, inverse, target[c], lower=True)
         covariance += inverse.T
-    covariance *= data.fold
+    covariance *= kernels.products.fold
     zeta_rate = data.upsilon + 0.5 * (W_mean**2 + W_var)
-
-    scores = (data.design @ W_mean.T).reshape(len(data.design), -1)
-    curvature = data.traces(W_mean.T @ W_mean + (0.0 if data.plug_in else covariance))
+    moment = W_mean.T @ W_mean + (0.0 if data.plug_in else covariance)
     new = replace(
         state,
         W_mean=W_mean,
         W_var=W_var,
         W_precision=precision,
         W_weights=state.beta_second,
+        W_products=kernels.products,
         zeta_rate=zeta_rate,
     )
-    if data.prior is not None:
-        linear = scores @ state.y_mean.ravel()
-        new = _update_weights(data.prior, data.plug_in, new, linear, curvature)
+    scores, curvature = _scores(kernels, W_mean), kernels.products.traces(moment)
+    linear = scores @ state.y_mean.ravel()
+    new = _update_weights(data.rule, data.plug_in, new, linear, curvature)
+    if new.psi is not None:
+        new = _update_parameters(data, new, moment)
+        scores, curvature = _scores(new.kernels, W_mean), new.kernels.products.traces(moment)
 
     f = (new.beta_mean @ scores).reshape(state.y_mean.shape)
     log_z, y_mean = truncated_moments(f, data.labels)
     if data.plug_in:
-        spread = np.sum(data.gram(new.beta_second) * covariance)
+        spread = np.sum(new.kernels.products.gram(new.beta_second) * covariance)
         objective = printed_bound(log_z.sum(), log_det, shape / zeta_rate, W_mean, W_var, spread)
     else:
         objective = log_z.sum() - 0.5 * (np.sum(curvature * new.beta_second) - np.sum(f**2))
-        objective += _regressors_bound(data, log_det, zeta_rate)
-        if new.beta is not None and new.rho is not None:
-            objective += new.beta.entropy + new.rho.log_normaliser
+        objective += regressors_bound(data.tau, data.upsilon, log_det, zeta_rate) + new.gain
+        objective += 0.0 if new.psi is None else new.psi.gain
     return replace(new, y_mean=y_mean, objective=float(objective))
 
 
+def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
+    """Scores a kernel, (S, N C)."""
+    return (kernels.design @ W_mean.T).reshape(len(kernels.design), -1)
+
+
+@singledispatch
 def _update_weights(
-    prior: Mean, plug_in: bool, state: State, linear: Array, curvature: Array
+    rule: Combination, plug_in: bool, state: State, linear: Array, curvature: Array
 ) -> State:
-    """q(beta), then q(rho)."""
-    beta = simplex_factor(state.rho_mean, linear, curvature, near=state.beta)
+    """Update q(beta), where the composite kernel is linear in beta, and what it depends on."""
+    return state
+
+
+@_update_weights.register
+def _(rule: Mean, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
+    near = state.beta if isinstance(state.beta, SimplexFactor) else None
+    beta = simplex_factor(state.rho_mean, linear, curvature, near=near)
     mean_log = np.log(beta.mean) if plug_in else beta.mean_log
-    rho = concentration_factor(prior.mu, prior.lam, mean_log, near=state.rho)
+    rho = concentration_factor(rule.mu, rule.lam, mean_log, near=state.rho)
     second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
     return replace(
-        state, beta=beta, rho=rho, beta_mean=beta.mean, beta_second=second, rho_mean=rho.mean
+        state,
+        beta=beta,
+        rho=rho,
+        beta_mean=beta.mean,
+        beta_second=second,
+        rho_mean=rho.mean,
+        gain=beta.entropy + rho.log_normaliser,
     )
 
 
-def _regressors_bound(data: Data, log_det: float, zeta_rate: Array) -> float:
-    """E[log p(W | zeta) + log p(zeta)] + entropies of both; zeta's factor fresh after W's."""
-    shape = data.tau + 0.5
-    constant = 0.5 + data.tau * np.log(data.upsilon) - gammaln(data.tau) + gammaln(shape)
-    return float(0.5 * log_det + zeta_rate.size * constant - shape * np.log(zeta_rate).sum())
+@_update_weights.register
+def _(rule: Binary, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
+    beta = binary_factor(rule.probabilities(len(linear)), linear, curvature)
+    second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
+    return replace(state, beta=beta, beta_mean=beta.mean, beta_second=second, gain=beta.gain)
+
+
+def _update_parameters(data: Data, state: State, moment: Array) -> State:
+    """Update q(psi), and the expectations of kernels and products."""
+    assert state.psi is not None
+    # Quadratic forms of the folded moment are those of the symmetric one.
+    log_likelihood = data.family.log_likelihood(
+        state.y_mean @ state.W_mean, state.beta_mean, state.beta_second, moment
+    )
+    psi = state.psi.updated(log_likelihood)
+    return replace(state, psi=psi, kernels=data.family.expected(psi, data.plug_in))
 
 
 def printed_bound(
@@ -245,16 +282,20 @@ class Approximation:
             "zeta_rate": (regressor, state.zeta_rate),
             "y_mean": (("obs", "class"), state.y_mean),
         }
-        if state.beta is not None and state.rho is not None:
-            beta = state.beta
+        if state.beta is not None:
             variables |= {
-                "beta_mean": (kernel, beta.mean),
-                "beta_sd": (kernel, beta.sd),
-                "beta_mean_log": (kernel, beta.mean_log),
-                "beta_ess": ((), beta.ess),
+                "beta_mean": (kernel, state.beta.mean),
+                "beta_sd": (kernel, state.beta.sd),
+            }
+        if isinstance(state.beta, SimplexFactor) and state.rho is not None:
+            variables |= {
+                "beta_mean_log": (kernel, state.beta.mean_log),
+                "beta_ess": ((), state.beta.ess),
                 "rho_mean": (kernel, state.rho.mean),
                 "rho_sd": (kernel, state.rho.sd),
             }
+        if state.psi is not None:
+            variables |= self._moments_of_parameters(state.psi)
         dims = {dim for variable in variables.values() for dim in variable[0]}
         coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
         return xr.Dataset(variables, coords=coords)
@@ -264,18 +305,50 @@ class Approximation:
         state = self.state
         out: dict[str, Array] = {}
         log_q = np.zeros(draws)
-        if state.beta is not None and state.rho is not None:
+        if state.rho is not None:
             out["rho"] = state.rho.sample(draws, rng)
+            log_q += state.rho.log_density(out["rho"])
+        if state.beta is not None:
             out["beta"] = state.beta.sample(draws, rng)
-            log_q += state.rho.log_density(out["rho"]) + state.beta.log_density(out["beta"])
+            log_q += state.beta.log_density(out["beta"])
+        if state.psi is not None:
+            psi, log_density = state.psi.sample(draws, rng)
+            values = self.data.family.scores.values(psi)
+            out |= values
+            # The prior of the scores is standard normal: that is their Jacobian.
+            jacobian = self.data.family.scores.log_density(values)
+            log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
+            log_q += self._sample_hyperparameters(self.data.rule, out, rng)
         shape = self.data.tau + 0.5
         out["zeta"] = state.zeta_rate / rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
         log_q += stats.invgamma.logpdf(out["zeta"], shape, scale=state.zeta_rate).sum(axis=(1, 2))
         out["W"] = np.empty((draws, *state.W_mean.shape))
-        gram = self.data.gram(state.W_weights)
+        gram = state.W_products.gram(state.W_weights)
         for c, mean in enumerate(state.W_mean):
             factor, pivots = precision_factor(gram, state.W_precision[c])
             noise = rng.normal(size=(len(mean), draws))
             out["W"][:, c] = mean + solve_triangular(factor, noise, lower=True, trans="T").T
             log_q += np.log(pivots).sum() + stats.norm.logpdf(noise).sum(axis=0)
         return out, log_q
+
+    def _moments_of_parameters(self, psi: ParameterFactor) -> dict[str, Any]:
+        """Means and standard deviations of exponents and parameters under their factor."""
+        points, weights = psi.expectation
+        variables: dict[str, Any] = {"parameters_ess": ((), psi.ess)}
+        dims = {"beta": ("kernel",), "theta": ("parameter",)}
+        for name, values in self.data.family.scores.values(points).items():
+            mean = weights @ values
+            variables[f"{name}_mean"] = (dims[name], mean)
+            variables[f"{name}_sd"] = (dims[name], np.sqrt(weights @ (values - mean) ** 2))
+        return variables
+
+    def _sample_hyperparameters(
+        self, rule: Combination, out: dict[str, Array], rng: np.random.Generator
+    ) -> Array | float:
+        """Add draws of what the exponents depend on, exact given these; return log q."""
+        if not isinstance(rule, Product):
+            return 0.0
+        rates = rule.pi_rate, rule.chi_rate
+        out["pi"], out["chi"] = draw_hyperparameters(out["beta"], *rates, rng)
+        densities = log_hyperparameter_density(out["pi"], out["chi"], out["beta"], *rates)
+        return densities.sum(axis=1)

@@ -20,6 +20,7 @@ S = 10 .004, .7; S = 15 .006, .2. The largest are of singular quadratics with a 
 boundary, where the cap is met (`SimplexFactor.precise`); the median's kind needs no doubling.
 """
 
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from typing import Self
@@ -30,7 +31,7 @@ from scipy.stats import qmc
 
 from .simplex_coordinates import DEPTH, Axes, Target, axes_around
 
-__all__ = ["SimplexFactor", "simplex_factor"]
+__all__ = ["SimplexFactor", "simplex_factor", "warn_of_imprecision"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -290,3 +291,14 @@ def _integrate(target: Target, points: _Points, origin: SimplexFactor | None) ->
         _points=points,
         _origin=origin,
     )
+
+
+def warn_of_imprecision(factor: SimplexFactor | None) -> None:
+    """Warn when the points of the final factor do not suffice; None has none."""
+    if factor is not None and not factor.precise:
+        warnings.warn(
+            "VB's moments of the kernel weights are imprecise: their distribution is too uneven "
+            f"for its quadrature ({factor.ess:,.0f} effective points). Compare with a sampler, or "
+            "leave out kernels.",
+            stacklevel=3,
+        )

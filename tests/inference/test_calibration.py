@@ -42,6 +42,19 @@ def collapsed_mixture():
     return kz.WishartKernelMixture.example(concentration=2.0, collapsed=True)
 
 
+def composite_regression():
+    """Eight objects, two kernels; the priors keep targets and chains within reach."""
+    rule = kz.DirichletWeights(3.0, 1.5)
+    options = {"sigma": 3.0, "varsigma": 3.0, "rho": 3.0, "varrho": 1.0}
+    return kz.CompositeKernelRegression.example(combination=rule, **options)
+
+
+def composite_classification():
+    """Eight objects, two kernels."""
+    rule = kz.DirichletWeights(3.0, 1.5)
+    return kz.CompositeKernelClassification.example(combination=rule, sigma=3.0, varsigma=3.0)
+
+
 def diagonal_of(W11):
     """What lambda, delta and W22.1 depend on in W11, as the diagonal matrix a model holds."""
     return np.diag(np.diag(W11))
@@ -79,12 +92,20 @@ CHAIN = {"chains": 1, "cores": 1}
         ),
         (simplified_completion, kz.NUTS(), 40, SIMPLIFIED | CHAIN | {"draws": 600, "tune": 400}),
         (simplified_completion, kz.Exact(), 200, SIMPLIFIED | {"draws": DRAWS}),
+        (
+            composite_regression,
+            kz.Gibbs(),
+            150,
+            {"data": "targets"} | CHAIN | {"draws": 2_000, "tune": 100},
+        ),
+        (composite_classification, kz.Gibbs(), 150, CHAIN | {"draws": 2_000, "tune": 100}),
         (collapsed_mixture, kz.NUTS(), 60, MIXTURE | CHAIN | {"draws": 600, "tune": 400}),
     ],
     ids=[
         *("probit-Gibbs", "probit-NUTS"),
         *("basic-Gibbs", "basic-NUTS", "basic-Exact"),
         *("simplified-Gibbs", "simplified-NUTS", "simplified-Exact"),
+        *("composite-regression-Gibbs", "composite-classification-Gibbs"),
         "mixture-NUTS",
     ],
 )

@@ -2,18 +2,22 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.special import digamma, log_ndtr, ndtri_exp
 from scipy.stats import norm
 
-from family import assert_mean, assert_z, z_bound
+from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.density import log_density
 from kernelzoo.inference.engines import Run
 from kernelzoo.inference.vb import multinomial_probit as vb
 from kernelzoo.inference.vb import multinomial_probit_updates as updates
 from kernelzoo.inference.vb import simplex
+from kernelzoo.inference.vb.ascent import beginnings
+from kernelzoo.inference.vb.kernel_products import KernelProducts
+from kernelzoo.inference.vb.regressors import precision_factor
 from kernelzoo.models.combination import FixedWeights, Mean
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.probit import log_probability
@@ -95,15 +99,6 @@ def known_means(sample, q):
     return np.concatenate(out, axis=1)
 
 
-def controlled(values, controls):
-    """Mean and standard error of the draws, less their regression on controls of mean zero."""
-    design = np.column_stack([np.ones(len(values)), controls])
-    coefficients, *_ = np.linalg.lstsq(design, values, rcond=None)
-    free = len(values) - design.shape[1]
-    variance = np.sum((values - design @ coefficients) ** 2) / free
-    return coefficients[0], np.sqrt(variance * np.linalg.pinv(design.T @ design)[0, 0])
-
-
 CASES = {
     "two Gram matrices": {"n_kernels": 2, "n_classes": 3, "n_obs": 12},
     "four Gram matrices": {
@@ -158,13 +153,13 @@ def test_bound_is_what_the_declaration_says(case, max_iterations):
 @pytest.mark.filterwarnings("ignore:VB did not converge")
 def test_the_comparison_sees_pairs_of_kernels_counted_twice(monkeypatch):
     """A test of the test: a planted factor of two in the quadratic of the weights."""
-    exact = updates.Data.traces
+    exact = KernelProducts.traces
 
-    def planted(data, matrix):
-        right = exact(data, matrix)
+    def planted(products, matrix):
+        right = exact(products, matrix)
         return 2 * right - np.diag(np.diag(right))
 
-    monkeypatch.setattr(updates.Data, "traces", planted)
+    monkeypatch.setattr(KernelProducts, "traces", planted)
     model = model_of(0, 3, 3, n_obs=20, gram=False)
     answer = vb.fit_multinomial_probit(model, RUN, max_iterations=40, starts=1)
     with_y, *_ = monte_carlo_bound(model, answer)
@@ -180,7 +175,8 @@ def test_bound_never_falls(seed):
     tau, upsilon = rng.uniform(0.3, 3, 2)
     model = model_of(seed, n_kernels, 2 + seed % 3, gram=seed % 8 < 4, tau=tau, upsilon=upsilon)
     data = updates.Data.of(model, plug_in=False)
-    for ascent in vb._beginnings(data, model, 2, 1e-6, rng):
+    begin, advance = partial(updates.start, data), partial(updates.update, data)
+    for ascent in beginnings(begin, advance, n_kernels, 2, 1e-6, rng):
         state = ascent.state
         for _ in range(60):
             before, state = state.objective, updates.update(data, state)
@@ -388,11 +384,11 @@ def test_covariances_without_digits_are_refused():
     basis = np.random.default_rng(0).normal(size=(6, 3))
     gram = basis @ basis.T
     gram /= gram.diagonal().max() * np.finfo(float).eps
-    _, pivots = updates.precision_factor(1e-5 * gram, np.ones(6))
+    _, pivots = precision_factor(1e-5 * gram, np.ones(6))
     assert pivots.min() > 0.9
     np.linalg.cholesky(0.01 * gram + np.eye(6))
     with pytest.raises(np.linalg.LinAlgError, match="rescale the kernels"):
-        updates.precision_factor(0.01 * gram, np.ones(6))
+        precision_factor(0.01 * gram, np.ones(6))
 
 
 def test_a_broken_start_never_wins(monkeypatch):
@@ -420,9 +416,10 @@ def test_printed_objective_is_of_one_state():
     state = updates.start(data, np.full(2, 0.5))
     for _ in range(3):
         state = updates.update(data, state)
-    gram = np.einsum("snm,tnk,st->mk", data.design, data.design, state.W_weights)
+    design = state.kernels.design
+    gram = np.einsum("snm,tnk,st->mk", design, design, state.W_weights)
     covariance = [np.linalg.inv(gram + np.diag(row)) for row in state.W_precision]
-    k = np.tensordot(state.beta_mean, data.design, axes=1)
+    k = np.tensordot(state.beta_mean, design, axes=1)
     expected = updates.printed_bound(
         log_probability(k @ state.W_mean.T, data.labels).sum(),
         sum(np.linalg.slogdet(V)[1] for V in covariance),

@@ -1,0 +1,110 @@
+"""The sweep of `kernel_sweep` as a PyMC step method."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+from pymc.util import RandomGenerator
+
+from ..models.checks import check_count
+from ..models.multinomial_probit import MultinomialProbit
+from .block import GibbsBlock, check_declaration
+from .kernel_sweep import Composition, Moves, Tuning, adapt, initial_tuning, sweep
+
+__all__ = ["KernelAlbertChib"]
+
+
+class KernelAlbertChib(GibbsBlock):
+    """Albert-Chib augmentation for every rule of combination and for kernels with parameters.
+
+    One block of all variables. The latent utilities are drawn afresh in each sweep and not
+    recorded. Kernels and labels are read when the step is made: make it anew after ``pm.set_data``.
+
+    Parameters
+    ----------
+    moves : int, default=5
+        Metropolis moves in a sweep given the utilities and the regressors: of weights and
+        concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none.
+    collapsed : int, default=1
+        Metropolis moves of exponents and parameters with the regressors integrated out: they go
+        farther and cost C Cholesky factorisations each. 0 for none.
+    block : int, default=6
+        Kernels of a binary selection that are redrawn jointly, over all their 2^block states with
+        C Cholesky factorisations each; 1 flips them one by one.
+    model : MultinomialProbit, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Notes
+    -----
+    Sample statistics: mean acceptance probabilities of a sweep, NaN where a move is not made:
+    ``beta_accept`` and ``rho_accept`` of `Mean`; ``kernel_accept`` and ``collapsed_accept`` of
+    exponents and parameters given the regressors and without them. Source: damoulas2009, appendix
+    A; the collapsed moves are ours.
+    """
+
+    name = "kernel_albert_chib"
+    shown: ClassVar[Mapping[str, str]] = {"collapsed_accept": "Kernels accepted"}
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
+        "beta_accept": (np.float64, []),
+        "rho_accept": (np.float64, []),
+        "kernel_accept": (np.float64, []),
+        "collapsed_accept": (np.float64, []),
+    }
+
+    def __init__(
+        self,
+        *,
+        moves: int = 5,
+        collapsed: int = 1,
+        block: int = 6,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        owner = type(self).__name__
+        check_declaration(model, owner, MultinomialProbit)
+        self._moves = Moves(
+            check_count(moves, "moves", owner, least=0),
+            check_count(collapsed, "collapsed", owner, least=0),
+            check_count(block, "block", owner),
+        )
+        n_kernels = len(model.coords["kernel"])
+        fixed = model["beta"] not in model.free_RVs
+        self._composition = Composition(
+            model.combination,
+            model["beta"].get_value() if fixed else np.ones(n_kernels),
+            model.design if model.parametric is None else None,
+            model.parametric,
+        )
+        self._labels = model.label_codes.astype(np.intp)
+        self._tau, self._upsilon = model.tau, model.upsilon
+        super().__init__(model.free_RVs, model=model, rng=rng, blocked=blocked)
+
+    def initial_tuning(self) -> Tuning:
+        """Untuned proposals."""
+        return initial_tuning(self._composition)
+
+    def sweep(
+        self, values: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
+        """Redraw all variables; adapt the proposals while the chain tunes."""
+        new, info = sweep(
+            *(values, self._labels, self._composition, self._tau, self._upsilon, rng),
+            tuning=self.tuning,
+            moves=self._moves,
+        )
+        if self.tune:
+            self.tuning = adapt(self.tuning, new, info, self._composition)
+        stats = {
+            "beta_accept": info.weights,
+            "rho_accept": info.concentrations.mean(),
+            "kernel_accept": info.given_regressors,
+            "collapsed_accept": info.collapsed,
+        }
+        return new, stats

@@ -1,0 +1,325 @@
+"""Albert-Chib sweeps for every rule of combination and for kernels with parameters, in NumPy.
+
+What makes the composite kernel is redrawn between Y and W of the sweep of `probit_sweep`: first
+given Y and W, then given Y with W integrated out, after which W is redrawn straight away. The PyMC
+step that runs the sweep is `kernelzoo.custom_steps.kernel_albert_chib.KernelAlbertChib`.
+
+============= ============================================ ========================
+paper         meaning                                      code
+============= ============================================ ========================
+y_n           latent utilities, drawn afresh every sweep   ``y`` (N, C)
+K^beta,theta  composite kernel                             ``Composition.composite``
+W, Z          regressors and their variances               ``W``, ``zeta`` (C, M)
+beta          weights of the kernels                       ``beta`` (S,)
+theta         parameters of the kernels                    ``theta`` (P,)
+============= ============================================ ========================
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, singledispatch
+from typing import NamedTuple
+
+import numpy as np
+
+from ..models.combination import Binary, Combination, Mean
+from ..models.parametric_kernels import ParametricStack
+from ..models.product_combination import Product
+from .binary_selection import log_evidence, update_selection
+from .composite_regression import Design
+from .cone import sample_cone
+from .kernel_scores import SMALLEST, Scores, draw_hyperparameters
+from .probit_sweep import draw_regressors, draw_shift, draw_variances
+from .random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
+from .simplex_metropolis import (
+    ConcentrationTuning,
+    WeightTuning,
+    adapt_concentrations,
+    adapt_weights,
+    initial_concentration_tuning,
+    initial_weight_tuning,
+    update_concentrations,
+    update_weights,
+)
+
+__all__ = [
+    "Composition",
+    "Info",
+    "Moves",
+    "Tuning",
+    "adapt",
+    "initial_tuning",
+    "sweep",
+]
+
+type Values = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """How weights and parameters make the composite kernel.
+
+    Parameters
+    ----------
+    rule : Combination
+    known : ndarray of shape (S,)
+        Weights where they are no random variable.
+    stack : ndarray of shape (S, N, M) or None
+        Fixed kernels.
+    parametric : ParametricStack or None
+        Kernels with parameters.
+    """
+
+    rule: Combination
+    known: np.ndarray
+    stack: np.ndarray | None = None
+    parametric: ParametricStack | None = None
+
+    def kernels(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Kernels (S, N, M)."""
+        if self.parametric is None:
+            assert self.stack is not None
+            return self.stack
+        return self.parametric.evaluate(values["theta"])
+
+    def composite(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Composite kernel (N, M); O(S N M), and O(N M D) a kernel with parameters."""
+        terms = self._terms if self.parametric is None else self.rule.terms(self.kernels(values))
+        s, n, m = terms.shape
+        beta = np.asarray(values.get("beta", self.known), dtype=float)
+        return self.rule.from_terms(beta @ terms.reshape(s, n * m)).reshape(n, m)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Coordinates of exponents and parameters that are learned."""
+        return Scores.of(self.rule, len(self.known), self.parametric)
+
+    @cached_property
+    def _terms(self) -> np.ndarray:
+        assert self.stack is not None
+        return self.rule.terms(self.stack)
+
+
+class Moves(NamedTuple):
+    """Numbers of moves in a sweep.
+
+    Parameters
+    ----------
+    given_regressors : int
+        Metropolis moves given Y and W: cheap.
+    collapsed : int
+        Metropolis moves with W integrated out: C Cholesky factorisations each.
+    block : int
+        Kernels of a binary selection that are redrawn jointly.
+    """
+
+    given_regressors: int = 5
+    collapsed: int = 1
+    block: int = 6
+
+
+class Tuning(NamedTuple):
+    """Proposals of what is learned about the kernels; None for what is not."""
+
+    weights: WeightTuning | None = None
+    concentrations: ConcentrationTuning | None = None
+    given_regressors: WalkTuning | None = None
+    collapsed: WalkTuning | None = None
+
+
+class Info(NamedTuple):
+    """Mean acceptance probabilities of the Metropolis moves in a sweep; NaN where none was made."""
+
+    weights: float = np.nan
+    concentrations: np.ndarray = np.array([np.nan])
+    given_regressors: float = np.nan
+    collapsed: float = np.nan
+
+
+def initial_tuning(composition: Composition) -> Tuning:
+    """Untuned proposals for what a composition learns."""
+    rule, n_kernels = composition.rule, len(composition.known)
+    simplex = isinstance(rule, Mean)
+    n_walked = len(composition.scores)
+    return Tuning(
+        initial_weight_tuning(n_kernels) if simplex else None,
+        initial_concentration_tuning(n_kernels) if simplex else None,
+        initial_walk_tuning(n_walked) if n_walked else None,
+        initial_walk_tuning(n_walked) if n_walked else None,
+    )
+
+
+def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
+    """Proposals after a sweep that ended at `values`; call it while the chain tunes only."""
+    weights, concentrations, given, collapsed = tuning
+    if weights is not None and concentrations is not None:
+        weights = adapt_weights(weights, values["beta"], info.weights)
+        concentrations = adapt_concentrations(concentrations, info.concentrations)
+    if given is not None and collapsed is not None:
+        psi = composition.scores.scores(values)
+        # A kind of move that a sweep does not make has no acceptance to learn from.
+        if not np.isnan(info.given_regressors):
+            given = adapt_walk(given, psi, info.given_regressors)
+        if not np.isnan(info.collapsed):
+            collapsed = adapt_walk(collapsed, psi, info.collapsed)
+    return Tuning(weights, concentrations, given, collapsed)
+
+
+def sweep(
+    values: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    composition: Composition,
+    tau: float,
+    upsilon: float,
+    rng: np.random.Generator,
+    *,
+    tuning: Tuning,
+    moves: Moves,
+) -> tuple[Values, Info]:
+    """Redraw all variables once, leaving their posterior unchanged.
+
+    Parameters
+    ----------
+    values : mapping of str to ndarray
+        Current values by the model's names; not modified.
+    labels : ndarray of shape (N,), integer
+        Classes.
+    composition : Composition
+        What makes the composite kernel.
+    tau, upsilon : float
+        Shape and rate of 1/zeta.
+    rng : numpy.random.Generator
+        Source of randomness.
+    tuning : Tuning
+        Proposals.
+    moves : Moves
+        Numbers of moves.
+
+    Returns
+    -------
+    values : dict of str to ndarray
+        New values.
+    info : Info
+        Acceptances.
+
+    Notes
+    -----
+    Source: damoulas2009, appendix A. Cost: that of the moves, and one composite kernel, K'K and C
+    Cholesky factorisations of size M.
+    """
+    new = {name: np.asarray(value) for name, value in values.items()}
+    y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
+    task = _Task(new, y, composition, rng, tuning, moves)
+    # What is given W comes first: after a move with W integrated out W is stale.
+    info = _redraw_given_regressors(composition.rule, task)
+    given = _walk_given_regressors(task)
+    _redraw_collapsed(composition.rule, task)
+    collapsed = _walk_collapsed(task)
+    composite = composition.composite(new)
+    W = draw_regressors(y, new["zeta"], composite, composite.T @ composite, rng)
+    new["W"] = draw_shift(W, new["zeta"], rng)
+    new["zeta"] = draw_variances(new["W"], tau, upsilon, rng)
+    return new, info._replace(given_regressors=given, collapsed=collapsed)
+
+
+class _Task(NamedTuple):
+    """What the moves of a sweep share: they replace entries of `new`."""
+
+    new: Values
+    y: np.ndarray
+    composition: Composition
+    rng: np.random.Generator
+    tuning: Tuning
+    moves: Moves
+
+
+@singledispatch
+def _redraw_given_regressors(rule: Combination, task: _Task) -> Info:
+    """Redraw the weights that a rule learns by moves of its own given W."""
+    return Info()
+
+
+@_redraw_given_regressors.register
+def _(rule: Mean, task: _Task) -> Info:
+    new, y, composition, rng, tuning, moves = task
+    assert tuning.weights is not None
+    assert tuning.concentrations is not None
+    kernels = composition.kernels(new)
+    s, n, m = kernels.shape
+    partial = (kernels.reshape(s * n, m) @ new["W"].T).reshape(s, -1)
+    quadratic, linear = partial @ partial.T, partial @ y.ravel()
+    new["beta"], weights = update_weights(
+        new["beta"],
+        new["rho"],
+        lambda beta: float(beta @ linear - 0.5 * (beta @ quadratic @ beta)),
+        tuning.weights,
+        rng,
+        moves.given_regressors,
+    )
+    new["rho"], concentrations = update_concentrations(
+        *(new["rho"], new["beta"], rule.mu, rule.lam),
+        *(tuning.concentrations, rng, moves.given_regressors),
+    )
+    return Info(weights=weights, concentrations=concentrations)
+
+
+@singledispatch
+def _redraw_collapsed(rule: Combination, task: _Task) -> None:
+    """Redraw the weights that a rule learns by moves of its own with W integrated out."""
+
+
+@_redraw_collapsed.register
+def _(rule: Binary, task: _Task) -> None:
+    new, y, composition, rng, _, moves = task
+    p = rule.probabilities(len(new["beta"]))
+    design = Design(composition.kernels(new), None)
+    new["beta"] = update_selection(
+        new["beta"], y, new["zeta"], design, np.log(p) - np.log1p(-p), rng, moves.block
+    )
+
+
+def _walk(
+    task: _Task,
+    tuning: WalkTuning | None,
+    log_likelihood: Callable[[np.ndarray], float],
+    moves: int,
+) -> float:
+    """Move the exponents of a product and the kernels' parameters jointly."""
+    if tuning is None:
+        return np.nan
+    scores = task.composition.scores
+
+    def log_density(psi: np.ndarray) -> float:
+        values = scores.values(psi)
+        if any((value <= SMALLEST).any() for value in values.values()):
+            return -np.inf
+        composite = task.composition.composite(task.new | values)
+        return log_likelihood(composite) - 0.5 * float(psi @ psi)
+
+    psi, rate = walk(scores.scores(task.new), log_density, tuning, task.rng, moves)
+    task.new.update(scores.values(psi))
+    return rate
+
+
+def _walk_given_regressors(task: _Task) -> float:
+    """Move them given Y and W."""
+
+    def log_likelihood(composite: np.ndarray) -> float:
+        return -0.5 * float(np.sum((task.y - composite @ task.new["W"].T) ** 2))
+
+    return _walk(task, task.tuning.given_regressors, log_likelihood, task.moves.given_regressors)
+
+
+def _walk_collapsed(task: _Task) -> float:
+    """Move them with W integrated out; then draw the exponents' hyperparameters."""
+
+    def log_likelihood(composite: np.ndarray) -> float:
+        return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
+
+    rate = _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
+    rule = task.composition.rule
+    if isinstance(rule, Product):
+        task.new["pi"], task.new["chi"] = draw_hyperparameters(
+            task.new["beta"], rule.pi_rate, rule.chi_rate, task.rng
+        )
+    return rate

@@ -1,0 +1,120 @@
+"""Adaptive random-walk Metropolis in unbounded coordinates.
+
+Position, information about a move, and tuning are three different objects, as in
+`simplex_metropolis`: a walk returns its acceptance beside the position, and `adapt_walk` replaces
+the tuning while the chain tunes only.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["WalkTuning", "adapt_walk", "initial_walk_tuning", "walk"]
+
+_TARGET = {1: 0.44}
+_TARGET_JOINT = 0.3
+_DECAY = 0.6
+_HEAD_START = 10
+
+
+class WalkTuning(NamedTuple):
+    """Proposal: a scaled normal of the chain's covariance."""
+
+    updates: int
+    log_scale: float
+    mean: np.ndarray
+    covariance: np.ndarray
+    factor: np.ndarray
+
+
+def initial_walk_tuning(n_coordinates: int) -> WalkTuning:
+    """Proposal before the first move: independent steps of half a unit in all."""
+    return WalkTuning(
+        updates=0,
+        log_scale=float(np.log(0.5 / np.sqrt(n_coordinates))),
+        mean=np.zeros(n_coordinates),
+        covariance=np.eye(n_coordinates),
+        factor=np.eye(n_coordinates),
+    )
+
+
+def walk(
+    x: np.ndarray,
+    log_density: Callable[[np.ndarray], float],
+    tuning: WalkTuning,
+    rng: np.random.Generator,
+    moves: int,
+) -> tuple[np.ndarray, float]:
+    """Make random-walk Metropolis moves of all coordinates at once.
+
+    Parameters
+    ----------
+    x : ndarray of shape (d,)
+        Position; not modified.
+    log_density : callable
+        Log density of the coordinates, up to a constant; NaN counts as minus infinity.
+    tuning : WalkTuning
+        Proposal.
+    rng : numpy.random.Generator
+        Source of randomness.
+    moves : int
+        Number of moves.
+
+    Returns
+    -------
+    x : ndarray of shape (d,)
+        New position.
+    acceptance : float
+        Mean acceptance probability; NaN for no moves.
+
+    Notes
+    -----
+    Cost: `moves` + 1 evaluations.
+    """
+    if not moves:
+        return x, np.nan
+    jumps = np.exp(tuning.log_scale) * rng.standard_normal((moves, len(x))) @ tuning.factor.T
+    thresholds = -rng.standard_exponential(moves)
+    current = log_density(x)
+    acceptance = 0.0
+    for jump, threshold in zip(jumps, thresholds, strict=True):
+        proposal = x + jump
+        proposed = log_density(proposal)
+        log_ratio = proposed - current
+        if np.isnan(log_ratio):
+            continue
+        acceptance += np.exp(min(log_ratio, 0.0))
+        if threshold < log_ratio:
+            x, current = proposal, proposed
+    return x, acceptance / moves
+
+
+def adapt_walk(tuning: WalkTuning, x: np.ndarray, acceptance: float) -> WalkTuning:
+    """Proposal after moves that ended at x; call it while the chain tunes only.
+
+    The scale moves towards its acceptance target, the shape follows the chain's covariance (Andrieu
+    & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
+    """
+    gain = (tuning.updates + _HEAD_START) ** -_DECAY
+    deviation = x - tuning.mean if tuning.updates else np.zeros_like(x)
+    mean = tuning.mean + gain * deviation if tuning.updates else x
+    covariance = tuning.covariance + gain * (np.outer(deviation, deviation) - tuning.covariance)
+    target = _TARGET.get(len(x), _TARGET_JOINT)
+    return WalkTuning(
+        updates=tuning.updates + 1,
+        log_scale=tuning.log_scale + gain * (acceptance - target),
+        mean=mean,
+        covariance=covariance,
+        factor=_shape_factor(covariance),
+    )
+
+
+def _shape_factor(covariance: np.ndarray) -> np.ndarray:
+    """Cholesky factor of the covariance's shape, scaled to determinant one.
+
+    The size is left to the scale alone.
+    """
+    d = len(covariance)
+    factor = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) / d * np.eye(d))
+    return factor / np.exp(np.log(np.diag(factor)).mean())

@@ -1,0 +1,363 @@
+"""Tables 1 and 2 and Figure 3 of Girolami and Rogers (2005).
+
+The tables: variational Bayes with type-II maximum likelihood on four sets of two classes, with a
+Gaussian, a linear and a polynomial kernel, each alone and all three combined. What the paper leaves
+open is settled here so: heart is standardised on its training part, the others are taken as they
+are; a width w means exp(-d^2 / (2 w^2)), the polynomial is (1 + x'y)^2, each kernel has trace N;
+the algorithm starts from equal weights, phi = 1 and xi = 1, with sigma = varsigma = 0.01 and
+tau = nu = 1, fits these four from the fifth iteration on, and stops after 100, as they have no
+fixed point. 2-norm has 400 objects, as with Lanckriet et al. (2004), whose sets the paper takes;
+and, in a column of its own, 100, as the spread of the paper's accuracies tells: theirs is that of
+some 25 test objects, where on the other sets it is that of the test parts they have.
+
+The figure: a kernel is split into its eigenvectors' rank-one kernels, which a classifier weights
+anew. The paper's points are not printed; here each class has two clusters, as Figure 2 shows.
+"""
+
+import warnings
+from collections.abc import Mapping
+from functools import cache, reduce
+from operator import or_
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import DataTree
+
+from ..datasets import Dataset, twonorm
+from ..datasets.dataset import Split
+from ..inference import fit, predict
+from ..inference.kernel_classifiers import kernel_alignment
+from ..inference.map.engine import MAP
+from ..inference.vb.engine import VB
+from ..models.combination import DirichletWeights
+from ..models.composite_kernel import CompositeKernelClassification
+from ..models.eigenvector_kernels import eigenvector_kernels
+from ..models.kernels import Kernels, gaussian, linear, polynomial
+from .data import absence, objects
+from .girolami2005_published import ACCURACIES, WEIGHT_MEANS
+from .report import Published
+from .study import Study, Task
+
+__all__ = [
+    "accuracies",
+    "clusters",
+    "divide",
+    "figure_3",
+    "optima",
+    "realignment",
+    "table_1",
+    "table_2",
+]
+
+#: What the paper calls K_1, K_2, K_3.
+KERNELS = ("Gaussian", "linear", "polynomial")
+COMBINED = "all three"
+
+#: Recipe by data set: whether it is standardised, the Gaussian kernel's width, and the number of
+#: objects where they are generated.
+DATA: dict[str, dict[str, Any]] = {
+    "heart": {"standardize": True, "width": 4.0},
+    "sonar": {"standardize": False, "width": 1.0},
+    "ionosphere": {"standardize": False, "width": 1.0},
+    "2-norm": {"standardize": False, "width": 5.0, "n": 400},
+    "2-norm, 100 objects": {"standardize": False, "width": 5.0, "n": 100},
+}
+PRECISIONS = {"sigma": 0.01, "varsigma": 0.01}
+CONCENTRATIONS = {"tau": 1.0, "nu": 1.0}
+#: No change of the bound is small enough to stop before the last iteration.
+ALGORITHM = {"type_two": True, "type_two_from": 5, "max_iterations": 100, "tolerance": 1e-300}
+
+SPLITS = 30
+SEED = 2005
+
+
+def divide(
+    column: str, seed: int, *, standardize: bool, test_size: float, n: int | None = None
+) -> Split:
+    """Divide a data set at random, stratified by class.
+
+    Parameters
+    ----------
+    column : str
+        One of ``DATA``.
+    seed : int
+    standardize : bool
+        Features to mean 0 and standard deviation 1 over the training part.
+    test_size : float
+    n : int, optional
+        Number of objects of 2-norm: the same sample for every seed.
+    """
+    data = objects(column, standardize=False) if n is None else _two_norm(n)
+    return data.split(test_size, seed=seed, standardize=standardize)
+
+
+@cache
+def _two_norm(n: int) -> Dataset:
+    return twonorm(n, seed=SEED)
+
+
+def _specification(width: float) -> Kernels:
+    members = gaussian(0.5 / width**2), linear(), polynomial(2)
+    named = (kernel.named(name) for kernel, name in zip(members, KERNELS, strict=True))
+    return reduce(or_, named).normalize("trace")
+
+
+def _fitted(
+    kernels: xr.DataArray, labels: NDArray, seed: int, starts: int, recipe: Mapping[str, Any]
+) -> tuple[CompositeKernelClassification, DataTree]:
+    model = CompositeKernelClassification(
+        kernels,
+        labels,
+        combination=DirichletWeights(**recipe["concentrations"]),
+        **recipe["precisions"],
+    )
+    with warnings.catch_warnings():
+        # The recipe implies both: no convergence, and hyperparameters that run away.
+        warnings.filterwarnings("ignore", message="VB did not converge in")
+        warnings.filterwarnings("ignore", message="VB's type-II maximum likelihood runs away")
+        result = fit(
+            model,
+            VB(starts=starts, **recipe["algorithm"]),
+            draws=recipe["draws"],
+            random_seed=seed,
+            progressbar=False,
+            log_likelihood=False,
+        )
+    return model, result
+
+
+def accuracies(
+    column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
+) -> dict[str, float]:
+    """Classify the test part with each kernel alone and with all three.
+
+    Parameters
+    ----------
+    column : str
+    seed : int
+    data : mapping
+        Settings of `divide`.
+    width : float
+        Of the Gaussian kernel.
+    recipe : mapping
+        ``precisions`` and ``concentrations``, the priors; ``algorithm``, settings of `VB`; and
+        ``draws`` from its answer, over which predictions are averaged.
+
+    Returns
+    -------
+    dict
+        Test accuracy by the kernels' name, per cent.
+    """
+    split, specification = divide(column, seed, **data), _specification(width)
+    trained = specification(split.X_train)
+    new = specification(split.X_test, split.X_train)
+    values = {}
+    for name in (*KERNELS, COMBINED):
+        chosen = {"kernel": list(KERNELS) if name == COMBINED else [name]}
+        model, result = _fitted(trained.sel(chosen), split.y_train, seed, 1, recipe)
+        labels = predict(model, result, new.sel(chosen))["label"].to_numpy()
+        values[name] = 100.0 * float(np.mean(labels == split.y_test))
+    return values
+
+
+EQUAL, HIGHEST = "from equal weights", "highest bound"
+STARTS = (EQUAL, *(f"from the {kernel} alone" for kernel in KERNELS))
+
+
+def optima(
+    column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
+) -> dict[str, float]:
+    """Find the weights at which each start ends, and how far its bound is below the highest.
+
+    Parameters
+    ----------
+    column, seed, data, width, recipe
+        As in `accuracies`. The draws are not used.
+
+    Returns
+    -------
+    dict
+        By ``"<start>: <kernel>"`` the mean of the kernel's weight, per cent, where ``HIGHEST`` is
+        the best of the starts; by ``"<start>: bound"`` the bound, nats below the highest.
+    """
+    split = divide(column, seed, **data)
+    kernels = _specification(width)(split.X_train)
+    _, result = _fitted(kernels, split.y_train, seed, len(STARTS), recipe)
+    bounds = result["trajectory"]["elbo"].isel(iteration=-1).to_numpy()
+    ends = result["variational"]["beta_mean_of_start"].to_numpy()
+    values = _by_kernel(HIGHEST, ends[bounds.argmax()])
+    for start, bound, weights in zip(STARTS, bounds, ends, strict=True):
+        values |= _by_kernel(start, weights)
+        values[f"{start}: bound"] = float(bounds.max() - bound)
+    return values
+
+
+def _by_kernel(start: str, weights: NDArray) -> dict[str, float]:
+    return dict(zip(_rows(start), (100.0 * weights).tolist(), strict=True))
+
+
+def _rows(start: str) -> tuple[str, ...]:
+    return tuple(f"{start}: {kernel}" for kernel in KERNELS)
+
+
+def clusters(
+    rng: np.random.Generator, *, size: int, gap: float, spread: float
+) -> tuple[NDArray, NDArray]:
+    """Draw two classes of two clusters each, on the two sides of the second axis.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    size : int
+        Objects a cluster.
+    gap : float
+        Distance of the classes from the axis; the clusters of a class are 2 apart.
+    spread : float
+        Standard deviation within a cluster.
+
+    Returns
+    -------
+    X : ndarray of shape (4 size, 2)
+        In the order of the clusters.
+    y : ndarray of shape (4 size,)
+        0 and 1.
+    """
+    centres = np.array([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]])
+    X = np.repeat(centres, size, axis=0)
+    return X + spread * rng.standard_normal(X.shape), np.repeat([0, 1], 2 * size)
+
+
+def realignment(
+    column: str,
+    seed: int,
+    *,
+    points: Mapping[str, Any],
+    width: float,
+    precisions: Mapping[str, Any],
+) -> dict[str, float]:
+    """Weight the eigenvectors of a kernel anew, and align it with the labels before and after.
+
+    Parameters
+    ----------
+    column : str
+        Not used.
+    seed : int
+    points : mapping
+        Settings of `clusters`.
+    width : float
+        Of the Gaussian kernel.
+    precisions : mapping
+        Their prior.
+
+    Returns
+    -------
+    dict
+        Per cent: alignments with the kernel of the labels, and the largest of the eigenvalues and
+        of the weights, each of sum 100.
+    """
+    X, y = clusters(np.random.default_rng(seed), **points)
+    gram = gaussian(0.5 / width**2)(X)
+    kernels = eigenvector_kernels(gram)
+    model = CompositeKernelClassification(
+        kernels, y, combination=DirichletWeights(varphi=1.0), **precisions
+    )
+    result = fit(model, MAP(), random_seed=seed, progressbar=False, log_likelihood=False)
+    weights = result["point"]["beta"].to_numpy()
+    signs = 2.0 * y - 1
+    labels = np.outer(signs, signs)
+    return {
+        "alignment before": 100.0 * kernel_alignment(gram.to_numpy()[0], labels),
+        "alignment after": 100.0
+        * kernel_alignment(np.tensordot(weights, kernels.to_numpy(), axes=1), labels),
+        "largest eigenvalue": 100.0 * float(kernels["eigenvalue"].max()),
+        "largest weight": 100.0 * float(weights.max()),
+    }
+
+
+def _settings(column: str, draws: int) -> dict[str, Any]:
+    data = {"test_size": 0.3} | DATA[column]
+    return {
+        "width": data.pop("width"),
+        "data": data,
+        "recipe": {
+            "precisions": PRECISIONS,
+            "concentrations": CONCENTRATIONS,
+            "algorithm": ALGORITHM,
+            "draws": draws,
+        },
+    }
+
+
+def _skip(column: str) -> str | None:
+    return None if "n" in DATA[column] else absence(column)
+
+
+def table_1() -> Study:
+    """Table 1: accuracy with each kernel alone and with all three."""
+    return Study(
+        name="girolami2005-table1",
+        title="Girolami and Rogers (2005), Table 1, VB",
+        measure="Test accuracy in per cent",
+        tasks=tuple(
+            Task(column, (*KERNELS, COMBINED), accuracies, _settings(column, 1000), _skip(column))
+            for column in DATA
+        ),
+        splits=SPLITS,
+        seed=SEED,
+        published={
+            (row, column): Published(*cell, rounding=0.005)
+            for column, cells in ACCURACIES.items()
+            for row, cell in cells.items()
+        },
+        spread="se",
+        notes=NOTES,
+    )
+
+
+def table_2() -> Study:
+    """Table 2: the kernels' weights, from equal ones as in the paper, and from other starts."""
+    by_start = (row for start in STARTS for row in (*_rows(start), f"{start}: bound"))
+    rows = (*_rows(HIGHEST), *by_start)
+    return Study(
+        name="girolami2005-table2",
+        title="Girolami and Rogers (2005), Table 2, VB",
+        measure="Posterior mean of the kernels' weights in per cent; nats below the highest bound",
+        tasks=tuple(
+            Task(column, rows, optima, _settings(column, 100), _skip(column)) for column in DATA
+        ),
+        splits=SPLITS,
+        seed=SEED,
+        published={
+            (row, column): Published(*cell, rounding=0.05)
+            for column, cells in WEIGHT_MEANS.items()
+            for start in (EQUAL, HIGHEST)
+            for row, cell in zip(_rows(start), cells, strict=True)
+        },
+        spread="se",
+        notes=NOTES,
+    )
+
+
+def figure_3() -> Study:
+    """Figure 3: alignment of a kernel with the labels, its eigenvectors weighted anew by MAP."""
+    rows = ("alignment before", "alignment after", "largest eigenvalue", "largest weight")
+    points = {"size": 20, "gap": 1.5, "spread": 0.3}
+    settings = {"points": points, "width": 1.0, "precisions": PRECISIONS}
+    return Study(
+        name="girolami2005-figure3",
+        title="Girolami and Rogers (2005), Figure 3",
+        measure="Per cent",
+        tasks=(Task("two classes of two clusters", rows, realignment, settings),),
+        splits=SPLITS,
+        seed=SEED,
+        notes=(
+            "The paper shows one set of points and prints no numbers: its kernel's weights are "
+            "predominantly concentrated on one eigenvector, and the kernel that they make is much "
+            "more aligned with the labels."
+        ),
+    )
+
+
+NOTES = ""

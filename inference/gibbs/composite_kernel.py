@@ -1,0 +1,45 @@
+"""Gibbs steps of the composite-kernel models (Girolami & Rogers 2005, sections 3 and 4)."""
+
+from pymc.step_methods.compound import BlockedStep
+
+from ...custom_steps.composite_kernel import CompositeKernelGibbs
+from ...models.combination import DirichletWeights, FixedWeights
+from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ..applicability import combination_other_than
+from ..engines import Run
+from ..mcmc import Gibbs
+
+__all__ = ["composite_kernel_steps"]
+
+_unless = combination_other_than(DirichletWeights, FixedWeights)
+
+
+@Gibbs.register(CompositeKernelRegression, unless=_unless)
+@Gibbs.register(CompositeKernelClassification, unless=_unless)
+def composite_kernel_steps(
+    model: CompositeKernelRegression | CompositeKernelClassification,
+    run: Run,
+    *,
+    collapsed: bool = True,
+    moves: int = 2,
+) -> list[BlockedStep]:
+    """One block for all variables.
+
+    Parameters
+    ----------
+    model : CompositeKernelRegression or CompositeKernelClassification
+        Declaration.
+    run : Run
+        Unused: the step takes its generators from PyMC.
+    collapsed : bool, default=True
+        Move the kernels' weights with the regression weights integrated out; False is the sampler
+        that the paper sketches, which mixes slowly.
+    moves : int, default=2
+        Moves of the kernels' weights, and of their concentrations, in a sweep.
+
+    Returns
+    -------
+    list of BlockedStep
+        Steps for ``pm.sample``.
+    """
+    return [CompositeKernelGibbs(collapsed=collapsed, moves=moves, model=model)]

@@ -1,0 +1,67 @@
+"""The engine that finds a mode: turns an answer into a point with its history."""
+
+import warnings
+from typing import Any, ClassVar, Literal, override
+
+import numpy as np
+import pymc as pm
+from xarray import DataTree
+
+from ...models.checks import check_name
+from ..answers import ModeAnswer
+from ..engines import Handwritten, Implementation, Kind, Run
+from ..result import point_to_tree, trajectory, with_group
+
+__all__ = ["MAP"]
+
+
+class MAP(Handwritten):
+    """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
+
+    An implementation is a function (model, run, *, settings) -> ModeAnswer. That for any
+    ``pm.Model`` climbs by gradients (settings ``space``, ``max_iterations``).
+
+    The result holds the point in ``point`` and, as a single draw, in ``posterior``; what was
+    increased, by start and iteration, in ``trajectory``; the declaration's log density at the point
+    in ``sample_stats``, of the measure that ``lp_measure`` in the attributes names.
+
+    Parameters
+    ----------
+    method : {"gradient"}, optional
+        "gradient": search by gradients even where the model's paper has an algorithm of its own.
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``engines(model)`` lists them with their defaults.
+    """
+
+    name: ClassVar[str] = "MAP"
+    kind: ClassVar[Kind] = "point"
+
+    def __init__(self, *, method: Literal["gradient"] | None = None, **settings: Any) -> None:
+        if method is not None:
+            check_name(method, ["gradient"], "method", "MAP")
+        super().__init__(**settings)
+        self._method = method
+
+    @property
+    @override
+    def settings(self) -> dict[str, Any]:
+        return super().settings | {"method": self._method}
+
+    @override
+    def candidates(self, model: pm.Model) -> list[Implementation]:
+        if self._method == "gradient":
+            return [self._implementations[pm.Model]]
+        return super().candidates(model)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        answer: ModeAnswer = self.implement(model, run)
+        tree = point_to_tree(model, answer.values, {"lp": np.array([answer.log_density])})
+        with_group(tree, "trajectory", trajectory("objective", answer.climbs, answer.best))
+        tree.attrs.update(answer.attributes)
+        tree.attrs["converged"] = "yes" if answer.converged else "no"
+        if answer.note:
+            tree.attrs["note"] = answer.note
+            warnings.warn(answer.note, stacklevel=3)
+        return tree

@@ -1,0 +1,192 @@
+"""Coordinate ascent from several kernel weights, shared by the models that learn the weights.
+
+A state is any frozen object with an `objective`; `start` makes one from kernel weights and
+`update` the next one from it.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...models.checks import check_count, check_positive
+from ..engines import Run
+
+__all__ = ["Ascent", "Summit", "beginnings", "check_settings", "climb"]
+
+type Array = npt.NDArray[np.float64]
+
+# Starts at most unless more are asked for.
+MOST_STARTS = 8
+
+
+class State(Protocol):
+    """All factors after an iteration."""
+
+    @property
+    def objective(self) -> float:
+        """What the iterations increase."""
+
+
+@dataclass
+class Ascent[S: State]:
+    """One start on its way up."""
+
+    state: S
+    history: list[float] = field(default_factory=list)
+    converged: bool = False
+
+    @property
+    def height(self) -> float:
+        """The objective; a broken one is the lowest."""
+        return self.state.objective if np.isfinite(self.state.objective) else -np.inf
+
+    def climbing(self, max_iterations: int) -> bool:
+        """Whether another iteration is due."""
+        broken = bool(self.history) and not np.isfinite(self.history[-1])
+        return not (self.converged or broken) and len(self.history) < max_iterations
+
+    def advance(self, update: Callable[[S], S], tolerance: float, least: int = 0) -> None:
+        """Do one iteration; the first `least` of them are never the last."""
+        before, self.state = self.state.objective, update(self.state)
+        after = self.state.objective
+        self.history.append(after)
+        small = abs(after - before) <= tolerance * abs(after)
+        self.converged = bool(small and len(self.history) > least)
+
+
+@dataclass(frozen=True)
+class Summit[S: State]:
+    """Where every start ended, the histories of all, and whether the best met the tolerance."""
+
+    states: list[S]
+    elbo: list[Array]
+    best: int
+    converged: bool
+
+    @property
+    def state(self) -> S:
+        """Where the best start ended."""
+        return self.states[self.best]
+
+
+def check_settings(
+    owner: str, *, max_iterations: int, tolerance: float, starts: int | None
+) -> None:
+    """Raise ValueError unless the settings of an ascent are in range."""
+    check_count(max_iterations, "max_iterations", owner)
+    if starts is not None:
+        check_count(starts, "starts", owner)
+    check_positive(tolerance, "tolerance", owner)
+
+
+def beginnings[S: State](
+    start: Callable[[Array], S],
+    update: Callable[[S], S],
+    n_kernels: int,
+    starts: int,
+    tolerance: float,
+    rng: np.random.Generator,
+) -> Iterator[Ascent[S]]:
+    """Uniform weights, the vertices, then uniform draws from the simplex.
+
+    If not all vertices are wanted, those are begun at that stand highest after one iteration
+    (which they keep), so that the answer does not depend on the order of the kernels.
+    """
+    yield Ascent(start(np.full(n_kernels, 1 / n_kernels)))
+    if starts > 1:
+        vertices = [Ascent(start(corner)) for corner in np.eye(n_kernels)]
+        if starts <= n_kernels:
+            for vertex in vertices:
+                vertex.advance(update, tolerance)
+            vertices.sort(key=lambda vertex: vertex.height, reverse=True)
+        yield from vertices[: starts - 1]
+    for _ in range(starts - 1 - n_kernels):
+        yield Ascent(start(rng.dirichlet(np.ones(n_kernels))))
+
+
+def climb[S: State](
+    start: Callable[[Array], S],
+    update: Callable[[S], S],
+    run: Run,
+    n_kernels: int,
+    *,
+    known: Array | None,
+    starts: int | None,
+    max_iterations: int,
+    tolerance: float,
+    least: int = 0,
+    engine: str = "VB",
+) -> Summit[S]:
+    """Climb from every beginning and choose the highest summit.
+
+    Parameters
+    ----------
+    start : callable (weights) -> state
+    update : callable (state) -> state
+        One iteration.
+    run : Run
+        Seed and progress bar.
+    n_kernels : int
+    known : array (kernel,) or None
+        Weights that are not learned: one start from them is enough.
+    starts : int or None
+        Number of starts. Default: uniform weights and every vertex, 8 at most.
+    max_iterations : int
+        Iterations a start at most.
+    tolerance : float
+        A start ends when its objective changes by less than this fraction of itself.
+    least : int
+        Iterations that a start does in any case.
+    engine : str
+        Its name, for messages.
+
+    Returns
+    -------
+    Summit
+        When interrupted: of what there is, unconverged.
+
+    Raises
+    ------
+    FloatingPointError
+        When no start has a finite objective.
+    """
+    if known is None:
+        n_starts = starts or min(n_kernels + 1, MOST_STARTS)
+        begun = beginnings(start, update, n_kernels, n_starts, tolerance, run.rng())
+    else:
+        n_starts, begun = 1, iter([Ascent(start(known))])
+    ascents: list[Ascent[S]] = []
+    interrupted = False
+    try:
+        with run.track(n_starts * max_iterations, engine) as bar:
+            for number, ascent in enumerate(begun, 1):
+                ascents.append(ascent)
+                bar.advance(len(ascent.history), start=number)
+                while ascent.climbing(max_iterations):
+                    ascent.advance(update, tolerance, least)
+                    bar.advance(start=number, bound=ascent.state.objective)
+                bar.advance(max_iterations - len(ascent.history), start=number)
+    except KeyboardInterrupt:
+        interrupted = True
+        ascents = [ascent for ascent in ascents if ascent.history]
+        if not ascents:
+            raise
+        warnings.warn(f"{engine} was interrupted: the answer so far is returned.", stacklevel=3)
+    best = int(np.argmax([ascent.height for ascent in ascents]))
+    if not np.isfinite(ascents[best].height):
+        raise FloatingPointError(
+            f"{engine}'s objective is not a finite number from any start: rescale the kernels (for "
+            "example kernels.normalize('trace')), or take a less extreme prior."
+        )
+    converged = ascents[best].converged and not interrupted
+    if not converged and not interrupted:
+        warnings.warn(
+            f"{engine} did not converge in {max_iterations} iterations: raise max_iterations.",
+            stacklevel=3,
+        )
+    elbo = [np.array(ascent.history) for ascent in ascents]
+    return Summit([ascent.state for ascent in ascents], elbo, best, converged)

@@ -1,0 +1,98 @@
+r"""The variational factor of a 0/1 selection of kernels, over all its states.
+
+Q(beta) is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s) on
+the 2^S states (Damoulas & Girolami 2009, section 3.1, whose appendix B leaves it to the reader).
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+__all__ = ["MOST_KERNELS", "BinaryFactor", "binary_factor"]
+
+type Array = npt.NDArray[np.float64]
+
+# Kernels at most: more have more states than it is sensible to enumerate.
+MOST_KERNELS = 16
+
+
+@cache
+def _states(n_kernels: int) -> Array:
+    """All selections (2^S, S)."""
+    codes = np.arange(2**n_kernels)
+    return (codes[:, None] >> np.arange(n_kernels) & 1).astype(float)
+
+
+@dataclass(frozen=True)
+class BinaryFactor:
+    """Q(beta); made by `binary_factor`.
+
+    Attributes
+    ----------
+    probability : array of shape (2^S,)
+        Of each state; state i selects the kernels whose bits are set in i.
+    gain : float
+        E[log p(beta)] - E[log Q(beta)].
+    """
+
+    probability: Array
+    gain: float
+
+    @property
+    def _states(self) -> Array:
+        return _states(int(np.log2(len(self.probability))))
+
+    @property
+    def mean(self) -> Array:
+        """E[beta], shape (S,)."""
+        return self.probability @ self._states
+
+    @property
+    def second_moment(self) -> Array:
+        """E[beta beta'], shape (S, S)."""
+        return (self._states * self.probability[:, None]).T @ self._states
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviations."""
+        return np.sqrt(self.mean * (1 - self.mean))
+
+    def sample(self, draws: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """Independent draws (draw, S)."""
+        chosen = rng.choice(len(self.probability), size=draws, p=self.probability)
+        return self._states[chosen].astype(np.int64)
+
+    def log_density(self, beta: npt.NDArray[np.int64]) -> Array:
+        """Log probabilities of states (n, S)."""
+        codes = beta @ (1 << np.arange(beta.shape[1]))
+        with np.errstate(divide="ignore"):
+            return np.log(self.probability[codes])
+
+
+def binary_factor(prior: Array, linear: Array, quadratic: Array) -> BinaryFactor:
+    """Enumerate Q(beta), exactly.
+
+    Parameters
+    ----------
+    prior : array of shape (S,)
+        Probability p of each kernel, S <= 16.
+    linear : array of shape (S,)
+        b.
+    quadratic : array of shape (S, S)
+        A, symmetric.
+
+    Notes
+    -----
+    Cost O(2^S S^2).
+    """
+    states = _states(len(prior))
+    log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)
+    log_p = log_prior + states @ linear - 0.5 * np.sum((states @ quadratic) * states, axis=1)
+    log_p -= logsumexp(log_p)
+    probability = np.exp(log_p)
+    # Rounding must not show where draws are taken.
+    probability /= probability.sum()
+    return BinaryFactor(probability, float(probability @ (log_prior - log_p)))

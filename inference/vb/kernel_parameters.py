@@ -1,0 +1,258 @@
+r"""The variational factor of what the composite kernel is not linear in.
+
+Exponents beta of a product and kernel parameters theta enter the kernels nonlinearly. They share
+one factor, over their normal scores psi, which have the prior N(0, I) (`kernel_scores`). Mean field
+gives
+
+    log Q(psi) = log p(psi) + sum_s E[beta_s] tr(K_s' E[Y] E[W])
+                 - 1/2 sum_st E[beta_s beta_t] tr(K_s' K_t E[W'W]) + const,
+
+with the one composite kernel in place of the K_s, and beta = 1, for products. The paper (appendix
+B.4) samples the prior with importance weights, factor by factor, and puts means of parameters into
+the kernels ("first order"). Here are two ways to take expectations over psi, of K_s and of K_s'K_t
+alike:
+
+`Normal`
+    Q is a normal distribution of psi, the best that damped natural-gradient steps reach. Its
+    expectations are sums over fixed nodes, so that the bound cannot fall: Gauss-Hermite products
+    for up to four coordinates, else quasi-random nodes with the right mean and covariance.
+`Importance`
+    Samples of the prior with importance weights. Few count where the posterior is narrow; their
+    effective number says so.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp, roots_hermitenorm
+from scipy.stats import norm, qmc
+
+__all__ = ["Expectation", "Importance", "Normal", "ParameterFactor"]
+
+type Array = npt.NDArray[np.float64]
+type LogDensity = Callable[[Array], float]
+
+# Gauss-Hermite nodes an axis for so many coordinates.
+NODES_AN_AXIS = {1: 15, 2: 7, 3: 5, 4: 3}
+# Quasi-random nodes at least, and by coordinate, otherwise.
+LEAST_NODES = 64
+# With more coordinates the curvature is taken to be diagonal.
+LARGEST_FULL = 6
+# A step changes precisions by these factors at most, in the coordinates' own scale.
+LEAST_PRECISION, LARGEST_PRECISION = 0.5, 10.0
+HALVINGS = 5
+# Where no step rises, the values at the nodes are far from a quadratic: a narrower factor may.
+SHRINKAGE = 0.7
+# Points whose weights add up to less than this are left out of expectations.
+NEGLIGIBLE = 1e-6
+
+
+class Expectation(NamedTuple):
+    """Points (n, P) and weights (n,) that expectations are sums over."""
+
+    points: Array
+    weights: Array
+
+
+class ParameterFactor(Protocol):
+    """Q(psi)."""
+
+    @property
+    def mean(self) -> Array:
+        """E[psi], shape (P,)."""
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviations of psi, shape (P,)."""
+
+    @property
+    def ess(self) -> float:
+        """Effective number of points."""
+
+    @property
+    def gain(self) -> float:
+        """E[log p(psi)] - E[log Q(psi)]."""
+
+    @property
+    def expectation(self) -> Expectation:
+        """Points to sum over."""
+
+    def updated(self, log_likelihood: LogDensity) -> Self:
+        """Return the factor for another expected log likelihood of psi."""
+
+    def sample(self, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Draws (draw, P) of psi, and their log densities (draw,)."""
+
+
+@cache
+def _nodes(dimension: int) -> tuple[Array, Array, Array]:
+    """Nodes z (n, P) and weights of a standard normal, and the fit of a quadratic to values there.
+
+    The fit (q, n) gives the coefficients of 1, z_i, (z_i^2 - 1) / 2 and, for few coordinates,
+    z_i z_j: the expectations of gradient and curvature.
+    """
+    if dimension in NODES_AN_AXIS:
+        nodes, weights = roots_hermitenorm(NODES_AN_AXIS[dimension])
+        z = np.stack(np.meshgrid(*[nodes] * dimension, indexing="ij")).reshape(dimension, -1).T
+        mass = np.prod(np.meshgrid(*[weights] * dimension, indexing="ij"), axis=0).ravel()
+        mass /= mass.sum()
+    else:
+        n = max(LEAST_NODES, 1 << int(np.ceil(np.log2(4 * dimension))))
+        half = norm.ppf(qmc.Sobol(dimension, scramble=True, rng=20090405).random(n // 2))
+        z = np.concatenate([half, -half])
+        z = np.linalg.solve(np.linalg.cholesky(z.T @ z / n), z.T).T
+        mass = np.full(n, 1 / n)
+    i, j = np.triu_indices(dimension, 1) if dimension <= LARGEST_FULL else ([], [])
+    basis = np.concatenate([np.ones((len(z), 1)), z, (z**2 - 1) / 2, z[:, i] * z[:, j]], axis=1)
+    root = np.sqrt(mass)[:, None]
+    return z, mass, np.linalg.pinv(root * basis) * root.T
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Normal Q(psi).
+
+    Parameters
+    ----------
+    mean : array of shape (P,)
+    factor : array of shape (P, P)
+        Root R of the covariance R R'.
+    """
+
+    mean: Array
+    factor: Array
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviations of psi (P,)."""
+        return np.sqrt(np.sum(self.factor**2, axis=1))
+
+    @property
+    def ess(self) -> float:
+        """Effective number of points."""
+        return float(len(self.expectation.weights))
+
+    @property
+    def gain(self) -> float:
+        """E[log p(psi)] - E[log Q(psi)]."""
+        n = len(self.mean)
+        return float(0.5 * (n - self.mean @ self.mean - np.sum(self.factor**2))) + self._log_root
+
+    @property
+    def expectation(self) -> Expectation:
+        """Points to sum over."""
+        z, weights, _ = _nodes(len(self.mean))
+        return Expectation(self.mean + z @ self.factor.T, weights)
+
+    def _height(self, log_likelihood: LogDensity) -> float:
+        points, weights = self.expectation
+        return float(weights @ [log_likelihood(psi) for psi in points]) + self.gain
+
+    @property
+    def _log_root(self) -> float:
+        return float(np.linalg.slogdet(self.factor)[1])
+
+    def updated(self, log_likelihood: LogDensity) -> Self:
+        """Take one natural-gradient step, halved until the bound rises; else stay."""
+        n = len(self.mean)
+        points, weights = self.expectation
+        _, _, fit = _nodes(n)
+        values = np.array([log_likelihood(psi) for psi in points])
+        height = weights @ values + self.gain
+        coefficients = fit @ values
+        gradient, curvature = coefficients[1 : n + 1], np.diag(coefficients[n + 1 : 2 * n + 1])
+        if n <= LARGEST_FULL:
+            i, j = np.triu_indices(n, 1)
+            curvature[i, j] = curvature[j, i] = coefficients[2 * n + 1 :]
+        # The prior's share is exact; both are in the factor's own coordinates.
+        gradient = gradient - self.factor.T @ self.mean
+        eigenvalues, axes = np.linalg.eigh(self.factor.T @ self.factor - curvature)
+        target = np.clip(eigenvalues, LEAST_PRECISION, LARGEST_PRECISION)
+        along = axes.T @ gradient
+        steps = 0.5 ** np.arange(HALVINGS)
+        for precision, step in zip(1 - np.outer(steps, 1 - target), steps, strict=True):
+            mean = self.mean + self.factor @ (axes @ (step * along / precision))
+            new = replace(self, mean=mean, factor=self.factor @ (axes / np.sqrt(precision)))
+            if new._height(log_likelihood) > height:
+                return new
+        new = replace(self, factor=SHRINKAGE * self.factor)
+        if new._height(log_likelihood) > height:
+            return new
+        return self
+
+    def sample(self, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Draws (draw, P) of psi, and their log densities (draw,)."""
+        z = rng.standard_normal((draws, len(self.mean)))
+        return self.mean + z @ self.factor.T, norm.logpdf(z).sum(axis=1) - self._log_root
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Q(psi) by samples of the prior with importance weights (appendix B.4).
+
+    Parameters
+    ----------
+    samples : array of shape (n, P)
+        Of the prior, fixed.
+    log_likelihood : array of shape (n,)
+        Expected log likelihoods: zero before the first update.
+    """
+
+    samples: Array
+    log_likelihood: Array
+
+    @classmethod
+    def of_prior(cls, samples: int, dimension: int, rng: np.random.Generator) -> Self:
+        """Draw the samples."""
+        return cls(rng.standard_normal((samples, dimension)), np.zeros(samples))
+
+    @property
+    def weights(self) -> Array:
+        """Normalised importance weights (n,)."""
+        return np.exp(self.log_likelihood - logsumexp(self.log_likelihood))
+
+    @property
+    def mean(self) -> Array:
+        """E[psi] (P,)."""
+        return self.weights @ self.samples
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviations of psi (P,)."""
+        return np.sqrt(self.weights @ (self.samples - self.mean) ** 2)
+
+    @property
+    def ess(self) -> float:
+        """Effective number of points."""
+        return float(1 / np.sum(self.weights**2))
+
+    @property
+    def gain(self) -> float:
+        """E[log p(psi)] - E[log Q(psi)]."""
+        return self._log_normaliser - float(self.weights @ self.log_likelihood)
+
+    @property
+    def expectation(self) -> Expectation:
+        """Points to sum over."""
+        weights = self.weights
+        order = np.argsort(weights)
+        kept = order[np.cumsum(weights[order]) > NEGLIGIBLE]
+        return Expectation(self.samples[kept], weights[kept] / weights[kept].sum())
+
+    @property
+    def _log_normaliser(self) -> float:
+        return float(logsumexp(self.log_likelihood) - np.log(len(self.samples)))
+
+    def updated(self, log_likelihood: LogDensity) -> Self:
+        """Weigh the samples anew."""
+        return replace(self, log_likelihood=np.array([log_likelihood(p) for p in self.samples]))
+
+    def sample(self, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Resampled psi (draw, P), and their log densities (draw,)."""
+        chosen = rng.choice(len(self.samples), size=draws, p=self.weights)
+        log_q = norm.logpdf(self.samples).sum(axis=1) + self.log_likelihood - self._log_normaliser
+        return self.samples[chosen], log_q[chosen]

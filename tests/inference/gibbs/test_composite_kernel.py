@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.models.combination import Mean
+from kernelzoo.models.composite_kernel import (
+    CompositeKernelClassification,
+    CompositeKernelRegression,
+)
+
+OPTIONS = {"draws": 100, "tune": 50, "chains": 2, "cores": 1, "random_seed": 1}
+
+
+@pytest.mark.parametrize("declared", [CompositeKernelRegression, CompositeKernelClassification])
+def test_fit(declared):
+    result = kz.fit(declared.example(), kz.Gibbs(), progressbar=False, **OPTIONS)
+    posterior, stats = result["posterior"], result["sample_stats"]
+    assert posterior["beta"].dims == ("chain", "draw", "kernel")
+    np.testing.assert_allclose(posterior["beta"].sum("kernel"), 1.0)
+    assert all(np.isfinite(values).all() for values in posterior.data_vars.values())
+    assert float(stats["evaluations"].min()) >= 3
+
+
+def test_as_the_paper_sketches_it():
+    model = CompositeKernelRegression.example()
+    result = kz.fit(model, kz.Gibbs(collapsed=False, moves=3), progressbar=False, **OPTIONS)
+    assert float(result["sample_stats"]["beta_accept"].mean()) > 0
+    assert float(result["sample_stats"]["evaluations"].max()) == 0
+
+
+def test_rules_without_a_sampler_are_refused():
+    model = CompositeKernelRegression.example(combination=Mean())
+    with pytest.raises(Exception, match="it knows the combinations DirichletWeights, FixedWeights"):
+        kz.fit(model, kz.Gibbs(), progressbar=False, **OPTIONS)

@@ -1,0 +1,59 @@
+"""Importance samples of the kernel weights and their concentrations against quadrature."""
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+from family import assert_z
+from kernelzoo.inference.vb.gamma import Gamma
+from kernelzoo.inference.vb.kernel_weights import Importance, Quadrature
+
+SAMPLES = 100_000
+
+
+def generator(stream):
+    return np.random.default_rng([5, stream])
+
+
+def assert_agree(sampled, exact, log_normaliser):
+    """Moments within the errors that the effective number of samples implies."""
+    draws = exact.sample(4000, np.random.default_rng(0))
+    root = np.sqrt(sampled.ess)
+    assert_z((sampled.mean - exact.mean) / exact.sd * root)
+    assert_z((sampled.mean_log - exact.mean_log) / np.log(draws).std(axis=0) * root)
+    # The relative variance of the mean weight is 1 / ess - 1 / n.
+    error = np.sqrt(1 / sampled.ess - 1 / SAMPLES)
+    assert_z((log_normaliser - exact.log_normaliser) / error)
+    np.testing.assert_allclose(sampled.log_density(draws), exact.log_density(draws), rtol=1e-6)
+
+
+@pytest.mark.parametrize("concentration", [[0.02, 0.3], [1.0, 2.5, 0.7]])
+def test_samples_of_the_weights_agree_with_quadrature(concentration):
+    a = np.array(concentration)
+    root = np.random.default_rng(0).normal(size=(len(a), len(a)))
+    terms = a, np.arange(len(a), dtype=float), 3 * root @ root.T
+    sampled = Importance(SAMPLES, generator).weights(*terms, None)
+    exact = Quadrature().weights(*terms, None)
+    assert_agree(sampled, exact, sampled.log_normaliser + gammaln(a).sum() - gammaln(a.sum()))
+    draws = exact.sample(4000, np.random.default_rng(1))
+    surprise = exact.log_density(draws).std()
+    assert_z((sampled.entropy - exact.entropy) / (1 + surprise) * np.sqrt(sampled.ess))
+    spread = (draws[:, :, None] * draws[:, None]).std(axis=0)
+    error = (sampled.second_moment - exact.second_moment) / spread
+    assert_z(error * np.sqrt(sampled.ess))
+
+
+@pytest.mark.parametrize(("shape", "rate"), [(1.0, 1.0), (0.05, 2.0), (6.0, 0.5)])
+def test_samples_of_the_concentrations_agree_with_quadrature(shape, rate):
+    prior, mean_log = Gamma(shape, rate), np.array([-0.3, -1.9, -4.0])
+    sampled = Importance(SAMPLES, generator).concentrations(prior, mean_log, None)
+    exact = Quadrature().concentrations(prior, mean_log, None)
+    assert_agree(sampled, exact, sampled.log_normaliser)
+    assert np.isinf(exact.ess)
+
+
+def test_every_iteration_has_the_same_random_numbers():
+    integration = Importance(50, generator)
+    terms = np.ones(3), np.zeros(3), np.eye(3)
+    one, again = (integration.weights(*terms, None) for _ in range(2))
+    np.testing.assert_array_equal(one.mean, again.mean)

@@ -1,0 +1,168 @@
+"""The rules that combine kernels: densities as the paper writes them, numbers beside tensors."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+
+from family import assert_mean
+from kernelzoo.inference.density import log_density
+from kernelzoo.models.combination import Binary, FixedWeights, Mean
+from kernelzoo.models.multinomial_probit import MultinomialProbit
+from kernelzoo.models.probit import log_probability
+from kernelzoo.models.product_combination import FixedProduct, Product
+
+RULES = {
+    "mean": Mean(2.0, 0.7),
+    "fixed": FixedWeights([0.3, 0.5]),
+    "binary": Binary([0.3, 0.8]),
+    "product": Product(0.7, 1.3),
+    "fixed product": FixedProduct([0.3, 1.5]),
+}
+
+
+def problem(n_obs=9, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n_obs, 2))
+    distances = ((x[:, None] - x[None]) ** 2).sum(-1)
+    return np.exp([-distances, -distances / 9]), np.arange(n_obs) % 3
+
+
+def composite(name, beta, K):
+    """The paper's formulas of section 2, entry by entry."""
+    if "product" in name:
+        return np.prod([k**b for k, b in zip(K, beta, strict=True)], axis=0)
+    return sum(b * k for k, b in zip(K, beta, strict=True))
+
+
+def log_prior(name, rule, values):
+    """Density of the weights and their hyperparameters by scipy's distributions."""
+    if name == "mean":
+        return stats.gamma.logpdf(
+            values["rho"], rule.mu, scale=1 / rule.lam
+        ).sum() + stats.dirichlet.logpdf(values["beta"], values["rho"])
+    if name == "binary":
+        return stats.bernoulli.logpmf(values["beta"], rule.probability).sum()
+    if name == "product":
+        return (
+            stats.expon.logpdf(values["pi"], scale=1 / rule.pi_rate).sum()
+            + stats.expon.logpdf(values["chi"], scale=1 / rule.chi_rate).sum()
+            + stats.gamma.logpdf(values["beta"], values["pi"], scale=1 / values["chi"]).sum()
+        )
+    return 0.0
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_density_is_the_papers(name):
+    rule = RULES[name]
+    K, labels = problem()
+    model = MultinomialProbit(K, labels, combination=rule, tau=1.5, upsilon=0.4)
+    names = [rv.name for rv in model.free_RVs]
+    prior = pm.sample_prior_predictive(6, model=model, random_seed=1)["prior"]
+    draws = {each: prior[each].values[0] for each in names}
+    # Shapes near zero give weights that scipy's density cannot tell from zero.
+    if name == "product":
+        draws["beta"] = np.maximum(draws["beta"], 1e-6)
+    expected = []
+    for i in range(6):
+        values = {each: draws[each][i] for each in names}
+        beta = values.get("beta", getattr(rule, "weights", getattr(rule, "exponents", None)))
+        f = composite(name, beta, K) @ values["W"].T
+        expected.append(
+            log_prior(name, rule, values)
+            + stats.invgamma.logpdf(values["zeta"], model.tau, scale=model.upsilon).sum()
+            + stats.norm.logpdf(values["W"], 0, np.sqrt(values["zeta"])).sum()
+            + log_probability(f, labels).sum()
+        )
+    np.testing.assert_allclose(log_density(model, draws), expected, atol=5e-7)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_numbers_are_the_tensors(name):
+    K, _ = problem()
+    rule, beta = RULES[name], np.array([0.4, 1.7])
+    terms = rule.terms(K)
+    before = K.copy()
+    found = rule.from_terms(np.tensordot(beta, terms, axes=1))
+    np.testing.assert_allclose(found, composite(name, beta, K))
+    np.testing.assert_allclose(rule.combine(pm.math.constant(K), beta).eval(), found)
+    np.testing.assert_array_equal(K, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "variables"),
+    [
+        ("binary", Binary, ["beta", "zeta", "W"]),
+        ("product", Product, ["pi", "chi", "beta", "zeta", "W"]),
+        ("fixed product", FixedProduct, ["zeta", "W"]),
+    ],
+)
+def test_rules_by_name(name, kind, variables):
+    K, labels = problem()
+    model = MultinomialProbit(K, labels, combination=name)
+    assert model.combination == kind()
+    assert [rv.name for rv in model.free_RVs] == variables
+    assert model.variant == kind.__name__
+    for variable in set(variables) - {"zeta", "W"}:
+        assert model.named_vars_to_dims[variable] == ("kernel",)
+    single = MultinomialProbit(K[:1], labels, combination=name)
+    assert single.combination == kind()
+
+
+def test_the_empty_selection_says_nothing():
+    K, labels = problem()
+    model = MultinomialProbit(K, labels, combination="binary")
+    rng = np.random.default_rng(0)
+    point = {"beta": np.zeros((1, 2), int), "zeta": np.ones((1, 3, 9))}
+    W = rng.normal(size=(1, 3, 9))
+    found = log_density(model, point | {"W": W})
+    prior = stats.invgamma.logpdf(1.0, 1.0) * 27 + stats.norm.logpdf(W).sum() + 2 * np.log(0.5)
+    np.testing.assert_allclose(found, prior + 9 * np.log(1 / 3), atol=5e-7)
+
+
+def test_prior_of_an_exponent_in_closed_form():
+    """The density in the docstring of Product is that of its draws."""
+    a, b = 0.7, 1.3
+
+    def density(beta):
+        return a * b / (beta * (b + beta) * (a + np.log1p(b / beta)) ** 2)
+
+    with pm.Model(coords={"kernel": ["K"]}):
+        beta = Product(a, b).declare()
+    draws = pm.draw(beta, draws=20_000, random_seed=1)[:, 0]
+    for threshold in (1e-3, 0.1, 1.0, 5.0):
+        above = quad(lambda y: density(np.exp(y)) * np.exp(y), np.log(threshold), 50)[0]
+        assert_mean((draws > threshold).astype(float), above)
+
+
+@pytest.mark.parametrize("rule", [Product(), FixedProduct()])
+@pytest.mark.parametrize("bad", [0.0, -0.2])
+def test_products_need_positive_kernels(rule, bad):
+    K, labels = problem()
+    K[1, 2, 5] = bad
+    K = K[:, :, :-1]
+    with pytest.raises(ValueError, match=rf'kernels\["far"\].*positive.*Got {bad:.4g} at \(2, 5\)'):
+        MultinomialProbit({"near": K[0], "far": K[1]}, labels, combination=rule)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Product(0.0), "'pi_rate' argument of Product"),
+        (lambda: Product(1.0, -1.0), "'chi_rate' argument of Product"),
+        (lambda: FixedProduct([-1.0, 1.0]), "'exponents' argument of FixedProduct"),
+        (lambda: Binary(1.0), "'probability' argument of Binary"),
+        (lambda: Binary([0.5, 0.0]), "'probability' argument of Binary"),
+    ],
+)
+def test_bad_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("rule", [Binary([0.5] * 3), FixedProduct([1.0] * 3)])
+def test_wrong_numbers_of_weights_are_refused(rule):
+    K, labels = problem()
+    with pytest.raises(ValueError, match="vector of 2 numbers"):
+        MultinomialProbit(K, labels, combination=rule)
