@@ -6,6 +6,7 @@ the 2^S states (Damoulas & Girolami 2009, section 3.1, whose appendix B leaves i
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,12 +61,12 @@ class BinaryFactor:
         """Standard deviations."""
         return np.sqrt(self.mean * (1 - self.mean))
 
-    def sample(self, draws: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        """Independent draws (draw, S)."""
+    def sample(self, draws: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """Independent draws (draw, S), integers."""
         chosen = rng.choice(len(self.probability), size=draws, p=self.probability)
         return self._states[chosen].astype(np.int64)
 
-    def log_density(self, beta: npt.NDArray[np.int64]) -> Array:
+    def log_density(self, beta: npt.NDArray[Any]) -> Array:
         """Log probabilities of states (n, S)."""
         codes = beta @ (1 << np.arange(beta.shape[1]))
         with np.errstate(divide="ignore"):

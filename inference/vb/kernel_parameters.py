@@ -106,8 +106,10 @@ def _nodes(dimension: int) -> tuple[Array, Array, Array]:
         z = np.concatenate([half, -half])
         z = np.linalg.solve(np.linalg.cholesky(z.T @ z / n), z.T).T
         mass = np.full(n, 1 / n)
-    i, j = np.triu_indices(dimension, 1) if dimension <= LARGEST_FULL else ([], [])
-    basis = np.concatenate([np.ones((len(z), 1)), z, (z**2 - 1) / 2, z[:, i] * z[:, j]], axis=1)
+    basis = np.concatenate([np.ones((len(z), 1)), z, (z**2 - 1) / 2], axis=1)
+    if dimension <= LARGEST_FULL:
+        i, j = np.triu_indices(dimension, 1)
+        basis = np.concatenate([basis, z[:, i] * z[:, j]], axis=1)
     root = np.sqrt(mass)[:, None]
     return z, mass, np.linalg.pinv(root * basis) * root.T
 

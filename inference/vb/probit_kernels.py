@@ -138,10 +138,8 @@ class KernelFamily:
         def of(psi: Array) -> float:
             stack = self.stack(psi)
             linear = np.vdot(np.tensordot(mean, stack, axes=1), target)
-            quadratic = 0.0
-            for root in roots:
-                combined = np.tensordot(root, stack, axes=1)
-                quadratic += np.vdot(combined @ moment, combined)
+            combined = (np.tensordot(root, stack, axes=1) for root in roots)
+            quadratic = sum(np.vdot(each @ moment, each) for each in combined)
             return float(linear - 0.5 * quadratic)
 
         return of

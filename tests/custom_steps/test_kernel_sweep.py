@@ -28,7 +28,9 @@ PARAMETRIC = (gaussian(Theta(2.0, 3.0, ard=True)) | gaussian(0.3))(X)
 
 COMPOSITIONS = {
     "binary": Composition(Binary([0.3, 0.6]), np.ones(2), STACK),
-    "binary, strong": Composition(Binary(), np.ones(2), 4 * RNG.normal(size=(2, N_OBJECTS, 3))),
+    "binary, signed": Composition(
+        Binary(), np.ones(2), 0.5 * np.random.default_rng(1).normal(size=(2, N_OBJECTS, 3))
+    ),
     "product": Composition(Product(1.5, 2.0), np.ones(2), STACK),
     "mean, theta": Composition(Mean(2.0, 1.5), np.ones(2), None, PARAMETRIC),
     "binary, theta": Composition(Binary([0.3, 0.6]), np.ones(2), None, PARAMETRIC),
@@ -178,7 +180,7 @@ def test_stale_regressors_are_detected(monkeypatch):
     monkeypatch.setattr(kernel_sweep, "_redraw_collapsed", remember)
     monkeypatch.setattr(kernel_sweep, "draw_regressors", lambda *_: kept.pop())
     with pytest.raises(AssertionError):
-        joint_test("binary, strong")
+        joint_test("binary, signed", replicates=4_000)
 
 
 def test_a_wrong_prior_of_the_parameters_is_detected(monkeypatch):
