@@ -4,11 +4,10 @@ The tables: variational Bayes with type-II maximum likelihood on four sets of tw
 Gaussian, a linear and a polynomial kernel, each alone and all three combined. What the paper leaves
 open is settled here so: heart is standardised on its training part, the others are taken as they
 are; a width w means exp(-d^2 / (2 w^2)), the polynomial is (1 + x'y)^2, each kernel has trace N;
-the algorithm starts from equal weights, phi = 1 and xi = 1, with sigma = varsigma = 0.01 and
-tau = nu = 1, fits these four from the fifth iteration on, and stops after 100, as they have no
-fixed point. 2-norm has 400 objects, as with Lanckriet et al. (2004), whose sets the paper takes;
-and, in a column of its own, 100, as the spread of the paper's accuracies tells: theirs is that of
-some 25 test objects, where on the other sets it is that of the test parts they have.
+the algorithm starts from phi = 1 and xi = 1, with sigma = varsigma = 0.01 and tau = nu = 1, fits
+these four from the fifth iteration on, and stops after 100, as they have no fixed point. It starts
+from equal weights and from each kernel alone: which of them the paper did, its weights tell.
+2-norm has 400 objects, as with Lanckriet et al. (2004), whose sets the paper takes.
 
 The figure: a kernel is split into its eigenvectors' rank-one kernels, which a classifier weights
 anew. The paper's points are not printed; here each class has two clusters, as Figure 2 shows.
@@ -54,6 +53,14 @@ __all__ = [
 #: What the paper calls K_1, K_2, K_3.
 KERNELS = ("Gaussian", "linear", "polynomial")
 COMBINED = "all three"
+EQUAL, HIGHEST = "from equal weights", "highest bound"
+STARTS = (EQUAL, *(f"from the {kernel} alone" for kernel in KERNELS))
+#: Kernels and number of starts of each row of Table 1.
+CLASSIFIERS: dict[str, tuple[tuple[str, ...], int]] = {
+    **{kernel: ((kernel,), 1) for kernel in KERNELS},
+    f"{COMBINED}, {EQUAL}": (KERNELS, 1),
+    f"{COMBINED}, {HIGHEST}": (KERNELS, len(STARTS)),
+}
 
 #: Recipe by data set: whether it is standardised, the Gaussian kernel's width, and the number of
 #: objects where they are generated.
@@ -62,7 +69,6 @@ DATA: dict[str, dict[str, Any]] = {
     "sonar": {"standardize": False, "width": 1.0},
     "ionosphere": {"standardize": False, "width": 1.0},
     "2-norm": {"standardize": False, "width": 5.0, "n": 400},
-    "2-norm, 100 objects": {"standardize": False, "width": 5.0, "n": 100},
 }
 PRECISIONS = {"sigma": 0.01, "varsigma": 0.01}
 CONCENTRATIONS = {"tau": 1.0, "nu": 1.0}
@@ -71,6 +77,18 @@ ALGORITHM = {"type_two": True, "type_two_from": 5, "max_iterations": 100, "toler
 
 SPLITS = 30
 SEED = 2005
+
+NOTES_1 = (
+    "Of the rows of 2-norm only the first could be read. The spread of four points that it has in "
+    "the paper is that of some 25 test objects, while the paper's weights on it are met with 400 "
+    "objects in all, of which 120 are tested here."
+)
+NOTES_2 = (
+    "The bound has several maxima. The paper does not say from which weights it starts; those of "
+    "the highest bound are the printed ones on heart (with their spread), sonar and 2-norm, those "
+    "found from equal weights are not. As the hyperparameters drift, all weights are those of the "
+    "hundredth iteration, and bounds are those of fitted priors."
+)
 
 
 def divide(
@@ -148,22 +166,18 @@ def accuracies(
     Returns
     -------
     dict
-        Test accuracy by the kernels' name, per cent.
+        Test accuracy by the name in ``CLASSIFIERS``, per cent.
     """
     split, specification = divide(column, seed, **data), _specification(width)
     trained = specification(split.X_train)
     new = specification(split.X_test, split.X_train)
     values = {}
-    for name in (*KERNELS, COMBINED):
-        chosen = {"kernel": list(KERNELS) if name == COMBINED else [name]}
-        model, result = _fitted(trained.sel(chosen), split.y_train, seed, 1, recipe)
+    for name, (kernels, starts) in CLASSIFIERS.items():
+        chosen = {"kernel": list(kernels)}
+        model, result = _fitted(trained.sel(chosen), split.y_train, seed, starts, recipe)
         labels = predict(model, result, new.sel(chosen))["label"].to_numpy()
         values[name] = 100.0 * float(np.mean(labels == split.y_test))
     return values
-
-
-EQUAL, HIGHEST = "from equal weights", "highest bound"
-STARTS = (EQUAL, *(f"from the {kernel} alone" for kernel in KERNELS))
 
 
 def optima(
@@ -301,18 +315,19 @@ def table_1() -> Study:
         title="Girolami and Rogers (2005), Table 1, VB",
         measure="Test accuracy in per cent",
         tasks=tuple(
-            Task(column, (*KERNELS, COMBINED), accuracies, _settings(column, 1000), _skip(column))
+            Task(column, tuple(CLASSIFIERS), accuracies, _settings(column, 1000), _skip(column))
             for column in DATA
         ),
         splits=SPLITS,
         seed=SEED,
         published={
-            (row, column): Published(*cell, rounding=0.005)
+            (row, column): Published(*cells[name], rounding=0.005)
             for column, cells in ACCURACIES.items()
-            for row, cell in cells.items()
+            for row in CLASSIFIERS
+            if (name := row.partition(",")[0]) in cells
         },
         spread="se",
-        notes=NOTES,
+        notes=NOTES_1,
     )
 
 
@@ -336,7 +351,7 @@ def table_2() -> Study:
             for row, cell in zip(_rows(start), cells, strict=True)
         },
         spread="se",
-        notes=NOTES,
+        notes=NOTES_2,
     )
 
 
@@ -358,6 +373,3 @@ def figure_3() -> Study:
             "more aligned with the labels."
         ),
     )
-
-
-NOTES = ""

@@ -1,6 +1,6 @@
 """Numbers printed by Girolami and Rogers (2005): means and standard errors, per cent.
 
-Of Table 1's last block, 2-norm, only the first row could be read in the copy at hand.
+Of Table 1's last block, 2-norm, only the first row could be read.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,6 @@ ACCURACIES: Mapping[str, Mapping[str, tuple[float, float]]] = {
         "all three": (93.75, 0.43),
     },
     "2-norm": {"Gaussian": (95.89, 0.74)},
-    "2-norm, 100 objects": {"Gaussian": (95.89, 0.74)},
 }
 #: Table 2, VB: Gaussian, linear, polynomial.
 WEIGHT_MEANS: Mapping[str, tuple[tuple[float, float], ...]] = {
@@ -36,5 +35,4 @@ WEIGHT_MEANS: Mapping[str, tuple[tuple[float, float], ...]] = {
     "sonar": ((95.5, 2.4), (2.3, 1.1), (2.2, 1.3)),
     "ionosphere": ((32.4, 1.8), (16.5, 0.7), (51.2, 2.3)),
     "2-norm": ((0.8, 0.1), (98.9, 0.1), (0.3, 0.1)),
-    "2-norm, 100 objects": ((0.8, 0.1), (98.9, 0.1), (0.3, 0.1)),
 }

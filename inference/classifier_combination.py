@@ -60,8 +60,8 @@ def combine_classifiers(
         Of `predict`, for the same objects and classes, one a feature space.
     rule : {"product", "mean", "max", "majority"}, default="product"
         Of the probabilities p_s(class): their product, normalised (eq 1, for independent feature
-        spaces; probabilities of zero count as 2e-308); their mean (eq 2); their maximum, normalised; or the share of the classifiers that
-        put the class first.
+        spaces; probabilities of zero count as 2e-308); their mean (eq 2); their maximum,
+        normalised; or the share of the classifiers that put the class first.
 
     Returns
     -------
