@@ -48,7 +48,8 @@ class AlbertChib(GibbsBlock):
     Raises
     ------
     TypeError
-        When the model is not a `MultinomialProbit` with fixed weights or those of `Mean`.
+        When the model is not a `MultinomialProbit` with fixed weights or exponents, or with the
+        weights of `Mean`: `KernelAlbertChib` serves the others.
     ValueError
         When W is not among the variables, or `moves` is below one.
 
@@ -95,12 +96,14 @@ class AlbertChib(GibbsBlock):
         if learned:
             if not isinstance(model.combination, Mean):
                 raise TypeError(
-                    "AlbertChib knows the combinations Mean and FixedWeights. "
-                    f"Got {type(model.combination).__name__}."
+                    "AlbertChib knows the combinations Mean, FixedWeights and FixedProduct; "
+                    f"KernelAlbertChib knows all. Got {type(model.combination).__name__}."
                 )
             self._prior = replace(self._prior, mu=model.combination.mu, lam=model.combination.lam)
         else:
-            stack = np.tensordot(model["beta"].get_value(), stack, axes=1)[None]
+            rule = model.combination
+            total = np.tensordot(model["beta"].get_value(), rule.terms(stack), axes=1)
+            stack = rule.from_terms(total)[None]
         self._design = Design.of(stack)
         self._labels = model.label_codes.astype(np.intp)
         self._moves = moves

@@ -57,6 +57,7 @@ def update_selection(
     log_odds: np.ndarray,
     rng: np.random.Generator,
     block: int,
+    empty: bool = True,
 ) -> np.ndarray:
     """Redraw the selection, as many kernels jointly as `block` says.
 
@@ -78,7 +79,9 @@ def update_selection(
     rng : numpy.random.Generator
         Source of randomness.
     block : int
-        Kernels drawn jointly at most.
+        Kernels drawn jointly at most; 0 for none.
+    empty : bool, default=True
+        Whether the empty selection is a state.
 
     Returns
     -------
@@ -95,7 +98,9 @@ def update_selection(
         key = state.tobytes()
         if key not in known:
             known[key] = float(log_odds @ state)
-            if state.any():
+            if not state.any():
+                known[key] = 0.0 if empty else -np.inf
+            else:
                 composite = design.composite(state.astype(float))
                 gram = design.gram(state.astype(float), composite)
                 known[key] += log_evidence(y, zeta, composite, gram)
@@ -103,7 +108,7 @@ def update_selection(
 
     beta = np.array(beta)
     order = rng.permutation(len(beta))
-    for start in range(0, len(beta), block):
+    for start in range(0, len(beta) if block else 0, block or 1):
         chosen = order[start : start + block]
         codes = np.arange(2 ** len(chosen))
         states = np.tile(beta, (len(codes), 1))

@@ -14,6 +14,11 @@ from .kernel_sweep import Composition, Moves, Tuning, adapt, initial_tuning, swe
 
 __all__ = ["KernelAlbertChib"]
 
+# Sweeps of a tuning chain that leave a binary selection as it is. At the regressors' start, zero,
+# the utilities are noise, which the kernel of least effect explains best; a selection is hardly
+# ever left again once the utilities have come to agree with it.
+HELD = 100
+
 
 class KernelAlbertChib(GibbsBlock):
     """Albert-Chib augmentation for every rule of combination and for kernels with parameters.
@@ -31,7 +36,9 @@ class KernelAlbertChib(GibbsBlock):
         farther and cost C Cholesky factorisations each. 0 for none.
     block : int, default=6
         Kernels of a binary selection that are redrawn jointly, over all their 2^block states with
-        C Cholesky factorisations each; 1 flips them one by one.
+        C Cholesky factorisations each; 1 flips them one by one. Given the utilities of hundreds
+        of objects a selection is rarely left: compare chains, and VB. The first 100 sweeps of a
+        tuning chain leave it as it is.
     model : MultinomialProbit, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
@@ -94,10 +101,11 @@ class KernelAlbertChib(GibbsBlock):
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
         """Redraw all variables; adapt the proposals while the chain tunes."""
+        held = self.tune and self.tuning.sweeps < HELD
         new, info = sweep(
             *(values, self._labels, self._composition, self._tau, self._upsilon, rng),
             tuning=self.tuning,
-            moves=self._moves,
+            moves=self._moves._replace(block=0) if held else self._moves,
         )
         if self.tune:
             self.tuning = adapt(self.tuning, new, info, self._composition)

@@ -110,7 +110,7 @@ class Moves(NamedTuple):
     collapsed : int
         Metropolis moves with W integrated out: C Cholesky factorisations each.
     block : int
-        Kernels of a binary selection that are redrawn jointly.
+        Kernels of a binary selection that are redrawn jointly; 0 for none.
     """
 
     given_regressors: int = 5
@@ -119,8 +119,12 @@ class Moves(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """Proposals of what is learned about the kernels; None for what is not."""
+    """Sweeps while the chain tuned, and proposals of what is learned about the kernels, if it is.
 
+    None stands for what is not.
+    """
+
+    sweeps: int = 0
     weights: WeightTuning | None = None
     concentrations: ConcentrationTuning | None = None
     given_regressors: WalkTuning | None = None
@@ -142,6 +146,7 @@ def initial_tuning(composition: Composition) -> Tuning:
     simplex = isinstance(rule, Mean)
     n_walked = len(composition.scores)
     return Tuning(
+        0,
         initial_weight_tuning(n_kernels) if simplex else None,
         initial_concentration_tuning(n_kernels) if simplex else None,
         initial_walk_tuning(n_walked) if n_walked else None,
@@ -151,7 +156,7 @@ def initial_tuning(composition: Composition) -> Tuning:
 
 def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
     """Proposals after a sweep that ended at `values`; call it while the chain tunes only."""
-    weights, concentrations, given, collapsed = tuning
+    sweeps, weights, concentrations, given, collapsed = tuning
     if weights is not None and concentrations is not None:
         weights = adapt_weights(weights, values["beta"], info.weights)
         concentrations = adapt_concentrations(concentrations, info.concentrations)
@@ -162,7 +167,7 @@ def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) 
             given = adapt_walk(given, psi, info.given_regressors)
         if not np.isnan(info.collapsed):
             collapsed = adapt_walk(collapsed, psi, info.collapsed)
-    return Tuning(weights, concentrations, given, collapsed)
+    return Tuning(sweeps + 1, weights, concentrations, given, collapsed)
 
 
 def sweep(
@@ -274,7 +279,8 @@ def _(rule: Binary, task: _Task) -> None:
     p = rule.probabilities(len(new["beta"]))
     design = Design(composition.kernels(new), None)
     new["beta"] = update_selection(
-        new["beta"], y, new["zeta"], design, np.log(p) - np.log1p(-p), rng, moves.block
+        *(new["beta"], y, new["zeta"], design, np.log(p) - np.log1p(-p), rng),
+        *(moves.block, rule.empty),
     )
 
 

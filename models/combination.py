@@ -183,17 +183,19 @@ class FixedWeights(WeightedSum):
 class Binary(WeightedSum):
     """Sum of the selected kernels: beta_s ~ Bernoulli(probability), independently.
 
-    The empty selection is one of the 2^S states, as the paper counts them: the composite kernel is
-    then zero and every class equally probable. Its posterior probability says how far the data
-    support the absence of any signal.
-
     Parameters
     ----------
     probability : float or sequence of float, default=0.5
         Prior probability that a kernel is selected, between 0 and 1; one a kernel, or one for all.
+    empty : bool, default=False
+        Whether the empty selection is a state too, as the paper's count of 2^S has it. Its
+        composite kernel is zero and every class equally probable. It is left out by default, the
+        others keeping their relative probabilities: samplers that start at zero regressors, and
+        mean field with many regressors, prefer it to every selection that classifies.
     """
 
     probability: float | Sequence[float] = 0.5
+    empty: bool = False
 
     def __post_init__(self) -> None:
         values = np.asarray(self.probability, dtype=float)
@@ -210,13 +212,40 @@ class Binary(WeightedSum):
             check_length(self.probability, "probability", "Binary", stack)
 
     def probabilities(self, n_kernels: int) -> NDArray[np.float64]:
-        """Prior probability of each kernel, array (kernel,)."""
+        """Prior probability of each kernel, array (kernel,), where the empty selection counts."""
         return np.broadcast_to(np.asarray(self.probability, dtype=float), n_kernels)
 
     @override
     def declare(self) -> TensorVariable:
-        n_kernels = len(pm.modelcontext(None).coords["kernel"])
-        return pm.Bernoulli("beta", p=self.probabilities(n_kernels), dims="kernel")
+        p = self.probabilities(len(pm.modelcontext(None).coords["kernel"]))
+        if self.empty:
+            return pm.Bernoulli("beta", p=p, dims="kernel")
+        return pm.CustomDist(
+            "beta",
+            p,
+            logp=_selection_logp,
+            random=_draw_selection,
+            support_point=lambda rv, size, p: pt.ones_like(p, dtype="int64"),
+            signature="(k)->(k)",
+            dtype="int64",
+            dims="kernel",
+        )
+
+
+def _selection_logp(beta: TensorVariable, p: TensorVariable) -> TensorVariable:
+    """Log probability of independent Bernoulli variables that are not all zero."""
+    log_p = pt.switch(beta, pt.log(p), pt.log1p(-p)).sum(-1)
+    possible = pt.and_(pt.all((beta >= 0) & (beta <= 1), axis=-1), pt.any(beta > 0, axis=-1))
+    return pt.switch(possible, log_p - pt.log1mexp(pt.log1p(-p).sum(-1)), -np.inf)
+
+
+def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> NDArray:
+    """Draw such variables by rejection."""
+    p = np.broadcast_to(p, (*(size or ()), p.shape[-1]))
+    beta = rng.random(p.shape) < p
+    while (none := ~beta.any(axis=-1)).any():
+        beta[none] = rng.random(p[none].shape) < p[none]
+    return beta.astype(np.int64)
 
 
 def as_weights(weights: Sequence[float], argument: str, owner: str) -> tuple[float, ...]:

@@ -49,7 +49,7 @@ class MultinomialProbit(Declaration):
     ================== ===================================== =================================
     ``"mean"``         sum_s beta_s K_s                      as above
     ``"fixed"``        sum_s beta_s K_s                      given: 1/S each
-    ``"binary"``       sum of the K_s with beta_s = 1        beta_s ~ Bernoulli(1/2)
+    ``"binary"``       sum of the K_s with beta_s = 1        beta_s ~ Bernoulli(1/2), not all zero
     ``"product"``      prod_s K_s^beta_s, entry by entry     beta_s ~ Gamma(pi_s, chi_s),
                                                              pi_s, chi_s ~ Exponential(1)
     ``"fixed product"``  prod_s K_s^beta_s, entry by entry   given: 1 each

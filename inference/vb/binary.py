@@ -73,7 +73,9 @@ class BinaryFactor:
             return np.log(self.probability[codes])
 
 
-def binary_factor(prior: Array, linear: Array, quadratic: Array) -> BinaryFactor:
+def binary_factor(
+    prior: Array, linear: Array, quadratic: Array, empty: bool = True
+) -> BinaryFactor:
     """Enumerate Q(beta), exactly.
 
     Parameters
@@ -84,6 +86,8 @@ def binary_factor(prior: Array, linear: Array, quadratic: Array) -> BinaryFactor
         b.
     quadratic : array of shape (S, S)
         A, symmetric.
+    empty : bool, default=True
+        Whether the empty selection is a state.
 
     Notes
     -----
@@ -91,9 +95,14 @@ def binary_factor(prior: Array, linear: Array, quadratic: Array) -> BinaryFactor
     """
     states = _states(len(prior))
     log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)
+    if not empty:
+        log_prior[1:] -= np.log1p(-np.exp(log_prior[0]))
+        log_prior[0] = -np.inf
     log_p = log_prior + states @ linear - 0.5 * np.sum((states @ quadratic) * states, axis=1)
     log_p -= logsumexp(log_p)
     probability = np.exp(log_p)
     # Rounding must not show where draws are taken.
     probability /= probability.sum()
-    return BinaryFactor(probability, float(probability @ (log_prior - log_p)))
+    possible = probability > 0
+    gain = probability[possible] @ (log_prior[possible] - log_p[possible])
+    return BinaryFactor(probability, float(gain))

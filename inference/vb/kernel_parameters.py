@@ -15,7 +15,7 @@ alike:
 `Normal`
     Q is a normal distribution of psi, the best that damped natural-gradient steps reach. Its
     expectations are sums over fixed nodes, so that the bound cannot fall: Gauss-Hermite products
-    for up to four coordinates, else quasi-random nodes with the right mean and covariance.
+    for up to three coordinates, else quasi-random nodes with the right mean and covariance.
 `Importance`
     Samples of the prior with importance weights. Few count where the posterior is narrow; their
     effective number says so.
@@ -37,7 +37,7 @@ type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
 
 # Gauss-Hermite nodes an axis for so many coordinates.
-NODES_AN_AXIS = {1: 15, 2: 7, 3: 5, 4: 3}
+NODES_AN_AXIS = {1: 11, 2: 5, 3: 4}
 # Quasi-random nodes at least, and by coordinate, otherwise.
 LEAST_NODES = 64
 # With more coordinates the curvature is taken to be diagonal.

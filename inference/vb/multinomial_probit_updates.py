@@ -234,7 +234,7 @@ def _(rule: Mean, plug_in: bool, state: State, linear: Array, curvature: Array) 
 
 @_update_weights.register
 def _(rule: Binary, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
-    beta = binary_factor(rule.probabilities(len(linear)), linear, curvature)
+    beta = binary_factor(rule.probabilities(len(linear)), linear, curvature, rule.empty)
     second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
     return replace(state, beta=beta, beta_mean=beta.mean, beta_second=second, gain=beta.gain)
 

@@ -28,8 +28,11 @@ PARAMETRIC = (gaussian(Theta(2.0, 3.0, ard=True)) | gaussian(0.3))(X)
 
 COMPOSITIONS = {
     "binary": Composition(Binary([0.3, 0.6]), np.ones(2), STACK),
+    "binary, empty": Composition(Binary([0.3, 0.6], empty=True), np.ones(2), STACK),
     "binary, signed": Composition(
-        Binary(), np.ones(2), 0.5 * np.random.default_rng(1).normal(size=(2, N_OBJECTS, 3))
+        Binary(empty=True),
+        np.ones(2),
+        0.5 * np.random.default_rng(1).normal(size=(2, N_OBJECTS, 3)),
     ),
     "product": Composition(Product(1.5, 2.0), np.ones(2), STACK),
     "mean, theta": Composition(Mean(2.0, 1.5), np.ones(2), None, PARAMETRIC),
@@ -50,7 +53,12 @@ def prior_draw(composition, rng):
         log_g = np.log(rng.gamma(rho + 1)) - rng.exponential(size=2) / rho
         values |= {"rho": rho, "beta": np.exp(log_g - np.logaddexp.reduce(log_g))}
     if isinstance(rule, Binary):
-        values["beta"] = (rng.random(2) < rule.probabilities(2)).astype(int)
+        beta = np.zeros(2, int)
+        while not beta.any():
+            beta = (rng.random(2) < rule.probabilities(2)).astype(int)
+            if rule.empty:
+                break
+        values["beta"] = beta
     if isinstance(rule, Product):
         pi = rng.exponential(1 / rule.pi_rate, 2)
         chi = rng.exponential(1 / rule.chi_rate, 2)
@@ -165,7 +173,7 @@ def test_printed_marginal_covariance_is_detected(monkeypatch):
         lambda beta, y, zeta, *rest: correct(beta, y, 1 / zeta, *rest),
     )
     with pytest.raises(AssertionError):
-        joint_test("binary")
+        joint_test("binary, empty")
 
 
 def test_stale_regressors_are_detected(monkeypatch):
@@ -274,7 +282,7 @@ def test_selection_has_its_exact_posterior():
     posterior = np.array([evidence(state) for state in states])
     posterior /= posterior.sum()
     rng = np.random.default_rng(0)
-    composition = Composition(Binary(), np.ones(2), K)
+    composition = Composition(Binary(empty=True), np.ones(2), K)
     values = {"W": np.zeros((2, 1)), "zeta": np.ones((2, 1)), "beta": np.ones(2, int)}
     draws = np.empty(20_000, int)
     for i in range(len(draws)):

@@ -17,6 +17,7 @@ RULES = {
     "mean": Mean(2.0, 0.7),
     "fixed": FixedWeights([0.3, 0.5]),
     "binary": Binary([0.3, 0.8]),
+    "binary, empty": Binary([0.3, 0.8], empty=True),
     "product": Product(0.7, 1.3),
     "fixed product": FixedProduct([0.3, 1.5]),
 }
@@ -42,8 +43,9 @@ def log_prior(name, rule, values):
         return stats.gamma.logpdf(
             values["rho"], rule.mu, scale=1 / rule.lam
         ).sum() + stats.dirichlet.logpdf(values["beta"], values["rho"])
-    if name == "binary":
-        return stats.bernoulli.logpmf(values["beta"], rule.probability).sum()
+    if "binary" in name:
+        nonempty = 1.0 if rule.empty else 1 - np.prod(1 - np.array(rule.probability))
+        return stats.bernoulli.logpmf(values["beta"], rule.probability).sum() - np.log(nonempty)
     if name == "product":
         return (
             stats.expon.logpdf(values["pi"], scale=1 / rule.pi_rate).sum()
@@ -112,13 +114,29 @@ def test_rules_by_name(name, kind, variables):
 
 def test_the_empty_selection_says_nothing():
     K, labels = problem()
-    model = MultinomialProbit(K, labels, combination="binary")
+    model = MultinomialProbit(K, labels, combination=Binary(empty=True))
     rng = np.random.default_rng(0)
     point = {"beta": np.zeros((1, 2), int), "zeta": np.ones((1, 3, 9))}
     W = rng.normal(size=(1, 3, 9))
     found = log_density(model, point | {"W": W})
     prior = stats.invgamma.logpdf(1.0, 1.0) * 27 + stats.norm.logpdf(W).sum() + 2 * np.log(0.5)
     np.testing.assert_allclose(found, prior + 9 * np.log(1 / 3), atol=5e-7)
+
+
+def test_a_selection_is_drawn_from_its_density():
+    """All states, their frequencies, and nothing for the empty one or what is no selection."""
+    p = np.array([0.2, 0.5, 0.7])
+    with pm.Model(coords={"kernel": ["a", "b", "c"]}) as model:
+        beta = Binary(p).declare()
+    states = np.array([[s >> k & 1 for k in range(3)] for s in range(8)])
+    log_p = log_density(model, {"beta": states})
+    assert log_p[0] == -np.inf
+    np.testing.assert_allclose(np.exp(log_p).sum(), 1)
+    assert log_density(model, {"beta": [[2, 0, 0]]})[0] == -np.inf
+    draws = pm.draw(beta, draws=20_000, random_seed=1) @ [1, 2, 4]
+    assert_mean((draws[:, None] == np.arange(1, 8)).astype(float), np.exp(log_p[1:]))
+    assert not (draws == 0).any()
+    assert model.initial_point()["beta"].tolist() == [1, 1, 1]
 
 
 def test_prior_of_an_exponent_in_closed_form():

@@ -148,6 +148,12 @@ def test_selection_moments_are_enumerated():
     np.testing.assert_allclose(factor.gain, p @ (log_prior - np.log(p)))
     np.testing.assert_allclose(factor.log_density(states), np.log(p))
     assert_mean(factor.sample(5000, rng), p @ states)
+    nonempty = binary_factor(prior, linear, quadratic, empty=False)
+    np.testing.assert_allclose(nonempty.probability[1:], p[1:] / p[1:].sum())
+    assert nonempty.probability[0] == 0
+    log_prior -= np.log(1 - np.exp(log_prior[0]))
+    q = nonempty.probability[1:]
+    np.testing.assert_allclose(nonempty.gain, q @ (log_prior[1:] - np.log(q)))
 
 
 def test_too_many_kernels_to_enumerate():
