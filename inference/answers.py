@@ -114,6 +114,8 @@ class ModeAnswer:
         knows of the quality of the mode.
     note : str
         What a reader of the result must know about the mode.
+    ends : mapping of str to array of shape (start, *shape)
+        Where every start ended, of the variables that tell the modes apart.
     """
 
     values: Mapping[str, Array]
@@ -123,3 +125,4 @@ class ModeAnswer:
     converged: bool
     attributes: Mapping[str, str | float]
     note: str = ""
+    ends: Mapping[str, Array] = field(default_factory=dict)

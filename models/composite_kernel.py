@@ -46,6 +46,13 @@ class _CompositeKernel(pm.Model):
         if isinstance(combination, str):
             check_name(combination, _COMBINATIONS, "combination", owner)
             combination = _COMBINATIONS[combination]()
+        if not isinstance(combination, tuple(_COMBINATIONS.values())):
+            raise argument_error(
+                "combination",
+                owner,
+                "'dirichlet', DirichletWeights or FixedWeights (others are for MultinomialProbit)",
+                repr(combination),
+            )
         if len(stack) == 1 and isinstance(combination, DirichletWeights):
             combination = FixedWeights([1.0])
         combination.check(stack)

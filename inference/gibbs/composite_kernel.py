@@ -3,19 +3,15 @@
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.composite_kernel import CompositeKernelGibbs
-from ...models.combination import DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
-from ..applicability import combination_other_than
 from ..engines import Run
 from ..mcmc import Gibbs
 
 __all__ = ["composite_kernel_steps"]
 
-_unless = combination_other_than(DirichletWeights, FixedWeights)
 
-
-@Gibbs.register(CompositeKernelRegression, unless=_unless)
-@Gibbs.register(CompositeKernelClassification, unless=_unless)
+@Gibbs.register(CompositeKernelRegression)
+@Gibbs.register(CompositeKernelClassification)
 def composite_kernel_steps(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,

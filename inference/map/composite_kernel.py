@@ -38,12 +38,11 @@ import numpy.typing as npt
 from scipy.special import gammaln
 
 from ...custom_steps.composite_regression import regression_weights, solve_lower, solve_upper
-from ...models.combination import DirichletWeights, FixedWeights
+from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..answers import ModeAnswer
-from ..applicability import combination_other_than
+from ..ascent import check_settings, climb
 from ..engines import Run
-from ..vb.ascent import check_settings, climb
 from .engine import MAP
 from .simplex_program import maximize_on_simplex
 
@@ -237,19 +236,19 @@ def _alternate(
     state = summit.state
     phi = alternation.phi(state.alpha)
     values = {"phi": phi, "alpha": state.alpha, **likelihood.values(state.f)}
+    ends = {}
     if model.learned:
         values["beta"] = state.beta
+        ends["beta"] = np.array([end.beta for end in summit.states])
     return ModeAnswer(
         values=values,
         log_density=state.objective - float(np.log(phi).sum()),
-        climbs=summit.elbo,
+        climbs=summit.histories,
         best=summit.best,
         converged=summit.converged,
         attributes={"lp_measure": "constrained", "expected_gain": float(state.gain)},
+        ends=ends,
     )
-
-
-_other_combination = combination_other_than(DirichletWeights, FixedWeights)
 
 
 def _uneven_weights(
@@ -262,7 +261,7 @@ def _uneven_weights(
             "its weights must be uniform on the simplex or known: DirichletWeights(varphi=1) or "
             f"FixedWeights; this is {rule!r}"
         )
-    return _other_combination(model)
+    return None
 
 
 def _not_regression(model: CompositeKernelRegression) -> str | None:

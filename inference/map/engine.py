@@ -22,8 +22,9 @@ class MAP(Handwritten):
     ``pm.Model`` climbs by gradients (settings ``space``, ``max_iterations``).
 
     The result holds the point in ``point`` and, as a single draw, in ``posterior``; what was
-    increased, by start and iteration, in ``trajectory``; the declaration's log density at the point
-    in ``sample_stats``, of the measure that ``lp_measure`` in the attributes names.
+    increased, by start and iteration, in ``trajectory``, where ``beta_of_start`` is where each
+    start of a model with learned weights ended; the declaration's log density at the point in
+    ``sample_stats``, of the measure that ``lp_measure`` in the attributes names.
 
     Parameters
     ----------
@@ -58,7 +59,12 @@ class MAP(Handwritten):
     def run(self, model: pm.Model, run: Run) -> DataTree:
         answer: ModeAnswer = self.implement(model, run)
         tree = point_to_tree(model, answer.values, {"lp": np.array([answer.log_density])})
-        with_group(tree, "trajectory", trajectory("objective", answer.climbs, answer.best))
+        climbs = trajectory("objective", answer.climbs, answer.best)
+        for name, values in answer.ends.items():
+            dims = model.named_vars_to_dims[name]
+            climbs[f"{name}_of_start"] = (("start", *dims), values)
+            climbs = climbs.assign_coords({dim: list(model.coords[dim]) for dim in dims})
+        with_group(tree, "trajectory", climbs)
         tree.attrs.update(answer.attributes)
         tree.attrs["converged"] = "yes" if answer.converged else "no"
         if answer.note:

@@ -32,12 +32,11 @@ import numpy as np
 import pymc as pm
 
 from ...models.checks import check_count, check_name
-from ...models.combination import DirichletWeights, FixedWeights
+from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..answers import VariationalAnswer
-from ..applicability import combination_other_than
+from ..ascent import check_settings, climb
 from ..engines import Run
-from .ascent import check_settings, climb
 from .composite_kernel_answer import HYPERPARAMETERS, Approximation
 from .composite_kernel_likelihoods import Bernoulli, Gaussian, Likelihood
 from .composite_kernel_updates import Data, State, start, update
@@ -54,13 +53,11 @@ type Weights = Literal["quadrature", "importance"]
 # A shape that still moves by this part of its mean step has no maximum in sight.
 DRIFTING = 0.1
 
-_other_combination = combination_other_than(DirichletWeights, FixedWeights)
-
 
 def _unsupported(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
         return "its factors are those of the declaration with alpha; declare it collapsed=False"
-    return _other_combination(model)
+    return None
 
 
 @singledispatch
@@ -81,7 +78,7 @@ def _(model: CompositeKernelClassification) -> tuple[Likelihood, dict[str, Gamma
 
 
 @VB.register(CompositeKernelRegression, unless=_unsupported)
-@VB.register(CompositeKernelClassification, unless=_other_combination)
+@VB.register(CompositeKernelClassification)
 def fit_composite_kernel(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
@@ -190,7 +187,7 @@ def fit_composite_kernel(
         ends = np.array([state.beta_mean for state in summit.states])
         parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
     return VariationalAnswer(
-        elbo=summit.elbo,
+        elbo=summit.histories,
         best=summit.best,
         converged=summit.converged,
         parameters=parameters,

@@ -159,9 +159,12 @@ class Gaussian(Likelihood[NoisePrecision]):
         inverse, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
         target = beta_mean @ self.projections
         mean = blas.dsymv(float(noise.gamma.mean), inverse, target, lower=True)
-        # One triangle of the covariance is formed, and folded.
-        second = self.products.traces(np.outer(mean, mean) + inverse.T * self.products.fold)
-        return Regressors(mean, np.diag(inverse).copy(), log_det, self.projections @ mean, second)
+        var = np.diag(inverse).copy()
+        # One triangle of E[alpha alpha'] is formed, and folded, in the memory of the inverse.
+        moment = blas.dsyr(1.0, mean, lower=True, a=inverse, overwrite_a=True).T
+        moment *= self.products.fold
+        second = self.products.traces(moment)
+        return Regressors(mean, var, log_det, self.projections @ mean, second)
 
     @override
     def weights_terms(self, alpha: Regressors, noise: NoisePrecision) -> tuple[Array, Array]:

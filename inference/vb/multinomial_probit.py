@@ -39,8 +39,8 @@ from ...models.multinomial_probit import MultinomialProbit
 from ...models.product_combination import FixedProduct, Product
 from ..answers import VariationalAnswer
 from ..applicability import combination_other_than
+from ..ascent import check_settings, climb
 from ..engines import Run
-from .ascent import check_settings, climb
 from .binary import MOST_KERNELS
 from .concentration import check_prior
 from .engine import VB
@@ -146,7 +146,7 @@ def fit_multinomial_probit(
         )
     approximation = Approximation(data, summit.state)
     return VariationalAnswer(
-        elbo=summit.elbo,
+        elbo=summit.histories,
         best=summit.best,
         converged=summit.converged,
         parameters=approximation.parameters(model),

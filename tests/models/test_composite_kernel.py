@@ -9,6 +9,7 @@ from scipy import stats
 import kernelzoo as kz
 from family import assert_mean
 from kernelzoo import (
+    Binary,
     CompositeKernelClassification,
     CompositeKernelRegression,
     DirichletWeights,
@@ -189,6 +190,7 @@ def test_new_data_change_the_density():
         ({"rho": np.inf}, "'rho' argument"),
         ({"varrho": "x"}, "'varrho' argument"),
         ({"combination": "direchlet"}, "nearest is 'dirichlet'"),
+        ({"combination": Binary()}, r"DirichletWeights or FixedWeights .* Got Binary"),
         ({"combination": FixedWeights([1.0])}, "'weights' argument of FixedWeights"),
         ({"kernels": -np.eye(3)}, "'kernels.*' argument of CompositeKernelRegression .* semi"),
     ],

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.models.combination import Mean
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
@@ -26,9 +25,3 @@ def test_as_the_paper_sketches_it():
     result = kz.fit(model, kz.Gibbs(collapsed=False, moves=3), progressbar=False, **OPTIONS)
     assert float(result["sample_stats"]["beta_accept"].mean()) > 0
     assert float(result["sample_stats"]["evaluations"].max()) == 0
-
-
-def test_rules_without_a_sampler_are_refused():
-    model = CompositeKernelRegression.example(combination=Mean())
-    with pytest.raises(Exception, match="it knows the combinations DirichletWeights, FixedWeights"):
-        kz.fit(model, kz.Gibbs(), progressbar=False, **OPTIONS)

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
+import xarray as xr
 from scipy import stats
 
 import kernelzoo as kz
@@ -232,6 +233,9 @@ def test_engine_gives_the_point_the_climb_and_what_they_are():
     assert 0 <= tree.attrs["expected_gain"] <= 1e-6
     best = tree["trajectory"].attrs["best_start"]
     climb = tree["trajectory"]["objective"].isel(start=best).dropna("iteration")
+    ends = tree["trajectory"]["beta_of_start"]
+    assert ends.dims == ("start", "kernel")
+    xr.testing.assert_equal(ends.isel(start=best, drop=True).rename("beta"), tree["point"]["beta"])
     log_phi = float(np.log(tree["point"]["phi"]).sum())
     np.testing.assert_allclose(tree["sample_stats"]["lp"], float(climb[-1]) - log_phi)
     settings = {"max_iterations": 2000, "tolerance": 1e-6, "starts": None, "method": None}
@@ -245,6 +249,7 @@ def test_unfinished_climb_warns():
         tree = kz.fit(model, kz.MAP(max_iterations=2), **QUIET)
     assert tree.attrs["converged"] == "no"
     assert tree.attrs["expected_gain"] > 1e-6
+    assert (tree["trajectory"]["beta_of_start"].std("start") > 0.01).any()
 
 
 def test_interrupted_climb_returns_the_best_so_far(monkeypatch):

@@ -9,7 +9,7 @@ from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.density import compile_log_density
 from kernelzoo.inference.engines import Run
 from kernelzoo.inference.vb import composite_kernel as vb
-from kernelzoo.models.combination import DirichletWeights, FixedWeights, Mean
+from kernelzoo.models.combination import DirichletWeights, FixedWeights
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
@@ -363,7 +363,6 @@ def test_models_it_is_not_written_for_are_named():
     assert "collapsed=False" in engine.why_not(CompositeKernelRegression.example(collapsed=True))
     for cls in MODELS:
         assert engine.why_not(cls.example()) is None
-        assert "Mean" in engine.why_not(cls.example(combination=Mean()))
 
 
 @pytest.mark.parametrize("cls", MODELS)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from kernelzoo.inference.vb.ascent import beginnings
+from kernelzoo.inference.ascent import beginnings
 from kernelzoo.inference.vb.composite_kernel_likelihoods import (
     Bernoulli,
     Gaussian,

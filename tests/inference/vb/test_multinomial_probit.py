@@ -10,12 +10,12 @@ from scipy.special import digamma, log_ndtr, ndtri_exp
 from scipy.stats import norm
 
 from family import assert_mean, assert_z, controlled, z_bound
+from kernelzoo.inference.ascent import beginnings
 from kernelzoo.inference.density import log_density
 from kernelzoo.inference.engines import Run
 from kernelzoo.inference.vb import multinomial_probit as vb
 from kernelzoo.inference.vb import multinomial_probit_updates as updates
 from kernelzoo.inference.vb import simplex
-from kernelzoo.inference.vb.ascent import beginnings
 from kernelzoo.inference.vb.kernel_products import KernelProducts
 from kernelzoo.inference.vb.regressors import precision_factor
 from kernelzoo.models.combination import FixedWeights, Mean

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...models.checks import check_count, check_positive
-from ..engines import Run
+from ..models.checks import check_count, check_positive
+from .engines import Run
 
 __all__ = ["Ascent", "Summit", "beginnings", "check_settings", "climb"]
 
@@ -63,7 +63,7 @@ class Summit[S: State]:
     """Where every start ended, the histories of all, and whether the best met the tolerance."""
 
     states: list[S]
-    elbo: list[Array]
+    histories: list[Array]
     best: int
     converged: bool
 
@@ -188,5 +188,5 @@ def climb[S: State](
             f"{engine} did not converge in {max_iterations} iterations: raise max_iterations.",
             stacklevel=3,
         )
-    elbo = [np.array(ascent.history) for ascent in ascents]
-    return Summit([ascent.state for ascent in ascents], elbo, best, converged)
+    histories = [np.array(ascent.history) for ascent in ascents]
+    return Summit([ascent.state for ascent in ascents], histories, best, converged)
