@@ -16,6 +16,8 @@ from pytensor.tensor import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
+from ..models.declaration import Declaration
+
 __all__ = ["GibbsBlock", "GibbsBlockState", "ValueMap"]
 
 Values = dict[str, np.ndarray]
@@ -142,6 +144,25 @@ def check_owned(
         )
 
 
+def check_conditional(model: pm.Model, owned: Sequence[TensorVariable], owner: str) -> None:
+    """Raise when terms that a declaration was amended by change the conditional of the owned."""
+    if not isinstance(model, Declaration):
+        return
+    redrawn = set(owned)
+    changing = [
+        name
+        for name in model.amendments()
+        if name not in model.named_vars or redrawn.intersection(ancestors([model[name]]))
+    ]
+    if changing:
+        names = ", ".join(str(rv.name) for rv in owned)
+        raise ValueError(
+            f"{owner} draws {names} as {type(model).__name__} declares them; the model was amended "
+            f"by {', '.join(changing)}, which changes their conditional distribution. NUTS takes "
+            "the model as it is."
+        )
+
+
 class GibbsBlock(BlockedStep):
     """One Gibbs move of several variables, given all others, as a PyMC step method.
 
@@ -194,6 +215,7 @@ class GibbsBlock(BlockedStep):
         model = pm.modelcontext(model)
         self.vars = get_value_vars_from_user_vars(list(vars), model)
         owned = [model.values_to_rvs[value] for value in self.vars]
+        check_conditional(model, owned, type(self).__name__)
         self.rng = get_random_generator(rng)
         self._output_map = ValueMap(model, owned, self.packed)
         self._input_map = (

@@ -10,7 +10,7 @@ from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pytensor.tensor import TensorVariable
 
 from ..models.checks import check_count
-from ..models.combination import DirichletWeights, FixedWeights
+from ..models.combination import DirichletWeights
 from ..models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .block import GibbsBlock, check_declaration
 from .composite_regression import Design
@@ -115,11 +115,6 @@ class CompositeKernelGibbs(GibbsBlock):
             raise ValueError(
                 f"The 'collapsed' argument of {owner} must be True where the model has alpha "
                 "integrated out: its beta cannot be moved given alpha. Got False."
-            )
-        if not isinstance(model.combination, DirichletWeights | FixedWeights):
-            raise TypeError(
-                f"{owner} knows the combinations DirichletWeights and FixedWeights. "
-                f"Got {type(model.combination).__name__}."
             )
         self._collapsed = collapsed
         self._moves = moves

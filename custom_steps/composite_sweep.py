@@ -145,7 +145,9 @@ class Classification(Likelihood):
     @override
     def terms(self, state: State, design: Design, rng: np.random.Generator) -> Terms:
         scores = design.composite(state.beta) @ state.alpha
-        return Terms(random_polyagamma(1.0, scores, random_state=rng), self.response)
+        # The package's default method draws .16 whatever the score beyond 175.
+        omega = random_polyagamma(1.0, scores, method="alternate", random_state=rng)
+        return Terms(omega, self.response)
 
 
 def conditional(design: Design, beta: np.ndarray, terms: Terms, phi: np.ndarray) -> Conditional:

@@ -2,11 +2,15 @@
 
 A state is any frozen object with an `objective`; `start` makes one from kernel weights and
 `update` the next one from it.
+
+An objective that gains little in an iteration may have much left to gain: on a ridge the gains
+shrink slowly. What is left is told from how they shrink, as of a geometric series.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +25,9 @@ type Array = npt.NDArray[np.float64]
 
 # Starts at most unless more are asked for.
 MOST_STARTS = 8
+
+# Iterations over which the shrinkage of the gains is measured.
+SPAN = 5
 
 
 class State(Protocol):
@@ -49,13 +56,30 @@ class Ascent[S: State]:
         broken = bool(self.history) and not np.isfinite(self.history[-1])
         return not (self.converged or broken) and len(self.history) < max_iterations
 
-    def advance(self, update: Callable[[S], S], tolerance: float, least: int = 0) -> None:
+    @property
+    def remaining(self) -> float:
+        """What is left to gain if the gains shrink on as they did; infinite while they grow."""
+        if len(self.history) < SPAN + 2:
+            return np.inf
+        gains = np.diff(self.history[-SPAN - 2 :])
+        if gains[-1] <= 0:
+            return 0.0
+        ratio = (gains[-1] / gains[0]) ** (1 / SPAN) if gains[0] > 0 else np.inf
+        return float(gains[-1] * ratio / (1 - ratio)) if ratio < 1 else np.inf
+
+    def advance(
+        self,
+        update: Callable[[S], S],
+        tolerance: float,
+        least: int = 0,
+        remaining: float = np.inf,
+    ) -> None:
         """Do one iteration; the first `least` of them are never the last."""
         before, self.state = self.state.objective, update(self.state)
         after = self.state.objective
         self.history.append(after)
         small = abs(after - before) <= tolerance * abs(after)
-        self.converged = bool(small and len(self.history) > least)
+        self.converged = bool(small and len(self.history) > least and self.remaining <= remaining)
 
 
 @dataclass(frozen=True)
@@ -109,7 +133,7 @@ def beginnings[S: State](
 
 
 def climb[S: State](
-    start: Callable[[Array], S],
+    starts_at: Sequence[Callable[[Array], S]],
     update: Callable[[S], S],
     run: Run,
     n_kernels: int,
@@ -119,13 +143,15 @@ def climb[S: State](
     max_iterations: int,
     tolerance: float,
     least: int = 0,
+    remaining: float = np.inf,
     engine: str = "VB",
 ) -> Summit[S]:
     """Climb from every beginning and choose the highest summit.
 
     Parameters
     ----------
-    start : callable (weights) -> state
+    starts_at : sequence of callable (weights) -> state
+        Each makes a state of every initial weights.
     update : callable (state) -> state
         One iteration.
     run : Run
@@ -134,13 +160,15 @@ def climb[S: State](
     known : array (kernel,) or None
         Weights that are not learned: one start from them is enough.
     starts : int or None
-        Number of starts. Default: uniform weights and every vertex, 8 at most.
+        Number of initial weights. Default: uniform weights and every vertex, 8 at most.
     max_iterations : int
         Iterations a start at most.
     tolerance : float
         A start ends when its objective changes by less than this fraction of itself.
     least : int
         Iterations that a start does in any case.
+    remaining : float
+        A start goes on while it has more than this left to gain.
     engine : str
         Its name, for messages.
 
@@ -155,19 +183,22 @@ def climb[S: State](
         When no start has a finite objective.
     """
     if known is None:
-        n_starts = starts or min(n_kernels + 1, MOST_STARTS)
-        begun = beginnings(start, update, n_kernels, n_starts, tolerance, run.rng())
+        n_starts, rng = starts or min(n_kernels + 1, MOST_STARTS), run.rng()
+        begun = chain.from_iterable(
+            beginnings(start, update, n_kernels, n_starts, tolerance, rng) for start in starts_at
+        )
     else:
-        n_starts, begun = 1, iter([Ascent(start(known))])
+        n_starts, begun = 1, (Ascent(start(known)) for start in starts_at)
+    begun: Iterator[Ascent[S]]
     ascents: list[Ascent[S]] = []
     interrupted = False
     try:
-        with run.track(n_starts * max_iterations, engine) as bar:
+        with run.track(len(starts_at) * n_starts * max_iterations, engine) as bar:
             for number, ascent in enumerate(begun, 1):
                 ascents.append(ascent)
                 bar.advance(len(ascent.history), start=number)
                 while ascent.climbing(max_iterations):
-                    ascent.advance(update, tolerance, least)
+                    ascent.advance(update, tolerance, least, remaining)
                     bar.advance(start=number, bound=ascent.state.objective)
                 bar.advance(max_iterations - len(ascent.history), start=number)
     except KeyboardInterrupt:

@@ -40,10 +40,13 @@ class Declaration(pm.Model):
         """Record what has been declared: engines written for it refuse a model that was amended."""
         self._declared = self._terms()
 
+    def amendments(self) -> list[str]:
+        """Names of the terms added to or taken from the declaration since it was sealed."""
+        return sorted(self._terms() ^ self._declared)
+
     def amendment(self) -> str | None:
         """Name what was added to or taken from the declaration since; None when it is as it was."""
-        changed = sorted(self._terms() ^ self._declared)
-        return ", ".join(changed) if changed else None
+        return ", ".join(self.amendments()) or None
 
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]

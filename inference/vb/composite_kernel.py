@@ -31,7 +31,7 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 
-from ...models.checks import check_count, check_name
+from ...models.checks import check_count, check_name, check_positive
 from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..answers import VariationalAnswer
@@ -83,8 +83,9 @@ def fit_composite_kernel(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
     *,
-    max_iterations: int = 500,
+    max_iterations: int = 5000,
     tolerance: float = 1e-6,
+    remaining: float = 0.01,
     starts: int | None = None,
     weights: Weights = "quadrature",
     samples: int = 1000,
@@ -102,7 +103,9 @@ def fit_composite_kernel(
     max_iterations : int
         Iterations a start at most.
     tolerance : float
-        A start ends when its bound changes by less than this fraction of itself.
+        A start ends when its bound changes by less than this fraction of itself, and
+    remaining : float
+        has no more than this left to gain, in nats, if the gains shrink on as they did.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The highest bound wins. If there are more kernels than starts, the kernels that
@@ -147,6 +150,7 @@ def fit_composite_kernel(
     owner = f"VB on {type(model).__name__}"
     check_name(weights, ("quadrature", "importance"), "weights", owner)
     check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
+    check_positive(remaining, "remaining", owner)
     check_count(samples, "samples", owner)
     check_count(type_two_from, "type_two_from", owner)
     rule = model.combination
@@ -169,7 +173,7 @@ def fit_composite_kernel(
         type_two_from=type_two_from if type_two else np.inf,
     )
     summit = climb(
-        partial(start, data, len(model.coords["function"])),
+        [partial(start, data, len(model.coords["function"]))],
         partial(update, data),
         run,
         len(model.coords["kernel"]),
@@ -178,6 +182,7 @@ def fit_composite_kernel(
         max_iterations=max_iterations,
         tolerance=tolerance,
         least=type_two_from if type_two else 0,
+        remaining=remaining,
     )
     warn_of_imprecision(summit.state.beta)
     _warn_of_drift(data, summit.state)

@@ -127,7 +127,7 @@ def fit_multinomial_probit(
     n_kernels = len(model.coords["kernel"])
     known = None if data.learned else data.family.composition.known
     summit = climb(
-        partial(start, data, rng=run.rng(2)),
+        [partial(start, data, rng=run.rng(2))],
         partial(update, data),
         run,
         n_kernels,

@@ -178,3 +178,15 @@ def test_gibbs_agrees_with_gibbs_and_nuts_on_the_rest(regression):
         owned = [regression[name] for name in ("alpha", "phi", "gamma")]
         mixed = pm.sample(500, tune=300, step=[CompositeKernelGibbs(owned)], **options)
     assert_agree(full, mixed)
+
+
+def test_amended_models_are_refused():
+    """A term of the weights changes their conditional; one of something else does not."""
+    model = CompositeKernelRegression.example()
+    with model:
+        pm.Normal("apart")
+    CompositeKernelGibbs(vars=[rv for rv in model.free_RVs if rv.name != "apart"], model=model)
+    with model:
+        pm.Potential("pull", -1e4 * (model["beta"][0] - 0.9) ** 2)
+    with pytest.raises(ValueError, match="draws .*beta.* amended by pull"):
+        CompositeKernelGibbs(vars=[rv for rv in model.free_RVs if rv.name != "apart"], model=model)

@@ -183,12 +183,46 @@ def test_stale_regression_weights_are_detected(monkeypatch, model):
         joint_test(model)
 
 
+def latent_precisions(score, draws=40_000):
+    """Standardised draws of omega at one score, by the moments of PG(1, score)."""
+    design = Design.of(np.ones((1, draws, 1)))
+    state = State(np.array([score]), np.ones(1), np.ones(1), np.ones(1), 1.0)
+    omega = Classification(np.full(draws, 0.5)).terms(state, design, np.random.default_rng(3)).w
+    if score == 0:
+        mean, var = 1 / 4, 1 / 24
+    else:
+        tanh = np.tanh(score / 2)
+        mean = tanh / (2 * score)
+        # (sinh z - z) / (4 z^3 cosh^2(z / 2)), of terms that do not overflow.
+        var = (2 * tanh - score * (1 - tanh**2)) / (4 * score**3)
+    return (omega - mean) / np.sqrt(var)
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0, 30.0, 200.0, 1e4, -1e6])
+def test_latent_precisions_have_their_moments(score):
+    """Separable classes have scores of hundreds."""
+    z = latent_precisions(score)
+    assert_mean(z, 0.0)
+    assert_mean(z**2, 1.0)
+
+
+def test_the_default_method_fails_at_large_scores(monkeypatch):
+    """Planted bug: draws that stay at .16 beyond a score of 175."""
+    monkeypatch.setattr(
+        composite_sweep,
+        "random_polyagamma",
+        lambda h, z, method, **options: random_polyagamma(h, z, **options),
+    )
+    with pytest.raises(AssertionError):
+        assert_mean(latent_precisions(200.0), 0.0)
+
+
 @pytest.mark.parametrize("factor", [0.5, 0.0])
 def test_latent_precisions_of_wrong_scores_are_detected(monkeypatch, factor):
     monkeypatch.setattr(
         composite_sweep,
         "random_polyagamma",
-        lambda h, z, random_state: random_polyagamma(h, factor * z, random_state=random_state),
+        lambda h, z, **options: random_polyagamma(h, factor * z, **options),
     )
     with pytest.raises(AssertionError):
         joint_test("classification", replicates=10_000)
@@ -216,16 +250,6 @@ def test_missing_jacobian_is_detected(monkeypatch):
     )
     with pytest.raises(AssertionError):
         joint_test("regression", tuning=METROPOLIS)
-
-
-def test_latent_precisions_have_the_mean_of_polya_and_gamma():
-    rng = np.random.default_rng(1)
-    state = State(np.array([3.0, -0.5, 1.0]), *[np.ones(s) for s in (3, 2, 2)], 1.0)
-    state = state._replace(beta=np.array([0.4, 0.6]))
-    c = scores(state, STACK)
-    likelihood, design = Classification(np.full(N_OBJECTS, 0.5)), Design.of(STACK)
-    draws = np.array([likelihood.terms(state, design, rng).w for _ in range(20_000)])
-    assert_mean(draws, np.tanh(c / 2) / (2 * c))
 
 
 def test_precisions_have_the_conditional_law():

@@ -182,13 +182,39 @@ def test_best_of_several_starts_wins():
     model = build(kz.CompositeKernelClassification, kernels, response, sigma=0.5, varsigma=0.25)
     answer = answer_of(model)
     finals = np.array([climb[-1] for climb in answer.climbs])
-    assert len(finals) == 4
-    assert answer.best == finals.argmax() == 1
-    assert finals[1] - finals[0] > 0.02
+    assert len(finals) == len(answer.ends["beta"]) == 4 * len(composite_kernel.RIDGES)
+    assert answer.best == finals.argmax()
+    np.testing.assert_array_equal(answer.ends["beta"][answer.best], answer.values["beta"])
     one = answer_of(model, starts=1)
-    assert one.climbs[0][-1] == finals[0]
+    assert [climb[-1] for climb in one.climbs] == list(finals[::4])
+    assert finals.max() - finals[::4].max() > 0.02
     assert np.abs(one.values["beta"] - answer.values["beta"]).max() > 0.01
-    assert len(answer_of(model, starts=6).climbs) == 6
+    assert len(answer_of(model, starts=6).climbs) == 6 * len(composite_kernel.RIDGES)
+
+
+def sonar():
+    """Half of the sonar echoes, on three kernels."""
+    data = kz.datasets.load("sonar").split(test_size=0.5, seed=2005, standardize=False)
+    kernels = (kz.gaussian(0.5) | kz.linear() | kz.polynomial(2)).normalize("trace")
+    return kernels(data.X_train), np.where(data.y_train == "R", 1.0, -1.0)
+
+
+@MODELS
+def test_sparse_priors_let_functions_grow(model_type, monkeypatch):
+    """From alpha = 0, where phi is largest, they stay small: a mode far below others."""
+    model = build(model_type, *sonar(), sigma=0.01, varsigma=0.01)
+    highest = max(climb[-1] for climb in answer_of(model, starts=1).climbs)
+    monkeypatch.setattr(composite_kernel, "RIDGES", (1e12,))
+    assert answer_of(model, starts=1).climbs[0][-1] < highest - 1
+
+
+def test_scale_of_the_targets_leaves_something_to_find():
+    """Targets in other units than the prior expects: alpha = 0 is a mode, and the lower one."""
+    kernels, response = stack_and_response(3)
+    model = build(kz.CompositeKernelRegression, kernels, 1e6 * response)
+    values = answer_of(model).values
+    f = np.tensordot(values["beta"], model.design, axes=1) @ values["alpha"]
+    assert np.corrcoef(f, response)[0, 1] > 0.5
 
 
 def test_known_weights_leave_a_ridge_regression():
@@ -199,7 +225,7 @@ def test_known_weights_leave_a_ridge_regression():
     )
     answer = answer_of(model, tolerance=1e-14)
     assert set(answer.values) == {"alpha", "phi", "gamma"}
-    assert len(answer.climbs) == 1
+    assert len(answer.climbs) == len(composite_kernel.RIDGES)
     K = np.column_stack([np.ones(30), np.tensordot(weights, np.array(list(kernels.values())), 1)])
     alpha, phi, gamma = (answer.values[name] for name in ("alpha", "phi", "gamma"))
     ridge = np.linalg.solve(K.T @ K + np.diag(phi) / gamma, K.T @ response)
@@ -227,7 +253,7 @@ def test_engine_gives_the_point_the_climb_and_what_they_are():
     tree = kz.fit(model, "map", **QUIET)
     assert set(tree["point"].data_vars) == {"alpha", "beta", "phi", "gamma"}
     assert tree["point"]["beta"].dims == ("kernel",)
-    assert tree["trajectory"]["objective"].sizes["start"] == 3
+    assert tree["trajectory"]["objective"].sizes["start"] == 3 * len(composite_kernel.RIDGES)
     assert tree.attrs["converged"] == "yes"
     assert tree.attrs["lp_measure"] == "constrained"
     assert 0 <= tree.attrs["expected_gain"] <= 1e-6
