@@ -15,6 +15,7 @@ lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
 ========== ========= ============================== =====================
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, override
@@ -84,6 +85,30 @@ class WeightedSum(Combination, Protocol):
         return total
 
 
+# A weight as small as this is as good as none to a double, whose least number is 1e-308.
+_LEAST_WEIGHT = 1e-300
+
+
+def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
+    """Warn when weights are often too small for doubles."""
+    if probability > 0.01:
+        warnings.warn(
+            f"{rule!r} makes a weight of a kernel smaller than {_LEAST_WEIGHT:g} with probability "
+            f"{probability:.2g}: too small for numbers of double precision. Draws, chains and "
+            "densities are those of the prior cut off there.",
+            stacklevel=4,
+        )
+
+
+def _vanishing(shape: float, rate: float) -> float:
+    """Probability of that under concentrations Gamma(shape, rate).
+
+    Given a small concentration a, a weight is below w with probability w^a, whose mean over the
+    prior of a is in closed form.
+    """
+    return float((1 - np.log(_LEAST_WEIGHT) / rate) ** -shape)
+
+
 @dataclass(frozen=True)
 class Mean(WeightedSum):
     """Convex combination with learned weights: beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, lam).
@@ -91,7 +116,8 @@ class Mean(WeightedSum):
     Parameters
     ----------
     mu : float, default=1
-        Shape of the concentrations' Gamma prior.
+        Shape of the concentrations' Gamma prior. Far below 1, weights vanish beyond what doubles
+        hold: a model warns.
     lam : float, default=1
         Rate of the concentrations' Gamma prior.
     """
@@ -106,6 +132,8 @@ class Mean(WeightedSum):
     @override
     def check(self, stack: xr.DataArray) -> None:
         """Any stack will do."""
+        if len(stack) > 1:
+            _warn_of_vanishing_weights(_vanishing(self.mu, self.lam), self)
 
     @override
     def declare(self) -> TensorVariable:
@@ -120,7 +148,8 @@ class DirichletWeights(WeightedSum):
     Parameters
     ----------
     tau : float, default=1
-        Shape of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu).
+        Shape of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu). Far below 1, weights
+        vanish beyond what doubles hold: a model warns.
     nu : float, default=1
         Rate of the concentrations' Gamma prior.
     varphi : float, optional
@@ -141,6 +170,10 @@ class DirichletWeights(WeightedSum):
     @override
     def check(self, stack: xr.DataArray) -> None:
         """Any stack will do."""
+        if len(stack) > 1 and self.varphi is None:
+            _warn_of_vanishing_weights(_vanishing(self.tau, self.nu), self)
+        elif len(stack) > 1:
+            _warn_of_vanishing_weights(_LEAST_WEIGHT**self.varphi, self)
 
     @override
     def declare(self) -> TensorVariable:

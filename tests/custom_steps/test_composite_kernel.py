@@ -188,5 +188,5 @@ def test_amended_models_are_refused():
     CompositeKernelGibbs(vars=[rv for rv in model.free_RVs if rv.name != "apart"], model=model)
     with model:
         pm.Potential("pull", -1e4 * (model["beta"][0] - 0.9) ** 2)
-    with pytest.raises(ValueError, match="draws .*beta.* amended by pull"):
+    with pytest.raises(ValueError, match=r"draws .*beta.* amended by pull"):
         CompositeKernelGibbs(vars=[rv for rv in model.free_RVs if rv.name != "apart"], model=model)

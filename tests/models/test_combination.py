@@ -1,5 +1,7 @@
 """The rules that combine kernels: densities as the paper writes them, numbers beside tensors."""
 
+import re
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -8,7 +10,8 @@ from scipy.integrate import quad
 
 from family import assert_mean
 from kernelzoo.inference.density import log_density
-from kernelzoo.models.combination import Binary, FixedWeights, Mean
+from kernelzoo.models.combination import Binary, DirichletWeights, FixedWeights, Mean
+from kernelzoo.models.kernels import kernel_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.probit import log_probability
 from kernelzoo.models.product_combination import FixedProduct, Product
@@ -184,3 +187,45 @@ def test_wrong_numbers_of_weights_are_refused(rule):
     K, labels = problem()
     with pytest.raises(ValueError, match="vector of 2 numbers"):
         MultinomialProbit(K, labels, combination=rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "probability"),
+    [
+        (DirichletWeights(0.1, 1.0), 0.52),
+        (DirichletWeights(0.3, 2.0), 0.17),
+        (Mean(0.5, 1.0), 0.038),
+        (DirichletWeights(varphi=1e-3), 0.5),
+    ],
+)
+def test_weights_too_small_for_doubles_are_warned_of(rule, probability):
+    """The probability against draws of the log of a weight, which does not underflow."""
+    stack = kernel_stack({"a": np.eye(3), "b": np.eye(3)})
+    with pytest.warns(UserWarning, match="makes a weight of a kernel smaller") as caught:
+        rule.check(stack)
+    told = float(re.search(r"with probability ([0-9.]+)", str(caught[0].message))[1])
+    rng = np.random.default_rng(1)
+    if isinstance(rule, Mean):
+        shapes = rng.gamma(rule.mu, 1 / rule.lam, (100_000, 2))
+    elif rule.varphi is None:
+        shapes = rng.gamma(rule.tau, 1 / rule.nu, (100_000, 2))
+    else:
+        shapes = np.full((100_000, 2), rule.varphi)
+    with np.errstate(divide="ignore"):
+        log_g = np.log(rng.gamma(shapes + 1)) - rng.exponential(size=shapes.shape) / shapes
+    log_weight = log_g[:, 0] - np.logaddexp(*log_g.T)
+    assert told == pytest.approx(probability, rel=0.05)
+    assert told == pytest.approx(np.mean(log_weight < np.log(1e-300)), rel=0.1)
+
+
+def test_ordinary_concentrations_are_not_warned_of(recwarn):
+    stack = kernel_stack({"a": np.eye(3), "b": np.eye(3)})
+    for rule in (
+        Mean(),
+        DirichletWeights(),
+        DirichletWeights(1.0, 1.0),
+        DirichletWeights(varphi=1),
+    ):
+        rule.check(stack)
+    DirichletWeights(0.1, 1.0).check(stack[:1])
+    assert not recwarn.list
