@@ -93,9 +93,9 @@ def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
     """Warn when weights are often too small for doubles."""
     if probability > 0.01:
         warnings.warn(
-            f"{rule!r} makes a weight of a kernel smaller than {_LEAST_WEIGHT:g} with probability "
-            f"{probability:.2g}: too small for numbers of double precision. Draws, chains and "
-            "densities are those of the prior cut off there.",
+            f"{rule!r} makes weights of kernels smaller than {_LEAST_WEIGHT:g}, each with "
+            f"probability {probability:.2g} or so: too small for double precision. Draws, chains "
+            "and densities are those of the prior cut off there.",
             stacklevel=4,
         )
 

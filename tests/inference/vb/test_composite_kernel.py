@@ -352,6 +352,7 @@ def test_settings_are_checked(settings, message):
         vb.fit_composite_kernel(CompositeKernelRegression.example(), RUN, **settings)
 
 
+@pytest.mark.filterwarnings("ignore:.*makes weights of kernels smaller")
 def test_priors_beyond_the_integrals_are_refused():
     model = model_of(CompositeKernelRegression, 1, 2, 8, combination=DirichletWeights(1e-4, 1.0))
     with pytest.raises(ValueError, match="a DirichletWeights with tau and nu from 0"):

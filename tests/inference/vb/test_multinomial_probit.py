@@ -452,6 +452,7 @@ def test_imprecise_weights_are_reported(monkeypatch):
         vb.fit_multinomial_probit(model_of(0, 4, 2), RUN, starts=1, tolerance=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*makes weights of kernels smaller")
 @pytest.mark.parametrize("prior", [Mean(1e-4, 1.0), Mean(1.0, 1e9), Mean(1e6, 0.01)])
 def test_priors_beyond_the_integrals_are_refused(prior):
     with pytest.raises(ValueError, match="'combination' argument of VB on MultinomialProbit"):
