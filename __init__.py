@@ -39,6 +39,7 @@ from .inference import (
     plot_reliability,
     plot_weights,
     predict,
+    scores,
 )
 from .models import (
     MODELS,
@@ -138,4 +139,5 @@ __all__ = [
     "polynomial",
     "precomputed",
     "predict",
+    "scores",
 ]

@@ -1,8 +1,8 @@
 """Milliseconds of a VB iteration on composite kernels, and effective weights by N and by sampler.
 
 All are for `CompositeKernelRegression` and `CompositeKernelClassification`. The BLAS calls that an
-iteration needs are timed between the iterations, in the same process, so that a ratio holds while
-the machine's speed drifts. Run it with one BLAS thread.
+iteration needs are timed right after the iterations, in the same process. Run it with one BLAS
+thread.
 """
 
 import time

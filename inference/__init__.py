@@ -26,6 +26,7 @@ from .plots import (
     plot_weights,
 )
 from .predict import predict
+from .scores import scores
 from .vb.engine import VB
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "plot_reliability",
     "plot_weights",
     "predict",
+    "scores",
 ]
 
 # A paper's implementations register themselves when they are imported: every file of these rooms.

@@ -213,8 +213,15 @@ class Handwritten(Engine):
     def implement(self, model: pm.Model, run: Run) -> Any:
         """Call the implementation for the model with this engine's settings."""
         implementation = self.implementation(model)
+        owner = f"{self.name} on {type(model).__name__}"
         for setting in self._settings:
-            owner = f"{self.name} on {type(model).__name__}"
+            for passed in self.candidates(model):
+                reason = passed.why_not(model)
+                if reason and setting in passed.settings and setting not in implementation.settings:
+                    raise ValueError(
+                        f"The setting {setting!r} of {owner} is one of an algorithm that does not "
+                        f"apply: {reason}."
+                    )
             check_name(setting, implementation.settings, "settings", owner)
         return implementation.function(model, run, **self._settings)
 

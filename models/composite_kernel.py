@@ -133,12 +133,12 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         Whether a constant is added to the kernels' functions.
     sigma, varsigma : float, default=1
         Shape and rate of the precisions of the regression weights. Values near zero make most
-        weights vanish (the paper has 0.01); chains then mix slowly.
+        weights vanish, and give the others long tails; chains then mix slowly.
     rho, varrho : float, default=1
         Shape and rate of the noise's precision.
     collapsed : bool, default=False
         Declare alpha integrated out, t ~ N(0, K_beta diag(1/phi) K_beta' + I / gamma), at O(N^3) a
-        gradient: what is left is sampled far better. `predict` draws what alpha adds.
+        gradient: what is left is sampled far better. `predict` averages over alpha exactly.
 
     Attributes
     ----------
@@ -274,7 +274,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         Whether a constant is added to the kernels' functions.
     sigma, varsigma : float, default=1
         Shape and rate of the precisions of the regression weights. Values near zero make most
-        weights vanish (the paper has 0.01); chains then mix slowly.
+        weights vanish, and give the others long tails; chains then mix slowly.
     classes : sequence of 2, optional
         Classes in the order of the coordinate "class": t = 1 is the second. Default: the sorted
         labels.

@@ -19,7 +19,7 @@ The bound holds all terms and never falls with exact moments: for more than thre
 the error of their quadrature when its points are placed anew (see `simplex`), and with importance
 samples it is an estimate.
 
-Mean field understates what it cannot couple: the standard deviations of beta are 3 to 55 times too
+Mean field understates what it cannot couple: the standard deviations of beta are several times too
 small, and the bound has several maxima in beta. Hence several starts, and the Pareto k of the
 result, which judges Q by the declaration's density.
 """

@@ -111,3 +111,9 @@ def test_search_by_gradients_keeps_its_climb():
     np.testing.assert_allclose(climb[-1], result["sample_stats"]["lp"], rtol=1e-9)
     assert result.attrs["lp_measure"] == "constrained"
     assert result.attrs["gradient_norm"] < 1e-3
+
+
+def test_setting_of_an_algorithm_that_does_not_apply_is_told_why():
+    model = kz.CompositeKernelRegression.example()
+    with pytest.raises(ValueError, match=r"'starts' of MAP on .* its weights must be uniform"):
+        kz.fit(model, kz.MAP(starts=3), progressbar=False)
