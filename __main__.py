@@ -20,14 +20,15 @@ from . import (
     polynomial,
     predict,
 )
+from .benchmarks import BENCHMARKS
+from .experiments import reproduce as studies
+from .experiments.demo import run as run_demo
 from .models.checks import check_name
 
 
 def demo(options: argparse.Namespace, console: Console) -> None:
     """Fit wine with VB, Gibbs and NUTS and compare them."""
-    from .experiments.demo import run
-
-    run(options.out, options.seed, console)
+    run_demo(options.out, options.seed, console)
 
 
 def list_engines(options: argparse.Namespace, console: Console) -> None:
@@ -70,15 +71,11 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
 
 def reproduce(options: argparse.Namespace, console: Console) -> None:
     """Run or resume a paper's table."""
-    from .experiments.reproduce import reproduce as run
-
-    run(options.name, options.out, console, splits=options.splits, jobs=options.jobs)
+    studies.reproduce(options.name, options.out, console, splits=options.splits, jobs=options.jobs)
 
 
 def bench(options: argparse.Namespace, console: Console) -> None:
     """Run one of the benchmarks."""
-    from .benchmarks import BENCHMARKS
-
     BENCHMARKS[check_name(options.name, BENCHMARKS, "NAME", "bench")](console)
 
 
@@ -111,14 +108,14 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(function=fit_data)
 
     command = commands.add_parser("reproduce", help="run or resume the table of a paper")
-    command.add_argument("name", metavar="TABLE", help="zhang2004-table1")
+    command.add_argument("name", metavar="TABLE", help=", ".join(studies.STUDIES))
     command.add_argument("--splits", type=int, help="in place of the paper's number")
     command.add_argument("--jobs", type=int, default=1, help="processes")
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.set_defaults(function=reproduce)
 
     command = commands.add_parser("bench", help="timings, memory, mixing, held-out scores")
-    command.add_argument("name", metavar="NAME", help="speed, completion, mixing or scores")
+    command.add_argument("name", metavar="NAME", help=", ".join(BENCHMARKS))
     command.set_defaults(function=bench)
     return root
 
