@@ -7,6 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from ..models.checks import check_name
+from .damoulas2009 import table_2 as damoulas2009_table_2
+from .damoulas2009_mfeat import table_6 as damoulas2009_table_6
+from .damoulas2009_mfeat import table_7 as damoulas2009_table_7
 from .girolami2005 import figure_3 as girolami2005_figure_3
 from .girolami2005 import table_1 as girolami2005_table_1
 from .girolami2005 import table_2 as girolami2005_table_2
@@ -34,6 +37,9 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "girolami2005-table2": girolami2005_table_2,
     "girolami2005-figure3": girolami2005_figure_3,
     "girolami2005-coverage": coverage_study,
+    "damoulas2009-table2": damoulas2009_table_2,
+    "damoulas2009-mfeat": damoulas2009_table_7,
+    "damoulas2009-mfeat-gibbs": damoulas2009_table_6,
 }
 
 
