@@ -13,14 +13,15 @@ Iris is the UCI file of that time, with its two typing errors.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ..inference import VB, Gibbs, fit, predict
+from ..datasets.dataset import Split
+from ..inference import VB, Gibbs, combine_classifiers, fit, predict
 from ..inference.engines import Run
 from ..inference.independent import lean_tree
 from ..models.kernels import Kernels, gaussian, linear, polynomial
@@ -30,7 +31,21 @@ from .data import absence, objects
 from .report import Published
 from .study import Study, Task
 
-__all__ = ["KERNELS", "cross_validated", "error", "fitted", "table_2"]
+__all__ = [
+    "COMBINATIONS",
+    "KERNELS",
+    "LEARNED",
+    "PRIOR",
+    "RECIPE",
+    "RULES",
+    "cross_validated",
+    "error",
+    "errors_by_space",
+    "errors_of_combination",
+    "fitted",
+    "rows_of_combination",
+    "table_2",
+]
 
 #: By the table's name of a kernel.
 KERNELS: dict[str, Kernels] = {
@@ -52,6 +67,19 @@ PRIOR = {"tau": 1.0, "upsilon": 1.0}
 ALGORITHM = {"weights": "plug-in", "starts": 1, "max_iterations": 50, "tolerance": 1e-3}
 RECIPE = {"engine": "VB", "prior": PRIOR, "algorithm": ALGORITHM, "sampling": {"draws": 200}}
 FOLDS = 10
+
+#: The paper's names of the rules for classifiers, and ours.
+RULES = {"Prod": "product", "Sum": "mean", "Max": "max", "Maj": "majority"}
+#: The paper's names of the rules for kernels, and ours.
+COMBINATIONS = {
+    "Bin": "binary",
+    "FixSum": "fixed",
+    "WSum": "mean",
+    "FixProd": "fixed product",
+    "WProd": "product",
+}
+#: Those with weights to learn.
+LEARNED = ("Bin", "WSum", "WProd")
 
 SPLITS = 10
 SEED = 2009
@@ -124,6 +152,70 @@ ENGINES: dict[str, Callable[..., DataTree]] = {"VB": _by_vb, "Gibbs": _by_gibbs}
 def error(predictions: Dataset, labels: NDArray) -> float:
     """Share of the objects that are put into a wrong class, per cent."""
     return 100.0 * float(np.mean(predictions["label"].to_numpy() != labels))
+
+
+def errors_by_space(
+    split: Split, kernels: Kernels, seed: int, recipe: Mapping[str, Any]
+) -> dict[str, float]:
+    """Classify by each feature space, and by the combinations of these classifiers.
+
+    Parameters
+    ----------
+    split : Split
+        By feature space.
+    kernels : Kernels
+        One kernel, of every space.
+    seed : int
+    recipe : mapping
+        As `fitted` takes it.
+
+    Returns
+    -------
+    dict
+        Test errors by the name of the space, and by the names in ``RULES``, per cent.
+    """
+    K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
+    each = {}
+    for number, name in enumerate(split.X_train):
+        model, result = fitted(K[[number]], split.y_train, seed, recipe)
+        each[name] = predict(model, result, new[[number]])
+    values = {name: error(predictions, split.y_test) for name, predictions in each.items()}
+    for name, rule in RULES.items():
+        values[name] = error(combine_classifiers(each, rule), split.y_test)
+    return values
+
+
+def errors_of_combination(
+    split: Split, kernels: Kernels, seed: int, recipe: Mapping[str, Any], rule: str, row: str
+) -> dict[str, float]:
+    """Classify by the combined feature spaces.
+
+    Parameters
+    ----------
+    split, kernels, seed, recipe
+        As in `errors_by_space`.
+    rule : str
+        One of ``COMBINATIONS``.
+    row : str
+        Name of the cell.
+
+    Returns
+    -------
+    dict
+        By `rows_of_combination`: test error, per cent; where weights are learned, their posterior
+        means times 100.
+    """
+    K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
+    model, result = fitted(K, split.y_train, seed, recipe, combination=COMBINATIONS[rule])
+    values = [error(predict(model, result, new), split.y_test)]
+    if rule in LEARNED:
+        values += (100.0 * result["posterior"]["beta"].mean(("chain", "draw"))).values.tolist()
+    return dict(zip(rows_of_combination(rule, row, split.X_train), values, strict=True))
+
+
+def rows_of_combination(rule: str, row: str, spaces: Iterable[str]) -> tuple[str, ...]:
+    """Name the cells of a combination: its error, and each space's weight where it is learned."""
+    return (row, *(f"{row}: weight of {space}" for space in spaces if rule in LEARNED))
 
 
 def cross_validated(

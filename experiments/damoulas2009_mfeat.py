@@ -25,10 +25,15 @@ import pandas as pd
 
 from ..datasets import load
 from ..datasets.dataset import Split
-from ..inference import predict
-from ..inference.classifier_combination import combine_classifiers
 from ..models.kernels import gaussian
-from .damoulas2009 import PRIOR, RECIPE, error, fitted
+from .damoulas2009 import (
+    PRIOR,
+    RECIPE,
+    RULES,
+    errors_by_space,
+    errors_of_combination,
+    rows_of_combination,
+)
 from .damoulas2009_published import (
     COMBINED_CLASSIFIERS,
     COMBINED_SPACES_GIBBS,
@@ -44,17 +49,6 @@ __all__ = ["classifiers", "combined_spaces", "divide", "table_6", "table_7"]
 COLUMN = "digits"
 #: The paper's names of the feature spaces, and ours.
 SPACES = {"FR": "fou", "KL": "kar", "PX": "pix", "ZM": "zer"}
-#: The paper's names of the rules for classifiers, and ours.
-RULES = {"Prod": "product", "Sum": "mean", "Max": "max", "Maj": "majority"}
-#: The paper's names of the rules for kernels, and ours.
-COMBINATIONS = {
-    "Bin": "binary",
-    "FixSum": "fixed",
-    "WSum": "mean",
-    "FixProd": "fixed product",
-    "WProd": "product",
-}
-LEARNED = ("Bin", "WSum", "WProd")
 #: Rules whose bound has several maxima.
 SEVERAL = ("Bin", "WSum")
 #: Objects a class, in each of the two parts.
@@ -115,16 +109,7 @@ def classifiers(
     dict
         Test errors by the paper's names in ``SPACES`` and ``RULES``, per cent.
     """
-    split = divide(seed, size)
-    K, new = gaussian()(split.X_train), gaussian()(split.X_test, split.X_train)
-    each = {}
-    for number, name in enumerate(split.X_train):
-        model, result = fitted(K[[number]], split.y_train, seed, recipe)
-        each[name] = predict(model, result, new[[number]])
-    values = {name: error(predictions, split.y_test) for name, predictions in each.items()}
-    for name, rule in RULES.items():
-        values[name] = error(combine_classifiers(each, rule), split.y_test)
-    return values
+    return errors_by_space(divide(seed, size), gaussian(), seed, recipe)
 
 
 def combined_spaces(
@@ -136,33 +121,26 @@ def combined_spaces(
     ----------
     column, seed, size, recipe
         As in `classifiers`.
-    rule : str
-        One of ``COMBINATIONS``.
-    row : str
-        Name of the cell.
+    rule, row : str
+        As in `damoulas2009.errors_of_combination`.
 
     Returns
     -------
     dict
-        Test error, per cent; where weights are learned, their posterior means times 100.
+        As of `damoulas2009.errors_of_combination`.
     """
-    split = divide(seed, size)
-    K, new = gaussian()(split.X_train), gaussian()(split.X_test, split.X_train)
-    model, result = fitted(K, split.y_train, seed, recipe, combination=COMBINATIONS[rule])
-    values = [error(predict(model, result, new), split.y_test)]
-    if rule in LEARNED:
-        values += (100.0 * result["posterior"]["beta"].mean(("chain", "draw"))).values.tolist()
-    return dict(zip(_rows(rule, row), values, strict=True))
-
-
-def _rows(rule: str, row: str) -> tuple[str, ...]:
-    weights = (f"{row}: weight of {space}" for space in SPACES)
-    return (row, *weights) if rule in LEARNED else (row,)
+    return errors_of_combination(divide(seed, size), gaussian(), seed, recipe, rule, row)
 
 
 def _task(rule: str, row: str, recipe: Mapping[str, Any]) -> Task:
     settings = {"rule": rule, "row": row, "size": SIZE, "recipe": recipe}
-    return Task(COLUMN, _rows(rule, row), combined_spaces, settings, skip=absence("mfeat"))
+    return Task(
+        COLUMN,
+        rows_of_combination(rule, row, SPACES),
+        combined_spaces,
+        settings,
+        skip=absence("mfeat"),
+    )
 
 
 def _classifiers(recipe: Mapping[str, Any]) -> Task:
