@@ -33,6 +33,7 @@ from .study import Study, Task
 
 __all__ = [
     "COMBINATIONS",
+    "FIRST_OF_EQUALS",
     "KERNELS",
     "LEARNED",
     "PRIOR",
@@ -70,6 +71,8 @@ FOLDS = 10
 
 #: The paper's names of the rules for classifiers, and ours.
 RULES = {"Prod": "product", "Sum": "mean", "Max": "max", "Maj": "majority"}
+#: The vote decided in another way.
+FIRST_OF_EQUALS = "Maj, equal votes to the first class"
 #: The paper's names of the rules for kernels, and ours.
 COMBINATIONS = {
     "Bin": "binary",
@@ -172,7 +175,8 @@ def errors_by_space(
     Returns
     -------
     dict
-        Test errors by the name of the space, and by the names in ``RULES``, per cent.
+        Test errors by the name of the space, by the names in ``RULES``, and of the vote where
+        equal votes go to the first class, per cent.
     """
     K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
     each = {}
@@ -181,7 +185,11 @@ def errors_by_space(
         each[name] = predict(model, result, new[[number]])
     values = {name: error(predictions, split.y_test) for name, predictions in each.items()}
     for name, rule in RULES.items():
-        values[name] = error(combine_classifiers(each, rule), split.y_test)
+        combined = combine_classifiers(each, rule)
+        values[name] = error(combined, split.y_test)
+    # The last rule is the vote.
+    first = combined["probability"].idxmax("class").to_numpy()
+    values[FIRST_OF_EQUALS] = 100.0 * float(np.mean(first != split.y_test))
     return values
 
 

@@ -56,7 +56,7 @@ COMBINED_SPACES_VB: Mapping[str, tuple[float, float]] = {
 }
 
 #: Tables 8, 9 and 10 (section 4.3.2), VB: proteins, five random starts on one division.
-PROTEIN: Mapping[str, tuple[float, float]] = {
+PROTEIN: dict[str, tuple[float, float]] = {
     "Comp": (49.8, 0.6),
     "Hydro": (63.4, 0.6),
     "Pol": (65.2, 0.4),
