@@ -118,7 +118,9 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(function=reproduce)
 
     command = commands.add_parser("bench", help="timings, memory, mixing, held-out scores")
-    command.add_argument("name", metavar="NAME", help="speed, completion, mixing or scores")
+    command.add_argument(
+        "name", metavar="NAME", help="speed, completion, composite, many, memory, mixing or scores"
+    )
     command.set_defaults(function=bench)
     return root
 

@@ -217,7 +217,8 @@ def errors_of_combination(
     model, result = fitted(K, split.y_train, seed, recipe, combination=COMBINATIONS[rule])
     values = [error(predict(model, result, new), split.y_test)]
     if rule in LEARNED:
-        values += (100.0 * result["posterior"]["beta"].mean(("chain", "draw"))).values.tolist()
+        weights = result["posterior"]["beta"].mean(("chain", "draw")).to_numpy()
+        values += (100.0 * weights).tolist()
     return dict(zip(rows_of_combination(rule, row, split.X_train), values, strict=True))
 
 

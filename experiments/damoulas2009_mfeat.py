@@ -152,7 +152,9 @@ def _classifiers(recipe: Mapping[str, Any]) -> Task:
     return Task(COLUMN, rows, classifiers, settings, skip=absence("mfeat"))
 
 
-def _study(name: str, title: str, tasks: list[Task], cells: Mapping[str, Any]) -> Study:
+def _study(
+    name: str, title: str, tasks: list[Task], cells: Mapping[str, tuple[float, float]]
+) -> Study:
     votes = {FIRST_OF_EQUALS: COMBINED_CLASSIFIERS["Maj"]}
     published = {**SINGLE_SPACES, **COMBINED_CLASSIFIERS, **votes, **cells}
     return Study(

@@ -114,7 +114,7 @@ def boundaries(
         by VB.
     """
     features, labels = divided_plane(n, seed)
-    values = {}
+    values: dict[str, float] = {}
     for name, recipe in recipes.items():
         _, result = fitted({"plane": features}, labels, seed, recipe)
         draws = boundary(_regressors(result))
@@ -181,9 +181,10 @@ def regions(
     train, test = (neal_three_class(m, s, noise) for m, s in ((n, seed), (n_test, seed + 1)))
     axis = np.linspace(0, 1, side)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    values, reference = {}, None
+    values: dict[str, float] = {}
+    reference = None
     for name, recipe in recipes.items():
-        model, result = fitted({"quadratic": quadratic(train.X)}, train.y, seed, recipe)
+        model, result = fitted({"quadratic": quadratic(train.X)}, np.asarray(train.y), seed, recipe)
         posterior = result["posterior"].to_dataset()
         spaced = np.linspace(0, posterior.sizes["draw"] - 1, kept).astype(int)
         with_group(result, "posterior", posterior.isel(draw=spaced))
@@ -227,15 +228,16 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
         Seconds of ``SWEEPS`` and of ``ITERATIONS``, and their ratio.
     """
     data = neal_three_class(n, seed)
+    labels = np.asarray(data.y)
     kernels = {"quadratic": quadratic(data.X)}
     sampling = {"tune": 10, "draws": sweeps, "chains": 1, "cores": 1}
     one_draw = _vb(ITERATIONS) | {"sampling": {"draws": 1}}
     times = []
     for _ in range(rounds):
-        _, result = fitted(kernels, data.y, seed, GIBBS | {"sampling": sampling})
+        _, result = fitted(kernels, labels, seed, GIBBS | {"sampling": sampling})
         sweep = float(result["posterior"].attrs["sampling_time"]) / (sweeps + 10)
         start = time.perf_counter()
-        fitted(kernels, data.y, seed, one_draw)
+        fitted(kernels, labels, seed, one_draw)
         times.append((SWEEPS * sweep, time.perf_counter() - start))
     gibbs, vb = np.median(times, axis=0).tolist()
     return {SECONDS["Gibbs"]: gibbs, SECONDS["VB"]: vb, RATIO: gibbs / vb}
