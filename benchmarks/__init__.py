@@ -1,6 +1,6 @@
 """Timings beside the BLAS calls an engine needs, memory, mixing, and held-out scores."""
 
-from . import completion, composite_kernel, memory, mixing, scores, speed
+from . import completion, composite_kernel, many_objects, memory, mixing, scores, speed
 
 BENCHMARKS = {
     "speed": speed.run,
@@ -9,4 +9,5 @@ BENCHMARKS = {
     "completion": completion.run,
     "memory": memory.run,
     "composite": composite_kernel.run,
+    "many": many_objects.run,
 }

@@ -169,6 +169,43 @@ class Dataset:
         for i in range(n):
             yield self.split(test_size, seed=seed + i, standardize=standardize, ddof=ddof)
 
+    def folds(
+        self, n: int = 10, *, seed: int, standardize: bool = True, ddof: int = 0
+    ) -> Iterator[Split]:
+        """Yield the n divisions of a cross-validation: every object is in one test part.
+
+        Parameters
+        ----------
+        n : int, default=10
+            Number of folds, from 2 to the number of objects.
+        seed : int
+            The same seed gives the same folds. They are stratified by class, as far as a class has
+            members: one of fewer than `n` is missing from some test parts.
+        standardize, ddof
+            As for `split`: constants are those of each division's own training part.
+
+        Raises
+        ------
+        ValueError
+            On a data set without labels, a number of folds out of range, or a class of one member,
+            which would be missing from a training part.
+        """
+        y = self._labels("folds")
+        if not 2 <= n <= len(y):
+            raise _argument_error("n", "folds", f"between 2 and {len(y)}, the objects", repr(n))
+        classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        if counts.min() < 2:
+            lone = classes.tolist()[int(counts.argmin())]
+            raise ValueError(f"The data set {self.name!r} has one object of class {lone!r}.")
+        fold = np.empty(len(y), dtype=int)
+        # Each class is dealt out on where the one before it ended: folds differ by one at most.
+        order = np.lexsort((np.random.default_rng(seed).random(len(y)), codes))
+        fold[order] = np.arange(len(y)) % n
+        positions = np.arange(len(y))
+        for k in range(n):
+            test = fold == k
+            yield self._divide(positions[~test], positions[test], standardize, ddof)
+
     def published_split(self, *, standardize: bool = True, ddof: int = 0) -> Split:
         """Divide the objects as their source does; arguments as for `split`.
 

@@ -79,12 +79,12 @@ def twonorm(n: int = 7400, seed: int = 0) -> Dataset:
     )
 
 
-def neal_three_class(n: int = 400, seed: int = 0) -> Dataset:
+def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset:
     """Neal's four-dimensional data of three classes, of which two inputs matter.
 
     Four inputs uniform on (0, 1) give the class: 0 if (x1, x2) is nearer than 0.35 to (0.4, 0.5),
-    else 1 if 0.8 x1 + 1.8 x2 < 0.6, else 2.  Then independent normal noise of standard deviation
-    0.1 is added to all inputs; the noisy ones are what is returned.
+    else 1 if 0.8 x1 + 1.8 x2 < 0.6, else 2.  Then independent normal noise is added to all inputs;
+    the noisy ones are what is returned.
 
     Damoulas and Girolami (section 4.1) describe class 0 as an ellipse centred at the origin, with
     constants not given; the rule here is that of Neal's own generator.  They use n = 400 and the
@@ -95,6 +95,8 @@ def neal_three_class(n: int = 400, seed: int = 0) -> Dataset:
     n : int, default=400
         Number of objects.
     seed : int, default=0
+    noise : float, default=0.1
+        Standard deviation of the noise; 0.1 is Neal's.
 
     Returns
     -------
@@ -112,7 +114,7 @@ def neal_three_class(n: int = 400, seed: int = 0) -> Dataset:
     below = 0.8 * clean[:, 0] + 1.8 * clean[:, 1] < 0.6
     return Dataset(
         name="neal_three_class",
-        X=pd.DataFrame(clean + 0.1 * rng.normal(size=(n, 4)), columns=["x1", "x2", "x3", "x4"]),
+        X=pd.DataFrame(clean + noise * rng.normal(size=(n, 4)), columns=["x1", "x2", "x3", "x4"]),
         y=np.where(near, 0, np.where(below, 1, 2)),
         card=NEAL_THREE_CLASS,
     )

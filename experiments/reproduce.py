@@ -7,6 +7,12 @@ from pathlib import Path
 from rich.console import Console
 
 from ..models.checks import check_name
+from .damoulas2009 import table_2 as damoulas2009_table_2
+from .damoulas2009_mfeat import table_6 as damoulas2009_table_6
+from .damoulas2009_mfeat import table_7 as damoulas2009_table_7
+from .damoulas2009_protein import RAW as damoulas2009_raw
+from .damoulas2009_protein import tables_8_to_10 as damoulas2009_tables_8_to_10
+from .damoulas2009_synthetic import study as damoulas2009_synthetic
 from .girolami2005 import figure_3 as girolami2005_figure_3
 from .girolami2005 import table_1 as girolami2005_table_1
 from .girolami2005 import table_2 as girolami2005_table_2
@@ -34,6 +40,12 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "girolami2005-table2": girolami2005_table_2,
     "girolami2005-figure3": girolami2005_figure_3,
     "girolami2005-coverage": coverage_study,
+    "damoulas2009-table2": damoulas2009_table_2,
+    "damoulas2009-mfeat": damoulas2009_table_7,
+    "damoulas2009-mfeat-gibbs": damoulas2009_table_6,
+    "damoulas2009-synthetic": damoulas2009_synthetic,
+    "damoulas2009-protein": damoulas2009_tables_8_to_10,
+    "damoulas2009-protein-raw": partial(damoulas2009_tables_8_to_10, damoulas2009_raw),
 }
 
 

@@ -4,6 +4,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from . import em, exact, gibbs, map, quantities, vb
+from .classifier_combination import combine_classifiers
 from .compare import Comparison, compare_engines
 from .diagnostics import pareto_k
 from .em.engine import EM
@@ -43,6 +44,7 @@ __all__ = [
     "Gibbs",
     "Laplace",
     "Pathfinder",
+    "combine_classifiers",
     "compare_engines",
     "engines",
     "fit",

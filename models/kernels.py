@@ -35,10 +35,11 @@ from .base_kernels import (
     Polynomial,
     Precomputed,
 )
-from .checks import argument_error, check_name
+from .checks import argument_error, check_count, check_name
 from .feature_spaces import Objects, cross_gram, feature_spaces
 from .kernel_stack import as_stack, kernel_stack
 from .normalization import NORMALIZATIONS, Similarities, needs_training_gram, normalize
+from .nystroem import NystroemFeatures
 from .parametric_kernels import (
     LearnedCovariance,
     LearnedGaussian,
@@ -160,6 +161,52 @@ class Kernels:
                     f"the basis expansion {member.name_on(None)!r}",
                 )
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
+
+    def nystroem(self, n_components: int, *, seed: int = 0) -> "Kernels":
+        """Replace every kernel by its Nystroem features, for many objects.
+
+        Parameters
+        ----------
+        n_components : int
+            Number of landmarks m, drawn from the training objects: columns of the stack.
+        seed : int, default=0
+            Of the landmarks.
+
+        Returns
+        -------
+        Kernels
+            Basis expansions whose inner products approximate the kernels; exact where m = N.
+
+        Raises
+        ------
+        ValueError
+            For kernels that are normalised, precomputed or have parameters to learn, and basis
+            expansions.
+
+        Notes
+        -----
+        The stack costs O(S (m^3 + N m (m + D))), and no N x N matrix is formed.
+
+        Examples
+        --------
+        >>> kernels = (gaussian(0.05) | gaussian(0.5)).nystroem(500)
+        >>> model = MultinomialProbit(kernels(X_train), labels)
+        >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))
+        """
+        check_count(n_components, "n_components", "nystroem")
+        for member in self.members:
+            unfit = isinstance(member.base, (Precomputed, LearnedCovariance))
+            if unfit or member.steps or not member.base.is_kernel:
+                raise argument_error(
+                    "kernels",
+                    "nystroem",
+                    "functions of features, not normalised, without parameters to learn",
+                    repr(member.name_on(None)),
+                )
+        bases = (NystroemFeatures(m.base, n_components, seed) for m in self.members)
+        return Kernels(
+            tuple(replace(m, base=base) for m, base in zip(self.members, bases, strict=True))
+        )
 
     def _with(self, **changes: Any) -> "Kernels":
         return Kernels(tuple(replace(member, **changes) for member in self.members))
@@ -337,7 +384,7 @@ def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = N
     ----------
     function : callable
         Maps objects of shape (n, D) to features of shape (n, M), each row by itself; fitted
-        beforehand where it has something to fit (``Nystroem().fit(X_train).transform``).
+        beforehand where it has something to fit. Nystroem features: `Kernels.nystroem`.
     name : str, optional
         By default the name of the function.
     """

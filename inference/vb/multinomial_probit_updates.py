@@ -159,7 +159,8 @@ def update(data: Data, state: State) -> State:
 
     # One triangle of the covariances is formed. Their sum, folded onto that triangle, is all that
     # later steps need: they take its inner products with symmetric matrices.
-    target = state.y_mean.T @ np.tensordot(state.beta_mean, kernels.design, axes=1)
+    # A product a kernel: their weighted sum would be another design matrix in memory.
+    target = np.tensordot(state.beta_mean, state.y_mean.T @ kernels.design, axes=1)
     W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     covariance = np.zeros_like(gram)
     log_det = 0.0

@@ -1,0 +1,65 @@
+"""Nystroem features: exact with all landmarks, else scikit-learn's; landmarks by seed."""
+
+import numpy as np
+import pytest
+from scipy.linalg import sqrtm
+from sklearn.kernel_approximation import Nystroem
+
+from kernelzoo.models import Theta, as_stack, gaussian, linear, polynomial, precomputed
+
+RNG = np.random.default_rng(3)
+X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(7, 4))
+
+
+@pytest.mark.parametrize("kernel", [gaussian(0.3), polynomial(2)])
+def test_all_landmarks_give_the_kernel(kernel):
+    kernels = kernel.nystroem(15)
+    few, new = X[:15], X_NEW
+    train, cross = kernels(few).values[0], kernels(new, few).values[0]
+    np.testing.assert_allclose(train @ train.T, kernel(few).values[0], rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(cross @ train.T, kernel(new, few).values[0], rtol=1e-7, atol=1e-8)
+
+
+def test_all_landmarks_give_the_root_of_the_kernel_but_for_the_order_of_the_columns():
+    features = gaussian(0.3).nystroem(30, seed=5)(X).values[0]
+    root = sqrtm(gaussian(0.3)(X).values[0]).real
+    np.testing.assert_allclose(np.sort(features, axis=1), np.sort(root, axis=1), atol=1e-8)
+
+
+def test_features_span_what_scikit_learns_do():
+    landmarks = X[np.random.default_rng(1).choice(30, 8, replace=False)]
+    theirs = Nystroem(kernel="rbf", gamma=0.3, n_components=8, random_state=0).fit(landmarks)
+    ours = gaussian(0.3).nystroem(8, seed=1)(X_NEW, X).values[0]
+    expected = theirs.transform(X_NEW)
+    np.testing.assert_allclose(ours @ ours.T, expected @ expected.T, atol=1e-10)
+
+
+def test_stack_is_an_expansion_with_the_same_landmarks_for_new_objects():
+    kernels = (gaussian(0.3) | linear()).nystroem(6, seed=2)
+    train, cross = kernels(X), kernels(X_NEW, X)
+    assert train.shape == (2, 30, 6)
+    assert train["kernel"].values.tolist() == ["nystroem gaussian(0.3)", "nystroem linear"]
+    assert cross["basis"].equals(train["basis"])
+    # An object's features do not depend on the other objects.
+    np.testing.assert_allclose(kernels(X[:3], X).values, train.values[:, :3], atol=1e-12)
+    as_stack(cross, like=train)
+    other = (gaussian(0.3) | linear()).nystroem(6, seed=3)(X)
+    assert not np.allclose(other.values, train.values)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gaussian().nystroem(0), "'n_components' argument of nystroem must be an integer"),
+        (lambda: gaussian().nystroem(31)(X), "at most the number of training objects, 30. Got 31"),
+        (lambda: gaussian().normalize("unit").nystroem(3), "'kernels' argument of nystroem"),
+        (lambda: precomputed().nystroem(3), "functions of features"),
+        (lambda: gaussian(Theta(1, 1)).nystroem(3), "without parameters to learn"),
+        (lambda: gaussian().nystroem(3).nystroem(2), "Got 'nystroem gaussian'"),
+        (lambda: gaussian().nystroem(3).normalize("unit"), "applied to kernels"),
+        (lambda: gaussian().nystroem(3)(X_NEW[:, :2], X), "of 4 features"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
