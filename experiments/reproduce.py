@@ -11,6 +11,9 @@ from .girolami2005 import figure_3 as girolami2005_figure_3
 from .girolami2005 import table_1 as girolami2005_table_1
 from .girolami2005 import table_2 as girolami2005_table_2
 from .girolami2005_coverage import coverage_study
+from .kato_mkmc import figure_2 as kato_figure_2
+from .kato_mkmc import figure_3 as kato_figure_3
+from .kato_mkmc import figure_4 as kato_figure_4
 from .report import Report
 from .study import Study, run_study
 from .zhang2004 import table_1 as zhang2004_table_1
@@ -34,6 +37,9 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "girolami2005-table2": girolami2005_table_2,
     "girolami2005-figure3": girolami2005_figure_3,
     "girolami2005-coverage": coverage_study,
+    "kato-figure2": kato_figure_2,
+    "kato-figure3": kato_figure_3,
+    "kato-figure4": kato_figure_4,
 }
 
 

@@ -53,6 +53,8 @@ class Task:
         Whatever else shapes the numbers, as JSON has it.
     skip : str, optional
         Why the task cannot be run here.
+    splits : int, optional
+        Where it is to have fewer than its study, as it takes long.
     """
 
     column: str
@@ -60,6 +62,13 @@ class Task:
     function: Callable[..., Mapping[str, float]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     skip: str | None = None
+    splits: int | None = None
+
+    def wanted(self, splits: int) -> int:
+        """Give the number of its splits where the study has so many: 0 when it is skipped."""
+        if self.skip is not None:
+            return 0
+        return splits if self.splits is None else min(splits, self.splits)
 
     @property
     def recipe(self) -> str:
@@ -98,6 +107,11 @@ class Study:
         Why a published number cannot be met, where that is known.
     notes : str
         For the report.
+    units : str, optional
+        Name of the file of finished units, which studies with tasks in common share. Default: the
+        study's.
+    shown : set of str, optional
+        Rows of the table. Default: all that the tasks fill.
     """
 
     name: str
@@ -111,19 +125,25 @@ class Study:
     spread: Literal["sd", "se"] = "sd"
     irreproducible: Mapping[tuple[str, str], str] = field(default_factory=dict)
     notes: str = ""
+    units: str | None = None
+    shown: frozenset[str] | None = None
 
     def seed_of(self, column: str, split: int) -> int:
         """Seed of a split: 32 bits, the same for every task of the column."""
         key = (zlib.crc32(column.encode()), split)
         return int(np.random.SeedSequence(self.seed, spawn_key=key).generate_state(1)[0])
 
-    def units(self, splits: int) -> "list[Unit]":
-        """All units but those of skipped tasks: early splits of all cells before late ones."""
+    def shows(self, row: str) -> bool:
+        """Whether a row is in the table."""
+        return self.shown is None or row in self.shown
+
+    def all_units(self, splits: int) -> "list[Unit]":
+        """Units of the rows that are shown: early splits of all cells before late ones."""
         return [
             self.unit(task, split)
             for split in range(splits)
             for task in self.tasks
-            if task.skip is None
+            if split < task.wanted(splits) and any(map(self.shows, task.rows))
         ]
 
     def unit(self, task: Task, split: int) -> "Unit":
@@ -182,7 +202,7 @@ def run_study(
     ----------
     study : Study
     out : Path
-        Folder of ``<name>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
+        Folder of ``<units>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
     splits : int, optional
         Number of splits in place of the study's. More splits later go on from fewer.
     jobs : int, default=1
@@ -198,8 +218,8 @@ def run_study(
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     check_count(jobs, "jobs", "run_study")
-    ledger = Ledger(out / f"{study.name}.jsonl")
-    units = study.units(splits)
+    ledger = Ledger(out / f"{study.units or study.name}.jsonl")
+    units = study.all_units(splits)
     finished = {_key(record) for record in ledger if "values" in record}
     left = [unit for unit in units if unit.key not in finished]
     run_parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1)
@@ -227,16 +247,17 @@ def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = F
             records[_key(record)] = record
     cells = []
     for task in study.tasks:
-        keys = [study.unit(task, split).key for split in range(splits)]
+        wanted = task.wanted(splits)
+        keys = [study.unit(task, split).key for split in range(splits if task.skip else wanted)]
         found = [records[key] for key in keys if key in records]
-        for row in task.rows:
+        for row in filter(study.shows, task.rows):
             cells.append(
                 Cell(
                     row=row,
                     column=task.column,
                     values=tuple(r["values"][row] for r in found if "values" in r),
                     errors=tuple(r["error"] for r in found if "error" in r),
-                    wanted=0 if task.skip else splits,
+                    wanted=wanted,
                     skip=task.skip,
                     published=study.published.get((row, task.column)),
                     irreproducible=study.irreproducible.get((row, task.column)),
@@ -249,7 +270,11 @@ def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = F
         cells=tuple(cells),
         published_splits=study.published_splits,
         spread=study.spread,
-        recipes=tuple((t.column, ", ".join(t.rows), dict(t.settings)) for t in study.tasks),
+        recipes=tuple(
+            (task.column, ", ".join(rows), dict(task.settings))
+            for task in study.tasks
+            if (rows := tuple(filter(study.shows, task.rows)))
+        ),
         notes=study.notes,
         interrupted=interrupted,
     )

@@ -90,7 +90,7 @@ def test_splits_are_the_columns_not_the_tasks():
     seeds = {column: [study.seed_of(column, s) for s in range(50)] for column in ("left", "right")}
     assert len({*seeds["left"], *seeds["right"]}) == 100
     assert replace(study, seed=5).seed_of("left", 0) != seeds["left"][0]
-    by_task = [u.seed for u in study.units(50) if u.task.column == "left"]
+    by_task = [u.seed for u in study.all_units(50) if u.task.column == "left"]
     assert sorted(by_task) == sorted(2 * seeds["left"])
 
 
@@ -161,10 +161,10 @@ def test_a_stopped_program_leaves_finished_units(tmp_path, jobs, stop, code):
     assert 4 <= len(left) < 3 * SPLITS
     assert not any("error" in unit for unit in left)
     # The units that the program left are those that any other process would have made.
-    here = {u.key: u.run()["values"] for u in a_study().units(SPLITS)}
+    here = {u.key: u.run()["values"] for u in a_study().all_units(SPLITS)}
     values = {(u["column"], u["split"], *u["values"]): u["values"] for u in left}
     expected = {
-        (u.task.column, u.split, *u.task.rows): here[u.key] for u in a_study().units(SPLITS)
+        (u.task.column, u.split, *u.task.rows): here[u.key] for u in a_study().all_units(SPLITS)
     }
     assert values == {key: expected[key] for key in values}
 
@@ -198,7 +198,9 @@ def test_a_changed_recipe_starts_its_task_anew_and_no_other(tmp_path):
     assert changed.table["ours"][0] < 60
     # The old recipe's units are still there.
     assert tabulate(a_study(level=90.0), Ledger(tmp_path / "toy.jsonl"), SPLITS).cells[0].mean > 80
-    assert len({u.key for u in replace(a_study(), seed=9).units(1) + a_study().units(1)}) == 6
+    assert (
+        len({u.key for u in replace(a_study(), seed=9).all_units(1) + a_study().all_units(1)}) == 6
+    )
 
 
 def test_a_failing_unit_is_recorded_and_stops_no_other(tmp_path):
