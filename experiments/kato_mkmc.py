@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ..inference import fit, impute_kernels, predict
@@ -36,8 +37,9 @@ from ..inference.completion_scores import (
 from ..inference.em.engine import EM
 from ..models.mutual_kernel_completion import MutualKernelCompletion
 from .data import absence
+from .kato_figures import draw_by_matrix, draw_by_ratio
 from .kato_problems import Problem, problem, training_part
-from .report import Published
+from .report import Published, Report
 from .study import Study, Task
 
 __all__ = ["completion", "figure_2", "figure_3", "figure_4"]
@@ -225,6 +227,7 @@ SPLITS, SEED = 30, 2017
 
 
 def _tasks() -> Iterator[Task]:
+    skips = {data: absence(data) for data in {column.data for column in COLUMNS.values()}}
     for name, column in COLUMNS.items():
         for methods, ratios, splits in (
             (PLAIN, column.ratios, column.splits),
@@ -242,8 +245,7 @@ def _tasks() -> Iterator[Task]:
                     for method in methods
                     for measure in _measures(column, ratio, method)
                 )
-                skip = absence(column.data)
-                yield Task(name, rows, completion, settings, skip, splits)
+                yield Task(name, rows, completion, settings, skips[column.data], splits)
 
 
 def _measures(column: Column, ratio: int, method: str) -> tuple[str, ...]:
@@ -278,7 +280,13 @@ def _yeast() -> Task:
     return Task(YEAST, rows, completion, skip="the paper's kernels are not to be had")
 
 
-def _study(figure: int, measure: str, shown: Callable[[str], bool], notes: str) -> Study:
+def _study(
+    figure: int,
+    measure: str,
+    shown: Callable[[str], bool],
+    draw: Callable[[Report], Figure],
+    notes: str,
+) -> Study:
     tasks = [*([_yeast()] if figure == 2 else []), *_tasks()]
     published = {
         (_row(method, HALF, f"AUC of {MATRIX}, {part} part"), YEAST): Published(area, None, 0.05)
@@ -294,8 +302,9 @@ def _study(figure: int, measure: str, shown: Callable[[str], bool], notes: str) 
         seed=SEED,
         published=published if figure == 2 else {},
         notes=notes,
-        units="kato",
+        ledger="kato",
         shown=frozenset(row for task in tasks for row in task.rows if shown(row)),
+        draw=draw,
     )
 
 
@@ -305,6 +314,7 @@ def figure_2() -> Study:
         2,
         "Area under the ROC curve, per cent",
         lambda row: f", {HALF} %: AUC" in row,
+        draw_by_matrix,
         "The paper finds M above every kernel and its method above both imputations.",
     )
 
@@ -315,6 +325,7 @@ def figure_3() -> Study:
         3,
         "Area under the ROC curve, per cent",
         lambda row: row.endswith(SMALLER),
+        draw_by_ratio,
         "The paper prints curves: its method is above both imputations at every ratio, and most so "
         "between 40 and 70 % missing.",
     )
@@ -326,6 +337,7 @@ def figure_4() -> Study:
         4,
         "100 x correlation distance, mean over kernels; coverage of 90 % intervals, per cent",
         lambda row: row.endswith((DISTANCE, COVERAGE)),
+        draw_by_ratio,
         "The paper prints curves: its method is nearer to the truth than both imputations, but for "
         "80 % missing and more, where the mean is a little nearer. It has no intervals.",
     )

@@ -46,7 +46,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
 def reproduce(
     name: str, out: Path, console: Console, *, splits: int | None = None, jobs: int = 1
 ) -> Report:
-    """Run or resume a study, show its table, and write it.
+    """Run or resume a study, show its table, and write it, with its figure where it has one.
 
     Parameters
     ----------
@@ -66,5 +66,9 @@ def reproduce(
     console.print(report)
     if report.interrupted:
         console.print("Stopped: finished splits are kept, the same command goes on from there.")
-    console.print(f"written: {', '.join(str(out / f'{name}.{e}') for e in ('csv', 'md', 'jsonl'))}")
+    files = [f"{name}.csv", f"{name}.md", f"{study.ledger or name}.jsonl"]
+    if study.draw is not None:
+        files.append(f"{name}.png")
+        study.draw(report).savefig(out / files[-1], dpi=120)
+    console.print(f"written: {', '.join(str(out / file) for file in files)}")
     return report

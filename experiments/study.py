@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 import numpy as np
 from joblib import Parallel, delayed
+from matplotlib.figure import Figure
 
 from ..inference.progress import track
 from ..models.checks import argument_error, check_count
@@ -107,11 +108,13 @@ class Study:
         Why a published number cannot be met, where that is known.
     notes : str
         For the report.
-    units : str, optional
+    ledger : str, optional
         Name of the file of finished units, which studies with tasks in common share. Default: the
         study's.
     shown : set of str, optional
         Rows of the table. Default: all that the tasks fill.
+    draw : callable, optional
+        ``draw(report)`` makes the figure.
     """
 
     name: str
@@ -125,8 +128,9 @@ class Study:
     spread: Literal["sd", "se"] = "sd"
     irreproducible: Mapping[tuple[str, str], str] = field(default_factory=dict)
     notes: str = ""
-    units: str | None = None
+    ledger: str | None = None
     shown: frozenset[str] | None = None
+    draw: Callable[[Report], Figure] | None = None
 
     def seed_of(self, column: str, split: int) -> int:
         """Seed of a split: 32 bits, the same for every task of the column."""
@@ -137,7 +141,7 @@ class Study:
         """Whether a row is in the table."""
         return self.shown is None or row in self.shown
 
-    def all_units(self, splits: int) -> "list[Unit]":
+    def units(self, splits: int) -> "list[Unit]":
         """Units of the rows that are shown: early splits of all cells before late ones."""
         return [
             self.unit(task, split)
@@ -202,7 +206,7 @@ def run_study(
     ----------
     study : Study
     out : Path
-        Folder of ``<units>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
+        Folder of ``<ledger>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
     splits : int, optional
         Number of splits in place of the study's. More splits later go on from fewer.
     jobs : int, default=1
@@ -218,8 +222,8 @@ def run_study(
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     check_count(jobs, "jobs", "run_study")
-    ledger = Ledger(out / f"{study.units or study.name}.jsonl")
-    units = study.all_units(splits)
+    ledger = Ledger(out / f"{study.ledger or study.name}.jsonl")
+    units = study.units(splits)
     finished = {_key(record) for record in ledger if "values" in record}
     left = [unit for unit in units if unit.key not in finished]
     run_parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1)

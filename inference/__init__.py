@@ -5,6 +5,12 @@ from pkgutil import iter_modules
 
 from . import em, exact, gibbs, map, quantities, vb
 from .compare import Comparison, compare_engines
+from .completion_scores import (
+    correlation_distance,
+    entry_coverage,
+    missing_entries,
+    svm_auc,
+)
 from .diagnostics import pareto_k
 from .em.engine import EM
 from .engines import Engine, EngineTable, engines, fit
@@ -43,12 +49,15 @@ __all__ = [
     "Laplace",
     "Pathfinder",
     "compare_engines",
+    "correlation_distance",
     "engines",
+    "entry_coverage",
     "fit",
     "identified",
     "impute_kernels",
     "learn_weights",
     "log_evidence",
+    "missing_entries",
     "pareto_k",
     "plot_bound",
     "plot_decision_regions",
@@ -57,6 +66,7 @@ __all__ = [
     "plot_reliability",
     "plot_weights",
     "predict",
+    "svm_auc",
 ]
 
 # A paper's implementations register themselves when they are imported: every file of these rooms.

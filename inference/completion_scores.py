@@ -117,7 +117,7 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
         raise argument_error("train", owner, f"true or false for each of {len(K)} objects", got)
     for part in (chosen, ~chosen):
         if absent := set(range(len(classes))) - set(codes[part].tolist()):
-            got = f"none of class {classes[min(absent)]!r} in one of them"
+            got = f"none of class {classes[min(absent)]} in one of them"
             raise argument_error("train", owner, "such that both parts have every class", got)
     check_positive(C, "C", owner)
     K_train, K_test = K[chosen][:, chosen], K[~chosen][:, chosen]

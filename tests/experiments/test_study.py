@@ -90,7 +90,7 @@ def test_splits_are_the_columns_not_the_tasks():
     seeds = {column: [study.seed_of(column, s) for s in range(50)] for column in ("left", "right")}
     assert len({*seeds["left"], *seeds["right"]}) == 100
     assert replace(study, seed=5).seed_of("left", 0) != seeds["left"][0]
-    by_task = [u.seed for u in study.all_units(50) if u.task.column == "left"]
+    by_task = [u.seed for u in study.units(50) if u.task.column == "left"]
     assert sorted(by_task) == sorted(2 * seeds["left"])
 
 
@@ -161,10 +161,10 @@ def test_a_stopped_program_leaves_finished_units(tmp_path, jobs, stop, code):
     assert 4 <= len(left) < 3 * SPLITS
     assert not any("error" in unit for unit in left)
     # The units that the program left are those that any other process would have made.
-    here = {u.key: u.run()["values"] for u in a_study().all_units(SPLITS)}
+    here = {u.key: u.run()["values"] for u in a_study().units(SPLITS)}
     values = {(u["column"], u["split"], *u["values"]): u["values"] for u in left}
     expected = {
-        (u.task.column, u.split, *u.task.rows): here[u.key] for u in a_study().all_units(SPLITS)
+        (u.task.column, u.split, *u.task.rows): here[u.key] for u in a_study().units(SPLITS)
     }
     assert values == {key: expected[key] for key in values}
 
@@ -198,9 +198,7 @@ def test_a_changed_recipe_starts_its_task_anew_and_no_other(tmp_path):
     assert changed.table["ours"][0] < 60
     # The old recipe's units are still there.
     assert tabulate(a_study(level=90.0), Ledger(tmp_path / "toy.jsonl"), SPLITS).cells[0].mean > 80
-    assert (
-        len({u.key for u in replace(a_study(), seed=9).all_units(1) + a_study().all_units(1)}) == 6
-    )
+    assert len({u.key for u in replace(a_study(), seed=9).units(1) + a_study().units(1)}) == 6
 
 
 def test_a_failing_unit_is_recorded_and_stops_no_other(tmp_path):
@@ -274,3 +272,37 @@ def test_bad_numbers_are_refused(tmp_path, arguments):
     (name,) = arguments
     with pytest.raises(ValueError, match=f"'{name}' argument of run_study"):
         run(a_study(), tmp_path, **arguments)
+
+
+def test_a_task_can_have_fewer_splits(tmp_path):
+    study = a_study()
+    fewer = replace(study.tasks[1], splits=4)
+    study = replace(study, tasks=(study.tasks[0], fewer, study.tasks[2]))
+    table = run(study, tmp_path).table.set_index(["column", "row"])
+    assert table.loc[("right", "first"), ["splits", "left"]].tolist() == [4, 0]
+    assert table.loc[("left", "first"), ["splits", "left"]].tolist() == [SPLITS, 0]
+    # Its units are those it would have had: more of them later go on from these.
+    assert len(units(tmp_path)) == 2 * SPLITS + 4
+    run(
+        replace(study, tasks=(study.tasks[0], replace(fewer, splits=None), study.tasks[2])),
+        tmp_path,
+    )
+    assert len(units(tmp_path)) == 3 * SPLITS
+
+
+def test_studies_that_share_a_ledger_share_their_units(tmp_path):
+    whole = replace(a_study(), ledger="shared")
+    part = replace(whole, name="part", shown=frozenset({"first"}))
+    report = run(part, tmp_path)
+    assert {cell.row for cell in report.cells} == {"first"}
+    assert not any("third" in rows for _, rows, _ in report.recipes)
+    shared = Ledger(tmp_path / "shared.jsonl")
+    # Nothing is run for rows that are not shown, and what is run is not run again.
+    assert {tuple(unit["values"]) for unit in shared} == {("first", "second")}
+    written = list(shared)
+    table = run(whole, tmp_path).table
+    assert list(shared)[: len(written)] == written
+    assert len(list(shared)) == 3 * SPLITS
+    assert set(table["row"]) == {"first", "second", "third"}
+    assert (tmp_path / "part.csv").exists()
+    assert not (tmp_path / "toy.jsonl").exists()
