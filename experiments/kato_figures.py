@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -113,15 +114,17 @@ def _line(
 
 def _finish(figure: Figure, axes: np.ndarray, measures: list[str], columns: list[str]) -> None:
     """Name rows, columns and methods; a panel that nothing was drawn in is left out."""
-    named = {}
+    named: dict[str, Artist] = {}
     for (i, j), target in np.ndenumerate(axes):
         open_frame(target)
         handles, labels = target.get_legend_handles_labels()
-        named |= dict(zip(labels, handles, strict=True))
+        named |= {str(label): handle for label, handle in zip(labels, handles, strict=True)}
         if not handles:
             target.set_visible(False)
             continue
         if i == 0:
             target.set_title(columns[j], fontsize="medium")
         target.set_ylabel(measures[i], fontsize="small")
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(
+        list(named.values()), list(named), loc="outside lower center", ncols=5, frameon=False
+    )

@@ -161,7 +161,7 @@ def completion(
     """
     given = problem(column, seed, ratio / 100)
     truth = given.kernels.sel(kernel=list(given.known))
-    values = {}
+    values: dict[str, float] = {}
     for name, recipe in methods.items():
         done = COMPLETIONS[recipe["by"]](given, seed, recipe)
         scored = done.kernels.sel(kernel=list(given.known))
