@@ -16,9 +16,14 @@ class Triangle:
         self._diagonal = np.cumsum(np.arange(1, n + 1)) - 1
 
     def pack(self, factor: Array) -> Array:
-        """Packed form of the lower triangular L (n, n)."""
+        """Packed form of the lower triangular L (n, n).
+
+        A diagonal entry of 0 counts as the smallest number above it: chi2 draws of hardly any
+        degrees of freedom come to that.
+        """
         packed = factor[self._lower]
-        packed[self._diagonal] = np.log(packed[self._diagonal])
+        diagonal = np.maximum(packed[self._diagonal], np.finfo(float).tiny)
+        packed[self._diagonal] = np.log(diagonal)
         return packed
 
     def unpack(self, packed: Array) -> Array:

@@ -17,6 +17,9 @@ from .girolami2005 import figure_3 as girolami2005_figure_3
 from .girolami2005 import table_1 as girolami2005_table_1
 from .girolami2005 import table_2 as girolami2005_table_2
 from .girolami2005_coverage import coverage_study
+from .kato_mkmc import figure_2 as kato_figure_2
+from .kato_mkmc import figure_3 as kato_figure_3
+from .kato_mkmc import figure_4 as kato_figure_4
 from .report import Report
 from .study import Study, run_study
 from .zhang2004 import table_1 as zhang2004_table_1
@@ -46,13 +49,16 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "damoulas2009-synthetic": damoulas2009_synthetic,
     "damoulas2009-protein": damoulas2009_tables_8_to_10,
     "damoulas2009-protein-raw": partial(damoulas2009_tables_8_to_10, damoulas2009_raw),
+    "kato-figure2": kato_figure_2,
+    "kato-figure3": kato_figure_3,
+    "kato-figure4": kato_figure_4,
 }
 
 
 def reproduce(
     name: str, out: Path, console: Console, *, splits: int | None = None, jobs: int = 1
 ) -> Report:
-    """Run or resume a study, show its table, and write it.
+    """Run or resume a study, show its table, and write it, with its figure where it has one.
 
     Parameters
     ----------
@@ -72,5 +78,9 @@ def reproduce(
     console.print(report)
     if report.interrupted:
         console.print("Stopped: finished splits are kept, the same command goes on from there.")
-    console.print(f"written: {', '.join(str(out / f'{name}.{e}') for e in ('csv', 'md', 'jsonl'))}")
+    files = [f"{name}.csv", f"{name}.md", f"{study.ledger or name}.jsonl"]
+    if study.draw is not None:
+        files.append(f"{name}.png")
+        study.draw(report).savefig(out / files[-1], dpi=120)
+    console.print(f"written: {', '.join(str(out / file) for file in files)}")
     return report

@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 import numpy as np
 from joblib import Parallel, delayed
+from matplotlib.figure import Figure
 
 from ..inference.progress import track
 from ..models.checks import argument_error, check_count
@@ -53,6 +54,8 @@ class Task:
         Whatever else shapes the numbers, as JSON has it.
     skip : str, optional
         Why the task cannot be run here.
+    splits : int, optional
+        Where it is to have fewer than its study, as it takes long.
     """
 
     column: str
@@ -60,6 +63,13 @@ class Task:
     function: Callable[..., Mapping[str, float]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     skip: str | None = None
+    splits: int | None = None
+
+    def wanted(self, splits: int) -> int:
+        """Give the number of its splits where the study has so many: 0 when it is skipped."""
+        if self.skip is not None:
+            return 0
+        return splits if self.splits is None else min(splits, self.splits)
 
     @property
     def recipe(self) -> str:
@@ -98,6 +108,13 @@ class Study:
         Why a published number cannot be met, where that is known.
     notes : str
         For the report.
+    ledger : str, optional
+        Name of the file of finished units, which studies with tasks in common share. Default: the
+        study's.
+    shown : set of str, optional
+        Rows of the table. Default: all that the tasks fill.
+    draw : callable, optional
+        ``draw(report)`` makes the figure.
     """
 
     name: str
@@ -111,19 +128,26 @@ class Study:
     spread: Literal["sd", "se"] = "sd"
     irreproducible: Mapping[tuple[str, str], str] = field(default_factory=dict)
     notes: str = ""
+    ledger: str | None = None
+    shown: frozenset[str] | None = None
+    draw: Callable[[Report], Figure] | None = None
 
     def seed_of(self, column: str, split: int) -> int:
         """Seed of a split: 32 bits, the same for every task of the column."""
         key = (zlib.crc32(column.encode()), split)
         return int(np.random.SeedSequence(self.seed, spawn_key=key).generate_state(1)[0])
 
+    def shows(self, row: str) -> bool:
+        """Whether a row is in the table."""
+        return self.shown is None or row in self.shown
+
     def units(self, splits: int) -> "list[Unit]":
-        """All units but those of skipped tasks: early splits of all cells before late ones."""
+        """Units of the rows that are shown: early splits of all cells before late ones."""
         return [
             self.unit(task, split)
             for split in range(splits)
             for task in self.tasks
-            if task.skip is None
+            if split < task.wanted(splits) and any(map(self.shows, task.rows))
         ]
 
     def unit(self, task: Task, split: int) -> "Unit":
@@ -182,7 +206,7 @@ def run_study(
     ----------
     study : Study
     out : Path
-        Folder of ``<name>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
+        Folder of ``<ledger>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
     splits : int, optional
         Number of splits in place of the study's. More splits later go on from fewer.
     jobs : int, default=1
@@ -198,7 +222,7 @@ def run_study(
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     check_count(jobs, "jobs", "run_study")
-    ledger = Ledger(out / f"{study.name}.jsonl")
+    ledger = Ledger(out / f"{study.ledger or study.name}.jsonl")
     units = study.units(splits)
     finished = {_key(record) for record in ledger if "values" in record}
     left = [unit for unit in units if unit.key not in finished]
@@ -227,16 +251,17 @@ def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = F
             records[_key(record)] = record
     cells = []
     for task in study.tasks:
-        keys = [study.unit(task, split).key for split in range(splits)]
+        wanted = task.wanted(splits)
+        keys = [study.unit(task, split).key for split in range(splits if task.skip else wanted)]
         found = [records[key] for key in keys if key in records]
-        for row in task.rows:
+        for row in filter(study.shows, task.rows):
             cells.append(
                 Cell(
                     row=row,
                     column=task.column,
                     values=tuple(r["values"][row] for r in found if "values" in r),
                     errors=tuple(r["error"] for r in found if "error" in r),
-                    wanted=0 if task.skip else splits,
+                    wanted=wanted,
                     skip=task.skip,
                     published=study.published.get((row, task.column)),
                     irreproducible=study.irreproducible.get((row, task.column)),
@@ -249,7 +274,11 @@ def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = F
         cells=tuple(cells),
         published_splits=study.published_splits,
         spread=study.spread,
-        recipes=tuple((t.column, ", ".join(t.rows), dict(t.settings)) for t in study.tasks),
+        recipes=tuple(
+            (task.column, ", ".join(rows), dict(task.settings))
+            for task in study.tasks
+            if (rows := tuple(filter(study.shows, task.rows)))
+        ),
         notes=study.notes,
         interrupted=interrupted,
     )

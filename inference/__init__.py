@@ -6,6 +6,12 @@ from pkgutil import iter_modules
 from . import em, exact, gibbs, map, quantities, vb
 from .classifier_combination import combine_classifiers
 from .compare import Comparison, compare_engines
+from .completion_scores import (
+    correlation_distance,
+    entry_coverage,
+    missing_entries,
+    svm_auc,
+)
 from .diagnostics import pareto_k
 from .em.engine import EM
 from .engines import Engine, EngineTable, engines, fit
@@ -46,12 +52,15 @@ __all__ = [
     "Pathfinder",
     "combine_classifiers",
     "compare_engines",
+    "correlation_distance",
     "engines",
+    "entry_coverage",
     "fit",
     "identified",
     "impute_kernels",
     "learn_weights",
     "log_evidence",
+    "missing_entries",
     "pareto_k",
     "plot_bound",
     "plot_decision_regions",
@@ -61,6 +70,7 @@ __all__ = [
     "plot_weights",
     "predict",
     "scores",
+    "svm_auc",
 ]
 
 # A paper's implementations register themselves when they are imported: every file of these rooms.

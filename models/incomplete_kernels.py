@@ -154,10 +154,10 @@ class IncompleteKernels:
         Raises
         ------
         ValueError
-            For kernels of different sizes or labels; entries that are missing without their row
-            and column, or that the mask has for visible; visible blocks that are not finite,
-            symmetric and positive semidefinite; an object that no kernel has; when no kernel has
-            two objects.
+            For kernels of different sizes or labels, or labels that repeat; entries that are
+            missing without their row and column, or that the mask has for visible; visible blocks
+            that are not finite, symmetric and positive semidefinite; an object that no kernel has;
+            when no kernel has two objects.
         """
         stack = as_stack(_blank(kernels), owner=owner)
         _n_kernels, n, n_columns = stack.shape
@@ -165,6 +165,10 @@ class IncompleteKernels:
             raise argument_error(
                 "kernels", owner, "square, labelled alike in rows and columns", f"{stack.shape}"
             )
+        for dim in ("kernel", "obs"):
+            if not (index := stack.get_index(dim)).is_unique:
+                twice = index[index.duplicated()].tolist()[:5]
+                raise argument_error("kernels", owner, "labelled without repetition", f"{twice}")
         if not 0 <= jitter < np.inf:
             raise argument_error("jitter", owner, "0 or a positive number", repr(jitter))
         names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values

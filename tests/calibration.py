@@ -18,21 +18,25 @@ DRAWS = 31  # independent posterior draws a rank is taken among
 def calibration_ranks(model, engine, n, *, data="labels", kept=None, random_seed=0, **options):
     """Ranks 0..DRAWS of the identified quantities of n prior draws among posterior draws.
 
-    `data` names the model's pm.Data that holds what is observed; `kept` makes of a simulated
-    observation what the fit is told of it.
+    `data` names the model's pm.Data that holds what is observed, or maps the name of each observed
+    variable to it; `kept` makes of a simulated observation what the fit is told of it.
 
     Each replicate draws parameters and data from the prior, fits the data, and thins the
     posterior draws to DRAWS that are independent as far as their effective number says.
     """
     names = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
-    (observed,) = model.observed_RVs
+    if isinstance(data, str):
+        (observed,) = model.observed_RVs
+        data = {observed.name: data}
     prior = pm.sample_prior_predictive(n, model=model, random_seed=random_seed)
     ranks: dict[str, list[np.ndarray]] = {}
     for i in range(n):
         truth = {name: prior["prior"][name].values[:, i] for name in names}
-        simulated = prior["prior_predictive"][observed.name].values[0, i]
+        simulated = {name: prior["prior_predictive"][name].values[0, i] for name in data}
+        if kept is not None:
+            simulated = {name: kept(value) for name, value in simulated.items()}
         with model:
-            pm.set_data({data: simulated if kept is None else kept(simulated)})
+            pm.set_data({data[name]: value for name, value in simulated.items()})
         result = kz.fit(
             model,
             engine,

@@ -144,6 +144,19 @@ def test_packed_form_is_that_of_the_transform():
     np.testing.assert_allclose(triangle.pack(triangle.unpack(packed)), packed)
 
 
+def test_draws_that_round_to_singular_matrices_stay_finite():
+    """Degrees of freedom close to l - 1, as a prior of them may give: chi2 draws underflow to 0."""
+    _, wholes = joint_draw(np.random.default_rng(4), NU, SCALES, STRENGTH)
+    known = Known.of(kernel_of("k", MASKS[0], wholes[0]))
+    M, triangle = wholes[1], Triangle(2)
+    smallest, rng = np.inf, np.random.default_rng(1)
+    for _ in range(20):
+        missing = impute(known, M, known.visible_factor(M), N - 1 + 1e-4, 1.0, rng)
+        smallest = min(smallest, np.diagonal(missing.factor).min())
+        assert np.isfinite(triangle.pack(missing.factor)).all()
+    assert smallest == 0
+
+
 def test_nothing_given_is_modified():
     rng = np.random.default_rng(5)
     M, wholes = joint_draw(rng, NU, SCALES, STRENGTH)

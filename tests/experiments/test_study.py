@@ -272,3 +272,37 @@ def test_bad_numbers_are_refused(tmp_path, arguments):
     (name,) = arguments
     with pytest.raises(ValueError, match=f"'{name}' argument of run_study"):
         run(a_study(), tmp_path, **arguments)
+
+
+def test_a_task_can_have_fewer_splits(tmp_path):
+    study = a_study()
+    fewer = replace(study.tasks[1], splits=4)
+    study = replace(study, tasks=(study.tasks[0], fewer, study.tasks[2]))
+    table = run(study, tmp_path).table.set_index(["column", "row"])
+    assert table.loc[("right", "first"), ["splits", "left"]].tolist() == [4, 0]
+    assert table.loc[("left", "first"), ["splits", "left"]].tolist() == [SPLITS, 0]
+    # Its units are those it would have had: more of them later go on from these.
+    assert len(units(tmp_path)) == 2 * SPLITS + 4
+    run(
+        replace(study, tasks=(study.tasks[0], replace(fewer, splits=None), study.tasks[2])),
+        tmp_path,
+    )
+    assert len(units(tmp_path)) == 3 * SPLITS
+
+
+def test_studies_that_share_a_ledger_share_their_units(tmp_path):
+    whole = replace(a_study(), ledger="shared")
+    part = replace(whole, name="part", shown=frozenset({"first"}))
+    report = run(part, tmp_path)
+    assert {cell.row for cell in report.cells} == {"first"}
+    assert not any("third" in rows for _, rows, _ in report.recipes)
+    shared = Ledger(tmp_path / "shared.jsonl")
+    # Nothing is run for rows that are not shown, and what is run is not run again.
+    assert {tuple(unit["values"]) for unit in shared} == {("first", "second")}
+    written = list(shared)
+    table = run(whole, tmp_path).table
+    assert list(shared)[: len(written)] == written
+    assert len(list(shared)) == 3 * SPLITS
+    assert set(table["row"]) == {"first", "second", "third"}
+    assert (tmp_path / "part.csv").exists()
+    assert not (tmp_path / "toy.jsonl").exists()

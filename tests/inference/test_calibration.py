@@ -55,6 +55,18 @@ def composite_classification():
     return kz.CompositeKernelClassification.example(combination=rule, sigma=3.0, varsigma=3.0)
 
 
+def mutual_completion():
+    """Three objects, two kernels that lack one each, masks that are not nested."""
+    x = np.random.default_rng(1).normal(size=(3, 2))
+    distances = ((x[:, None] - x[None]) ** 2).sum(-1)
+    return kz.MutualKernelCompletion(
+        {"near": np.exp(-2 * distances), "far": np.exp(-distances / 4)},
+        np.array([[1, 0], [1, 1], [0, 1]], dtype=bool),
+        lam=0.8,
+        nu=[5.5, 7.0],
+    )
+
+
 def diagonal_of(W11):
     """What lambda, delta and W22.1 depend on in W11, as the diagonal matrix a model holds."""
     return np.diag(np.diag(W11))
@@ -66,6 +78,10 @@ BASIC = {
         *("Sigma11", "Sigma22_1", "B", "K21", "K22_1"),
         *("log_det_Sigma22_1", "trace_K22"),
     ],
+}
+MUTUAL = {
+    "data": {f"Qvv_{name}": f"Qvv_{name}_values" for name in ("near", "far")},
+    "var_names": ["M", *(f"{b}_{k}" for b in ("Qhv", "Qhh_v") for k in ("near", "far")), "trace_Q"],
 }
 MIXTURE = {"data": "K11_values", "var_names": ["alpha"]}
 SIMPLIFIED = {
@@ -99,6 +115,7 @@ CHAIN = {"chains": 1, "cores": 1}
             {"data": "targets"} | CHAIN | {"draws": 2_000, "tune": 100},
         ),
         (composite_classification, kz.Gibbs(), 150, CHAIN | {"draws": 2_000, "tune": 100}),
+        (mutual_completion, kz.Gibbs(), 60, MUTUAL | CHAIN | {"draws": 1_500, "tune": 100}),
         (collapsed_mixture, kz.NUTS(), 60, MIXTURE | CHAIN | {"draws": 600, "tune": 400}),
     ],
     ids=[
@@ -106,7 +123,7 @@ CHAIN = {"chains": 1, "cores": 1}
         *("basic-Gibbs", "basic-NUTS", "basic-Exact"),
         *("simplified-Gibbs", "simplified-NUTS", "simplified-Exact"),
         *("composite-regression-Gibbs", "composite-classification-Gibbs"),
-        "mixture-NUTS",
+        *("mutual-Gibbs", "mixture-NUTS"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")

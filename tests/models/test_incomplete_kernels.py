@@ -126,6 +126,7 @@ def bad_inputs():
     single[range(N), range(N)] = True
     complete = {"one": whole(0), "two": whole(1)}
     unknown = pd.DataFrame(VISIBLE, OBJECTS, ["one", "three"])
+    twins = pd.DataFrame(whole(0), list("abcda"), list("abcda"))
     return {
         "sizes": (given(two=np.eye(4)), None, r'kernels\["two"\]|of shape'),
         "not square": (np.ones((2, 4, 5)), None, "square, labelled alike"),
@@ -141,6 +142,7 @@ def bad_inputs():
         "mask transposed": (complete, VISIBLE.T, "looks transposed"),
         "mask of numbers": (complete, VISIBLE * 2.0, "true or false"),
         "mask of others": (complete, unknown, "labelled as the objects"),
+        "objects twice": ({"one": twins}, None, r"without repetition. Got \['a'\]"),
         "strings": ({"one": np.full((2, 2), "x")}, None, "numbers or NaN"),
     }
 

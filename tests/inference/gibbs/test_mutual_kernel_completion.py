@@ -10,7 +10,7 @@ from kernelzoo.inference.em.mutual_kernel_completion import minimize
 from kernelzoo.inference.em.mutual_objective import MutualObjective
 from kernelzoo.inference.engines import Run, fit
 from kernelzoo.inference.gibbs.mutual_kernel_completion import mutual_kernel_completion_steps
-from kernelzoo.inference.mcmc import Gibbs
+from kernelzoo.inference.mcmc import NUTS, Gibbs
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import problem_of, random_kernels, sweeps
 
@@ -73,3 +73,48 @@ def test_mean_goes_to_the_answer_of_em_as_the_freedom_grows():
     rates = np.log(np.array(gaps[:-1]) / gaps[1:]) / np.log(4)
     assert gaps[0] > 0.05
     assert rates == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_nuts_agrees_on_masks_that_are_not_nested():
+    """Two samplers that share no line of code, where no formula tells the posterior.
+
+    Logarithms and correlations of M and of completed kernels, and their squares: light tails.
+    """
+    kernels, _ = random_kernels(3, 2, 6)
+    visible = np.array([[1, 0], [1, 1], [0, 1]], dtype=bool)
+    model = MutualKernelCompletion(kernels, visible, lam=1.0, nu=[6.0, 7.5])
+    kept = ["M", "Q_K0", "Q_K1", "log_det_M"]
+    options = {**QUIET, "var_names": kept, "moments": []}
+    gibbs = fit(model, "gibbs", draws=8_000, tune=200, chains=2, **options)
+    nuts = fit(model, NUTS(backend="pymc"), draws=2_000, tune=1_000, chains=2, **options)
+    z = []
+    for one, other in zip(*map(_light_tailed, (gibbs, nuts)), strict=True):
+        sample = np.concatenate([one.ravel(), other.ravel()])
+        # Constants are what is visible.
+        if np.ptp(sample) < 1e-8:
+            continue
+        for power in (1, 2):
+            both = [(draws - sample.mean()) ** power for draws in (one, other)]
+            ess = [float(az.ess(draws)) for draws in both]
+            assert min(ess) > 200
+            error = np.hypot(*(d.std() / e**0.5 for d, e in zip(both, ess, strict=True)))
+            z.append((both[0].mean() - both[1].mean()) / error)
+    assert len(z) > 20
+    assert_z(z)
+
+
+def _light_tailed(result):
+    """Functionals (chain, draw) of M and the completed kernels."""
+    posterior = result["posterior"]
+    values = [posterior["log_det_M"].values]
+    for name in ("M", "Q_K0", "Q_K1"):
+        Q = posterior[name].values
+        logs = np.log(np.diagonal(Q, axis1=-2, axis2=-1))
+        sizes = np.exp(logs / 2)
+        values += list(np.moveaxis(logs, -1, 0))
+        values += [
+            Q[..., i, j] / (sizes[..., i] * sizes[..., j]) for i, j in ((0, 1), (0, 2), (1, 2))
+        ]
+    return values
