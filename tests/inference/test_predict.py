@@ -143,10 +143,10 @@ def test_unknown_options_are_named():
     """Each model says which options its predictions take."""
     completion, composite = kz.WishartCompletion.example(), kz.CompositeKernelRegression.example()
     with pytest.raises(
-        TypeError, match="of a CompositeKernelRegression takes no 'labels'; .* are 'keep_draws'"
+        TypeError, match=r"of a CompositeKernelRegression takes no 'labels'; .* are 'keep_draws'"
     ):
         kz.predict(composite, DataTree(), labels=[1])
-    with pytest.raises(TypeError, match="takes no 'rank'; .* 'keep_draws', 'labels', 'rule'"):
+    with pytest.raises(TypeError, match=r"takes no 'rank'; .* 'keep_draws', 'labels', 'rule'"):
         kz.predict(completion, DataTree(), labels=[1], rank=1)
 
 
