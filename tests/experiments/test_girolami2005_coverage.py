@@ -32,8 +32,9 @@ def test_the_known_truth_is_that_of_the_declaration(monkeypatch):
     """New targets have the alpha, the weights and the noise with which the old ones were drawn."""
     drawn, draw = [], pm.draw
     monkeypatch.setattr(study.pm, "draw", lambda *a, **k: drawn.append(draw(*a, **k)) or drawn[-1])
-    settings = settings_of("known truth") | {"tau": 1e6, "nu": 1.0, "n_test": 400}
-    problem = study.known_truth(np.random.default_rng(5), settings)
+    options = {"tau": 1e6, "nu": 1.0, "varsigma": 100.0, "n_test": 400}
+    settings = settings_of("known truth") | options
+    problem = study.known_truth(np.random.default_rng(3), settings)
     [(beta, alpha, gamma, targets)] = drawn
     np.testing.assert_array_equal(problem.beta, beta)
     np.testing.assert_array_equal(problem.model.target_values, targets)
