@@ -6,57 +6,21 @@ beta = g / sum g.  In these coordinates the prior is normal, which is what ellip
 (Murray, Adams & MacKay 2010) asks for: it follows weights into the corners of the simplex, where
 log-ratios have long tails, and has nothing to tune.
 
-Quantiles are computed from and to logarithms: weights as small as 1e-300 are kept apart.
+Quantiles are computed from and to logarithms (`gamma_quantiles`): weights as small as 1e-300 are
+kept apart, and so are weights that data have driven far out into the tails of their prior.
 """
 
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import (
-    gammainc,
-    gammaincc,
-    gammainccinv,
-    gammaincinv,
-    gammaln,
-    log_ndtr,
-    ndtr,
-    ndtri,
-    ndtri_exp,
-)
 
+from .gamma_quantiles import log_quantile, normal_score
 from .simplex_metropolis import SMALLEST, log_gamma_draw
 
-__all__ = ["log_quantile", "normal_score", "update_simplex"]
-
-# Below this log g, F(g) = g^a / Gamma(a + 1) to twelve digits for shapes up to 10.
-_LEADING_TERM = -30.0
+__all__ = ["update_simplex"]
 
 # Arc, in radians, below which nothing is left of an ellipse.
 _LEAST_BRACKET = 1e-10
-
-
-def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
-    """Return the normal quantile of the probability below g under Gamma(shape, 1)."""
-    shape = np.broadcast_to(shape, np.shape(log_g))
-    g = np.exp(log_g)
-    tiny = log_g < _LEADING_TERM
-    # A dummy keeps the branch that is not taken finite.
-    inside = np.where(tiny, 1.0, g)
-    below, above = gammainc(shape, inside), gammaincc(shape, inside)
-    central = np.where(below < above, ndtri(below), -ndtri(above))
-    return np.where(tiny, ndtri_exp(shape * log_g - gammaln(shape + 1.0)), central)
-
-
-def log_quantile(z: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
-    """Return the log of the Gamma(shape, 1) quantile of the probability below a normal score z."""
-    shape = np.broadcast_to(shape, np.shape(z))
-    leading = (log_ndtr(z) + gammaln(shape + 1.0)) / shape
-    tiny = leading < _LEADING_TERM
-    inside = np.where(tiny, 0.0, z)
-    lower = gammaincinv(shape, ndtr(np.minimum(inside, 0.0)))
-    upper = gammainccinv(shape, ndtr(-np.maximum(inside, 0.0)))
-    central = np.where(tiny, 1.0, np.where(inside < 0.0, lower, upper))
-    return np.where(tiny, leading, np.log(central))
 
 
 def update_simplex(
@@ -96,7 +60,8 @@ def update_simplex(
     Raises
     ------
     FloatingPointError
-        When the log-likelihood of the given weights is not finite.
+        When the log-likelihood of the given weights or one of their normal scores is not finite:
+        no ellipse through them could be left.
 
     Notes
     -----
@@ -109,6 +74,11 @@ def update_simplex(
     if concentrations is not None:
         tau, nu = concentrations
         z = np.concatenate([z, normal_score(np.log(nu * varphi), tau)])
+    if not np.isfinite(z).all():
+        raise FloatingPointError(
+            f"The normal scores of the weights {beta} and their concentrations {varphi} must be "
+            f"finite. Got {z}."
+        )
 
     def position(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         shapes = varphi if concentrations is None else np.exp(log_quantile(z[k:], tau)) / nu

@@ -235,6 +235,12 @@ def as_engine(engine: str | Engine) -> Engine:
     return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", "fit")]()
 
 
+def _by_observation(model: pm.Model) -> bool:
+    """Whether the log likelihood of every observed variable is one number an observation."""
+    supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
+    return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
+
+
 def fit(
     model: pm.Model,
     engine: str | Engine,
@@ -282,7 +288,8 @@ def fit(
         NUTS of PyMC, Gibbs and Exact can. Needs the package zarr.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
-        variables are kept, in memory.
+        variables are kept, in memory. Left out where observations are not independent given
+        them (one multivariate normal or Wishart of all): ``az.loo`` would count one observation.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them as they are. One
         is right for matrices of up to about a thousand rows, whose work is smaller than the
@@ -357,7 +364,7 @@ def fit(
     if (
         log_likelihood
         and store is None
-        and model.observed_RVs
+        and _by_observation(model)
         and drawn >= {rv.name for rv in model.free_RVs}
     ):
         pm.compute_log_likelihood(tree, model=model, progressbar=False)

@@ -229,7 +229,9 @@ class SMC(Engine):
             model=model,
             **run.sampler_options,
         )
-        with_group(tree, "sample_stats", _rectangular(tree["sample_stats"].to_dataset()))
+        with_group(
+            tree, "sample_stats", _rectangular(tree["sample_stats"].to_dataset(), run.chains)
+        )
         evidence = tree["sample_stats"]["log_marginal_likelihood"].values
         last = [row[np.isfinite(row)][-1] for row in evidence]
         # Each chain's estimate of the evidence is unbiased; that of its logarithm is not.
@@ -241,13 +243,17 @@ class SMC(Engine):
         return tree
 
 
-def _rectangular(stats: Dataset) -> Dataset:
-    """Statistics by chain and stage: chains take different numbers of stages; NaN pads them."""
+def _rectangular(stats: Dataset, chains: int) -> Dataset:
+    """Statistics by chain and stage: chains take different numbers of stages; NaN pads them.
+
+    Those of a single chain come from PyMC without the dimension of chains.
+    """
     columns = {}
     for name, values in stats.data_vars.items():
-        rows = [np.asarray(row, dtype=float) for row in values.values]
-        table = np.full((len(rows), max(map(len, rows))), np.nan)
+        of_chains = values.values if chains > 1 else [values.values]
+        rows = [np.asarray(row, dtype=float) for row in of_chains]
+        table = np.full((chains, max(map(len, rows))), np.nan)
         for padded, row in zip(table, rows, strict=True):
             padded[: len(row)] = row
         columns[name] = (("chain", "stage"), table)
-    return Dataset(columns, coords={"chain": stats["chain"]}, attrs=stats.attrs)
+    return Dataset(columns, coords={"chain": np.arange(chains)}, attrs=stats.attrs)

@@ -1,5 +1,7 @@
 """Prediction for new objects from any engine's result."""
 
+import inspect
+from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
@@ -76,6 +78,7 @@ def predict(
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
     """
+    _check_options(model, options)
     if "moments" in result.children:
         # A tree of its own, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
@@ -87,3 +90,16 @@ def predict(
         {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
     )
     return predictions
+
+
+def _check_options(model: pm.Model, options: Mapping[str, Any]) -> None:
+    """Raise unless the predictions of the model's type take the options."""
+    parameters = inspect.signature(predictive.dispatch(type(model))).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    taken = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
+    if unknown := sorted(options.keys() - taken):
+        raise TypeError(
+            f"predict of a {type(model).__name__} takes no {', '.join(map(repr, unknown))}; its "
+            f"options are {', '.join(map(repr, ['keep_draws', *taken]))}."
+        )

@@ -11,6 +11,7 @@ it was.  ``argument`` is the name as the user typed it, ``owner`` the class or f
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,6 +79,40 @@ def check_finite(array: NDArray, argument: str, owner: str) -> None:
             "finite",
             f"{int(bad.sum())} NaN or infinite entries, the first at position {first}",
         )
+
+
+def check_unmasked(values: object, argument: str, owner: str) -> None:
+    """Raise if `values` is a masked array that masks anything: NumPy drops masks silently."""
+    masked = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else np.zeros(1, dtype=bool)
+    if masked.any():
+        first = tuple(int(i) for i in np.argwhere(masked)[0])
+        raise argument_error(
+            argument,
+            owner,
+            "without masked entries: leave these objects out",
+            f"{int(masked.sum())} masked, the first at position {first}",
+        )
+
+
+def check_real(values: object, argument: str, owner: str) -> NDArray[np.float64]:
+    """Return an array-like of real numbers as floats; strings, truth values and such are none.
+
+    Raises
+    ------
+    ValueError
+        For masked entries and for anything else than real numbers, complex ones with an imaginary
+        part of zero included. NaN and infinity pass.
+    """
+    check_unmasked(values, argument, owner)
+    array = np.asarray(values)
+    numbers = array.dtype.kind in "iuf" or (
+        array.dtype.kind == "O"
+        and all(isinstance(x, Real) and not isinstance(x, bool) for x in array.ravel())
+    )
+    if not numbers:
+        kinds = " and ".join(sorted({type(x).__name__ for x in array.ravel().tolist()}))
+        raise argument_error(argument, owner, "real numbers", kinds)
+    return array.astype(float)
 
 
 def check_square_symmetric(
@@ -176,9 +211,10 @@ def check_labels(
     Raises
     ------
     ValueError
-        If labels are not one-dimensional, of the wrong number, missing (NaN, None), of one class
-        only, or not among `classes`.
+        If labels are not one-dimensional, of the wrong number, missing (NaN, None, masked), of one
+        class only, or not among `classes`.
     """
+    check_unmasked(labels, argument, owner)
     values = np.asarray(labels)
     if values.ndim != 1:
         raise argument_error(

@@ -8,7 +8,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error, check_finite, check_labels, check_name, check_positive
+from .checks import (
+    argument_error,
+    check_finite,
+    check_labels,
+    check_name,
+    check_positive,
+    check_real,
+)
 from .combination import Combination, DirichletWeights, FixedWeights
 from .declaration import Declaration
 from .kernels import as_stack
@@ -373,15 +380,18 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
 
 def _check_targets(targets: Any, n_objects: int, owner: str) -> np.ndarray:
     """Return targets as an array (obs,), or raise unless they are as many finite numbers."""
-    try:
-        values = np.asarray(targets, dtype=float)
-    except (TypeError, ValueError):
-        raise argument_error("targets", owner, "numbers", repr(targets)) from None
+    values = check_real(targets, "targets", owner)
     if values.shape != (n_objects,):
         raise argument_error(
             "targets", owner, f"{n_objects} numbers, one an object", f"shape {values.shape}"
         )
     check_finite(values, "targets", owner)
+    # Fourth powers, squares of what VB and the marginal density have in t^2, overflow at 1e77.
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > 1e60:
+        raise argument_error(
+            "targets", owner, "at most 1e60 in size (standardise them)", f"one of {largest:.3g}"
+        )
     return values
 
 

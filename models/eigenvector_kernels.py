@@ -38,8 +38,8 @@ def eigenvector_kernels(gram: Any, count: int | None = None) -> xr.DataArray:
     Raises
     ------
     ValueError
-        For what is not one kernel, and for a `count` above the number of eigenvalues that are not
-        zero.
+        For what is not one kernel, for a kernel of zeros, and for a `count` above the number of
+        eigenvalues that are not zero.
 
     Notes
     -----
@@ -66,6 +66,8 @@ def eigenvector_kernels(gram: Any, count: int | None = None) -> xr.DataArray:
     eigenvalues, vectors = np.linalg.eigh(stack.values[0])
     eigenvalues, vectors = eigenvalues[::-1], vectors.T[::-1]
     rank = int((eigenvalues > len(eigenvalues) * np.finfo(float).eps * eigenvalues[0]).sum())
+    if rank < 1:
+        raise argument_error("gram", owner, "a kernel with an eigenvalue above 0", "none above 0")
     count = rank if count is None else check_count(count, "count", owner)
     if not 1 <= count <= rank:
         raise argument_error("count", owner, f"at most {rank}, the rank of the kernel", f"{count}")

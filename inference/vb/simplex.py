@@ -21,8 +21,9 @@ boundary, where the cap is met (`SimplexFactor.precise`); the median's kind need
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import permutations
 from typing import Self
 
 import numpy as np
@@ -38,7 +39,13 @@ type Array = npt.NDArray[np.float64]
 # The tabulated proposal is Q's axis density to this power.
 TEMPER = 0.85
 TABLE_NODES = 257
+# Nodes an axis by the number of weights, at least and at most, and the distance between a grid and
+# every second of its nodes at which they suffice: the error is about the square of it.
 GRID_NODES = {2: 385, 3: 129}
+MOST_NODES = {2: 6145, 3: 513}
+GRID_TOLERANCE = 3e-4
+# Numbers in the largest array of a block.
+BLOCK = 1 << 20
 # Sobol' points at least and at most (log2), and the error of the means, in standard deviations, and
 # the effective number of points at which they suffice.
 SOBOL_LOG2 = 12
@@ -66,10 +73,13 @@ class _Proposal:
     def along(cls, target: Target, axes: Axes) -> Self:
         nodes, _ = axes.grid(TABLE_NODES)
         dimension = len(nodes)
-        e = np.zeros((dimension, dimension, TABLE_NODES))
-        e[np.arange(dimension), np.arange(dimension)] = nodes
-        log_beta = axes.log_weights(e)
-        log_density = TEMPER * target.at(np.exp(log_beta), log_beta)
+        log_density = np.empty_like(nodes)
+        n_blocks = -(-(dimension**2) * TABLE_NODES // BLOCK)
+        for block in np.array_split(np.arange(dimension), n_blocks):
+            e = np.zeros((dimension, len(block), TABLE_NODES))
+            e[block, np.arange(len(block))] = nodes[block]
+            log_beta = axes.log_weights(e)
+            log_density[block] = TEMPER * target.at(np.exp(log_beta), log_beta)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(nodes, axis=1)
         # Empty cells would make the inverse distribution function ambiguous.
@@ -93,10 +103,7 @@ class _Proposal:
 
 @dataclass(frozen=True)
 class _Points:
-    """Quadrature points: log measure (n,), the mode's logits, and what log Q is linear in.
-
-    The rows of `features` are the weights, their logs, and their products in pairs.
-    """
+    """Quadrature points: weights above their logs (2 S, n), log measure (n,), the mode's logits."""
 
     features: Array
     log_measure: Array
@@ -105,42 +112,120 @@ class _Points:
 
     @classmethod
     def around(cls, target: Target, start: Array | None) -> Self:
+        if len(target.linear) in GRID_NODES:
+            return cls._on_grid(target, start)
         axes = axes_around(target, start)
-        n_weights = len(axes.order)
-        if n_weights in GRID_NODES:
-            nodes, log_width = axes.grid(GRID_NODES[n_weights])
-            e = np.stack(np.meshgrid(*nodes, indexing="ij")).reshape(n_weights - 1, -1)
-            log_measure = np.sum(np.meshgrid(*log_width, indexing="ij"), axis=0).ravel()
-            return cls._kept(target, axes, e, log_measure)
         proposal = _Proposal.along(target, axes)
         for log2 in range(SOBOL_LOG2, MOST_LOG2 + 1):
-            e, log_proposal = proposal.transform(_uniform_points(n_weights - 1, log2))
-            points = cls._kept(target, axes, e, -log_proposal - np.log(e.shape[1]))
-            if points.suffice:
+            e, log_proposal = proposal.transform(_uniform_points(len(axes.mode), log2))
+            log_measure = -log_proposal - np.log(e.shape[1])
+            half = np.arange(e.shape[1]) < e.shape[1] // 2
+            points, one, other, ess = cls._kept(target, axes, e, log_measure, half)
+            suffice = one.distance(other) <= 2 * TOLERANCE and ess > LEAST_ESS
+            if suffice:
                 break
-        return points
+        return replace(points, suffice=suffice)
 
     @classmethod
-    def _kept(cls, target: Target, axes: Axes, e: Array, log_measure: Array) -> Self:
-        """Points with mass. They suffice if their two halves, nets both, agree."""
-        log_beta = axes.log_weights(e)
-        beta = np.exp(log_beta)
-        log_mass = target.at(beta, log_beta) + log_measure
-        kept = np.flatnonzero(log_mass > log_mass.max() - 1.5 * DEPTH)
-        beta = beta[:, kept]
-        first, second = np.triu_indices(len(beta))
-        features = np.concatenate([beta, log_beta[:, kept], beta[first] * beta[second]])
-        mass = np.exp(log_mass[kept] - log_mass.max())
-        mass /= mass.sum()
-        middle = np.searchsorted(kept, len(log_mass) // 2)
-        one, other = (
-            beta[:, half] @ mass[half] / mass[half].sum()
-            for half in (slice(middle), slice(middle, None))
+    def _on_grid(cls, target: Target, start: Array | None) -> Self:
+        """Points on a grid: other orders of the weights, then more nodes, until they suffice."""
+        n_weights = len(target.linear)
+        nodes = GRID_NODES[n_weights]
+        axes = axes_around(target, start)
+        best, gap = cls._grid(target, axes, nodes)
+        if gap > GRID_TOLERANCE and n_weights > 2:
+            for order in permutations(range(n_weights)):
+                other = axes_around(target, axes.start, np.array(order))
+                points, other_gap = cls._grid(target, other, nodes)
+                if other_gap < gap:
+                    best, gap, axes = points, other_gap, other
+        while gap > GRID_TOLERANCE and nodes < MOST_NODES[n_weights]:
+            nodes = 2 * nodes - 1
+            best, gap = cls._grid(target, axes, nodes)
+        return replace(best, mode=axes.start, suffice=gap <= GRID_TOLERANCE)
+
+    @classmethod
+    def _grid(cls, target: Target, axes: Axes, nodes: int) -> tuple[Self, float]:
+        """Points and their distance from the grid of every second node.
+
+        The trapezoid rule's error on analytic functions is squared when the nodes are doubled.
+        """
+        d = len(axes.mode)
+        along, log_width = axes.grid(nodes)
+        e = np.stack(np.meshgrid(*along, indexing="ij")).reshape(d, -1)
+        log_measure = np.sum(np.meshgrid(*log_width, indexing="ij"), axis=0).ravel()
+        second = np.zeros([nodes] * d, dtype=bool)
+        second[(slice(None, None, 2),) * d] = True
+        points, coarse, rest, _ = cls._kept(target, axes, e, log_measure, second.ravel())
+        fine = coarse.joined(rest)
+        scaled = abs(coarse.log_total + d * np.log(2) - fine.log_total)
+        return points, max(scaled, coarse.distance(fine))
+
+    @classmethod
+    def _kept(
+        cls, target: Target, axes: Axes, e: Array, log_measure: Array, part: npt.NDArray[np.bool_]
+    ) -> tuple[Self, "_Sums", "_Sums", float]:
+        """Points with mass, the sums of a part of them and of the rest, and their effective number.
+
+        Weights are made in blocks of `BLOCK` numbers: an array of them takes several others.
+        """
+        n_blocks = -(-len(axes.order) * e.shape[1] // BLOCK)
+        log_beta = np.empty((len(axes.order), e.shape[1]))
+        log_mass = np.empty(e.shape[1])
+        for block in np.array_split(np.arange(e.shape[1]), n_blocks):
+            chosen = slice(block[0], block[-1] + 1)
+            log_beta[:, chosen] = axes.log_weights(e[:, chosen])
+            of_block = log_beta[:, chosen]
+            log_mass[chosen] = target.at(np.exp(of_block), of_block)
+        log_mass += log_measure
+        if not np.isfinite(peak := log_mass.max()):
+            raise FloatingPointError(
+                "The density of the kernel weights must be finite. Got curvatures up to "
+                f"{np.abs(target.quadratic).max():.3g}: rescale the kernels or the targets."
+            )
+        kept = np.flatnonzero(log_mass > peak - 1.5 * DEPTH)
+        features = np.empty((2 * len(log_beta), len(kept)))
+        np.take(log_beta, kept, axis=1, out=features[len(log_beta) :])
+        np.exp(features[len(log_beta) :], out=features[: len(log_beta)])
+        mass = np.exp(log_mass[kept] - peak)
+        part = part[kept]
+        one, other = (_Sums.of(features, mass * half) for half in (part, ~part))
+        ess = float(mass.sum() ** 2 / (mass @ mass))
+        return cls(features, log_measure[kept], axes.start, False), one, other, ess
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over points of the mass, and of the mass times the weights and logs and squares."""
+
+    total: float
+    first: Array
+    second: Array
+
+    @classmethod
+    def of(cls, features: Array, mass: Array) -> Self:
+        return cls(float(mass.sum()), features @ mass, features**2 @ mass)
+
+    def joined(self, other: Self) -> Self:
+        return replace(
+            self,
+            total=self.total + other.total,
+            first=self.first + other.first,
+            second=self.second + other.second,
         )
-        sd = np.sqrt(np.maximum(beta**2 @ mass - (beta @ mass) ** 2, 0))
-        agree = np.all(np.abs(one - other) <= 2 * TOLERANCE * sd)
-        suffice = bool(agree and 1 / (mass @ mass) > LEAST_ESS)
-        return cls(features, log_measure[kept], axes.start, suffice)
+
+    @property
+    def log_total(self) -> float:
+        return float(np.log(self.total))
+
+    def distance(self, other: Self) -> float:
+        """Largest difference of the means, in standard deviations of all points."""
+        both = self.joined(other)
+        variance = both.second / both.total - (both.first / both.total) ** 2
+        gap = np.abs(self.first / self.total - other.first / other.total)
+        # Weights whose spread is lost in rounding have none to compare.
+        floor = 1e-14 * both.second / both.total
+        return float(np.max(gap / np.sqrt(np.maximum(variance, floor))))
 
 
 @dataclass(frozen=True)
@@ -270,21 +355,19 @@ def simplex_factor(
 
 def _integrate(target: Target, points: _Points, origin: SimplexFactor | None) -> SimplexFactor:
     n_weights = len(target.linear)
-    pairs = np.triu_indices(n_weights)
-    curved = np.where(pairs[0] == pairs[1], -0.5, -1.0) * target.quadratic[pairs]
-    coefficients = np.concatenate([target.linear, target.concentration, curved])
-    log_mass = coefficients @ points.features + points.log_measure
+    beta = points.features[:n_weights]
+    log_mass = np.concatenate([target.linear, target.concentration]) @ points.features
+    log_mass -= 0.5 * np.einsum("sn,sn->n", beta, target.quadratic @ beta)
+    log_mass += points.log_measure
     peak = log_mass.max()
     mass = np.exp(log_mass - peak)
     total = mass.sum()
     mass /= total
-    moments = points.features @ mass
-    second_moment = np.empty((n_weights, n_weights))
-    second_moment[pairs] = second_moment[pairs[::-1]] = moments[2 * n_weights :]
+    means = points.features @ mass
     return SimplexFactor(
-        mean=moments[:n_weights],
-        second_moment=second_moment,
-        mean_log=moments[n_weights : 2 * n_weights],
+        mean=means[:n_weights],
+        second_moment=(beta * mass) @ beta.T,
+        mean_log=means[n_weights:],
         log_normaliser=float(peak + np.log(total)),
         ess=float(1 / (mass @ mass)),
         _target=target,

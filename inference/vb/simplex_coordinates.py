@@ -142,8 +142,14 @@ class Axes:
         return self.scale[:, None] * np.sinh(xi), np.log(spacing[:, None] * np.cosh(xi))
 
 
-def axes_around(target: Target, start: Array | None) -> Axes:
-    """Axes at the mode, which is sought from the logits `start`."""
+def axes_around(
+    target: Target, start: Array | None, order: npt.NDArray[np.intp] | None = None
+) -> Axes:
+    """Axes at the mode, which is sought from the logits `start`.
+
+    Sticks are broken off for the weights in the given order; by default in their own, with the
+    largest last.
+    """
     if start is None:
         start = _logits(np.log(target.concentration))
     # The last weight is what the others leave: a large one varies little, and the conditional
@@ -151,10 +157,11 @@ def axes_around(target: Target, start: Array | None) -> Axes:
     # not flip from one factor of a sequence to the next.
     start, _ = _mode(target, start)
     log_beta = _log_weights(start)
-    order = np.arange(len(log_beta))
-    largest = int(log_beta.argmax())
-    if log_beta[-1] < log_beta[largest] - np.log(2):
-        order[[largest, -1]] = order[[-1, largest]]
+    if order is None:
+        order = np.arange(len(log_beta))
+        largest = int(log_beta.argmax())
+        if log_beta[-1] < log_beta[largest] - np.log(2):
+            order[[largest, -1]] = order[[-1, largest]]
     a = target.concentration[order]
     ordered = Target(a, target.linear[order], target.quadratic[np.ix_(order, order)])
     mode, precision = _mode(ordered, _logits(log_beta[order]))

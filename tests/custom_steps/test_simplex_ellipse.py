@@ -3,29 +3,7 @@ import pytest
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.custom_steps.simplex_ellipse import log_quantile, normal_score, update_simplex
-
-
-@pytest.mark.parametrize("shape", [1e-3, 0.03, 0.5, 1.0, 7.0, 200.0, 1e4])
-def test_quantiles_and_scores_are_inverses(shape):
-    z = np.linspace(-8, 8, 400)
-    np.testing.assert_allclose(normal_score(log_quantile(z, shape), shape), z, rtol=1e-10)
-
-
-@pytest.mark.parametrize("shape", [0.3, 1.0, 7.0])
-def test_quantiles_are_those_of_the_gamma_distribution(shape):
-    z = np.linspace(-6, 6, 101)
-    expected = stats.gamma(shape).ppf(stats.norm.cdf(z[z < 3]))
-    np.testing.assert_allclose(np.exp(log_quantile(z[z < 3], shape)), expected, rtol=1e-9)
-    expected = stats.gamma(shape).isf(stats.norm.sf(z[z > 0]))
-    np.testing.assert_allclose(np.exp(log_quantile(z[z > 0], shape)), expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("shape", [1e-2, 1.0, 10.0])
-def test_quantiles_are_smooth_where_the_leading_term_takes_over(shape):
-    log_g = np.array([-30.0 - 1e-9, -30.0 + 1e-9])
-    before, after = normal_score(log_g, shape)
-    np.testing.assert_allclose(before, after, rtol=1e-9)
+from kernelzoo.custom_steps.simplex_ellipse import update_simplex
 
 
 def test_prior_alone_is_drawn():
@@ -67,6 +45,24 @@ def test_posterior_of_counts_is_drawn():
         assert_ks(column, stats.beta(alpha[k], alpha.sum() - alpha[k]).cdf)
 
 
+@pytest.mark.parametrize(
+    ("varphi", "counts"), [((300, 300), (0, 30_000)), ((1, 3000), (300_000, 0))]
+)
+def test_posterior_far_out_in_the_tails_of_the_prior(varphi, counts):
+    """Normal scores of about -42 and 13, and 77 and -147: no double holds the probabilities."""
+    rng, varphi, counts = np.random.default_rng(6), np.array(varphi, float), np.array(counts)
+    draws, moved = [], 0
+    for _ in range(150):
+        start = rng.dirichlet(varphi + counts)
+        beta, _, _ = update_simplex(
+            start, varphi, lambda beta: float(counts @ np.log(beta)), rng, 1
+        )
+        moved += beta[0] != start[0]
+        draws.append(beta[0])
+    assert moved == 150
+    assert_ks(draws, stats.beta(varphi[0] + counts[0], varphi[1] + counts[1]).cdf)
+
+
 def test_weights_that_vanish_stay_in_the_support():
     rng, varphi = np.random.default_rng(3), np.array([1e-3, 1e-3, 1.0])
     beta = np.array([0.0, 0.0, 1.0])
@@ -95,3 +91,10 @@ def test_likelihood_that_is_not_finite():
     rng = np.random.default_rng(5)
     with pytest.raises(FloatingPointError, match=r"current weights .* must be finite\. Got nan"):
         update_simplex(np.array([0.3, 0.7]), np.ones(2), lambda beta: np.nan, rng, 1)
+
+
+def test_scores_that_are_not_finite():
+    """A concentration of 1e-308 is below what logarithms of its quantiles hold."""
+    rng = np.random.default_rng(5)
+    with pytest.raises(FloatingPointError, match=r"normal scores .* must be finite\. Got"):
+        update_simplex(np.array([0.3, np.nan]), np.ones(2), lambda beta: 0.0, rng, 1)

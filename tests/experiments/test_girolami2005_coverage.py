@@ -1,10 +1,13 @@
 """Coverage of intervals: the problems, and what is counted."""
 
 import numpy as np
+import pymc as pm
 import pytest
 import xarray as xr
+from scipy import stats
 
 import kernelzoo as kz
+from family import assert_ks
 from kernelzoo.experiments import girolami2005_coverage as study
 
 SMALL = {"n_train": 15, "n_test": 40, "level": 80.0}
@@ -25,10 +28,20 @@ def test_problems_are_drawn_anew_by_seed():
         assert one.model.design.shape == (3, 15, 16)
 
 
-def test_the_known_truth_is_that_of_the_declaration():
-    """Small noise and a prior that fixes the weights: targets follow the true composite kernel."""
-    settings = settings_of("known truth") | {"tau": 1e6, "nu": 1.0}
+def test_the_known_truth_is_that_of_the_declaration(monkeypatch):
+    """New targets have the alpha, the weights and the noise with which the old ones were drawn."""
+    drawn, draw = [], pm.draw
+    monkeypatch.setattr(study.pm, "draw", lambda *a, **k: drawn.append(draw(*a, **k)) or drawn[-1])
+    options = {"tau": 1e6, "nu": 1.0, "varsigma": 100.0, "n_test": 400}
+    settings = settings_of("known truth") | options
     problem = study.known_truth(np.random.default_rng(3), settings)
+    [(beta, alpha, gamma, targets)] = drawn
+    np.testing.assert_array_equal(problem.beta, beta)
+    np.testing.assert_array_equal(problem.model.target_values, targets)
+    composite = np.tensordot(beta, problem.kernels_new.values, axes=1)
+    response = alpha[0] + composite @ alpha[1:]
+    assert_ks(np.sqrt(gamma) * (problem.targets_new - response), stats.norm.cdf)
+    assert response.std() > 1.0 / np.sqrt(gamma), "noise hides the response"
     np.testing.assert_allclose(problem.beta, 1 / 3, atol=0.01)
     assert problem.model.combination == kz.DirichletWeights(1e6, 1.0)
     assert problem.model.sigma == settings["sigma"]

@@ -10,7 +10,7 @@ import pytest
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import Engine, Handwritten, as_engine
+from kernelzoo.inference.engines import Engine, Handwritten, _by_observation, as_engine
 from kernelzoo.inference.identified import identified
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.
@@ -195,6 +195,26 @@ def test_results_on_other_data_are_told_apart(results, model):
 def test_log_likelihood_can_be_left_out(model):
     tree = kz.fit(model, "vb", draws=5, log_likelihood=False, **COMMON)
     assert "log_likelihood" not in tree.children
+
+
+def test_log_likelihood_is_left_out_unless_by_observation():
+    """One number for all objects is no observation of az.loo."""
+    by_observation = {
+        kz.MultinomialProbit: True,
+        kz.CompositeKernelClassification: True,
+        kz.WishartCompletion: False,
+    }
+    for cls, expected in by_observation.items():
+        assert _by_observation(cls.example()) == expected
+    for collapsed in (False, True):
+        model = kz.CompositeKernelRegression.example(collapsed=collapsed)
+        assert _by_observation(model) != collapsed
+    tree = kz.fit(kz.WishartCompletion.example(), "exact", draws=5, **COMMON)
+    assert "log_likelihood" not in tree.children
+    with pm.Model() as rows:
+        mean = pm.Normal("mean", shape=2)
+        pm.MvNormal("rows", mean, np.eye(2), observed=np.zeros((3, 2)))
+    assert _by_observation(rows)
 
 
 def test_generic_engines_run_on_a_plain_model():

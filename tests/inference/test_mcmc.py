@@ -49,3 +49,9 @@ def test_smc_estimates_the_evidence():
     assert abs(np.expm1(tree.attrs["log_evidence"] - exact)) < 10 * error + 0.02
     assert tree.attrs["log_evidence"] >= of_chains.mean()
     assert tree.attrs["independent"] == 0
+    single = kz.fit(model, "smc", draws=500, chains=1, random_seed=2, progressbar=False)
+    stats = single["sample_stats"]["log_marginal_likelihood"]
+    assert stats.dims == ("chain", "stage")
+    assert stats.sizes == {"chain": 1, "stage": single["sample_stats"].sizes["stage"]}
+    assert single.attrs["log_evidence"] == stats.values[0, -1]
+    assert abs(single.attrs["log_evidence"] - exact) < 0.5

@@ -139,6 +139,17 @@ def test_means_over_chains_are_weighted_by_their_draws():
     assert kz.predict(model, result, labels=labels)["label"].values.tolist() == ["b", "b"]
 
 
+def test_unknown_options_are_named():
+    """Each model says which options its predictions take."""
+    completion, composite = kz.WishartCompletion.example(), kz.CompositeKernelRegression.example()
+    with pytest.raises(
+        TypeError, match=r"of a CompositeKernelRegression takes no 'labels'; .* are 'keep_draws'"
+    ):
+        kz.predict(composite, DataTree(), labels=[1])
+    with pytest.raises(TypeError, match=r"takes no 'rank'; .* 'keep_draws', 'labels', 'rule'"):
+        kz.predict(completion, DataTree(), labels=[1], rank=1)
+
+
 def test_plain_models_are_sent_to_pymc(setting):
     _, result, new = setting
     with pm.Model() as plain:

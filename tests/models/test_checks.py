@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from kernelzoo.models.checks import (
     check_name,
     check_positive,
     check_psd,
+    check_real,
     check_square_symmetric,
 )
 
@@ -143,6 +146,7 @@ def test_given_classes_fix_the_order_and_may_be_empty():
         ([0, 1], {"n_objects": 3}, "of length 3, one label an object. Got length 2"),
         ([0.0, np.nan, 1.0], {}, "without missing labels. Got 1 missing, the first at position 1"),
         (np.array(["a", None], dtype=object), {}, "without missing labels"),
+        (np.ma.array([0, 1, 1], mask=[0, 1, 0]), {}, "masked entries: .* Got 1 masked.* \\(1,\\)"),
         ([1, 1, 1], {}, "at least two classes. Got only 1"),
         ([], {}, "at least two classes. Got only none"),
         (np.array(["a", 1], dtype=object), {}, "one type, so that .* Got int and str"),
@@ -154,6 +158,40 @@ def test_given_classes_fix_the_order_and_may_be_empty():
 def test_labels_refused(labels, settings, message):
     with pytest.raises(ValueError, match=message):
         check_labels(labels, "labels", "Y", **settings)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1.5", "2"], "must be real numbers. Got str"),
+        ([True, False], "must be real numbers. Got bool"),
+        ([1 + 0j, 2], "must be real numbers. Got complex"),
+        (np.array([1.0, None], dtype=object), "must be real numbers. Got NoneType and float"),
+        (np.array([1.0, True], dtype=object), "must be real numbers. Got bool and float"),
+        (np.ma.masked_greater([1.0, 9.0, 9.0], 5), r"2 masked, the first at position \(1,\)"),
+    ],
+)
+def test_what_is_no_real_number(values, message):
+    with pytest.raises(ValueError, match=message):
+        check_real(values, "targets", "Y")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        np.float32([1, 2]),
+        pd.Series([1.0, 2.0]),
+        [Fraction(1), np.int8(2)],
+        np.array([1, 2], dtype=object),
+        np.ma.array([1, 2]),
+    ],
+)
+def test_real_numbers_of_any_type_pass(values):
+    array = check_real(values, "targets", "Y")
+    assert type(array) is np.ndarray
+    assert array.dtype == float
+    np.testing.assert_array_equal(array, [1.0, 2.0])
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "two", None])

@@ -184,7 +184,12 @@ def test_new_data_change_the_density():
     [
         ({"targets": [1.0, 2.0]}, "'targets' argument of CompositeKernelRegression .* 3 numbers"),
         ({"targets": [1.0, np.nan, 2.0]}, "'targets' argument .* finite"),
-        ({"targets": ["a", "b", "c"]}, "'targets' argument .* must be numbers"),
+        ({"targets": ["a", "b", "c"]}, "'targets' argument .* must be real numbers"),
+        ({"targets": np.ma.array([1.0, 2.0, 4.0], mask=[0, 0, 1])}, "1 masked, the first at .*2"),
+        (
+            {"targets": [1.0, 2.0, 1e200]},
+            "'targets' argument .* at most 1e60 .* Got one of 1e\\+200",
+        ),
         ({"sigma": 0.0}, "'sigma' argument"),
         ({"varsigma": -1.0}, "'varsigma' argument"),
         ({"rho": np.inf}, "'rho' argument"),
