@@ -54,15 +54,15 @@ KERNELS: dict[str, Kernels] = {
     "linear": linear(),
     "polynomial": polynomial(2),
 }
-#: Columns of the table, and the names of their data sets.
+#: Columns of the table, small sets first, and the names of their data sets.
 DATA = {
-    "balance": "balance_scale",
+    "soybean": "soybean_small",
+    "iris": "iris_uci",
+    "wine": "wine",
     "crabs": "crabs",
     "glass": "glass",
-    "iris": "iris_uci",
-    "soybean": "soybean_small",
+    "balance": "balance_scale",
     "vehicle": "vehicle",
-    "wine": "wine",
 }
 PRIOR = {"tau": 1.0, "upsilon": 1.0}
 ALGORITHM = {"weights": "plug-in", "starts": 1, "max_iterations": 50, "tolerance": 1e-3}

@@ -1,5 +1,6 @@
 """VB for the multinomial probit: its bound against the declaration, and slow references."""
 
+import tracemalloc
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -457,3 +458,23 @@ def test_imprecise_weights_are_reported(monkeypatch):
 def test_priors_beyond_the_integrals_are_refused(prior):
     with pytest.raises(ValueError, match="'combination' argument of VB on MultinomialProbit"):
         vb.fit_multinomial_probit(model_of(1, 2, 2, combination=prior), RUN)
+
+
+def test_an_iteration_forms_no_matrix_of_the_size_of_the_design():
+    kernels = np.random.default_rng(0).normal(size=(2, 20_000, 100))
+    model = MultinomialProbit(kernels, np.arange(20_000) % 3)
+    data = updates.Data.of(model, plug_in=False)
+    state = updates.start(data, np.full(2, 0.5))
+    of_one_kernel = model.design[0].nbytes
+
+    def peak(work):
+        tracemalloc.start()
+        try:
+            work()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(lambda: updates.update(data, state)) < 0.6 * of_one_kernel
+    # A composite kernel would be seen.
+    assert peak(lambda: np.tensordot(state.beta_mean, state.kernels.design, axes=1)) > of_one_kernel
