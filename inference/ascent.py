@@ -182,6 +182,7 @@ def climb[S: State](
     FloatingPointError
         When no start has a finite objective.
     """
+    begun: Iterator[Ascent[S]]
     if known is None:
         n_starts, rng = starts or min(n_kernels + 1, MOST_STARTS), run.rng()
         begun = chain.from_iterable(
@@ -189,7 +190,6 @@ def climb[S: State](
         )
     else:
         n_starts, begun = 1, (Ascent(start(known)) for start in starts_at)
-    begun: Iterator[Ascent[S]]
     ascents: list[Ascent[S]] = []
     interrupted = False
     try:

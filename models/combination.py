@@ -170,10 +170,12 @@ class DirichletWeights(WeightedSum):
     @override
     def check(self, stack: xr.DataArray) -> None:
         """Any stack will do."""
-        if len(stack) > 1 and self.varphi is None:
-            _warn_of_vanishing_weights(_vanishing(self.tau, self.nu), self)
-        elif len(stack) > 1:
-            _warn_of_vanishing_weights(_LEAST_WEIGHT**self.varphi, self)
+        if len(stack) > 1:
+            if self.varphi is None:
+                probability = _vanishing(self.tau, self.nu)
+            else:
+                probability = _LEAST_WEIGHT**self.varphi
+            _warn_of_vanishing_weights(probability, self)
 
     @override
     def declare(self) -> TensorVariable:
