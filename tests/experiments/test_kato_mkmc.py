@@ -1,15 +1,17 @@
 """The studies of Kato and Rivero: their cells, what each method is told, what is measured."""
 
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import kernelzoo as kz
 from kernelzoo.experiments import kato_mkmc
 from kernelzoo.experiments.kato_figures import draw_by_matrix, draw_by_ratio
 from kernelzoo.experiments.kato_problems import Problem, nested_mask, training_part
-from kernelzoo.experiments.reproduce import STUDIES
+from kernelzoo.experiments.reproduce import STUDIES, reproduce
 from kernelzoo.experiments.study import run_study
 from kernelzoo.models.kernel_stack import as_stack
 
@@ -132,8 +134,15 @@ def test_units_of_kernels_do_not_matter_to_the_imputations_matrix(small):
         np.testing.assert_allclose(one, other)
 
 
-def test_gibbs_tells_its_coverage(small, monkeypatch):
-    recipe = METHODS["Gibbs"] | {"fit": {"draws": 400, "tune": 100, "chains": 1}}
+def test_gibbs_tells_its_coverage(monkeypatch):
+    def two_views(column, seed, ratio):
+        """One of them complete, which leaves little to compile."""
+        given = small_problem(column, seed, ratio)
+        visible = np.column_stack([np.ones(30, dtype=bool), given.visible[:, 1]])
+        return Problem(given.kernels[:2], visible, given.labels, NAMES[1:2])
+
+    monkeypatch.setattr(kato_mkmc, "problem", two_views)
+    recipe = METHODS["Gibbs"] | {"fit": {"draws": 300, "tune": 100, "chains": 1}}
     monkeypatch.setitem(METHODS, "Gibbs", recipe)
     values = run(["Gibbs", "mean"], every_kernel=False)
     assert set(values) == {
@@ -174,3 +183,16 @@ def test_figures_are_drawn_from_what_there_is(small, studies, tmp_path):
         drawn.savefig(tmp_path / "figure.png")
     # One file of units for both.
     assert (tmp_path / "kato.jsonl").exists()
+
+
+def test_reproduce_writes_the_figure_beside_the_table(small, studies, monkeypatch, tmp_path):
+    tasks = [t for t in studies[2].tasks if t.column == "mfeat" and t.settings["ratio"] == 20][:1]
+    study = replace(studies[2], tasks=tuple(tasks))
+    monkeypatch.setitem(STUDIES, study.name, lambda: study)
+    console = Console(file=StringIO(), width=200)
+    reproduce(study.name, tmp_path, console, splits=1)
+    assert "kato.jsonl" in console.file.getvalue()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(f"kato-figure4.{ending}" for ending in ("csv", "md", "png")),
+        "kato.jsonl",
+    }
