@@ -18,13 +18,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-__all__ = ["DEPTH", "Axes", "Target", "axes_around"]
+__all__ = ["DEPTH", "Axes", "Target", "axes_around", "grid_of_three"]
 
 type Array = npt.NDArray[np.float64]
 
 # log Q may be neglected this far below its maximum.
 DEPTH = 42.0
 NEWTON_STEPS = 200
+# Logits of the fractions are sought within this reach, to 2 reach / 2^steps: rounding at worst.
+LOGIT_REACH = 100.0
+BISECTIONS = 50
 
 
 def _log_weights(v: Array) -> Array:
@@ -140,6 +143,44 @@ class Axes:
         xi = self.left[:, None] + (self.right - self.left)[:, None] * xi
         spacing = (self.right - self.left) / (nodes - 1) * self.scale
         return self.scale[:, None] * np.sinh(xi), np.log(spacing[:, None] * np.cosh(xi))
+
+
+def grid_of_three(target: Target, axes: Axes, nodes: int) -> tuple[Array, Array]:
+    """Log weights (3, nodes, nodes) of a grid for three weights, and its log measure.
+
+    The first fraction is on its axis. For each of its nodes the second one's conditional density,
+
+        a log x + a' log(1 - x) + g x - q x^2 / 2,    q >= 0,
+
+    has a single mode in the logit of x, which is found by bisection, and a scale there: the grid
+    follows a ridge of any curvature.
+    """
+    along, log_width = axes.grid(nodes)
+    v = axes.mode[0] + along[0]
+    log_first = _log_weights(v[None])
+    first, rest = np.exp(log_first)
+    a, linear = target.concentration[axes.order], target.linear[axes.order]
+    quadratic = target.quadratic[np.ix_(axes.order, axes.order)]
+    across = quadratic[1] - quadratic[2]
+    force = rest * (linear[1] - linear[2] - across[0] * first - across[2] * rest)
+    curvature = rest**2 * (across[1] - across[2])
+    low, high = np.full((2, nodes), [[-LOGIT_REACH], [LOGIT_REACH]])
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        x, y = _logistic(middle), _logistic(-middle)
+        rising = a[1] * y - a[2] * x + x * y * (force - curvature * x) > 0
+        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+    bend = x * y * (a[1] + a[2] + curvature * x * y - (y - x) * (force - curvature * x))
+    scale = 1 / np.sqrt(np.maximum(bend, 1e-12))
+    left = np.arcsinh(9 + DEPTH / (a[1] * scale))
+    right = np.arcsinh(9 + DEPTH / (a[2] * scale))
+    xi = -left + (left + right) * np.linspace(0, 1, nodes)[:, None]
+    second = _log_weights((middle + scale * np.sinh(xi)).T[None])
+    log_beta = np.empty((3, nodes, nodes))
+    log_beta[axes.order[0]] = log_first[0][:, None]
+    log_beta[axes.order[1:]] = log_first[1][:, None] + second
+    log_step = np.log((left + right) / (nodes - 1) * scale)
+    return log_beta, (log_width[0] + log_step + np.log(np.cosh(xi))).T
 
 
 def axes_around(

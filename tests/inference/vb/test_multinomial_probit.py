@@ -16,7 +16,7 @@ from kernelzoo.inference.density import log_density
 from kernelzoo.inference.engines import Run
 from kernelzoo.inference.vb import multinomial_probit as vb
 from kernelzoo.inference.vb import multinomial_probit_updates as updates
-from kernelzoo.inference.vb import simplex
+from kernelzoo.inference.vb import simplex_points
 from kernelzoo.inference.vb.kernel_products import KernelProducts
 from kernelzoo.inference.vb.regressors import precision_factor
 from kernelzoo.models.combination import FixedWeights, Mean
@@ -448,7 +448,7 @@ def test_order_of_the_kernels_does_not_matter(n_kernels, starts):
 
 
 def test_imprecise_weights_are_reported(monkeypatch):
-    monkeypatch.setattr(simplex, "LEAST_ESS", 1e6)
+    monkeypatch.setattr(simplex_points, "LEAST_ESS", 1e6)
     with pytest.warns(UserWarning, match="moments of the kernel weights are imprecise"):
         vb.fit_multinomial_probit(model_of(0, 4, 2), RUN, starts=1, tolerance=1e-4)
 
