@@ -28,7 +28,11 @@ _NODES = 200
 # The integrand is followed down to exp(-40) of its peak, the range of rho to exp(-60).
 _DEPTH = 40.0
 _RARE = 60.0
-_BISECTIONS = 60
+_HALVINGS = 50
+# Proposals made at once, of which one in four or more is accepted (one in eight next to zero).
+_BATCH = 16
+# The table's error in the normaliser is far less.
+_SAFETY = 0.999
 
 
 @dataclass(frozen=True)
@@ -82,23 +86,36 @@ class GammaMixture:
         return float(self.log_density(z).sum()), self.log_density(z, 1)
 
     def draw_concentrations(self, log_g: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw rho | l exactly, its density prop. to rho^mu e^((l - lam) rho) / Gamma(rho + 1).
+        """Draw rho | l exactly, its density f prop. to rho^mu e^((l - lam) rho) / Gamma(rho + 1).
 
-        -log Gamma(rho + 1) is concave and lies below its tangent at any point; with the tangent
-        the density is a Gamma's, which is the envelope of a rejection sampler.
+        A log-concave density with mode m lies below f(m) min(1, e^(1 - f(m) |rho - m|)), which has
+        four times its mass (Devroye 1986, Non-uniform random variate generation, VII.2): an
+        envelope whose rejections do not depend on mu, lam or l. The table knows f(m); beyond its
+        range, where no posterior is, the law at its end is drawn from.
         """
+        log_g = np.clip(log_g, *self.log_gamma(self.log_density.x[[0, -1]])[0])
         offset = log_g - self.lam
-        tangent = np.exp(_mode(offset, self.mu))
-        slope = digamma(tangent + 1)
-        rho = np.empty_like(log_g)
-        pending = np.arange(len(rho))
-        while len(pending):
-            m, d = tangent[pending], slope[pending]
-            proposal = rng.standard_gamma(self.mu + 1, len(pending)) / (d - offset[pending])
-            log_accept = gammaln(m + 1) - gammaln(proposal + 1) + d * (proposal - m)
-            accepted = -rng.standard_exponential(len(pending)) < log_accept
-            rho[pending[accepted]] = proposal[accepted]
-            pending = pending[~accepted]
+
+        def log_kernel(rho: np.ndarray) -> np.ndarray:
+            inside = np.where(rho > 0, rho, 1.0)
+            value = self.mu * np.log(inside) + offset * inside - gammaln(inside + 1)
+            return np.where(rho > 0, value, -np.inf)
+
+        mode = np.exp(_mode(offset, self.mu))
+        highest = log_kernel(mode)
+        z = self.coordinate(log_g)
+        log_mass = self.log_density(z) - np.log(np.cosh(z)) + np.exp(log_g)
+        width = np.exp(log_mass - highest) / _SAFETY
+        rho = np.full_like(log_g, np.nan)
+        while np.isnan(rho).any():
+            shape = (_BATCH, len(rho))
+            beyond = np.where(rng.uniform(size=shape) < 0.5, 0.0, rng.standard_exponential(shape))
+            away = np.where(beyond > 0, 1 + beyond, rng.uniform(size=shape))
+            proposal = mode + width * np.where(rng.uniform(size=shape) < 0.5, -away, away)
+            level = highest - beyond - rng.standard_exponential(shape)
+            accepted = (level < log_kernel(proposal)) & np.isnan(rho)
+            first, drawn = accepted.argmax(axis=0), accepted.any(axis=0)
+            rho[drawn] = np.take_along_axis(proposal, first[None], axis=0)[0, drawn]
         return rho
 
 
@@ -142,7 +159,7 @@ def _bisect(
     is_below: Callable[[np.ndarray], np.ndarray], lower: np.ndarray, upper: np.ndarray
 ) -> np.ndarray:
     """Elementwise root between bounds, given a function that is true below it."""
-    for _ in range(_BISECTIONS):
+    for _ in range(_HALVINGS):
         middle = (lower + upper) / 2
         below = is_below(middle)
         lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)

@@ -7,7 +7,7 @@ leaves the same law unchanged (Neal 2011, MCMC using Hamiltonian dynamics).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class StepTuning(NamedTuple):
     log_average: float
 
     @classmethod
-    def start(cls, step: float) -> "StepTuning":
+    def start(cls, step: float) -> Self:
         """Before the first move, which is made with `step`."""
         log_step = float(np.log(step))
         return cls(log_step, 0, 0.0, log_step, log_step)
@@ -106,7 +106,7 @@ def hamiltonian_move(
     -----
     Cost: about `length` / `step` evaluations, `MOST_STEPS` at most.
     """
-    n_steps = int(np.ceil(min(2 * rng.uniform() * length / step, MOST_STEPS)))
+    n_steps = max(1, int(np.ceil(min(2 * rng.uniform() * length / step, MOST_STEPS))))
     start, gradient = log_density(position)
     momentum = rng.standard_normal(len(position))
     energy = start - 0.5 * momentum @ momentum

@@ -12,14 +12,23 @@ from pytensor.tensor import TensorVariable
 from ..models.checks import argument_error, check_positive
 from ..models.combination import FixedWeights, Mean
 from ..models.multinomial_probit import MultinomialProbit
+from ..models.product_combination import FixedProduct
 from .block import GibbsBlock, check_declaration
 from .hamiltonian import StepTuning, adapt_step
+from .probit_gradient import compile_log_likelihood
 from .probit_marginal import Target, marginal_sweep
 from .probit_sweep import Prior, State
 
-__all__ = ["MarginalProbit"]
+__all__ = ["MarginalProbit", "serves"]
 
 FIRST_STEP = 0.1
+
+
+def serves(model: MultinomialProbit) -> bool:
+    """Whether `MarginalProbit` knows a model's combination of kernels."""
+    return model.parametric is None and isinstance(
+        model.combination, (Mean, FixedWeights, FixedProduct)
+    )
 
 
 class MarginalProbit(GibbsBlock):
@@ -48,7 +57,8 @@ class MarginalProbit(GibbsBlock):
     Raises
     ------
     TypeError
-        When the model is not a `MultinomialProbit` with fixed weights or those of `Mean`.
+        When the model is not a `MultinomialProbit` of kernels without parameters whose weights or
+        exponents are fixed, or are the weights of `Mean`: `KernelAlbertChib` serves the others.
     ValueError
         For other variables; for a length or an acceptance that is out of range.
 
@@ -86,10 +96,10 @@ class MarginalProbit(GibbsBlock):
     ):
         model = pm.modelcontext(model)
         check_declaration(model, "MarginalProbit", MultinomialProbit)
-        if model.parametric is not None or not isinstance(model.combination, (Mean, FixedWeights)):
+        if not serves(model):
             raise TypeError(
-                "MarginalProbit knows kernels without parameters under Mean and FixedWeights. "
-                f"Got {model.variant}."
+                "MarginalProbit knows kernels without parameters under Mean, FixedWeights and "
+                f"FixedProduct. Got {model.variant}."
             )
         check_positive(length, "length", "MarginalProbit")
         if not 0 < target_accept < 1:
@@ -106,11 +116,14 @@ class MarginalProbit(GibbsBlock):
                 "W and zeta, with both beta and rho or neither",
                 f"{sorted(owned)}",
             )
-        prior, stack = Prior(model.tau, model.upsilon), model.design
-        if isinstance(model.combination, Mean):
-            prior = replace(prior, mu=model.combination.mu, lam=model.combination.lam)
+        prior, stack, rule = Prior(model.tau, model.upsilon), model.design, model.combination
+        if isinstance(rule, Mean):
+            prior = replace(prior, mu=rule.mu, lam=rule.lam)
         else:
-            stack = np.tensordot(model["beta"].get_value(), stack, axes=1)[None]
+            total = np.tensordot(model["beta"].get_value(), rule.terms(stack), axes=1)
+            stack = rule.from_terms(total)[None]
+        # Here, once: chains in processes of their own would each compile for seconds.
+        compile_log_likelihood()
         self._unit = np.ones(len(stack))
         self._target = Target.of(
             stack, model.label_codes, model.n_classes, prior, learn_weights="beta" in owned

@@ -12,7 +12,7 @@ from numba import njit
 
 from ..models.probit import LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL, default_nodes
 
-__all__ = ["log_likelihood"]
+__all__ = ["compile_log_likelihood", "log_likelihood"]
 
 # Sums may be reordered into vector instructions; infinities and NaN keep their meaning.
 _FAST = {"contract", "reassoc", "nsz"}
@@ -47,6 +47,11 @@ def log_likelihood(f: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray
         return -np.inf, gradient
     nodes = default_nodes(f.shape[1])
     return _log_likelihood(f, labels, nodes, REACH, MIDDLE, TAIL, gradient), gradient
+
+
+def compile_log_likelihood() -> None:
+    """Compile, or load what was compiled before, so that chains need not wait for it."""
+    log_likelihood(np.zeros((1, 2)), np.zeros(1, dtype=np.intp))
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")

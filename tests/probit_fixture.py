@@ -5,11 +5,21 @@ from scipy import stats
 
 from family import assert_ks, assert_z
 from kernelzoo.custom_steps.probit_sweep import Prior, State
+from kernelzoo.models.combination import FixedWeights, Mean
+from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.probit import log_probability
 
 PRIOR = Prior(tau=1.0, upsilon=0.7, mu=2.0, lam=1.5)
 N_CLASSES, N_KERNELS, N_OBJECTS, N_BASIS = 3, 2, 4, 3
 STACK = np.random.default_rng(0).normal(size=(N_KERNELS, N_OBJECTS, N_BASIS))
+LABELS = np.arange(N_OBJECTS) % N_CLASSES
+WEIGHTS = np.array([0.3, 0.7])
+
+
+def declaration(*, learn_weights=True, prior=PRIOR):
+    """The problem as a model."""
+    rule = Mean(prior.mu, prior.lam) if learn_weights else FixedWeights(WEIGHTS)
+    return MultinomialProbit(STACK, LABELS, tau=prior.tau, upsilon=prior.upsilon, combination=rule)
 
 
 def prior_draw(rng):
@@ -82,7 +92,12 @@ def joint_test(transition, replicates=3_000, seed=1):
             state = transition(state, labels, rng)
         differences.append(functionals(state, labels) - before)
         last.append(state)
-    differences = np.array(differences)
+    assert_prior(differences, last)
+
+
+def assert_prior(differences, last):
+    """Paired differences of the functionals have mean zero, states have the prior's margins."""
+    differences, replicates = np.array(differences), len(last)
     differences = differences[:, differences.any(axis=0)]
     error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
     assert_z(differences.mean(axis=0) / error)

@@ -4,8 +4,8 @@ from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.albert_chib import AlbertChib
 from ...custom_steps.kernel_albert_chib import KernelAlbertChib
-from ...custom_steps.marginal_probit import MarginalProbit
-from ...models.checks import check_count, check_name
+from ...custom_steps.marginal_probit import MarginalProbit, serves
+from ...models.checks import argument_error, check_count, check_name
 from ...models.combination import Binary, FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.product_combination import FixedProduct, Product
@@ -66,9 +66,13 @@ def multinomial_probit_steps(
     """
     check_name(scheme, _SCHEMES, "scheme", "Gibbs")
     check_count(moves, "moves", "Gibbs")
-    linear = model.parametric is None and isinstance(model.combination, (Mean, FixedWeights))
-    if scheme == "marginal" or (scheme == "auto" and linear):
+    known = serves(model)
+    if scheme == "marginal" and not known:
+        raise argument_error(
+            "scheme", "Gibbs", f"'auto' or 'paper' for {model.variant}", repr(scheme)
+        )
+    if scheme != "paper" and known:
         return [MarginalProbit(length=length, target_accept=target_accept, model=model)]
-    if linear:
+    if known:
         return [AlbertChib(moves=moves, model=model)]
     return [KernelAlbertChib(moves=moves, collapsed=collapsed, block=block, model=model)]

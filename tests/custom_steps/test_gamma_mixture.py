@@ -37,6 +37,26 @@ def test_concentrations_given_log_g(mu, lam):
     assert_ks(np.arctan(drawn * log_g), np.arctan(rho * log_g_again))
 
 
+@pytest.mark.parametrize(("mu", "lam"), [(1e-3, 1e-3), (1.0, 1e-3), (1e3, 10.0)])
+@pytest.mark.parametrize("log_g", [-690.0, -1.0, 3.0, 5.0])
+def test_concentrations_given_an_extreme_log_g(mu, lam, log_g):
+    """Draws at one log g against the density integrated; no value of it costs many rejections."""
+    rho = GammaMixture.of(mu, lam).draw_concentrations(
+        np.full(4_000, log_g), np.random.default_rng(1)
+    )
+    r = np.linspace(*(np.log(rho.clip(1e-300)).clip(-800).min() - 3, np.log(rho.max()) + 3), 200_001)
+    kernel = (mu + 1) * r + (log_g - lam) * np.exp(r) - gammaln(np.exp(r) + 1)
+    cdf = np.exp(kernel - kernel.max()).cumsum()
+    assert_ks(np.log(rho), lambda x: np.interp(x, r, cdf / cdf[-1]))
+
+
+def test_values_out_of_range_are_drawn_from_its_end():
+    mixture = GammaMixture.of(1e3, 10.0)
+    rho = mixture.draw_concentrations(np.array([-1e35, 20.0]), np.random.default_rng(1))
+    assert rho[0] < 1e-20
+    assert 100 < rho[1] < 1e3
+
+
 def test_wrong_exponent_is_detected():
     rng = np.random.default_rng(2)
     _, log_g = prior_draws(2.0, 1.5, 10_000, rng)

@@ -3,7 +3,12 @@ import pytest
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.custom_steps.hamiltonian import StepTuning, adapt_step, hamiltonian_move
+from kernelzoo.custom_steps.hamiltonian import (
+    MOST_STEPS,
+    StepTuning,
+    adapt_step,
+    hamiltonian_move,
+)
 
 SD = np.array([0.2, 1.0, 5.0])
 
@@ -52,6 +57,26 @@ def test_too_long_a_step_is_refused_without_a_warning():
         move = hamiltonian_move(normal, start, np.full(3, 1e3), 1e3, 1e6, rng)
     assert move.position is start
     assert move.acceptance == 0
+
+
+@pytest.mark.parametrize("step", [1e-300, 1e300, np.inf])
+def test_any_step_makes_a_move_of_bounded_cost(step):
+    rng = np.random.default_rng(1)
+    move = hamiltonian_move(normal, np.ones(3), np.ones(3), step, 2.0, rng)
+    assert 2 <= move.steps <= MOST_STEPS + 1
+    assert np.isfinite(move.position).all()
+
+
+def test_wrong_gradient_leaves_the_law_invariant():
+    """The acceptance step alone makes the law right: any field may drive the trajectory."""
+
+    def crooked(position):
+        value, gradient = normal(position)
+        return value, 0.7 * gradient
+
+    _, end, _ = moved(crooked, 0.3)
+    for column, sd in zip(end.T, SD, strict=True):
+        assert_ks(column, stats.norm(scale=sd).cdf)
 
 
 def test_step_is_tuned_to_its_target():

@@ -1,4 +1,6 @@
 import logging
+from dataclasses import replace
+from functools import cache
 
 import arviz as az
 import numpy as np
@@ -8,8 +10,12 @@ from pymc.step_methods.state import equal_dataclass_values
 
 from family import assert_z
 from kernelzoo.custom_steps import AlbertChib, MarginalProbit
+from kernelzoo.custom_steps.hamiltonian import StepTuning
+from kernelzoo.custom_steps.probit_sweep import State
 from kernelzoo.models import combination
 from kernelzoo.models.multinomial_probit import MultinomialProbit
+from kernelzoo.models.product_combination import FixedProduct
+from probit_fixture import PRIOR, WEIGHTS, assert_prior, declaration, functionals
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
@@ -32,7 +38,7 @@ def expansion(**options):
     return MultinomialProbit(stack, labels, tau=2.0, upsilon=2.0, **options)
 
 
-def functionals(tree):
+def posterior_functionals(tree):
     """Class contrasts, variances and weights."""
     posterior = tree["posterior"]
     W = posterior["W"].transpose("chain", "draw", "class", "basis").values
@@ -44,7 +50,7 @@ def functionals(tree):
 
 
 def assert_agree(a, b):
-    a, b = functionals(a), functionals(b)
+    a, b = posterior_functionals(a), posterior_functionals(b)
     z = []
     for i in range(a.shape[-1]):
         error = np.hypot(float(az.mcse(a[..., i])), float(az.mcse(b[..., i])))
@@ -100,6 +106,57 @@ def test_step_stays_as_it_is_after_tuning(model):
     assert stats[0]["hmc_step"] == pytest.approx(np.exp(tuned.log_average))
 
 
+@cache
+def prior_draws(*, learn_weights, replicates=1_500):
+    """Parameters and labels that the declaration draws."""
+    model = declaration(learn_weights=learn_weights)
+    variables = [*model.free_RVs, model["t"]]
+    rng = np.random.default_rng(1)
+    draws = pm.draw(variables, replicates, random_seed=rng, mode="FAST_COMPILE")
+    return [
+        dict(zip([rv.name for rv in variables], row, strict=True))
+        for row in zip(*draws, strict=True)
+    ]
+
+
+def prior_invariance_test(*, learn_weights=True, prior=PRIOR):
+    """One step from the declaration's prior, labels drawn by the declaration, leaves their law.
+
+    The step is built on a declaration with the hyperparameters `prior`; the draws are of one with
+    those of the fixture.
+    """
+    step = MarginalProbit(model=declaration(learn_weights=learn_weights, prior=prior), rng=2)
+    step.stop_tuning()
+    step.tuning = StepTuning.start(0.4)
+    prototype, known = step._target, {} if learn_weights else {"beta": WEIGHTS, "rho": np.ones(2)}
+    differences, last = [], []
+    for draw in prior_draws(learn_weights=learn_weights):
+        start = {name: value for name, value in draw.items() if name != "t"}
+        step._target = replace(prototype, labels=draw["t"].astype(np.intp))
+        point, _ = step.step(step._output_map.unconstrain(start))
+        moved = step._output_map.constrain(point)
+        before, after = (State(**(values | known)) for values in (start, moved))
+        differences.append(functionals(after, draw["t"]) - functionals(before, draw["t"]))
+        last.append(after)
+    if not learn_weights:
+        last = [state._replace(rho=np.empty(0)) for state in last]
+    assert_prior(differences, last)
+
+
+@pytest.mark.parametrize("learn_weights", [True, False])
+def test_prior_of_the_declaration_is_invariant(learn_weights):
+    prior_invariance_test(learn_weights=learn_weights)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"upsilon": 1 / PRIOR.upsilon}, {"lam": 1 / PRIOR.lam}, {"tau": PRIOR.tau + 0.5}]
+)
+def test_hyperparameters_misread_are_detected(wrong):
+    """Planted bugs: a rate taken for a scale, half a degree of freedom too many."""
+    with pytest.raises(AssertionError):
+        prior_invariance_test(prior=replace(PRIOR, **wrong))
+
+
 def test_one_and_two_cores_give_the_same_draws(model):
     def draws(cores):
         with model:
@@ -115,11 +172,21 @@ def test_one_and_two_cores_give_the_same_draws(model):
 
 
 def test_fixed_weights_and_a_single_kernel():
-    for kernels, rule in ((slice(None), combination.FixedWeights([0.3, 0.7])), (slice(1), "mean")):
-        example = MultinomialProbit.example()
-        model = MultinomialProbit(example.design[kernels], example.label_codes, combination=rule)
-        point, _ = MarginalProbit(model=model, rng=1).step(model.initial_point())
+    example = MultinomialProbit.example()
+    stack = np.exp(example.design)
+    for kernels, rule in (
+        (slice(None), combination.FixedWeights([0.3, 0.7])),
+        (slice(None), FixedProduct([1.0, 0.5])),
+        (slice(1), "mean"),
+    ):
+        model = MultinomialProbit(stack[kernels], example.label_codes % 2, combination=rule)
+        step = MarginalProbit(model=model, rng=1)
+        np.testing.assert_allclose(
+            step._target.stack[0], model.combination.combine(model["K"], model["beta"]).eval()
+        )
+        point, _ = step.step(model.initial_point())
         assert list(point) == ["zeta_log__", "W"]
+        assert point["W"].shape == (2, 12)
 
 
 def test_weights_that_are_not_owned_are_left_alone(model):
@@ -148,6 +215,7 @@ def test_wrong_requests(model):
         MarginalProbit(model=product)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["mean", combination.FixedWeights([0.3, 0.7])])
 def test_both_schemes_agree(rule):
     model = expansion(combination=rule)
@@ -158,6 +226,7 @@ def test_both_schemes_agree(rule):
     assert_agree(marginal, paper)
 
 
+@pytest.mark.slow
 def test_gibbs_agrees_with_nuts_on_the_rest():
     """Weights by NUTS on the marginal declaration, W and zeta by the step."""
     model = expansion()

@@ -4,17 +4,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
+from scipy.special import gammaln
 
 from kernelzoo.custom_steps import probit_marginal
+from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.custom_steps.gamma_mixture import GammaMixture
 from kernelzoo.custom_steps.probit_marginal import Target, marginal_sweep
 from kernelzoo.custom_steps.probit_sweep import Prior, State
-from kernelzoo.models.probit import log_probability
-from probit_fixture import N_CLASSES, N_OBJECTS, PRIOR, STACK, joint_test, prior_draw
-
-LABELS = np.arange(N_OBJECTS) % N_CLASSES
-WEIGHTS = np.array([0.3, 0.7])
+from probit_fixture import (
+    LABELS,
+    N_CLASSES,
+    PRIOR,
+    STACK,
+    WEIGHTS,
+    declaration,
+    joint_test,
+    prior_draw,
+)
 
 
 def target(labels=LABELS, *, learn_weights=True):
@@ -139,19 +146,72 @@ def test_gradient(learn_weights):
         np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-5)
 
 
+def log_jacobian(now, W):
+    """Log |dW/dx|, up to a constant."""
+    return 0.5 * np.log1p((W / (now.bend * now.spread)) ** 2).sum()
+
+
+def declared_log_density(model):
+    """The declaration's log density as a function of its variables on their own scale."""
+    to_point = ValueMap(model, model.free_RVs).unconstrain
+    log_density = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    return lambda **values: float(log_density(to_point(values)))
+
+
+def log_variances_given_regressors(zeta, W):
+    law = stats.invgamma(PRIOR.tau + 0.5, scale=PRIOR.upsilon + W**2 / 2)
+    return law.logpdf(zeta).sum()
+
+
+def log_concentrations_given(log_g, rho):
+    """Log density of rho | log g, normalised by adaptive quadrature."""
+
+    def kernel(r, at):
+        return PRIOR.mu * np.log(r) + (at - PRIOR.lam) * r - gammaln(r + 1)
+
+    total = 0.0
+    for at, r in zip(log_g, rho, strict=True):
+        mass = integrate.quad(lambda x, at=at: np.exp(kernel(x, at)), 0, np.inf, epsabs=0)[0]
+        total += kernel(r, at) - np.log(mass)
+    return total
+
+
 def test_density_is_that_of_the_declaration():
-    """Log density minus log |dW/dx| is the likelihood plus Student's t, up to one constant."""
-    now = target(learn_weights=False)
-    rng = np.random.default_rng(2)
-    student = stats.t(2 * PRIOR.tau, scale=np.sqrt(PRIOR.upsilon / PRIOR.tau))
-    constants = []
-    for _ in range(5):
+    """What the declaration says of all variables, less the law of those integrated out.
+
+    The declaration's log density of (rho, beta, zeta, W), with the law of sum g beside it, is the
+    marginal's of (log g, W) plus those of zeta | W and rho | log g: at any zeta and rho, up to one
+    constant.
+    """
+    log_density, now = declared_log_density(declaration()), target()
+    rng, constants = np.random.default_rng(2), []
+    for _ in range(4):
+        position = rng.normal(size=len(now.scale))
+        W, log_g = now.values(position)
+        beta, total = probit_marginal.simplex(log_g), np.exp(log_g).sum()
+        zeta, rho = 1 / rng.gamma(2.0, size=W.shape), rng.gamma(2.0, size=len(beta))
+        joint = log_density(rho=rho, beta=beta, zeta=zeta, W=W)
+        joint += stats.gamma(rho.sum()).logpdf(total) - (len(beta) - 1) * np.log(total)
+        joint += log_g.sum()  # from g to log g
+        marginal = joint - log_variances_given_regressors(zeta, W)
+        marginal -= log_concentrations_given(log_g, rho)
+        z = position[W.size :]
+        ours = now.log_density(position, WEIGHTS)[0] - log_jacobian(now, W)
+        ours -= np.log(np.cosh(z)).sum()
+        constants.append(ours - marginal)
+    np.testing.assert_allclose(constants, constants[0], rtol=0, atol=1e-6)
+
+
+def test_density_with_fixed_weights_is_that_of_the_declaration():
+    log_density = declared_log_density(declaration(learn_weights=False))
+    now, rng, constants = target(learn_weights=False), np.random.default_rng(2), []
+    for _ in range(4):
         position = 2 * rng.normal(size=len(now.scale))
         W, _ = now.values(position)
-        f = np.einsum("s,snm,cm->nc", WEIGHTS, STACK, W)
-        jacobian = 0.5 * np.log1p((W / (now.bend * now.spread)) ** 2).sum()
-        exact = log_probability(f, LABELS).sum() + student.logpdf(W).sum() + jacobian
-        constants.append(now.log_density(position, WEIGHTS)[0] - exact)
+        zeta = 1 / rng.gamma(2.0, size=W.shape)
+        marginal = log_density(zeta=zeta, W=W) - log_variances_given_regressors(zeta, W)
+        ours = now.log_density(position, WEIGHTS)[0] - log_jacobian(now, W)
+        constants.append(ours - marginal)
     np.testing.assert_allclose(constants, constants[0], rtol=0, atol=1e-7)
 
 
