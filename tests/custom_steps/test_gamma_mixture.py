@@ -44,7 +44,9 @@ def test_concentrations_given_an_extreme_log_g(mu, lam, log_g):
     rho = GammaMixture.of(mu, lam).draw_concentrations(
         np.full(4_000, log_g), np.random.default_rng(1)
     )
-    r = np.linspace(*(np.log(rho.clip(1e-300)).clip(-800).min() - 3, np.log(rho.max()) + 3), 200_001)
+    r = np.linspace(
+        *(np.log(rho.clip(1e-300)).clip(-800).min() - 3, np.log(rho.max()) + 3), 200_001
+    )
     kernel = (mu + 1) * r + (log_g - lam) * np.exp(r) - gammaln(np.exp(r) + 1)
     cdf = np.exp(kernel - kernel.max()).cumsum()
     assert_ks(np.log(rho), lambda x: np.interp(x, r, cdf / cdf[-1]))

@@ -107,7 +107,7 @@ def test_step_stays_as_it_is_after_tuning(model):
 
 
 @cache
-def prior_draws(*, learn_weights, replicates=1_500):
+def prior_draws(*, learn_weights, replicates=1_200):
     """Parameters and labels that the declaration draws."""
     model = declaration(learn_weights=learn_weights)
     variables = [*model.free_RVs, model["t"]]
@@ -149,7 +149,12 @@ def test_prior_of_the_declaration_is_invariant(learn_weights):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"upsilon": 1 / PRIOR.upsilon}, {"lam": 1 / PRIOR.lam}, {"tau": PRIOR.tau + 0.5}]
+    "wrong",
+    [
+        {"upsilon": 1 / PRIOR.upsilon},
+        pytest.param({"lam": 1 / PRIOR.lam}, marks=pytest.mark.slow),
+        pytest.param({"tau": PRIOR.tau + 0.5}, marks=pytest.mark.slow),
+    ],
 )
 def test_hyperparameters_misread_are_detected(wrong):
     """Planted bugs: a rate taken for a scale, half a degree of freedom too many."""
