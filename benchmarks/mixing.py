@@ -18,7 +18,6 @@ from ..datasets import load
 from ..inference import NUTS, Gibbs, fit, identified
 from ..inference.engines import Engine
 from ..models import MultinomialProbit, gaussian, linear, polynomial
-from .speed import basis_problem
 
 __all__ = ["run"]
 
@@ -49,6 +48,17 @@ def digits(a_class: int = DIGITS_A_CLASS) -> MultinomialProbit:
     return MultinomialProbit(stack, labels[chosen])
 
 
+def landmarks() -> MultinomialProbit:
+    """200 points of three classes that overlap, similarities to the first 30 whitened."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) % 3
+    X = rng.normal(size=(200, 4)) + 1.2 * rng.normal(size=(3, 4))[labels]
+    kernel = gaussian(0.25)
+    eigenvalues, axes = np.linalg.eigh(kernel(X[:30]).values[0])
+    features = kernel(X, X[:30]).values[0] @ (axes / np.sqrt(eigenvalues))
+    return MultinomialProbit({"gaussian": features}, labels)
+
+
 type Problem = tuple[str, Callable[[], MultinomialProbit], tuple[tuple[Engine, int], ...]]
 
 PROBLEMS: tuple[Problem, ...] = (
@@ -68,9 +78,9 @@ PROBLEMS: tuple[Problem, ...] = (
         ((Gibbs(), 1_000), (PAPER, 10_000)),
     ),
     (
-        "400 points, 3 classes, 6 basis functions",
-        lambda: basis_problem(400),
-        ((Gibbs(), 2_000), (PAPER, 20_000)),
+        "200 points, 3 classes, 30 basis functions",
+        landmarks,
+        ((Gibbs(scheme="marginal"), 1_000), (PAPER, 10_000)),
     ),
 )
 

@@ -35,6 +35,14 @@ def test_the_others_have_the_papers_scheme(combination):
         step_of(combination, scheme="marginal")
 
 
+def test_fewer_basis_functions_than_objects_have_the_papers_scheme():
+    example = kz.MultinomialProbit.example()
+    model = kz.MultinomialProbit(example.design[..., :5], example.label_codes)
+    for settings, expected in (({}, AlbertChib), ({"scheme": "marginal"}, MarginalProbit)):
+        (step,) = kz.Gibbs(**settings).implement(model, Run(random_seed=1))
+        assert type(step) is expected
+
+
 def test_parameters_of_kernels_have_the_papers_scheme():
     X = np.random.default_rng(0).normal(size=(12, 2))
     model = kz.MultinomialProbit(kz.gaussian(kz.Theta(1.0, 1.0))(X), np.arange(12) % 3)
