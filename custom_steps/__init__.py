@@ -4,6 +4,7 @@ from .albert_chib import AlbertChib
 from .block import GibbsBlock
 from .composite_kernel import CompositeKernelGibbs
 from .diagonal_tanner_wong import DiagonalTannerWongImputation, DiagonalTannerWongPosterior
+from .marginal_probit import MarginalProbit
 from .tanner_wong import TannerWongImputation, TannerWongPosterior
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "DiagonalTannerWongImputation",
     "DiagonalTannerWongPosterior",
     "GibbsBlock",
+    "MarginalProbit",
     "TannerWongImputation",
     "TannerWongPosterior",
 ]

@@ -54,7 +54,7 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
     results = {}
     runs: tuple[tuple[Engine, dict[str, Any]], ...] = (
         (VB(), {}),
-        (Gibbs(), {"chains": 4, "draws": 2000, "tune": 1000}),
+        (Gibbs(), {"chains": 4, "draws": 500, "tune": 300}),
         (NUTS(), {"chains": 2, "draws": 200, "tune": 200, "cores": cores}),
     )
     for engine, options in runs:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erfcx
 
-__all__ = ["class_probabilities", "log_probability", "truncated_moments"]
+__all__ = ["class_probabilities", "default_nodes", "log_probability", "truncated_moments"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def _log_product_of_cdfs(x: Array, scaled: Array) -> Array:
     return log_product
 
 
-def _default_nodes(n_classes: int) -> int:
+def default_nodes(n_classes: int) -> int:
     """Nodes that cover the widest range at `SPACING`."""
     return int(np.ceil(REACH * (1 + np.sqrt(n_classes)) / SPACING)) + 1
 
@@ -175,7 +175,7 @@ def log_probability(f: npt.ArrayLike, t: npt.ArrayLike, nodes: int | None = None
     """
     scores, _, gaps = _winner_gaps(f, t)
     log_p = np.empty(len(gaps))
-    for block, log_g, _ in _quadrature(gaps, nodes or _default_nodes(scores.shape[1])):
+    for block, log_g, _ in _quadrature(gaps, nodes or default_nodes(scores.shape[1])):
         peak = log_g.max(axis=1)
         log_p[block] = peak + np.log(np.exp(log_g - peak[:, None]).sum(axis=1))
     return log_p
@@ -205,7 +205,7 @@ def truncated_moments(
     scores, losers, gaps = _winner_gaps(f, t)
     log_z = np.empty(len(gaps))
     shift = np.empty_like(gaps)
-    for block, log_g, hazard in _quadrature(gaps, nodes or _default_nodes(scores.shape[1])):
+    for block, log_g, hazard in _quadrature(gaps, nodes or default_nodes(scores.shape[1])):
         peak = log_g.max(axis=1)
         weights = np.exp(log_g - peak[:, None])
         total = weights.sum(axis=1)

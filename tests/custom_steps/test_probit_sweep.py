@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from family import assert_ks, assert_mean, assert_z
+from family import assert_mean
 from kernelzoo.custom_steps import probit_sweep, simplex_metropolis
 from kernelzoo.custom_steps.composite_regression import Design, precision_factor
 from kernelzoo.custom_steps.probit_sweep import Prior, State, Tuning, sweep
@@ -10,98 +10,28 @@ from kernelzoo.custom_steps.simplex_metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
-from kernelzoo.models.probit import log_probability
+from probit_fixture import (
+    N_BASIS,
+    N_CLASSES,
+    N_KERNELS,
+    N_OBJECTS,
+    PRIOR,
+    STACK,
+    joint_test,
+    prior_draw,
+)
 
-PRIOR = Prior(tau=1.0, upsilon=0.7, mu=2.0, lam=1.5)
-N_CLASSES, N_KERNELS, N_OBJECTS, N_BASIS = 3, 2, 4, 3
-STACK = np.random.default_rng(0).normal(size=(N_KERNELS, N_OBJECTS, N_BASIS))
 ALL = Tuning(initial_weight_tuning(N_KERNELS), initial_concentration_tuning(N_KERNELS))
 
 
-def prior_draw(rng):
-    rho = rng.gamma(PRIOR.mu, 1 / PRIOR.lam, N_KERNELS)
-    log_g = np.log(rng.gamma(rho + 1)) - rng.exponential(size=N_KERNELS) / rho
-    zeta = PRIOR.upsilon / rng.gamma(PRIOR.tau, size=(N_CLASSES, N_BASIS))
-    W = np.sqrt(zeta) * rng.standard_normal(zeta.shape)
-    return State(W, zeta, np.exp(log_g - np.logaddexp.reduce(log_g)), rho)
-
-
-def scores(state):
-    return np.einsum("s,snm,cm->nc", state.beta, STACK, state.W)
-
-
-def draw_labels(state, rng):
-    f = scores(state)
-    return (f + rng.standard_normal(f.shape)).argmax(axis=1)
-
-
-def functionals(state, labels):
-    """Joint functionals of parameters and labels with light tails under the prior."""
-    W, zeta, beta, rho = state
-    u, log_zeta = W / np.sqrt(zeta), np.log(zeta)
-    f = scores(state)
-    log_beta = np.log(beta.clip(1e-9))
-    contrast = np.arcsinh(W[0] - W[1])
-    own = f[np.arange(N_OBJECTS), labels]
-    return np.concatenate(
-        [
-            log_zeta.ravel(),
-            (u**2).ravel(),
-            (u * log_zeta).ravel(),
-            (u**2 * log_zeta).ravel(),
-            (u[0] * u[1]),
-            (u[1] * u[2]),
-            contrast,
-            contrast**2,
-            contrast * beta[0],
-            log_beta,
-            np.log(rho),
-            rho * log_beta,
-            np.arcsinh(f).ravel(),
-            np.arcsinh(f).ravel() ** 2,
-            np.arcsinh(own - f.mean(axis=1)),
-            log_probability(f, labels).clip(-20),
-            f.argmax(axis=1) == labels,
-            [
-                np.linalg.slogdet(np.eye(N_CLASSES) + W @ W.T)[1],
-                np.linalg.slogdet(np.cov(f.T) + np.eye(N_CLASSES))[1],
-                log_zeta.sum() * beta[0],
-            ],
-        ]
-    )
-
-
-def joint_test(replicates=3_000, seed=1, **options):
-    """Getting it right (Geweke 2004): labels given parameters, sweep given labels, twice.
-
-    From a draw of the prior the joint law never changes. Replicates are independent: paired
-    differences of the functionals have mean zero, and margins have the prior's distribution.
-    """
-    rng = np.random.default_rng(seed)
+def sweep_test(replicates=3_000, **options):
     design = Design.of(STACK)
     options = {"tuning": ALL, "moves": 2} | options
-    differences, last = [], []
-    for _ in range(replicates):
-        start = state = prior_draw(rng)
-        before = functionals(start, draw_labels(start, rng))
-        for _ in range(2):
-            labels = draw_labels(state, rng)
-            state, _ = sweep(state, labels, design, PRIOR, rng, **options)
-        differences.append(functionals(state, labels) - before)
-        last.append(state)
-    differences = np.array(differences)
-    differences = differences[:, differences.any(axis=0)]
-    error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
-    assert_z(differences.mean(axis=0) / error)
-    precision = 1 / np.array([state.zeta for state in last]).reshape(replicates, -1).T
-    for column in precision:
-        assert_ks(column, stats.gamma(PRIOR.tau, scale=1 / PRIOR.upsilon).cdf)
-    W = np.array([state.W for state in last]).reshape(replicates, -1).T
-    for column in W:
-        student = stats.t(2 * PRIOR.tau, scale=np.sqrt(PRIOR.upsilon / PRIOR.tau))
-        assert_ks(column, student.cdf)
-    for column in np.array([state.rho for state in last]).T:
-        assert_ks(column, stats.gamma(PRIOR.mu, scale=1 / PRIOR.lam).cdf)
+
+    def transition(state, labels, rng):
+        return sweep(state, labels, design, PRIOR, rng, **options)[0]
+
+    joint_test(transition, replicates)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +44,12 @@ def joint_test(replicates=3_000, seed=1, **options):
     ids=["all", "W and zeta", "W and beta"],
 )
 def test_joint_law_is_invariant(options):
-    joint_test(**options)
+    sweep_test(**options)
 
 
 @pytest.mark.slow
 def test_joint_law_is_invariant_in_a_long_run():
-    joint_test(replicates=30_000)
+    sweep_test(replicates=30_000)
 
 
 def test_wrong_degrees_of_freedom_are_detected(monkeypatch):
@@ -128,7 +58,7 @@ def test_wrong_degrees_of_freedom_are_detected(monkeypatch):
         probit_sweep, "draw_variances", lambda W, tau, up, rng: correct(W, tau - 0.5, up, rng)
     )
     with pytest.raises(AssertionError):
-        joint_test()
+        sweep_test()
 
 
 def test_stale_latent_utilities_are_detected(monkeypatch):
@@ -144,7 +74,7 @@ def test_stale_latent_utilities_are_detected(monkeypatch):
     correct = probit_sweep.sample_cone
     monkeypatch.setattr(probit_sweep, "sample_cone", stale)
     with pytest.raises(AssertionError):
-        joint_test()
+        sweep_test()
 
 
 def test_wrong_dirichlet_ratio_is_detected(monkeypatch):
@@ -152,7 +82,7 @@ def test_wrong_dirichlet_ratio_is_detected(monkeypatch):
         simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)
     )
     with pytest.raises(AssertionError):
-        joint_test()
+        sweep_test()
 
 
 def test_wrong_shift_is_detected(monkeypatch):
@@ -164,7 +94,7 @@ def test_wrong_shift_is_detected(monkeypatch):
 
     monkeypatch.setattr(probit_sweep, "draw_shift", unweighted)
     with pytest.raises(AssertionError):
-        joint_test()
+        sweep_test()
 
 
 def test_regressors_have_the_conditional_moments():

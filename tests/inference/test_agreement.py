@@ -34,7 +34,7 @@ def fits():
     model, kernels_new = problem()
     results = {
         "NUTS": kz.fit(model, "nuts", chains=2, draws=1000, tune=700, cores=1, **QUIET),
-        "Gibbs": kz.fit(model, "gibbs", chains=4, draws=10_000, tune=1000, cores=1, **QUIET),
+        "Gibbs": kz.fit(model, "gibbs", chains=2, draws=2_000, tune=300, cores=1, **QUIET),
         "VB": kz.fit(model, "vb", draws=2000, **QUIET),
     }
     return model, kernels_new, results

@@ -95,7 +95,8 @@ CHAIN = {"chains": 1, "cores": 1}
 @pytest.mark.parametrize(
     ("build", "engine", "replicates", "options"),
     [
-        (small_model, kz.Gibbs(), 150, CHAIN | {"draws": 6_000, "tune": 500}),
+        (small_model, kz.Gibbs(), 150, CHAIN | {"draws": 600, "tune": 200}),
+        (small_model, kz.Gibbs(scheme="paper"), 150, CHAIN | {"draws": 6_000, "tune": 500}),
         (small_model, kz.NUTS(), 40, CHAIN | {"draws": 600, "tune": 400}),
         (basic_completion, kz.Gibbs(), 60, BASIC | CHAIN | {"draws": 1_000, "tune": 100}),
         (basic_completion, kz.NUTS(), 40, BASIC | CHAIN | {"draws": 600, "tune": 400}),
@@ -119,7 +120,7 @@ CHAIN = {"chains": 1, "cores": 1}
         (collapsed_mixture, kz.NUTS(), 60, MIXTURE | CHAIN | {"draws": 600, "tune": 400}),
     ],
     ids=[
-        *("probit-Gibbs", "probit-NUTS"),
+        *("probit-Gibbs", "probit-Gibbs-paper", "probit-NUTS"),
         *("basic-Gibbs", "basic-NUTS", "basic-Exact"),
         *("simplified-Gibbs", "simplified-NUTS", "simplified-Exact"),
         *("composite-regression-Gibbs", "composite-classification-Gibbs"),

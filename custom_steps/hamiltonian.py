@@ -1,0 +1,128 @@
+"""Hamiltonian Monte Carlo with trajectories of random length, and the tuning of its step.
+
+The position is a vector whose coordinates are scaled so that a posterior standard deviation is at
+most about one: the length of a trajectory then needs no tuning.  Lengths are uniform on
+(0, 2 `length`], which no periodic orbit survives.  A proposal is cheaper than a tree of NUTS and
+leaves the same law unchanged (Neal 2011, MCMC using Hamiltonian dynamics).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+import numpy as np
+
+__all__ = ["LogDensity", "Move", "StepTuning", "adapt_step", "hamiltonian_move"]
+
+type LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+MOST_STEPS = 1_000
+# Dual averaging, with the constants of Hoffman & Gelman (2014), The no-U-turn sampler, section 3.2.
+_SHRINKAGE = 0.05
+_HEAD_START = 10
+_FORGETTING = 0.75
+
+
+class Move(NamedTuple):
+    """Outcome of a Hamiltonian move: the new position, its acceptance probability, its cost."""
+
+    position: np.ndarray
+    acceptance: float
+    steps: int
+
+
+class StepTuning(NamedTuple):
+    """Step size of the leapfrog integrator while it is tuned.
+
+    Parameters
+    ----------
+    first : float
+        Logarithm of the first step.
+    updates : int
+        Moves that have been learned from.
+    shortfall : float
+        Running mean of target minus acceptance.
+    log_step : float
+        Logarithm of the step to try next.
+    log_average : float
+        Logarithm of the step to use once tuning has ended.
+    """
+
+    first: float
+    updates: int
+    shortfall: float
+    log_step: float
+    log_average: float
+
+    @classmethod
+    def start(cls, step: float) -> Self:
+        """Before the first move, which is made with `step`."""
+        log_step = float(np.log(step))
+        return cls(log_step, 0, 0.0, log_step, log_step)
+
+
+def adapt_step(tuning: StepTuning, acceptance: float, target: float) -> StepTuning:
+    """Step after a move of this acceptance probability; call it while the chain tunes only."""
+    updates = tuning.updates + 1
+    weight = 1 / (updates + _HEAD_START)
+    shortfall = (1 - weight) * tuning.shortfall + weight * (target - acceptance)
+    # Larger steps are tried first: a wrong one costs least there.
+    log_step = tuning.first + np.log(10) - np.sqrt(updates) / _SHRINKAGE * shortfall
+    gain = updates**-_FORGETTING
+    average = gain * log_step + (1 - gain) * tuning.log_average
+    return StepTuning(tuning.first, updates, shortfall, float(log_step), float(average))
+
+
+def hamiltonian_move(
+    log_density: LogDensity,
+    position: np.ndarray,
+    scale: np.ndarray,
+    step: float,
+    length: float,
+    rng: np.random.Generator,
+) -> Move:
+    """Move a position, leaving its law unchanged.
+
+    Parameters
+    ----------
+    log_density : callable
+        Log density up to a constant, minus infinity outside the support, and its gradient.
+    position : ndarray of shape (D,)
+        Current position; not modified.
+    scale : ndarray of shape (D,)
+        Scales of the coordinates; the mass matrix is diagonal with entries 1 / scale^2.
+    step : float
+        Leapfrog step, in units of `scale`.
+    length : float
+        Expected length of a trajectory, in units of `scale`.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    Move
+        New position, acceptance probability, evaluations of the density.
+
+    Notes
+    -----
+    Cost: about `length` / `step` evaluations, `MOST_STEPS` at most.
+    """
+    n_steps = max(1, int(np.ceil(min(2 * rng.uniform() * length / step, MOST_STEPS))))
+    start, gradient = log_density(position)
+    momentum = rng.standard_normal(len(position))
+    energy = start - 0.5 * momentum @ momentum
+    stride = step * scale
+    proposal = position
+    # A step that is too long leaves double precision: the acceptance is then zero.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for taken in range(1, n_steps + 1):
+            momentum = momentum + (0.5 * stride) * gradient
+            proposal = proposal + stride * momentum
+            value, gradient = log_density(proposal)
+            if not np.isfinite(value):
+                return Move(position, 0.0, taken + 1)
+            momentum += (0.5 * stride) * gradient
+        acceptance = float(np.exp(np.minimum(value - 0.5 * momentum @ momentum - energy, 0.0)))
+    # NaN is a rejection too.
+    if not rng.uniform() < acceptance:
+        proposal = position
+    return Move(proposal, float(np.nan_to_num(acceptance)), n_steps + 1)

@@ -1,0 +1,243 @@
+import logging
+from dataclasses import replace
+from functools import cache
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from pymc.step_methods.state import equal_dataclass_values
+
+from family import assert_z
+from kernelzoo.custom_steps import AlbertChib, MarginalProbit
+from kernelzoo.custom_steps.hamiltonian import StepTuning
+from kernelzoo.custom_steps.probit_sweep import State
+from kernelzoo.models import combination
+from kernelzoo.models.multinomial_probit import MultinomialProbit
+from kernelzoo.models.product_combination import FixedProduct
+from probit_fixture import PRIOR, WEIGHTS, assert_prior, declaration, functionals
+
+QUIET = {"progressbar": False, "compute_convergence_checks": False}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet():
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return MultinomialProbit.example()
+
+
+def expansion(**options):
+    """Twelve objects, a basis expansion of two functions, two kernels."""
+    rng = np.random.default_rng(3)
+    labels = np.arange(12) % 3
+    stack = rng.normal(size=(2, 12, 2)) + np.eye(3)[labels][None, :, :2]
+    return MultinomialProbit(stack, labels, tau=2.0, upsilon=2.0, **options)
+
+
+def posterior_functionals(tree):
+    """Class contrasts, variances and weights."""
+    posterior = tree["posterior"]
+    W = posterior["W"].transpose("chain", "draw", "class", "basis").values
+    out = [np.arcsinh(W[:, :, 0] - W[:, :, 1]), np.arcsinh(W[:, :, 1] - W[:, :, 2])]
+    out.append(np.log(posterior["zeta"].values[:, :, 0]))
+    if "beta" in posterior:
+        out += [posterior["beta"].values[..., :1], np.log(posterior["rho"].values)]
+    return np.concatenate(out, axis=-1)
+
+
+def assert_agree(a, b):
+    a, b = posterior_functionals(a), posterior_functionals(b)
+    z = []
+    for i in range(a.shape[-1]):
+        error = np.hypot(float(az.mcse(a[..., i])), float(az.mcse(b[..., i])))
+        z.append((a[..., i].mean() - b[..., i].mean()) / error)
+    assert_z(z)
+
+
+def test_points_keep_order_and_arrays(model):
+    step = MarginalProbit(model=model, rng=1)
+    point = model.initial_point()
+    kept = {name: value.copy() for name, value in point.items()}
+    new, stats = step.step(point)
+    assert list(new) == list(point)
+    for name, value in point.items():
+        np.testing.assert_array_equal(value, kept[name])
+        assert not np.shares_memory(new[name], value)
+        assert new[name].shape == value.shape
+    assert not np.array_equal(new["W"], point["W"])
+    assert set(stats[0]) == set(MarginalProbit.stats_dtypes_shapes)
+
+
+def test_state_restored_is_state_equal_and_chains_do_not_leak(model):
+    step = MarginalProbit(model=model)
+
+    def chain():
+        step.setup_chain(np.random.default_rng(2), tune=20, draws=0)
+        point = model.initial_point()
+        for _ in range(20):
+            point, _ = step.step(point)
+        return point, step.sampling_state
+
+    first, state = chain()
+    second, again = chain()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name])
+    assert equal_dataclass_values(state, again)
+    expected, _ = step.step(first)
+    assert not equal_dataclass_values(step.sampling_state, state)
+    step.sampling_state = state
+    actual, _ = step.step(first)
+    np.testing.assert_array_equal(expected["W"], actual["W"])
+
+
+def test_step_stays_as_it_is_after_tuning(model):
+    step = MarginalProbit(model=model)
+    step.setup_chain(np.random.default_rng(2), tune=5, draws=5)
+    point, _ = step.step(model.initial_point())
+    tuned = step.tuning
+    assert tuned.updates == 1
+    step.stop_tuning()
+    _, stats = step.step(point)
+    assert step.tuning is tuned
+    assert stats[0]["hmc_step"] == pytest.approx(np.exp(tuned.log_average))
+
+
+@cache
+def prior_draws(*, learn_weights, replicates=1_200):
+    """Parameters and labels that the declaration draws."""
+    model = declaration(learn_weights=learn_weights)
+    variables = [*model.free_RVs, model["t"]]
+    rng = np.random.default_rng(1)
+    draws = pm.draw(variables, replicates, random_seed=rng, mode="FAST_COMPILE")
+    return [
+        dict(zip([rv.name for rv in variables], row, strict=True))
+        for row in zip(*draws, strict=True)
+    ]
+
+
+def prior_invariance_test(*, learn_weights=True, prior=PRIOR):
+    """One step from the declaration's prior, labels drawn by the declaration, leaves their law.
+
+    The step is built on a declaration with the hyperparameters `prior`; the draws are of one with
+    those of the fixture.
+    """
+    step = MarginalProbit(model=declaration(learn_weights=learn_weights, prior=prior), rng=2)
+    step.stop_tuning()
+    step.tuning = StepTuning.start(0.4)
+    prototype, known = step._target, {} if learn_weights else {"beta": WEIGHTS, "rho": np.ones(2)}
+    differences, last = [], []
+    for draw in prior_draws(learn_weights=learn_weights):
+        start = {name: value for name, value in draw.items() if name != "t"}
+        step._target = replace(prototype, labels=draw["t"].astype(np.intp))
+        point, _ = step.step(step._output_map.unconstrain(start))
+        moved = step._output_map.constrain(point)
+        before, after = (State(**(values | known)) for values in (start, moved))
+        differences.append(functionals(after, draw["t"]) - functionals(before, draw["t"]))
+        last.append(after)
+    if not learn_weights:
+        last = [state._replace(rho=np.empty(0)) for state in last]
+    assert_prior(differences, last)
+
+
+@pytest.mark.parametrize("learn_weights", [True, False])
+def test_prior_of_the_declaration_is_invariant(learn_weights):
+    prior_invariance_test(learn_weights=learn_weights)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"upsilon": 1 / PRIOR.upsilon},
+        pytest.param({"lam": 1 / PRIOR.lam}, marks=pytest.mark.slow),
+        pytest.param({"tau": PRIOR.tau + 0.5}, marks=pytest.mark.slow),
+    ],
+)
+def test_hyperparameters_misread_are_detected(wrong):
+    """Planted bugs: a rate taken for a scale, half a degree of freedom too many."""
+    with pytest.raises(AssertionError):
+        prior_invariance_test(prior=replace(PRIOR, **wrong))
+
+
+def test_one_and_two_cores_give_the_same_draws(model):
+    def draws(cores):
+        with model:
+            return pm.sample(
+                60, tune=60, chains=2, cores=cores, random_seed=4, step=[MarginalProbit()], **QUIET
+            )
+
+    one, two = draws(1), draws(2)
+    for name in ("W", "zeta", "beta", "rho"):
+        np.testing.assert_array_equal(one["posterior"][name], two["posterior"][name])
+    assert not np.array_equal(one["posterior"]["W"][0], one["posterior"]["W"][1])
+    assert 0.3 < float(one["sample_stats"]["hmc_accept"].mean()) < 1
+
+
+def test_fixed_weights_and_a_single_kernel():
+    example = MultinomialProbit.example()
+    stack = np.exp(example.design)
+    for kernels, rule in (
+        (slice(None), combination.FixedWeights([0.3, 0.7])),
+        (slice(None), FixedProduct([1.0, 0.5])),
+        (slice(1), "mean"),
+    ):
+        model = MultinomialProbit(stack[kernels], example.label_codes % 2, combination=rule)
+        step = MarginalProbit(model=model, rng=1)
+        np.testing.assert_allclose(
+            step._target.stack[0], model.combination.combine(model["K"], model["beta"]).eval()
+        )
+        point, _ = step.step(model.initial_point())
+        assert list(point) == ["zeta_log__", "W"]
+        assert point["W"].shape == (2, 12)
+
+
+def test_weights_that_are_not_owned_are_left_alone(model):
+    step = MarginalProbit([model["W"], model["zeta"]], model=model, rng=1)
+    point = model.initial_point()
+    new, _ = step.step(point)
+    assert [name for name in point if new[name] is not point[name]] == ["zeta_log__", "W"]
+
+
+def test_wrong_requests(model):
+    for names in (["W"], ["W", "zeta", "beta"], ["zeta", "beta", "rho"]):
+        with pytest.raises(
+            ValueError, match="'vars' argument of MarginalProbit must be W and zeta"
+        ):
+            MarginalProbit([model[name] for name in names], model=model)
+    with pytest.raises(ValueError, match="'length' argument of MarginalProbit"):
+        MarginalProbit(model=model, length=0)
+    with pytest.raises(ValueError, match="'target_accept' argument of MarginalProbit"):
+        MarginalProbit(model=model, target_accept=1)
+    with pm.Model() as other:
+        pm.Normal("W")
+    with pytest.raises(TypeError, match=r"needs a MultinomialProbit .* Got Model"):
+        MarginalProbit(model=other)
+    product = MultinomialProbit(np.exp(model.design), model.label_codes, combination="product")
+    with pytest.raises(TypeError, match=r"knows kernels without parameters .* Got Product"):
+        MarginalProbit(model=product)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["mean", combination.FixedWeights([0.3, 0.7])])
+def test_both_schemes_agree(rule):
+    model = expansion(combination=rule)
+    options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
+    with model:
+        marginal = pm.sample(1_500, tune=300, step=[MarginalProbit()], **options)
+        paper = pm.sample(8_000, tune=500, step=[AlbertChib()], **options)
+    assert_agree(marginal, paper)
+
+
+@pytest.mark.slow
+def test_gibbs_agrees_with_nuts_on_the_rest():
+    """Weights by NUTS on the marginal declaration, W and zeta by the step."""
+    model = expansion()
+    options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
+    with model:
+        full = pm.sample(1_500, tune=300, step=[MarginalProbit()], **options)
+        step = MarginalProbit([model["W"], model["zeta"]])
+        mixed = pm.sample(500, tune=300, step=[step], **options)
+    assert_agree(full, mixed)

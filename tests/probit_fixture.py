@@ -1,0 +1,112 @@
+"""Joint test of a sweep of the multinomial probit against the declaration's prior."""
+
+import numpy as np
+from scipy import stats
+
+from family import assert_ks, assert_z
+from kernelzoo.custom_steps.probit_sweep import Prior, State
+from kernelzoo.models.combination import FixedWeights, Mean
+from kernelzoo.models.multinomial_probit import MultinomialProbit
+from kernelzoo.models.probit import log_probability
+
+PRIOR = Prior(tau=1.0, upsilon=0.7, mu=2.0, lam=1.5)
+N_CLASSES, N_KERNELS, N_OBJECTS, N_BASIS = 3, 2, 4, 3
+STACK = np.random.default_rng(0).normal(size=(N_KERNELS, N_OBJECTS, N_BASIS))
+LABELS = np.arange(N_OBJECTS) % N_CLASSES
+WEIGHTS = np.array([0.3, 0.7])
+
+
+def declaration(*, learn_weights=True, prior=PRIOR):
+    """The problem as a model."""
+    rule = Mean(prior.mu, prior.lam) if learn_weights else FixedWeights(WEIGHTS)
+    return MultinomialProbit(STACK, LABELS, tau=prior.tau, upsilon=prior.upsilon, combination=rule)
+
+
+def prior_draw(rng):
+    rho = rng.gamma(PRIOR.mu, 1 / PRIOR.lam, N_KERNELS)
+    log_g = np.log(rng.gamma(rho + 1)) - rng.exponential(size=N_KERNELS) / rho
+    zeta = PRIOR.upsilon / rng.gamma(PRIOR.tau, size=(N_CLASSES, N_BASIS))
+    W = np.sqrt(zeta) * rng.standard_normal(zeta.shape)
+    return State(W, zeta, np.exp(log_g - np.logaddexp.reduce(log_g)), rho)
+
+
+def scores(state):
+    return np.einsum("s,snm,cm->nc", state.beta, STACK, state.W)
+
+
+def draw_labels(state, rng):
+    f = scores(state)
+    return (f + rng.standard_normal(f.shape)).argmax(axis=1)
+
+
+def functionals(state, labels):
+    """Joint functionals of parameters and labels with light tails under the prior."""
+    W, zeta, beta, rho = state
+    u, log_zeta = W / np.sqrt(zeta), np.log(zeta)
+    f = scores(state)
+    log_beta = np.log(beta.clip(1e-9))
+    contrast = np.arcsinh(W[0] - W[1])
+    own = f[np.arange(N_OBJECTS), labels]
+    return np.concatenate(
+        [
+            log_zeta.ravel(),
+            (u**2).ravel(),
+            (u * log_zeta).ravel(),
+            (u**2 * log_zeta).ravel(),
+            (u[0] * u[1]),
+            (u[1] * u[2]),
+            contrast,
+            contrast**2,
+            contrast * beta[0],
+            log_beta,
+            np.log(rho),
+            rho * log_beta,
+            np.arcsinh(f).ravel(),
+            np.arcsinh(f).ravel() ** 2,
+            np.arcsinh(own - f.mean(axis=1)),
+            log_probability(f, labels).clip(-20),
+            f.argmax(axis=1) == labels,
+            [
+                np.linalg.slogdet(np.eye(N_CLASSES) + W @ W.T)[1],
+                np.linalg.slogdet(np.cov(f.T) + np.eye(N_CLASSES))[1],
+                log_zeta.sum() * beta[0],
+            ],
+        ]
+    )
+
+
+def joint_test(transition, replicates=3_000, seed=1):
+    """Getting it right (Geweke 2004): labels given parameters, sweep given labels, twice.
+
+    `transition` takes (state, labels, rng). From a draw of the prior the joint law never changes.
+    Replicates are independent: paired differences of the functionals have mean zero, and margins
+    have the prior's distribution.
+    """
+    rng = np.random.default_rng(seed)
+    differences, last = [], []
+    for _ in range(replicates):
+        start = state = prior_draw(rng)
+        before = functionals(start, draw_labels(start, rng))
+        for _ in range(2):
+            labels = draw_labels(state, rng)
+            state = transition(state, labels, rng)
+        differences.append(functionals(state, labels) - before)
+        last.append(state)
+    assert_prior(differences, last)
+
+
+def assert_prior(differences, last):
+    """Paired differences of the functionals have mean zero, states have the prior's margins."""
+    differences, replicates = np.array(differences), len(last)
+    differences = differences[:, differences.any(axis=0)]
+    error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
+    assert_z(differences.mean(axis=0) / error)
+    precision = 1 / np.array([state.zeta for state in last]).reshape(replicates, -1).T
+    for column in precision:
+        assert_ks(column, stats.gamma(PRIOR.tau, scale=1 / PRIOR.upsilon).cdf)
+    W = np.array([state.W for state in last]).reshape(replicates, -1).T
+    for column in W:
+        student = stats.t(2 * PRIOR.tau, scale=np.sqrt(PRIOR.upsilon / PRIOR.tau))
+        assert_ks(column, student.cdf)
+    for column in np.array([state.rho for state in last]).T:
+        assert_ks(column, stats.gamma(PRIOR.mu, scale=1 / PRIOR.lam).cdf)

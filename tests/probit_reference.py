@@ -1,0 +1,200 @@
+"""Reference posteriors of small multinomial probits: long chains of the paper's sampler.
+
+Made, from the root of the checkout, in about four minutes on one core, by
+
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python -P tests/probit_reference.py
+
+which writes tests/data/multinomial_probit_reference.json: means and Monte Carlo errors of the
+functionals below, and how well the chains that made them agree.
+"""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+
+import kernelzoo as kz
+from kernelzoo.custom_steps.composite_regression import Design
+from kernelzoo.custom_steps.hamiltonian import StepTuning, adapt_step
+from kernelzoo.custom_steps.probit_marginal import Target, marginal_sweep
+from kernelzoo.custom_steps.probit_sweep import Prior, State, Tuning, draw_variances, sweep
+from kernelzoo.custom_steps.simplex_metropolis import (
+    adapt_concentrations,
+    adapt_weights,
+    initial_concentration_tuning,
+    initial_weight_tuning,
+)
+from kernelzoo.models.probit import class_probabilities
+
+PATH = Path(__file__).parent / "data" / "multinomial_probit_reference.json"
+SETTINGS = {"chains": 4, "sweeps": 60_000, "tune": 5_000, "thin": 10, "random_seed": 2009}
+
+
+def three_classes():
+    """24 objects, three classes, two kernels whose weights are learned."""
+    rng = np.random.default_rng(7)
+    labels = np.arange(24) % 3
+    centres = np.array([[0.0, 1.5], [1.5, -1.0], [-1.5, -1.0]])
+    X = centres[labels] + rng.normal(size=(24, 2))
+    kernels = (kz.gaussian(0.5) | kz.linear()).normalize("trace")(X)
+    return kz.MultinomialProbit(
+        kernels, labels, tau=3.0, upsilon=1.0, combination=kz.Mean(2.0, 1.0)
+    )
+
+
+def two_classes():
+    """20 objects, two classes, one kernel, regressors without a prior variance."""
+    rng = np.random.default_rng(8)
+    labels = np.arange(20) % 2
+    X = np.where(labels == 0, -0.7, 0.7)[:, None] + rng.normal(size=(20, 1))
+    return kz.MultinomialProbit(kz.gaussian(0.5)(X), labels, tau=1.0, upsilon=0.5)
+
+
+PROBLEMS = {"three classes": three_classes, "two classes": two_classes}
+
+
+def functionals(states, stack):
+    """Identified quantities (draw, ...) of a list of states, by name."""
+    W, zeta, beta, rho = (np.array(column) for column in zip(*states, strict=True))
+    f = np.einsum("ds,snm,dcm->dnc", beta, stack, W, optimize=True)
+    contrast = f - f.mean(axis=-1, keepdims=True)
+    result = {
+        "contrast": np.arcsinh(contrast[..., 1:]),
+        "size": np.log(np.square(contrast).mean(axis=(1, 2)))[:, None],
+        "square": np.arcsinh(contrast[..., 1:]) ** 2,
+        "probability": class_probabilities(f)[..., 1:],
+        "zeta": np.log(zeta).mean(axis=(1, 2))[:, None],
+    }
+    if len(stack) > 1:
+        result |= {"beta": beta[:, 1:], "rho": np.log(rho)}
+    return result
+
+
+def dispersed(model, rng):
+    """Start of a chain: regressors of the prior's size, weights anywhere."""
+    s, _, m = model.design.shape
+    W = rng.standard_normal((model.n_classes, m))
+    zeta = draw_variances(W, model.tau, model.upsilon, rng)
+    return State(W, zeta, rng.dirichlet(np.ones(s)), np.ones(s))
+
+
+def prior_of(model):
+    """Hyperparameters; those of the concentrations only where they are learned."""
+    learned = {}
+    if len(model.design) > 1:
+        learned = {"mu": model.combination.mu, "lam": model.combination.lam}
+    return Prior(model.tau, model.upsilon, **learned)
+
+
+def paper_chain(model, sweeps, tune, rng, thin=1):
+    """States of the paper's sampler."""
+    s = len(model.design)
+    step = partial(
+        sweep,
+        labels=model.label_codes,
+        design=Design.of(model.design),
+        prior=prior_of(model),
+        rng=rng,
+    )
+    state, tuning = dispersed(model, rng), Tuning()
+    if s > 1:
+        tuning = Tuning(initial_weight_tuning(s), initial_concentration_tuning(s))
+    for _ in range(tune):
+        state, info = step(state, tuning=tuning)
+        if s > 1:
+            tuning = Tuning(
+                adapt_weights(tuning.weights, state.beta, info.weights),
+                adapt_concentrations(tuning.concentrations, info.concentrations),
+            )
+    kept = []
+    for i in range(sweeps):
+        state, _ = step(state, tuning=tuning)
+        if i % thin == 0:
+            kept.append(state)
+    return kept
+
+
+def marginal_chain(model, sweeps, tune, rng):
+    """States of the sampler with the latent variables integrated out."""
+    target = Target.of(
+        model.design,
+        model.label_codes,
+        model.n_classes,
+        prior_of(model),
+        learn_weights=len(model.design) > 1,
+    )
+    state, tuning = dispersed(model, rng), StepTuning.start(0.1)
+    for _ in range(tune):
+        state, info = marginal_sweep(state, target, rng, step=np.exp(tuning.log_step), length=4.0)
+        tuning = adapt_step(tuning, info.acceptance, 0.75)
+    kept = []
+    for _ in range(sweeps):
+        state, _ = marginal_sweep(state, target, rng, step=np.exp(tuning.log_average), length=4.0)
+        kept.append(state)
+    return kept
+
+
+def summary(per_chain):
+    """Means, Monte Carlo errors, R-hat and effective draws of each functional, by its chains."""
+    draws = {name: np.array([chain[name] for chain in per_chain]) for name in per_chain[0]}
+    tree = az.from_dict({"posterior": draws})["posterior"].to_dataset()
+    mcse, rhat, ess = az.mcse(tree, method="mean"), az.rhat(tree), az.ess(tree, method="mean")
+    return {
+        name: {
+            "mean": tree[name].mean(("chain", "draw")).values,
+            "error": mcse[name].values,
+            "rhat": float(rhat[name].max()),
+            "ess": float(ess[name].min()),
+        }
+        for name in draws
+    }
+
+
+def z_scores(ours, reference):
+    """Differences of means in standard errors, all functionals in one vector."""
+    return np.concatenate(
+        [
+            np.ravel(
+                (ours[name]["mean"] - np.asarray(entry["mean"]))
+                / np.hypot(ours[name]["error"], entry["error"])
+            )
+            for name, entry in reference.items()
+        ]
+    )
+
+
+def entries(model):
+    """What the file keeps of one problem."""
+    rngs = np.random.default_rng(SETTINGS["random_seed"]).spawn(SETTINGS["chains"])
+    sizes = (SETTINGS["sweeps"], SETTINGS["tune"])
+    chains = [
+        functionals(paper_chain(model, *sizes, rng, SETTINGS["thin"]), model.design) for rng in rngs
+    ]
+    return {
+        name: {
+            "mean": np.round(entry["mean"], 6).tolist(),
+            "error": np.round(entry["error"], 7).tolist(),
+            "rhat": round(entry["rhat"], 4),
+            "ess": round(entry["ess"]),
+        }
+        for name, entry in summary(chains).items()
+    }
+
+
+def main():
+    """Make the file."""
+    content = {
+        "problems": "tests/probit_reference.py: PROBLEMS",
+        "sampler": "Albert-Chib with Metropolis moves (damoulas2009, appendix A)",
+        "made_by": "python -P tests/probit_reference.py",
+        "settings": SETTINGS,
+        "functionals": {name: entries(problem()) for name, problem in PROBLEMS.items()},
+    }
+    PATH.parent.mkdir(exist_ok=True)
+    PATH.write_text(json.dumps(content) + "\n")
+
+
+if __name__ == "__main__":
+    main()
