@@ -2,10 +2,12 @@
 
 Variational Bayes for the multinomial probit. Settled here, where the paper is silent: features have
 mean 0 and standard deviation 1 over the training part of each fold; folds are stratified by class;
-the kernels are exp(-d^2 / D), x'x and (1 + x'y)^2, as they are; tau = upsilon = 1; the algorithm is
-the printed one (expectations stand for variables) from W = 0 and Z = 1, of 50 iterations at most,
-and stops when its printed bound changes by less than 0.1 %. A class is predicted by the mean of its
-probability over draws from the approximation, which is eq 12 but for their number.
+the kernels are exp(-d^2 / D), x'y and (1 + x'y)^2, as they are, and the last also scaled to a
+diagonal of 1, as the prior of the regressors makes the scale matter (see `damoulas2009_protein`);
+tau = upsilon = 1; the algorithm is the printed one (expectations stand for variables) from W = 0
+and Z = 1, of 50 iterations at most, and stops when its printed bound changes by less than 0.1 %. A
+class is predicted by the mean of its probability over draws from the approximation, which is eq 12
+but for their number.
 
 The paper has one division into ten folds and prints mean and sd over these. Here a split is a whole
 cross-validation, and its number the mean over the ten folds; the sd over them stands beside.
@@ -53,6 +55,7 @@ KERNELS: dict[str, Kernels] = {
     "Gaussian": gaussian(),
     "linear": linear(),
     "polynomial": polynomial(2),
+    "polynomial of diagonal 1": polynomial(2).normalize("unit"),
 }
 #: Columns of the table, small sets first, and the names of their data sets.
 DATA = {
@@ -282,9 +285,9 @@ def table_2() -> Study:
         splits=SPLITS,
         seed=SEED,
         published={
-            (kernel, column): Published(*cell, rounding=0.05)
+            (kernel, column): Published(*cells[kernel.partition(" ")[0]], rounding=0.05)
             for column, cells in CROSS_VALIDATED.items()
-            for kernel, cell in cells.items()
+            for kernel in KERNELS
         },
         published_splits=FOLDS,
         irreproducible=IRREPRODUCIBLE,
