@@ -57,7 +57,10 @@ def draw_by_matrix(report: Report) -> Figure:
             _line(
                 target, table, str(method), places, lines["ours"].to_numpy(), errors, joined=False
             )
-        target.set_xticks(range(len(matrices)), matrices, rotation=60, fontsize="small")
+        target.set_xticks(range(len(matrices)), matrices, fontsize="small")
+        target.tick_params(axis="x", rotation=60)
+        for label in target.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
     _finish(figure, axes, [f"AUC (%), {part} training part" for part in parts], columns)
     return figure
 

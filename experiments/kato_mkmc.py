@@ -317,7 +317,9 @@ def figure_2() -> Study:
         "Area under the ROC curve, per cent",
         lambda row: f", {HALF} %: AUC" in row,
         draw_by_matrix,
-        "The paper finds M above every kernel and its method above both imputations.",
+        "The paper finds M above every kernel and its method above both imputations. Here (10 "
+        "repetitions, 5 of the proteins) its method is above both on every matrix, and M above "
+        "every kernel but for a tie with one of the twelve of the proteins.",
     )
 
 
@@ -329,7 +331,9 @@ def figure_3() -> Study:
         lambda row: row.endswith(SMALLER),
         draw_by_ratio,
         "The paper prints curves: its method is above both imputations at every ratio, and most so "
-        "between 40 and 70 % missing.",
+        "between 40 and 70 % missing. Here (10 repetitions of mfeat) so it is up to 60 %, most "
+        "so at 50 %; at 70 % there is no telling, and at 80 % the mean is 7 points above it. With "
+        "lambda = 0.1 and more iterations EM is above both up to 70 %.",
     )
 
 
@@ -341,5 +345,9 @@ def figure_4() -> Study:
         lambda row: row.endswith((DISTANCE, COVERAGE)),
         draw_by_ratio,
         "The paper prints curves: its method is nearer to the truth than both imputations, but for "
-        "80 % missing and more, where the mean is a little nearer. It has no intervals.",
+        "80 % missing and more, where the mean is a little nearer. It has no intervals. Here (10 "
+        "repetitions of mfeat) so it is up to 60 % missing, at 70 % they are level, at 80 % the "
+        "mean is far nearer; on digits200, where its distance is 0.02, it is nearer "
+        "at 50 % already. With lambda = 0.1 EM is nearer than the mean up to 70 %, on the proteins "
+        "at 80 % too.",
     )
