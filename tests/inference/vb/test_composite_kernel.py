@@ -272,36 +272,6 @@ def test_best_start_wins_and_seeds_repeat():
     np.testing.assert_array_equal(again.elbo[5], answer.elbo[5])
 
 
-def test_importance_samples_follow_the_seed():
-    model = CompositeKernelRegression.example()
-    settings = {"weights": "importance", "samples": 300, "starts": 1, "tolerance": 1e-4}
-    one, again, other = (
-        vb.fit_composite_kernel(model, Run(progressbar=False, random_seed=seed), **settings)
-        for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(one.elbo[0], again.elbo[0])
-    assert not np.array_equal(one.elbo[0][:5], other.elbo[0][:5])
-    assert 1 <= one.parameters["beta_ess"] <= 300
-    assert 1 <= one.parameters["varphi_ess"] <= 300
-
-
-@pytest.mark.parametrize("cls", MODELS)
-def test_importance_samples_have_a_fixed_point_near_that_of_the_factor(cls):
-    model = cls.example()
-    answer = vb.fit_composite_kernel(
-        model, RUN, weights="importance", samples=1000, starts=1, tolerance=1e-11
-    )
-    assert answer.converged
-    draws, _ = answer.sample(20_000, np.random.default_rng(0))
-    for name in ("beta", "varphi"):
-        mean, ess = (
-            answer.parameters[f"{name}_mean"].values,
-            float(answer.parameters[f"{name}_ess"]),
-        )
-        error = draws[name].std(axis=0) * np.sqrt(1 / ess + 1 / 20_000)
-        assert_z((draws[name].mean(axis=0) - mean) / error)
-
-
 def test_few_effective_samples_are_reported():
     model = model_of(CompositeKernelRegression, 3, 3, 60, rho=50.0, varrho=0.05)
     with pytest.warns(UserWarning, match="moments of the kernel weights are imprecise"):

@@ -5,9 +5,17 @@ import pytest
 from scipy.special import gammaln
 
 from family import assert_z
+from kernelzoo.inference.engines import Run
+from kernelzoo.inference.vb import composite_kernel as vb
 from kernelzoo.inference.vb.gamma import Gamma
 from kernelzoo.inference.vb.kernel_weights import Importance, Quadrature
+from kernelzoo.models.composite_kernel import (
+    CompositeKernelClassification,
+    CompositeKernelRegression,
+)
 
+RUN = Run(progressbar=False, random_seed=1)
+MODELS = (CompositeKernelRegression, CompositeKernelClassification)
 SAMPLES = 100_000
 
 
@@ -57,3 +65,33 @@ def test_every_iteration_has_the_same_random_numbers():
     terms = np.ones(3), np.zeros(3), np.eye(3)
     one, again = (integration.weights(*terms, None) for _ in range(2))
     np.testing.assert_array_equal(one.mean, again.mean)
+
+
+def test_importance_samples_follow_the_seed():
+    model = CompositeKernelRegression.example()
+    settings = {"weights": "importance", "samples": 300, "starts": 1, "tolerance": 1e-4}
+    one, again, other = (
+        vb.fit_composite_kernel(model, Run(progressbar=False, random_seed=seed), **settings)
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one.elbo[0], again.elbo[0])
+    assert not np.array_equal(one.elbo[0][:5], other.elbo[0][:5])
+    assert 1 <= one.parameters["beta_ess"] <= 300
+    assert 1 <= one.parameters["varphi_ess"] <= 300
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_importance_samples_have_a_fixed_point_near_that_of_the_factor(cls):
+    model = cls.example()
+    answer = vb.fit_composite_kernel(
+        model, RUN, weights="importance", samples=1000, starts=1, tolerance=1e-11
+    )
+    assert answer.converged
+    draws, _ = answer.sample(20_000, np.random.default_rng(0))
+    for name in ("beta", "varphi"):
+        mean, ess = (
+            answer.parameters[f"{name}_mean"].values,
+            float(answer.parameters[f"{name}_ess"]),
+        )
+        error = draws[name].std(axis=0) * np.sqrt(1 / ess + 1 / 20_000)
+        assert_z((draws[name].mean(axis=0) - mean) / error)
