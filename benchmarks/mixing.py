@@ -142,5 +142,5 @@ def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
     counts.append(float(ess["beta"].min()) if "beta" in ess else np.nan)
     largest = max(float(rhat[name].max()) for name in rhat.data_vars)
     seconds = (rest, clock.tuning, clock.drawing)
-    per_second = [f"{count / clock.drawing:.2f}" for count in counts]
+    per_second = ["given" if np.isnan(n) else f"{n / clock.drawing:.2f}" for n in counts]
     return [*(f"{value:.1f}" for value in seconds), *per_second, f"{largest:.3f}"]
