@@ -61,7 +61,7 @@ HIGHEST = RECIPE | {"algorithm": {**cast(dict, RECIPE["algorithm"]), "starts": 5
 GIBBS = {
     "engine": "Gibbs",
     "prior": PRIOR,
-    "algorithm": {},
+    "algorithm": {"scheme": "paper"},
     "sampling": {"tune": 100, "draws": 400, "chains": 1, "cores": 1},
 }
 

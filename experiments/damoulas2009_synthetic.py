@@ -44,7 +44,7 @@ VARIANCES = "variance of the slope, Gibbs in VB's"
 GIBBS = {
     "engine": "Gibbs",
     "prior": PRIOR,
-    "algorithm": {},
+    "algorithm": {"scheme": "paper"},
     "sampling": {"tune": 1000, "draws": 10_000, "chains": 1, "cores": 1},
 }
 
