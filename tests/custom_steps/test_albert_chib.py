@@ -145,6 +145,7 @@ def test_wrong_requests(model):
         AlbertChib(model=other)
 
 
+@pytest.mark.slow
 def test_gibbs_agrees_with_gibbs_and_nuts_on_the_rest():
     """All variables by Gibbs, against W and zeta by Gibbs with NUTS on the marginal declaration."""
     model = expansion()

@@ -170,6 +170,7 @@ def test_gibbs_agrees_with_nuts(model, collapsed):
     assert_agree(gibbs, nuts)
 
 
+@pytest.mark.slow
 def test_gibbs_agrees_with_gibbs_and_nuts_on_the_rest(regression):
     """All variables by Gibbs, against alpha, phi, gamma by Gibbs with NUTS on the weights."""
     options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}

@@ -217,7 +217,7 @@ def test_the_default_method_fails_at_large_scores(monkeypatch):
         assert_mean(latent_precisions(200.0), 0.0)
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.0])
+@pytest.mark.parametrize("factor", [pytest.param(0.5, marks=pytest.mark.slow), 0.0])
 def test_latent_precisions_of_wrong_scores_are_detected(monkeypatch, factor):
     monkeypatch.setattr(
         composite_sweep,

@@ -152,6 +152,7 @@ def test_joint_law_is_invariant(name):
     joint_test(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [Moves(0, 2, 1), Moves(2, 0, 1)])
 def test_joint_law_is_invariant_with_one_kind_of_moves(moves):
     joint_test("product, theta", moves=moves)

@@ -81,6 +81,7 @@ def test_wrong_acceptance_ratio_is_detected(monkeypatch):
         sweep_test(replicates=1_000)
 
 
+@pytest.mark.slow
 def test_stale_variances_are_detected(monkeypatch):
     """Planted bug: W is shifted given the variances of the sweep before."""
     correct, memory = probit_marginal.draw_shift, []
@@ -124,6 +125,7 @@ def test_wrong_exponent_of_the_concentrations_is_detected(monkeypatch):
         sweep_test(replicates=500)
 
 
+@pytest.mark.slow
 def test_missing_sum_of_the_gammas_is_detected(monkeypatch):
     """Planted bug: beta itself is taken for g, as if the sum were always one."""
     monkeypatch.setattr(probit_marginal, "log_gamma_draw", lambda shape, rng: 0.0)

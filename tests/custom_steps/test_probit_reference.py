@@ -42,6 +42,7 @@ def test_marginal_scheme_agrees(problem):
     chains_test(problem, marginal_chain, 800, 200)
 
 
+@pytest.mark.slow
 def test_paper_scheme_agrees():
     chains_test("three classes", paper_chain, 6_000, 1_000)
 

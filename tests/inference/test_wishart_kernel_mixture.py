@@ -89,6 +89,7 @@ def by_importance_sampling(model, draws, seed):
     return {"alpha": alpha[:, 0], "Sigma11": np.log(S11), "K21": K21}, weights
 
 
+@pytest.mark.slow
 def test_nuts_on_the_exact_mixture_against_importance_sampling():
     theta = np.array([[[2.0, 1.2], [1.2, 1.0]], [[0.3, -0.1], [-0.1, 0.6]]])
     model = kz.WishartKernelMixture(
