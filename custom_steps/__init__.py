@@ -4,6 +4,7 @@ from .albert_chib import AlbertChib
 from .block import GibbsBlock
 from .composite_kernel import CompositeKernelGibbs
 from .diagonal_tanner_wong import DiagonalTannerWongImputation, DiagonalTannerWongPosterior
+from .kernel_albert_chib import KernelAlbertChib
 from .marginal_probit import MarginalProbit
 from .tanner_wong import TannerWongImputation, TannerWongPosterior
 
@@ -13,6 +14,7 @@ __all__ = [
     "DiagonalTannerWongImputation",
     "DiagonalTannerWongPosterior",
     "GibbsBlock",
+    "KernelAlbertChib",
     "MarginalProbit",
     "TannerWongImputation",
     "TannerWongPosterior",

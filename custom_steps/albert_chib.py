@@ -97,7 +97,7 @@ class AlbertChib(GibbsBlock):
             if not isinstance(model.combination, Mean):
                 raise TypeError(
                     "AlbertChib knows the combinations Mean, FixedWeights and FixedProduct; "
-                    f"KernelAlbertChib knows all. Got {type(model.combination).__name__}."
+                    f"KernelAlbertChib knows more. Got {type(model.combination).__name__}."
                 )
             self._prior = replace(self._prior, mu=model.combination.mu, lam=model.combination.lam)
         else:

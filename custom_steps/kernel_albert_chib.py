@@ -8,11 +8,15 @@ import pymc as pm
 from pymc.util import RandomGenerator
 
 from ..models.checks import check_count
+from ..models.combination import Binary, FixedWeights, Mean
 from ..models.multinomial_probit import MultinomialProbit
+from ..models.product_combination import FixedProduct, Product
 from .block import GibbsBlock, check_declaration
 from .kernel_sweep import Composition, Moves, Tuning, adapt, initial_tuning, sweep
 
 __all__ = ["KernelAlbertChib"]
+
+RULES = (Mean, FixedWeights, Binary, Product, FixedProduct)
 
 # Sweeps of a tuning chain that leave a binary selection as it is. At the regressors' start, zero,
 # the utilities are noise, which the kernel of least effect explains best; a selection is hardly
@@ -24,7 +28,8 @@ class KernelAlbertChib(GibbsBlock):
     """Albert-Chib augmentation for every rule of combination and for kernels with parameters.
 
     One block of all variables. The latent utilities are drawn afresh in each sweep and not
-    recorded. Kernels and labels are read when the step is made: make it anew after ``pm.set_data``.
+    recorded. Kernels and labels are read when the step is made: make it anew after ``pm.set_data``,
+    which may not change what kernels with parameters are made of.
 
     Parameters
     ----------
@@ -45,6 +50,14 @@ class KernelAlbertChib(GibbsBlock):
         Used until PyMC hands over the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is not a `MultinomialProbit` with one of the rules `Mean`, `FixedWeights`,
+        `Binary`, `Product` and `FixedProduct`.
+    ValueError
+        For settings out of range, and features that ``pm.set_data`` has changed.
 
     Notes
     -----
@@ -76,6 +89,12 @@ class KernelAlbertChib(GibbsBlock):
         model = pm.modelcontext(model)
         owner = type(self).__name__
         check_declaration(model, owner, MultinomialProbit)
+        if not isinstance(model.combination, RULES):
+            known = ", ".join(rule.__name__ for rule in RULES)
+            raise TypeError(
+                f"{owner} knows the combinations {known}. Got {type(model.combination).__name__}."
+            )
+        model.check_parametric(owner)
         self._moves = Moves(
             check_count(moves, "moves", owner, least=0),
             check_count(collapsed, "collapsed", owner, least=0),

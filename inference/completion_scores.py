@@ -203,10 +203,19 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
             raise argument_error("entries", owner, "those that the model was made with", got)
         rows, columns = zip(*pairs, strict=True)
         matrix = by_name[name]
-        values = matrix.to_numpy()[
-            matrix.get_index("obs").get_indexer(list(rows)),
-            matrix.get_index("basis").get_indexer(list(columns)),
+        at = [
+            matrix.get_index(dim).get_indexer(list(objects))
+            for dim, objects in (("obs", rows), ("basis", columns))
         ]
+        if np.min(at) < 0:
+            known = matrix["obs"].values[:3].tolist()
+            raise argument_error(
+                "truth",
+                owner,
+                f"labelled as the objects of the entries, {labels[:3]}...",
+                f"{known}...",
+            )
+        values = matrix.to_numpy()[at[0], at[1]]
         inside = (lower.to_numpy() <= values) & (values <= upper.to_numpy())
         shares[name] = float(inside.mean())
     return xr.DataArray(

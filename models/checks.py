@@ -81,6 +81,18 @@ def check_finite(array: NDArray, argument: str, owner: str) -> None:
         )
 
 
+def check_codes(codes: NDArray, n_classes: int, owner: str) -> NDArray:
+    """Return class codes, or raise unless they are from 0 to `n_classes` - 1."""
+    if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
+        raise argument_error(
+            "labels",
+            owner,
+            f"codes of its {n_classes} classes, 0 to {n_classes - 1}, where pm.set_data gives them",
+            f"{codes.min()} to {codes.max()}",
+        )
+    return codes
+
+
 def check_unmasked(values: object, argument: str, owner: str) -> None:
     """Raise if `values` is a masked array that masks anything: NumPy drops masks silently."""
     masked = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else np.zeros(1, dtype=bool)

@@ -10,6 +10,7 @@ from pytensor.tensor import TensorVariable
 
 from .checks import (
     argument_error,
+    check_codes,
     check_finite,
     check_labels,
     check_name,
@@ -374,8 +375,14 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
 
     @property
     def label_codes(self) -> np.ndarray:
-        """Class of each object as it is now, int array (obs,) of 0 and 1."""
-        return self["labels"].get_value()
+        """Class of each object as it is now, int array (obs,) of 0 and 1.
+
+        Raises
+        ------
+        ValueError
+            When ``pm.set_data`` has given other codes.
+        """
+        return check_codes(self["labels"].get_value(), 2, type(self).__name__)
 
 
 def _check_targets(targets: Any, n_objects: int, owner: str) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Kernels of the same objects, each of which lacks some of them: rows and columns together."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
@@ -234,6 +234,13 @@ def _(kernels: Mapping) -> Any:
     return {name: _blank(matrix) for name, matrix in kernels.items()}
 
 
+@_blank.register(list)
+@_blank.register(tuple)
+def _(kernels: Sequence) -> Any:
+    labelled = any(isinstance(matrix, pd.DataFrame | xr.DataArray) for matrix in kernels)
+    return [_blank(matrix) for matrix in kernels] if labelled else _blank(np.asarray(kernels))
+
+
 @_blank.register
 def _(kernels: pd.DataFrame) -> Any:
     return pd.DataFrame(0.0, index=kernels.index, columns=kernels.columns)
@@ -248,7 +255,15 @@ def _(kernels: xr.DataArray) -> Any:
 def _values(kernels: Any) -> npt.NDArray[np.floating]:
     """Entries of kernels in any form that has been found to be a stack."""
     array = np.asarray(kernels)
+    if array.dtype.kind == "c":
+        raise TypeError("complex entries")
     return array if array.dtype.kind == "f" else array.astype(float)
+
+
+@_values.register
+def _(kernels: np.ma.MaskedArray) -> npt.NDArray[np.floating]:
+    # Masked is missing; what is below a mask counts for nothing.
+    return np.where(np.ma.getmaskarray(kernels), np.nan, _values(kernels.data))
 
 
 @_values.register
@@ -256,9 +271,15 @@ def _(kernels: Mapping) -> npt.NDArray[np.floating]:
     return np.stack([_values(matrix) for matrix in kernels.values()])
 
 
+@_values.register(list)
+@_values.register(tuple)
+def _(kernels: Sequence) -> npt.NDArray[np.floating]:
+    return np.stack([_values(matrix) for matrix in kernels])
+
+
 @_values.register
 def _(kernels: xr.DataArray) -> npt.NDArray[np.floating]:
-    return _values(kernels.transpose(*DIMS).to_numpy())
+    return _values((kernels.transpose(*DIMS) if kernels.ndim == 3 else kernels).to_numpy())
 
 
 def _seen(

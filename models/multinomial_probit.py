@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 from xarray import DataArray
 
-from .checks import check_labels, check_name, check_positive
+from .checks import check_codes, check_labels, check_name, check_positive
 from .combination import Binary, Combination, FixedWeights, Mean
 from .declaration import Declaration
 from .distributions import CategoricalProbit
@@ -233,10 +233,34 @@ class MultinomialProbit(Declaration):
             raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
         return self["K"].get_value()
 
+    def check_parametric(self, owner: str) -> None:
+        """Raise ValueError when ``pm.set_data`` has changed what `parametric` is made of."""
+        if self.parametric is None:
+            return
+        declared = dict(self.parametric.features)
+        if len(self.parametric.fixed):
+            declared["K"] = self.parametric.fixed.values
+        changed = [
+            name
+            for name, values in declared.items()
+            if not np.array_equal(self[name].get_value(), values)
+        ]
+        if changed:
+            raise ValueError(
+                f"{owner} reads kernels with parameters as they were declared, and pm.set_data has "
+                f"changed {', '.join(changed)}: declare the model anew."
+            )
+
     @property
     def label_codes(self) -> np.ndarray:
-        """Class of each object as it is now, int array (obs,) with codes 0..C-1."""
-        return self["labels"].get_value()
+        """Class of each object as it is now, int array (obs,) with codes 0..C-1.
+
+        Raises
+        ------
+        ValueError
+            When ``pm.set_data`` has given codes of no class.
+        """
+        return check_codes(self["labels"].get_value(), self.n_classes, type(self).__name__)
 
     @property
     def n_classes(self) -> int:

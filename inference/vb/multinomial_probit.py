@@ -116,6 +116,7 @@ def fit_multinomial_probit(
         When the kernels' scale makes a covariance numerically singular.
     """
     owner = "VB on MultinomialProbit"
+    model.check_parametric(owner)
     check_name(weights, ("mean-field", "plug-in"), "weights", owner)
     check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
     if prior_samples is not None:

@@ -183,6 +183,15 @@ def test_coverage_is_the_share_of_entries_inside():
     xr.testing.assert_equal(entry_coverage(completed, turned, entries), found)
 
 
+def test_coverage_needs_a_truth_with_the_labels():
+    """Without them the last entry would stand for all."""
+    entries = {"two": [("a", "b")]}
+    completed = intervals({"two": np.array([-9.0])}, {"two": np.array([9.0])}, entries)
+    bare = {name: Q.to_numpy() for name, Q in TRUTH.items()}
+    with pytest.raises(ValueError, match=r"'truth' argument of entry_coverage must be labelled"):
+        entry_coverage(completed, bare, entries)
+
+
 def test_coverage_of_a_result():
     """Truth drawn from the posterior itself: intervals cover at their level."""
     values = random_kernels(4, 2, 5)[0]

@@ -75,6 +75,19 @@ def test_every_form_says_the_same():
     assert list(checked(frames).objects) == OBJECTS
 
 
+def test_a_list_of_frames_goes_by_labels_and_a_mask_hides():
+    frames = [pd.DataFrame(matrix, OBJECTS, OBJECTS) for matrix in given().values()]
+    unnamed = checked(dict(zip(["K0", "K1"], given().values(), strict=True)))
+    assert_same(unnamed, checked(frames))
+    with pytest.raises(ValueError, match="label"):
+        checked([frames[0], frames[1].loc[OBJECTS[::-1], OBJECTS[::-1]]])
+    stack = np.stack([whole(0), whole(1)])
+    hidden = np.stack([~np.outer(seen, seen) for seen in VISIBLE.T])
+    assert_same(unnamed, checked(np.ma.masked_array(stack, hidden)))
+    with pytest.raises(ValueError, match="must be numbers or NaN"):
+        checked(stack + 0j)
+
+
 def test_imputations():
     kernel = checked(given()).kernels[0]
     zero, mean = kernel.with_zeros(), kernel.with_means()
