@@ -90,6 +90,10 @@ class AlbertChib(GibbsBlock):
             raise ValueError(
                 f"The 'vars' argument of AlbertChib must include W. Got {sorted(self._owned)}."
             )
+        if model.parametric is not None:
+            raise TypeError(
+                "AlbertChib knows kernels without parameters; KernelAlbertChib takes theta too."
+            )
         learned = model["beta"] in model.free_RVs
         self._prior = Prior(model.tau, model.upsilon)
         stack = model.design

@@ -43,7 +43,7 @@ class MarginalProbit(GibbsBlock):
     vars : sequence of TensorVariable, optional
         W and zeta, with both beta and rho or neither. Default: all free variables of the model.
     length : float, default=4
-        Expected length of a trajectory, in standard deviations of the prior. Longer ones cost in
+        Expected length of a trajectory, in units of the mass matrix. Longer ones cost in
         proportion, and draw less correlated values.
     target_accept : float, default=0.75
         Acceptance probability that the leapfrog step is tuned to.

@@ -40,6 +40,10 @@ def _normalised(p: NDArray) -> NDArray:
     return p / p.sum(axis=-1, keepdims=True)
 
 
+def _kinds(values: list) -> str:
+    return ", ".join(type(value).__name__ for value in values) or "none"
+
+
 # From probabilities (classifier, obs, class) to probabilities (obs, class).
 _RULES: dict[str, Callable[[NDArray], NDArray]] = {
     "product": _product,
@@ -81,9 +85,9 @@ def combine_classifiers(
     """
     check_name(rule, _RULES, "rule", OWNER)
     each = list(predictions.values() if isinstance(predictions, Mapping) else predictions)
-    if not each or not all("probability" in one for one in each):
+    if not each or not all(isinstance(one, Dataset) and "probability" in one for one in each):
         raise argument_error(
-            "predictions", OWNER, "Datasets with the variable 'probability'", f"{len(each)} others"
+            "predictions", OWNER, "Datasets with the variable 'probability'", _kinds(each)
         )
     try:
         aligned = xr.align(*(one["probability"] for one in each), join="exact")

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 from xarray import DataArray
 
-from .checks import check_codes, check_labels, check_name, check_positive
+from .checks import argument_error, check_codes, check_labels, check_name, check_positive
 from .combination import Binary, Combination, FixedWeights, Mean
 from .declaration import Declaration
 from .distributions import CategoricalProbit
@@ -157,6 +157,15 @@ class MultinomialProbit(Declaration):
         if isinstance(combination, str):
             check_name(combination, _COMBINATIONS, "combination", owner)
             combination = _COMBINATIONS[combination]()
+        if isinstance(combination, type) or not hasattr(combination, "declare"):
+            names = ", ".join(map(repr, _COMBINATIONS))
+            raise argument_error(
+                "combination", owner, f"a rule such as Mean(), or one of {names}", repr(combination)
+            )
+        if self.parametric is not None and self.parametric.name != "theta":
+            raise argument_error(
+                "kernels", owner, "with parameters named 'theta'", repr(self.parametric.name)
+            )
         if n_kernels == 1 and isinstance(combination, Mean):
             combination = FixedWeights([1.0])
         combination.check(stack)

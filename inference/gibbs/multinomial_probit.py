@@ -45,11 +45,12 @@ def multinomial_probit_steps(
         "marginal" integrates utilities, variances and concentrations out, and moves regressors and
         weights by Hamiltonian Monte Carlo: for kernels without parameters under `Mean`,
         `FixedWeights` or `FixedProduct`. "paper" is the sampler of Albert and Chib with Metropolis
-        moves (appendix A), for all. "auto" is the former where it applies to as many basis
-        functions as objects or more, such as Gram matrices, and the latter elsewhere: for
-        exponents, selections and kernel parameters that are learned, and for fewer basis functions.
+        moves (appendix A), and with moves of ours along what the likelihood ignores: for all.
+        "auto" is the former where it applies to as many basis functions as objects or more, such as
+        Gram matrices, and the latter elsewhere: for exponents, selections and kernel parameters
+        that are learned, and for fewer basis functions.
     length : float, default=4
-        Marginal scheme: expected length of a trajectory, in standard deviations of the prior.
+        Marginal scheme: expected length of a trajectory, in units of the mass matrix.
     target_accept : float, default=0.75
         Marginal scheme: acceptance probability that the leapfrog step is tuned to.
     moves : int, default=5

@@ -14,7 +14,7 @@ t_n = argmax y_n. With G(B) = sum_ij B_ij K_i'K_j and K_bar = sum_s E[beta_s] K_
 | beta, product; theta | appendix B.4, importance sampling | `kernel_parameters`, jointly |
 | pi, chi | importance sampling | exact given beta: they are no factor |
 
-What mean field costs, measured on 24 objects against Gibbs (`tests/inference/test_agreement.py`):
+What mean field costs, as measured on 24 objects against Gibbs (what `test_agreement.py` bounds):
 contrasts of W are drawn towards zero by up to .8 posterior standard deviations, the weights' means
 move by .6, and the standard deviations are .2 to .45 (contrasts) and .3 (weights) of the truth.
 
@@ -98,7 +98,7 @@ def fit_multinomial_probit(
     prior_samples : int, optional
         Find the factor of a product's exponents and of kernel parameters as the paper does: from so
         many samples of their prior, with importance weights (1,000 serve for two or three).
-        Default: a normal distribution of their logarithms.
+        Default: a normal distribution of their normal scores under the prior.
 
     Returns
     -------
