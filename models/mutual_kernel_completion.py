@@ -175,7 +175,8 @@ class MutualKernelCompletion(Declaration):
     J, not every term.
 
     A density evaluation costs O(K l^3). ``log_det_M`` and ``trace_Q`` (incomplete) stand for the
-    matrices where a chain is judged.
+    matrices where a chain is judged; single missing entries move far more slowly (of 900 sweeps on
+    100 objects the worst had two effective draws). Keep some by `entries`, and look at their own.
 
     References
     ----------
