@@ -120,7 +120,7 @@ def test_scales_left_out_of_the_imputation_are_detected(steps, monkeypatch):
 @pytest.mark.parametrize(
     ("step", "change", "replicates"),
     [
-        pytest.param(MutualImputation, 1, 1_500, marks=pytest.mark.slow),
+        pytest.param(MutualImputation, 1, 15_000, marks=pytest.mark.slow),
         pytest.param(MutualPosterior, 1, 15_000, marks=pytest.mark.slow),
         (MutualPosterior, 1 - N, 1_500),
     ],
