@@ -199,6 +199,21 @@ def sonar():
     return kernels(data.X_train), np.where(data.y_train == "R", 1.0, -1.0)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_starts_are_ridge_regressions_in_units_of_the_kernel(scale):
+    """The penalty is a share of the mean diagonal of K'WK, so that units change no response."""
+    kernels, response = stack_and_response(3)
+    kernels = {name: scale * K for name, K in kernels.items()}
+    model = build(kz.CompositeKernelRegression, kernels, response)
+    likelihood = composite_kernel._Normal(response, model.rho, model.varrho)
+    alternation = composite_kernel._Alternation(model.design, likelihood, 1.0, 1.0, 1e-6)
+    K = model.design[0]
+    for ridge in composite_kernel.RIDGES:
+        f = alternation.start(np.eye(3)[0], ridge).f
+        penalty = ridge * np.mean(np.diag(K.T @ K)) * np.eye(K.shape[1])
+        np.testing.assert_allclose(f, K @ np.linalg.solve(K.T @ K + penalty, K.T @ response))
+
+
 @MODELS
 def test_sparse_priors_let_functions_grow(model_type, monkeypatch):
     """From alpha = 0, where phi is largest, they stay small: a mode far below others."""
