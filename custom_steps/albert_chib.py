@@ -96,7 +96,6 @@ class AlbertChib(GibbsBlock):
             )
         learned = model["beta"] in model.free_RVs
         self._prior = Prior(model.tau, model.upsilon)
-        stack = model.design
         if learned:
             if not isinstance(model.combination, Mean):
                 raise TypeError(
@@ -104,11 +103,7 @@ class AlbertChib(GibbsBlock):
                     f"KernelAlbertChib knows more. Got {type(model.combination).__name__}."
                 )
             self._prior = replace(self._prior, mu=model.combination.mu, lam=model.combination.lam)
-        else:
-            rule = model.combination
-            total = np.tensordot(model["beta"].get_value(), rule.terms(stack), axes=1)
-            stack = rule.from_terms(total)[None]
-        self._design = Design.of(stack)
+        self._design = Design.of(model.summands)
         self._labels = model.label_codes.astype(np.intp)
         self._moves = moves
         needed = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]

@@ -100,14 +100,7 @@ class KernelAlbertChib(GibbsBlock):
             check_count(collapsed, "collapsed", owner, least=0),
             check_count(block, "block", owner),
         )
-        n_kernels = len(model.coords["kernel"])
-        fixed = model["beta"] not in model.free_RVs
-        self._composition = Composition(
-            model.combination,
-            model["beta"].get_value() if fixed else np.ones(n_kernels),
-            model.design if model.parametric is None else None,
-            model.parametric,
-        )
+        self._composition = Composition.of(model)
         self._labels = model.label_codes.astype(np.intp)
         self._tau, self._upsilon = model.tau, model.upsilon
         super().__init__(model.free_RVs, model=model, rng=rng, blocked=blocked)

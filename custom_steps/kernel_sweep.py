@@ -18,11 +18,12 @@ theta         parameters of the kernels                    ``theta`` (P,)
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, singledispatch
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from ..models.combination import Binary, Combination, Mean
+from ..models.multinomial_probit import MultinomialProbit
 from ..models.parametric_kernels import ParametricStack
 from ..models.product_combination import Product
 from .binary_selection import log_evidence, update_selection
@@ -74,6 +75,17 @@ class Composition:
     known: np.ndarray
     stack: np.ndarray | None = None
     parametric: ParametricStack | None = None
+
+    @classmethod
+    def of(cls, model: MultinomialProbit) -> Self:
+        """Read a model's kernels, its rule and, where they are known, its weights."""
+        known = model["beta"] not in model.free_RVs
+        return cls(
+            model.combination,
+            model["beta"].get_value() if known else np.ones(len(model.coords["kernel"])),
+            model.design if model.parametric is None else None,
+            model.parametric,
+        )
 
     def kernels(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Kernels (S, N, M)."""

@@ -116,12 +116,9 @@ class MarginalProbit(GibbsBlock):
                 "W and zeta, with both beta and rho or neither",
                 f"{sorted(owned)}",
             )
-        prior, stack, rule = Prior(model.tau, model.upsilon), model.design, model.combination
+        prior, stack, rule = Prior(model.tau, model.upsilon), model.summands, model.combination
         if isinstance(rule, Mean):
             prior = replace(prior, mu=rule.mu, lam=rule.lam)
-        else:
-            total = np.tensordot(model["beta"].get_value(), rule.terms(stack), axes=1)
-            stack = rule.from_terms(total)[None]
         # Here, once: chains in processes of their own would each compile for seconds.
         compile_log_likelihood()
         self._unit = np.ones(len(stack))

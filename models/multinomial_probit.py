@@ -242,6 +242,23 @@ class MultinomialProbit(Declaration):
             raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
         return self["K"].get_value()
 
+    @property
+    def summands(self) -> np.ndarray:
+        """Matrices (kernel, obs, basis) whose weighted sum is the composite kernel as it is now.
+
+        Where the weights are no random variables there is one, the composite kernel: O(S N M).
+
+        Raises
+        ------
+        ValueError
+            When the kernels have parameters.
+        """
+        terms = self.combination.terms(self.design)
+        if self["beta"] in self.free_RVs:
+            return terms
+        total = np.tensordot(self["beta"].get_value(), terms, axes=1)
+        return self.combination.from_terms(total)[None]
+
     def check_parametric(self, owner: str) -> None:
         """Raise ValueError when ``pm.set_data`` has changed what `parametric` is made of."""
         if self.parametric is None:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from ...custom_steps.kernel_scores import Scores
 from ...custom_steps.kernel_sweep import Composition
-from ...models.combination import Combination
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.product_combination import FixedProduct, Product
 from .kernel_parameters import Importance, Normal, ParameterFactor
@@ -61,16 +60,8 @@ class KernelFamily:
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
         """Read the model's kernels and its rule."""
-        rule: Combination = model.combination
-        fixed = model["beta"] not in model.free_RVs
-        n_kernels = len(model.coords["kernel"])
-        composition = Composition(
-            rule,
-            model["beta"].get_value() if fixed else np.ones(n_kernels),
-            None if model.parametric is not None else model.design,
-            model.parametric,
-        )
-        return cls(composition, isinstance(rule, (Product, FixedProduct)))
+        is_product = isinstance(model.combination, (Product, FixedProduct))
+        return cls(Composition.of(model), is_product)
 
     @property
     def scores(self) -> Scores:
