@@ -1,7 +1,9 @@
 """Engines on one model side by side: moments, distances, cost, held-out scores."""
 
+import json
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import arviz as az
@@ -124,13 +126,14 @@ def compare_engines(
     Raises
     ------
     ValueError
-        For no result, an unknown reference or quantity, results of different models, of different
-        data or with nothing in common, or an incomplete held-out set.
+        For no result, an unknown reference or quantity, results of different models, data or
+        priors or with nothing in common, or an incomplete held-out set.
     """
     if not results:
         raise argument_error("results", "compare_engines", "at least one result", "none")
     _check_same(results, "model", "family", "model")
     _check_same(results, "data", "data_hash")
+    _check_declared(results)
     if (model is None) != (labels_new is None) or (labels_new is None and kernels_new is not None):
         raise ValueError(
             "The 'model' and 'labels_new' arguments of compare_engines, and 'kernels_new' where "
@@ -189,6 +192,28 @@ def _check_same(results: Mapping[str, DataTree], what: str, *attributes: str) ->
         raise argument_error(
             "results", "compare_engines", f"results on the same {what}", ", ".join(sorted(values))
         )
+
+
+def _check_declared(results: Mapping[str, DataTree]) -> None:
+    """Raise where priors differ, and likelihoods of the same variables.
+
+    Where variables have been integrated out, the likelihood is another one rightly. Fingerprints
+    made under different versions of the libraries say nothing about each other.
+    """
+    for one, other in combinations((tree.attrs for tree in results.values()), 2):
+        if not ("declared" in one and "declared" in other) or one["versions"] != other["versions"]:
+            continue
+        mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
+        same_variables = mine.keys() == theirs.keys()
+        common = mine.keys() if same_variables else (mine.keys() & theirs.keys()) - {""}
+        differ = sorted(name for name in common if mine[name] != theirs[name])
+        if differ:
+            raise argument_error(
+                "results",
+                "compare_engines",
+                "results under the same priors and likelihood",
+                f"others of {', '.join(name or 'the observations' for name in differ)}",
+            )
 
 
 def _z_bound(z: pd.Series) -> float:

@@ -6,6 +6,9 @@ parameters of the answer) and ``trajectory`` (objective by iteration); ``moments
 standard deviations of variables too large to keep draws of). Independent draws come as one chain:
 R-hat says nothing about them.
 
+The attribute ``declared`` holds a fingerprint of each variable's prior, by which results under
+other hyperparameters are recognised.
+
 ``lp`` in ``sample_stats`` is a log density of the declaration. Its attribute ``lp_measure`` in the
 result says which: "constrained", of the variables as declared, or "unconstrained", of their
 transforms, Jacobians included.
@@ -25,6 +28,8 @@ from pymc.backends.arviz import (
     find_constants,
     find_observations,
 )
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import toposort
 from xarray import Dataset, DataTree
 
 from ..models.declaration import Declaration, family
@@ -108,6 +113,7 @@ def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
         "family": family(model),
         "variant": model.variant if isinstance(model, Declaration) else "",
         "data_hash": _data_hash(model),
+        "declared": json.dumps(_declared(model)),
         "versions": json.dumps({name: version(name) for name in _VERSIONED}),
     }
     tree.attrs.setdefault("converged", "unknown")
@@ -123,3 +129,24 @@ def _data_hash(model: pm.Model) -> str:
             digest.update(f"{name}{array.shape}{array.dtype}".encode())
             digest.update(array.tobytes())
     return digest.hexdigest()[:16]
+
+
+def _declared(model: pm.Model) -> dict[str, str]:
+    """Short fingerprints of the free variables' priors, and, by the name "", of what they meet."""
+    terms = {variable.name: [variable] for variable in model.free_RVs}
+    return {
+        name: _graph_hash(variables)
+        for name, variables in {**terms, "": [*model.observed_RVs, *model.potentials]}.items()
+    }
+
+
+def _graph_hash(variables: Sequence[Variable]) -> str:
+    """Fingerprint of the operations that lead to variables, and of their constants."""
+    digest = sha256()
+    for node in toposort(variables):
+        digest.update(str(node.op).encode())
+        for constant in (i.data for i in node.inputs if isinstance(i, Constant)):
+            array = np.asarray(constant)
+            digest.update(f"{array.shape}{array.dtype}".encode())
+            digest.update(repr(constant).encode() if array.dtype == object else array.tobytes())
+    return digest.hexdigest()[:8]

@@ -1,5 +1,7 @@
 """Comparison tables against numbers known by construction."""
 
+import json
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -7,6 +9,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from family import assert_z
+from kernelzoo.inference.result import stamp
 from kernelzoo.inference.scores import scores
 
 
@@ -180,6 +183,41 @@ def test_results_on_other_data_or_objects_are_refused():
     four["posterior"] = four["posterior"].to_dataset().rename(site="place")
     with pytest.raises(ValueError, match="same elements of x"):
         kz.compare_engines({"one": one, "four": four})
+
+
+def test_results_on_other_priors_are_refused_but_variables_may_be_integrated_out():
+    one, two, three = result(0, 1), result(0, 1, seed=1), result(0, 1, seed=2)
+    for tree in (one, two, three):
+        tree.attrs["versions"] = "1"
+    one.attrs["declared"] = json.dumps({"x": "a", "y": "b", "": "c"})
+    two.attrs["declared"] = json.dumps({"x": "a", "": "d"})
+    assert list(kz.compare_engines({"one": one, "two": two}).engines.index) == ["one", "two"]
+    three.attrs["declared"] = json.dumps({"x": "e", "": "d"})
+    with pytest.raises(ValueError, match=r"same priors and likelihood.*others of x"):
+        kz.compare_engines({"one": one, "three": three})
+    three.attrs["declared"] = json.dumps({"x": "a", "": "e"})
+    with pytest.raises(ValueError, match="others of the observations"):
+        kz.compare_engines({"two": two, "three": three})
+    three.attrs["versions"] = "2"
+    assert list(kz.compare_engines({"two": two, "three": three}).engines.index) == ["two", "three"]
+
+
+@pytest.mark.parametrize("family", kz.MODELS, ids=str)
+def test_a_declaration_made_twice_has_the_same_fingerprint(family):
+    first, second = (stamp(DataTree(), family.example()).attrs for _ in range(2))
+    assert first["declared"] == second["declared"]
+
+
+def test_a_hyperparameter_changes_the_fingerprint_of_what_depends_on_it():
+    kernels, labels = np.stack([np.eye(4)] * 2), np.array([0, 1, 0, 1])
+    one, other = (
+        json.loads(
+            stamp(DataTree(), kz.MultinomialProbit(kernels, labels, tau=tau)).attrs["declared"]
+        )
+        for tau in (1.0, 2.0)
+    )
+    assert one.keys() == other.keys()
+    assert one != other
 
 
 def test_a_subclass_stands_beside_its_parent_and_results_without_family_go_by_model():
