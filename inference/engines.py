@@ -2,20 +2,18 @@
 
 An engine's constructor takes the settings of the algorithm; model, draws, chains and seed come at
 run time. Engines written for PyMC models in general (`NUTS`, `ADVI`, ...) state their settings as
-dataclass fields. Handwritten engines (`VB`, `Gibbs`, ...) are implemented once a paper: the
-keyword arguments of the registered function are the settings that the engine takes on that model.
+dataclass fields; those with an implementation a paper (`VB`, `Gibbs`, ...) are `Handwritten`.
 """
 
-import inspect
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, override
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pymc as pm
@@ -23,13 +21,12 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name
-from ..models.declaration import Declaration
 from .draws_on_disk import check_store
 from .engine_table import EngineRow, EngineTable
 from .progress import ProgressBar, track
 from .result import stamp
 
-__all__ = ["Engine", "EngineTable", "Handwritten", "Run", "engines", "fit"]
+__all__ = ["Engine", "EngineTable", "Run", "engines", "fit"]
 
 Kind = Literal["exact", "mcmc", "vb", "point"]
 
@@ -108,122 +105,6 @@ class Engine(ABC):
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
         """Infer the model. `fit` has checked `why_not` and stamps the result."""
-
-
-@dataclass(frozen=True)
-class Implementation:
-    """A function that implements a handwritten engine for a type of model."""
-
-    model_type: type[pm.Model]
-    function: Callable[..., Any]
-    unless: Callable[[Any], str | None]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings that it takes, with their defaults."""
-        parameters = inspect.signature(self.function).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-
-    def why_not(self, model: pm.Model) -> str | None:
-        """Why it does not apply to a model of its type; None when it does."""
-        particular = isinstance(model, Declaration) and issubclass(self.model_type, Declaration)
-        if particular and (amended := model.amendment()):
-            return f"it is written for {self.model_type.__name__} as declared; see {amended}"
-        return self.unless(model)
-
-
-class Handwritten(Engine):
-    """An engine with one implementation a type of model.
-
-    A model gets the implementation of its own type or, where there is none or that one does not
-    apply, of the nearest ancestor whose implementation does.
-
-    Parameters
-    ----------
-    **settings
-        Settings of the algorithm on the model at hand, checked when it is run:
-        ``engines(model)`` lists them with their defaults.
-    """
-
-    _implementations: ClassVar[dict[type[pm.Model], Implementation]]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if Handwritten in cls.__bases__:
-            cls._implementations = {}
-
-    def __init__(self, **settings: Any) -> None:
-        self._settings = dict(settings)
-
-    def __repr__(self) -> str:
-        arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
-        return f"{type(self).__name__}({arguments})"
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    @classmethod
-    def register[F: Callable[..., Any]](
-        cls,
-        model_type: type[pm.Model],
-        *,
-        unless: Callable[[Any], str | None] = lambda model: None,
-    ) -> Callable[[F], F]:
-        """Register the function that implements this engine for `model_type`.
-
-        The function takes (model, run) and the settings as keywords. `unless` says why it does
-        not apply to one model of the type, None when it does: a prior it has no closed form for.
-        """
-
-        def decorate(function: F) -> F:
-            cls._implementations[model_type] = Implementation(model_type, function, unless)
-            return function
-
-        return decorate
-
-    @property
-    @override
-    def settings(self) -> dict[str, Any]:
-        return dict(self._settings)
-
-    def candidates(self, model: pm.Model) -> list[Implementation]:
-        """List those for the model's type and its ancestors, the most specific first."""
-        known = self._implementations
-        return [known[ancestor] for ancestor in type(model).__mro__ if ancestor in known]
-
-    def implementation(self, model: pm.Model) -> Implementation:
-        """Most specific implementation that applies to the model; there must be one."""
-        return next(each for each in self.candidates(model) if each.why_not(model) is None)
-
-    @override
-    def settings_on(self, model: pm.Model) -> dict[str, Any]:
-        return self.implementation(model).settings | self.settings
-
-    @override
-    def why_not(self, model: pm.Model) -> str | None:
-        reasons = [each.why_not(model) for each in self.candidates(model)]
-        if not reasons:
-            types = ", ".join(t.__name__ for t in self._implementations) or "no model yet"
-            return f"it is written for {types}; this is a {type(model).__name__}"
-        return None if None in reasons else reasons[0]
-
-    def implement(self, model: pm.Model, run: Run) -> Any:
-        """Call the implementation for the model with this engine's settings."""
-        implementation = self.implementation(model)
-        owner = f"{self.name} on {type(model).__name__}"
-        for setting in self._settings:
-            for passed in self.candidates(model):
-                reason = passed.why_not(model)
-                if reason and setting in passed.settings and setting not in implementation.settings:
-                    raise ValueError(
-                        f"The setting {setting!r} of {owner} is one of an algorithm that does not "
-                        f"apply: {reason}."
-                    )
-            check_name(setting, implementation.settings, "settings", owner)
-        return implementation.function(model, run, **self._settings)
 
 
 def as_engine(engine: str | Engine) -> Engine:

@@ -15,7 +15,8 @@ from xarray import Dataset, DataTree
 from ..models.checks import check_name
 from .applicability import discrete_variables
 from .draws_on_disk import DrawsOnDisk
-from .engines import Engine, Handwritten, Kind, Run
+from .engines import Engine, Kind, Run
+from .handwritten import Handwritten
 from .identified import identified
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .result import Converged, with_group

@@ -279,3 +279,20 @@ def _codes_of_sorted_classes(
         listed = ", ".join(map(repr, distinct.tolist())) or "none"
         raise argument_error(argument, owner, "labels of at least two classes", f"only {listed}")
     return codes.astype(np.int64), distinct
+
+
+def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
+    """Return targets as an array (obs,), or raise unless they are as many finite numbers."""
+    values = check_real(targets, "targets", owner)
+    if values.shape != (n_objects,):
+        raise argument_error(
+            "targets", owner, f"{n_objects} numbers, one an object", f"shape {values.shape}"
+        )
+    check_finite(values, "targets", owner)
+    # Fourth powers, squares of what VB and the marginal density have in t^2, overflow at 1e77.
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > 1e60:
+        raise argument_error(
+            "targets", owner, "at most 1e60 in size (standardise them)", f"one of {largest:.3g}"
+        )
+    return values

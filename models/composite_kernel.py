@@ -11,11 +11,10 @@ from pytensor.tensor import TensorVariable
 from .checks import (
     argument_error,
     check_codes,
-    check_finite,
     check_labels,
     check_name,
     check_positive,
-    check_real,
+    check_targets,
 )
 from .combination import Combination, DirichletWeights, FixedWeights
 from .declaration import Declaration
@@ -212,7 +211,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         super().__init__()
         owner = type(self).__name__
         stack = self._open(kernels, combination, sigma, varsigma, bias)
-        values = _check_targets(targets, stack.shape[1], owner)
+        values = check_targets(targets, stack.shape[1], owner)
         self.rho = check_positive(rho, "rho", owner)
         self.varrho = check_positive(varrho, "varrho", owner)
         self.collapsed = collapsed
@@ -383,23 +382,6 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
             When ``pm.set_data`` has given other codes.
         """
         return check_codes(self["labels"].get_value(), 2, type(self).__name__)
-
-
-def _check_targets(targets: Any, n_objects: int, owner: str) -> np.ndarray:
-    """Return targets as an array (obs,), or raise unless they are as many finite numbers."""
-    values = check_real(targets, "targets", owner)
-    if values.shape != (n_objects,):
-        raise argument_error(
-            "targets", owner, f"{n_objects} numbers, one an object", f"shape {values.shape}"
-        )
-    check_finite(values, "targets", owner)
-    # Fourth powers, squares of what VB and the marginal density have in t^2, overflow at 1e77.
-    largest = float(np.abs(values).max(initial=0.0))
-    if largest > 1e60:
-        raise argument_error(
-            "targets", owner, "at most 1e60 in size (standardise them)", f"one of {largest:.3g}"
-        )
-    return values
 
 
 def _example(random_seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:

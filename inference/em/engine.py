@@ -7,7 +7,8 @@ import pymc as pm
 from xarray import DataTree
 
 from ..answers import PointAnswer
-from ..engines import Handwritten, Kind, Run
+from ..engines import Kind, Run
+from ..handwritten import Handwritten
 from ..result import point_to_tree, trajectory, with_group
 
 __all__ = ["EM"]

@@ -6,7 +6,8 @@ import pymc as pm
 from xarray import DataTree
 
 from ..answers import ExactAnswer
-from ..engines import Handwritten, Kind, Run
+from ..engines import Kind, Run
+from ..handwritten import Handwritten
 from ..independent import independent_draws
 
 __all__ = ["Exact"]

@@ -9,7 +9,8 @@ from xarray import DataTree
 
 from ...models.checks import check_name
 from ..answers import ModeAnswer
-from ..engines import Handwritten, Implementation, Kind, Run
+from ..engines import Kind, Run
+from ..handwritten import Handwritten, Implementation
 from ..result import point_to_tree, trajectory, with_group
 
 __all__ = ["MAP"]

@@ -7,7 +7,8 @@ from xarray import DataTree
 
 from ..answers import VariationalAnswer
 from ..diagnostics import pareto_k
-from ..engines import Handwritten, Kind, Run
+from ..engines import Kind, Run
+from ..handwritten import Handwritten
 from ..independent import independent_draws
 from ..result import trajectory, with_group
 

@@ -10,7 +10,8 @@ import pytest
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import Engine, Handwritten, _by_observation, as_engine
+from kernelzoo.inference.engines import Engine, _by_observation, as_engine
+from kernelzoo.inference.handwritten import Handwritten
 from kernelzoo.inference.identified import identified
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.

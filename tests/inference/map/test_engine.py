@@ -5,7 +5,8 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import Engine, Handwritten
+from kernelzoo.inference.engines import Engine
+from kernelzoo.inference.handwritten import Handwritten
 from kernelzoo.inference.map.gradient import search_by_gradients
 
 QUIET = {"random_seed": 1, "progressbar": False}
