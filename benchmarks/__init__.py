@@ -1,6 +1,15 @@
 """Timings beside the BLAS calls an engine needs, memory, mixing, and held-out scores."""
 
-from . import completion, composite_kernel, many_objects, memory, mixing, scores, speed
+from . import (
+    completion,
+    composite_kernel,
+    many_objects,
+    memory,
+    mixing,
+    mutual_kernel,
+    scores,
+    speed,
+)
 
 BENCHMARKS = {
     "speed": speed.run,
@@ -10,4 +19,5 @@ BENCHMARKS = {
     "memory": memory.run,
     "composite": composite_kernel.run,
     "many": many_objects.run,
+    "mutual": mutual_kernel.run,
 }

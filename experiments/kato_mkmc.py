@@ -345,9 +345,9 @@ def figure_4() -> Study:
         lambda row: row.endswith((DISTANCE, COVERAGE)),
         draw_by_ratio,
         "The paper prints curves: its method is nearer to the truth than both imputations, but for "
-        "80 % missing and more, where the mean is a little nearer. It has no intervals. Here (10 "
-        "repetitions of mfeat) so it is up to 60 % missing, at 70 % they are level, at 80 % the "
-        "mean is far nearer; on digits200, where its distance is 0.02, it is nearer "
-        "at 50 % already. With lambda = 0.1 EM is nearer than the mean up to 70 %, on the proteins "
-        "at 80 % too.",
+        "80 % missing and more, where the mean is a little nearer. The paper has no intervals. "
+        "Here (10 repetitions of mfeat) EM as printed is nearer than the mean up to 60 % missing, "
+        "level with it at 70 %, and far behind at 80 %; on digits200 the mean, whose distance is "
+        "about 2 there, is nearer at 50 % already. With lambda = 0.1 EM is nearer than the mean up to "
+        "70 %, on the proteins at 80 % too.",
     )

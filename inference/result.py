@@ -112,7 +112,7 @@ def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
         "model": type(model).__name__,
         "family": family(model),
         "variant": model.variant if isinstance(model, Declaration) else "",
-        "data_hash": _data_hash(model),
+        "data_hash": data_hash(model),
         "declared": json.dumps(_declared(model)),
         "versions": json.dumps({name: version(name) for name in _VERSIONED}),
     }
@@ -120,7 +120,7 @@ def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
     return tree
 
 
-def _data_hash(model: pm.Model) -> str:
+def data_hash(model: pm.Model) -> str:
     """Short fingerprint of the model's data, by which results on other data are recognised."""
     digest = sha256()
     for group in (find_observations(model), find_constants(model)):

@@ -20,6 +20,7 @@ __all__ = [
     "check_gram",
     "check_positive_definite",
     "check_weights",
+    "in_order",
 ]
 
 type Array = npt.NDArray[np.float64]
@@ -155,16 +156,8 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
     if weights is None:
         return np.full(n_kernels, 1 / n_kernels)
     requirement = f"{n_kernels} finite non-negative numbers, not all zero, one a kernel of theta"
-    if isinstance(weights, xr.DataArray) and "kernel" in weights.coords:
-        weights = weights.to_series()
-    if isinstance(weights, Mapping | pd.Series) and not isinstance(
-        getattr(weights, "index", None), pd.RangeIndex
-    ):
-        if set(weights.keys()) != set(names.tolist()):
-            raise argument_error(
-                argument, owner, f"{requirement}, {names.tolist()}", f"{list(weights.keys())}"
-            )
-        weights = [weights[name] for name in names.tolist()]
+    requirement += f" ({', '.join(map(str, names))})"
+    weights = in_order(weights, names.tolist(), argument, owner, requirement)
     try:
         given = np.asarray(weights, dtype=float)
     except (TypeError, ValueError):
@@ -173,6 +166,26 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
     if not (fits and (given >= 0).all() and given.any()):
         raise argument_error(argument, owner, requirement, repr(weights))
     return given
+
+
+def in_order(values: Any, names: list[Any], argument: str, owner: str, requirement: str) -> Any:
+    """Return values that carry the kernels' names in the order of these; others as they are.
+
+    Names are those of a DataArray's coordinate "kernel", of a Series, or of a mapping. They must
+    be all of the kernels', and no others.
+    """
+    if isinstance(values, xr.DataArray) and values.dims == ("kernel",) and values.coords:
+        values = values.to_series()
+    # The index that pandas makes up says no more than the order.
+    numbered = isinstance(getattr(values, "index", None), pd.RangeIndex)
+    if numbered or not isinstance(values, Mapping | pd.Series):
+        return values
+    pairs = [(str(name), value) for name, value in values.items()]
+    if sorted(name for name, _ in pairs) != sorted(map(str, names)):
+        got = f"those of {[name for name, _ in pairs]}"
+        raise argument_error(argument, owner, requirement, got)
+    by_name = dict(pairs)
+    return [by_name[str(name)] for name in names]
 
 
 def check_degrees_of_freedom(value: float, argument: str, owner: str, *, above: float) -> float:

@@ -1,26 +1,38 @@
 """Kernels of the same objects, each of which lacks some of them: rows and columns together."""
 
+import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import singledispatch
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pymc as pm
 import xarray as xr
-from scipy.linalg import LinAlgError, cholesky, eigvalsh
+from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh
 
 from .checks import ROUNDING, argument_error, check_finite, check_psd, check_square_symmetric
-from .kernel_stack import DIMS, as_stack
+from .incomplete_forms import blank, entries
+from .kernel_stack import DIMS, as_stack, label_difference
 
-__all__ = ["IncompleteKernel", "IncompleteKernels", "half_of_visible", "rank_error"]
+__all__ = [
+    "IncompleteKernel",
+    "IncompleteKernels",
+    "half_of_visible",
+    "rank_error",
+    "square_root",
+    "visible_block",
+]
 
 type Array = npt.NDArray[np.float64]
 
 # Kernels whose mean diagonals differ by this factor are most likely in different units.
 SCALE_MISMATCH = 1_000.0
+# Folders between a warning and the line that the user wrote.
+NOT_THE_USERS = tuple(f"{Path(f).resolve().parent}{os.sep}" for f in (__file__, pm.__file__))
 
 
 @dataclass(frozen=True)
@@ -53,13 +65,7 @@ class IncompleteKernel:
     @property
     def full_rank(self) -> bool:
         """Whether the visible block is positive definite beyond rounding. O(n^3 / 3)."""
-        n = len(self.values)
-        rounding = n * np.finfo(float).eps * np.max(np.diagonal(self.values), initial=0.0)
-        try:
-            cholesky(self.values - rounding * np.eye(n), lower=True, check_finite=False)
-        except LinAlgError:
-            return False
-        return True
+        return _definite(self.values)
 
     def with_zeros(self) -> Array:
         """Zero imputation (l, l): missing objects are orthogonal to all, themselves included."""
@@ -112,6 +118,52 @@ def half_of_visible(
     return half
 
 
+def visible_block(block: Array, argument: str, owner: str, *, tolerance: float = ROUNDING) -> Array:
+    """Return a visible block without rounding: symmetric and positive semidefinite, or raise.
+
+    A block of low rank has small negative eigenvalues where its entries were rounded, as those of
+    single precision are. No kernel has: it is put together without them. O(n^3).
+
+    Parameters
+    ----------
+    block : array (n, n)
+    argument, owner : str
+        For messages.
+    tolerance : float, default=1e-8
+        What counts as rounding, relative to the largest entry.
+    """
+    check_finite(block, argument, owner)
+    check_square_symmetric(block, argument, owner, tolerance=tolerance)
+    block = (block + block.T) / 2
+    check_psd(block, argument, owner, tolerance=tolerance)
+    root, triangular = square_root(block)
+    return block if triangular else root @ root.T
+
+
+def square_root(values: Array) -> tuple[Array, bool]:
+    """Square root R (n, rank) of a positive semidefinite matrix RR', and whether it is triangular.
+
+    The lower Cholesky factor at full rank; otherwise eigenvectors times the roots of those
+    eigenvalues that are above rounding. In Fortran order; O(n^3).
+    """
+    if _definite(values):
+        return cholesky(values.T, lower=True, check_finite=False), True
+    roots, vectors = eigh(values, check_finite=False)
+    kept = roots > len(values) * np.finfo(float).eps * roots[-1]
+    return np.asfortranarray(vectors[:, kept] * np.sqrt(roots[kept])), False
+
+
+def _definite(values: Array) -> bool:
+    """Whether a matrix is positive definite beyond rounding. O(n^3 / 3)."""
+    n = len(values)
+    rounding = n * np.finfo(float).eps * np.max(np.diagonal(values), initial=0.0)
+    try:
+        cholesky(values - rounding * np.eye(n), lower=True, check_finite=False)
+    except LinAlgError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class IncompleteKernels:
     """Checked kernels and the names of their objects.
@@ -159,12 +211,14 @@ class IncompleteKernels:
             that are not finite, symmetric and positive semidefinite; an object that no kernel has;
             when no kernel has two objects.
         """
-        stack = as_stack(_blank(kernels), owner=owner)
+        stack = as_stack(blank(kernels), owner=owner)
         _n_kernels, n, n_columns = stack.shape
-        if n != n_columns or not np.array_equal(stack["obs"].values, stack["basis"].values):
-            raise argument_error(
-                "kernels", owner, "square, labelled alike in rows and columns", f"{stack.shape}"
-            )
+        if n != n_columns:
+            raise argument_error("kernels", owner, "square", f"shape {stack.shape}")
+        if not np.array_equal(stack["obs"].values, stack["basis"].values):
+            found = label_difference(stack["basis"].values, stack["obs"].values)
+            got = f"labels of columns: {found}"
+            raise argument_error("kernels", owner, "labelled alike in rows and columns", got)
         for dim in ("kernel", "obs"):
             if not (index := stack.get_index(dim)).is_unique:
                 twice = index[index.duplicated()].tolist()[:5]
@@ -173,7 +227,7 @@ class IncompleteKernels:
             raise argument_error("jitter", owner, "0 or a positive number", repr(jitter))
         names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values
         try:
-            values = _values(kernels).reshape(stack.shape)
+            values = entries(kernels).reshape(stack.shape)
         except (TypeError, ValueError):
             raise argument_error("kernels", owner, "numbers or NaN", "other entries") from None
         tolerance = max(ROUNDING, 100 * float(np.finfo(values.dtype).eps))
@@ -191,7 +245,8 @@ class IncompleteKernels:
             argument = f'kernels["{name}"]'
             block = matrix[np.ix_(present, present)]
             _check_mask(block, name, objects[present], owner)
-            block = _checked(block, argument, owner, tolerance)
+            check_finite(block, argument, owner)
+            check_square_symmetric(block, argument, owner, tolerance=tolerance)
             unit = 1.0
             if len(block):
                 unit = units[name] = float(np.diagonal(block).mean())
@@ -201,9 +256,8 @@ class IncompleteKernels:
                 )
             if not normalize:
                 unit = 1.0
-            block /= unit
-            block.flat[:: len(block) + 1] += jitter
-            check_psd(block, argument, owner, tolerance=tolerance)
+            block = block / unit + jitter * np.eye(len(block))
+            block = visible_block(block, argument, owner, tolerance=tolerance)
             kept.append(IncompleteKernel(name, block, present, absent, unit))
         if not normalize:
             _warn_of_mismatch(units, owner)
@@ -218,68 +272,6 @@ class IncompleteKernels:
             "basis": self.objects,
         }
         return xr.DataArray(values, dims=DIMS, coords=coords, name="kernels")
-
-
-@singledispatch
-def _blank(kernels: Any) -> Any:
-    """Zeros in the form of the kernels: what carries their names and sizes alone."""
-    try:
-        return np.zeros(np.shape(kernels))
-    except ValueError:
-        return kernels
-
-
-@_blank.register
-def _(kernels: Mapping) -> Any:
-    return {name: _blank(matrix) for name, matrix in kernels.items()}
-
-
-@_blank.register(list)
-@_blank.register(tuple)
-def _(kernels: Sequence) -> Any:
-    labelled = any(isinstance(matrix, pd.DataFrame | xr.DataArray) for matrix in kernels)
-    return [_blank(matrix) for matrix in kernels] if labelled else _blank(np.asarray(kernels))
-
-
-@_blank.register
-def _(kernels: pd.DataFrame) -> Any:
-    return pd.DataFrame(0.0, index=kernels.index, columns=kernels.columns)
-
-
-@_blank.register
-def _(kernels: xr.DataArray) -> Any:
-    return xr.zeros_like(kernels, dtype=float)
-
-
-@singledispatch
-def _values(kernels: Any) -> npt.NDArray[np.floating]:
-    """Entries of kernels in any form that has been found to be a stack."""
-    array = np.asarray(kernels)
-    if array.dtype.kind == "c":
-        raise TypeError("complex entries")
-    return array if array.dtype.kind == "f" else array.astype(float)
-
-
-@_values.register
-def _(kernels: np.ma.MaskedArray) -> npt.NDArray[np.floating]:
-    # Masked is missing; what is below a mask counts for nothing.
-    return np.where(np.ma.getmaskarray(kernels), np.nan, _values(kernels.data))
-
-
-@_values.register
-def _(kernels: Mapping) -> npt.NDArray[np.floating]:
-    return np.stack([_values(matrix) for matrix in kernels.values()])
-
-
-@_values.register(list)
-@_values.register(tuple)
-def _(kernels: Sequence) -> npt.NDArray[np.floating]:
-    return np.stack([_values(matrix) for matrix in kernels])
-
-
-@_values.register
-def _(kernels: xr.DataArray) -> npt.NDArray[np.floating]:
-    return _values((kernels.transpose(*DIMS) if kernels.ndim == 3 else kernels).to_numpy())
 
 
 def _seen(
@@ -357,13 +349,6 @@ def _check_mask(block: Array, name: str, objects: npt.NDArray[Any], owner: str) 
         )
 
 
-def _checked(block: Array, argument: str, owner: str, tolerance: float) -> Array:
-    """Return a copy of a visible block without asymmetric rounding."""
-    check_finite(block, argument, owner)
-    check_square_symmetric(block, argument, owner, tolerance=tolerance)
-    return (block + block.T) / 2
-
-
 def _warn_of_mismatch(units: dict[str, float], owner: str) -> None:
     least, most = min(units, key=lambda k: units[k]), max(units, key=lambda k: units[k])
     if units[most] >= SCALE_MISMATCH * units[least]:
@@ -372,7 +357,7 @@ def _warn_of_mismatch(units: dict[str, float], owner: str) -> None:
             f"{units[most] / units[least]:.0f} ({units[least]:.3g} of {least!r}, "
             f"{units[most]:.3g} of {most!r}): the model takes them to be of one scale. "
             "normalize=True divides each by its own.",
-            stacklevel=4,
+            skip_file_prefixes=NOT_THE_USERS,
         )
 
 

@@ -6,8 +6,9 @@ training objects) and a basis expansion have other labels on one of the two.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import singledispatch
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,15 @@ def _check_names(names: list, owner: str, argument: str) -> None:
         )
 
 
+def label_difference(labels: Iterable, expected: Iterable) -> str:
+    """Say, for a message, how labels are not those expected: the first that differs."""
+    given, wanted = list(map(str, labels)), list(map(str, expected))
+    kind = "the same in another order" if sorted(given) == sorted(wanted) else "others"
+    differing = (pair for pair in zip_longest(given, wanted) if pair[0] != pair[1])
+    one, other = next(differing, ("another type", "its like"))
+    return f"{kind}, {one!r} in place of {other!r}"
+
+
 def _check_like(stack: xr.DataArray, like: xr.DataArray, owner: str, argument: str) -> None:
     names, expected = stack["kernel"].values.tolist(), like["kernel"].values.tolist()
     if names != expected:
@@ -247,6 +257,7 @@ def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[s
     if isinstance(arrays, Mapping):
         if not arrays:
             raise argument_error(argument, owner, "at least one kernel", "none")
+        _check_names([str(name) for name in arrays], owner, argument)
         return {str(name): array for name, array in arrays.items()}
     try:
         shape = np.shape(arrays)
@@ -320,7 +331,9 @@ def _frame_labels(
     for name in others:
         frame = frames[name]
         if not (frame.index.equals(reference.index) and frame.columns.equals(reference.columns)):
-            raise argument_error(
-                _entry(argument, name), owner, f"labelled as {first!r} is", "other labels"
+            got = label_difference(
+                [*frame.index, *frame.columns], [*reference.index, *reference.columns]
             )
+            requirement = f"labelled as {first!r} is"
+            raise argument_error(_entry(argument, name), owner, requirement, f"labels: {got}")
     return reference.index.to_numpy(), reference.columns.to_numpy()

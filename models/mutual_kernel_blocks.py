@@ -1,6 +1,5 @@
 """Random variables of `MutualKernelCompletion`, kernel by kernel. To be called inside a model."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from pytensor.tensor import TensorVariable
 
 from .checks import argument_error, check_positive
 from .completion_blocks import partition
+from .completion_input import in_order
 from .incomplete_kernels import IncompleteKernel
 from .matrix_normal import MatrixNormal
 from .positive_definite import cholesky_or_nan, log_det
@@ -52,23 +52,25 @@ class ExcessPrior(NamedTuple):
 
 
 def check_freedom(
-    nu: Any, names: list[str], n: int, owner: str
+    nu: Any, names: list[str], n: int, owner: str, *, collapsed: bool
 ) -> tuple[Array | None, ExcessPrior | None]:
-    """Return fixed degrees of freedom (kernel,), or their prior; the other is None."""
+    """Return fixed degrees of freedom (kernel,), or their prior; the other is None.
+
+    A Wishart matrix has more than l - 1; a collapsed model draws none.
+    """
     if isinstance(nu, GammaExcess):
         shape = check_positive(nu.shape, "nu.shape", owner)
         mean = check_positive(n if nu.mean is None else nu.mean, "nu.mean", owner)
         return None, ExcessPrior(shape, shape / mean)
-    requirement = f"above l - 1 = {n - 1}, one number or one for each of {names}, or a GammaExcess"
-    if isinstance(nu, Mapping):
-        if set(nu) != set(names):
-            raise argument_error("nu", owner, requirement, f"those of {sorted(nu)}")
-        nu = [nu[name] for name in names]
+    least, bound = (0, "0 (collapsed)") if collapsed else (n - 1, f"l - 1 = {n - 1}")
+    requirement = f"above {bound}, one number or one for each of {names}"
+    requirement += "" if collapsed else ", or a GammaExcess"
+    nu = in_order(nu, names, "nu", owner, requirement)
     try:
         given = np.asarray(n + 1 if nu is None else nu, dtype=float)
     except (TypeError, ValueError):
         raise argument_error("nu", owner, requirement, repr(nu)) from None
-    if given.shape not in {(), (len(names),)} or not ((given > n - 1) & np.isfinite(given)).all():
+    if given.shape not in {(), (len(names),)} or not ((given > least) & np.isfinite(given)).all():
         raise argument_error("nu", owner, requirement, repr(nu))
     return np.broadcast_to(given, len(names)).copy(), None
 

@@ -13,7 +13,7 @@ from pytensor.tensor import TensorVariable
 
 from .checks import argument_error, check_name, check_positive
 from .declaration import Declaration
-from .incomplete_kernels import IncompleteKernel, IncompleteKernels, rank_error
+from .incomplete_kernels import IncompleteKernel, IncompleteKernels, rank_error, visible_block
 from .mutual_kernel_blocks import (
     ExcessPrior,
     check_freedom,
@@ -91,7 +91,8 @@ class MutualKernelCompletion(Declaration):
         Q^{(k)} \mid M &\sim \mathrm{W}(\nu, M / \nu) \qquad (\mathrm E\,Q^{(k)} = M)
 
     with respect to :math:`M^{-1}`, for every nu: the paper's answer is the mode over
-    :math:`M^{-1}`, and the limit of the posterior as nu grows. Declared in blocks
+    :math:`M^{-1}`, and the limit of the posterior as nu grows, since lambda' grows with it:
+    the posterior mean of :math:`M^{-1}` goes there at the rate 1/nu. Declared in blocks
     (v = visible, h = missing in kernel k; :math:`B = M_{vv}^{-1} M_{vh}`,
     :math:`C = (M_{hh} - M_{hv} B)/\nu_k`), in which all that is missing is free:
 
@@ -105,16 +106,18 @@ class MutualKernelCompletion(Declaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of (l, l) arrays or DataFrames, or array
         Square kernels of the same objects; NaN in the whole row and column of an object that a
-        kernel lacks.
+        kernel lacks. At low rank, negative eigenvalues that rounded entries (float32) have are
+        taken for 0.
     visible : bool array_like, DataFrame or DataArray (object, kernel), optional
         Which objects each kernel has; it may hide objects that are there. Default: those without
         NaN.
     lam : float, default=0.1
         The paper's lambda: weight of the identity against one kernel.
     nu : float, array_like (kernel,), mapping of name to float, or GammaExcess, optional
-        Degrees of freedom: the larger, the nearer are the kernels to M. Real numbers above l - 1,
-        or a prior. Default: l + 1. Where they differ, lambda' is lam times their mean, and a
-        kernel weighs in J as its nu does.
+        Degrees of freedom: the larger, the nearer are the kernels to M. Real numbers above l - 1
+        (above 0 when collapsed), or a prior; those of a mapping, Series or DataArray (kernel) go
+        by the kernels' names. Default: l + 1. Where they differ, lambda' is lam times their mean,
+        and a kernel weighs in J as its nu does.
     spread : float, optional
         Learn a scale s_k of each kernel, :math:`Q^{(k)} \sim \mathrm W(\nu_k, s_k M/\nu_k)`, with
         :math:`s_k \sim \mathrm{InvGamma}(a, a)`, :math:`a = \nu_k` spread / 2; in J that is
@@ -128,24 +131,27 @@ class MutualKernelCompletion(Declaration):
     collapsed : bool, default=False
         Leave the missing blocks out: M is free alone, given
         :math:`\sum_k -\nu_k\,\mathrm{KL}(Q_{vv}, M_{vv})` without :math:`\ln|Q_{vv}|`. That
-        needs no inverse of a visible block, which may be rank-deficient.
+        needs no inverse of a visible block, which may be rank-deficient, and no Wishart matrix
+        of l objects, so that nu may be smaller.
     entries : mapping of kernel name to pairs of objects, optional
         Entries of completed kernels whose draws are kept, by labels: ``{"a": [("x", "y")]}``.
+        Those of a collapsed model are of E[Q | M], and no intervals are made of them.
 
     Attributes
     ----------
     units : array (kernel,)
         What the kernels were divided by; 1 when not normalised.
     problem : CompletionProblem
-        The data and settings as they are now.
+        The data and settings as they are now. Units, degrees of freedom and visible blocks that
+        ``pm.set_data`` has exchanged are checked; blocks are in the model's units.
 
     Raises
     ------
     ValueError
         For kernels of different sizes; entries missing without their row and column, or against
         the mask; a visible block that is not positive semidefinite, or not definite unless
-        collapsed; an object that no kernel has (named); when no kernel has two objects; for
-        settings out of range.
+        collapsed; an object that no kernel has (named); when no kernel has two objects; names of
+        kernels that clash; for settings out of range.
 
     Warns
     -----
@@ -208,16 +214,15 @@ class MutualKernelCompletion(Declaration):
         )
         self._kernels, self.collapsed = given.kernels, collapsed
         names = [kernel.name for kernel in given.kernels]
+        _check_kernel_names(names, owner)
         n = len(given.objects)
         self.lam = check_positive(lam, "lam", owner)
         self.spread = None if spread is None else check_positive(spread, "spread", owner)
-        fixed, excess = check_freedom(nu, names, n, owner)
+        fixed, excess = check_freedom(nu, names, n, owner, collapsed=collapsed)
         if collapsed and fixed is None:
             raise argument_error("nu", owner, "fixed when collapsed", repr(nu))
         self._excess = excess
         for kernel in given.kernels:
-            if "/" in kernel.name:
-                raise argument_error("kernels", owner, "named without '/'", repr(kernel.name))
             if not (collapsed or kernel.full_rank):
                 raise rank_error(kernel, owner)
         super().__init__(coords=_coords(given))
@@ -280,15 +285,38 @@ class MutualKernelCompletion(Declaration):
 
     @property
     def problem(self) -> CompletionProblem:
-        """The data and settings as they are now."""
-        kernels = tuple(
-            replace(kernel, values=self[f"Qvv_{kernel.name}_values"].get_value())
-            if len(kernel.visible)
-            else kernel
-            for kernel in self._kernels
-        )
-        nu = self["nu"].get_value() if self._excess is None else None
+        """The data and settings as they are now.
+
+        Raises
+        ------
+        ValueError
+            For data that ``pm.set_data`` has exchanged for some that the model does not take.
+        """
+        owner = type(self).__name__
+        units = self.units
+        if not ((units > 0) & np.isfinite(units)).all():
+            requirement = "above 0, where pm.set_data gives them"
+            raise argument_error("units", owner, requirement, f"{units}")
+        nu = None
+        if self._excess is None:
+            names = [kernel.name for kernel in self._kernels]
+            n, given = len(self._kernels[0].order), self["nu"].get_value()
+            nu, _ = check_freedom(given, names, n, owner, collapsed=self.collapsed)
+        kernels = tuple(map(self._as_set, self._kernels, units.tolist()))
         return CompletionProblem(kernels, self.lam, nu, self._excess, self.spread)
+
+    def _as_set(self, kernel: IncompleteKernel, unit: float) -> IncompleteKernel:
+        """Give a kernel with the data that it has now, checked where they are others."""
+        if not len(kernel.visible):
+            return replace(kernel, unit=unit)
+        owner, name = type(self).__name__, f"Qvv_{kernel.name}_values"
+        values = self[name].get_value()
+        if np.array_equal(values, kernel.values):
+            return replace(kernel, unit=unit)
+        kernel = replace(kernel, values=visible_block(values, name, owner), unit=unit)
+        if not (self.collapsed or kernel.full_rank):
+            raise rank_error(kernel, owner)
+        return kernel
 
     def _declare_scales(self, freedom: TensorVariable) -> TensorVariable:
         if self.spread is None:
@@ -298,18 +326,48 @@ class MutualKernelCompletion(Declaration):
 
     def _declare_entries(self, entries: Mapping[str, Any], objects: npt.NDArray[Any]) -> None:
         """Declare the chosen entries of completed kernels, by labels."""
-        owner, index = type(self).__name__, pd.Index(objects)
-        named = {kernel.name: kernel for kernel in self._kernels if len(kernel.hidden)}
-        for name, pairs in entries.items():
-            check_name(name, named, "entries", owner)
-            positions = np.array([index.get_indexer(list(pair)) for pair in pairs])
-            if positions.ndim != 2 or positions.shape[1] != 2 or (positions < 0).any():
-                raise argument_error("entries", owner, "pairs of objects", f"{list(pairs)[:3]}")
+        owner = type(self).__name__
+        if not isinstance(entries, Mapping):
+            got = f"a {type(entries).__name__}"
+            raise argument_error("entries", owner, "pairs of objects by kernel name", got)
+        incomplete = [kernel.name for kernel in self._kernels if len(kernel.hidden)]
+        for key, pairs in entries.items():
+            name = check_name(str(key), incomplete, "entries", owner)
+            rows, columns = _positions(pairs, pd.Index(objects), f'entries["{name}"]', owner)
             labels = [f"{one}|{other}" for one, other in pairs]
             self.add_coord(f"entry_{name}", labels)
-            whole = self[f"{self.completion}_{name}"]
-            chosen = whole[positions[:, 0], positions[:, 1]]
+            chosen = self[f"{self.completion}_{name}"][rows, columns]
             pm.Deterministic(f"entries_{name}", chosen, dims=f"entry_{name}")
+
+
+def _positions(
+    pairs: Any, objects: pd.Index, argument: str, owner: str
+) -> tuple[list[int], list[int]]:
+    """Where pairs of labels stand among the objects."""
+    first, *_, last = objects.tolist()
+    requirement = f"pairs of objects, such as {[(first, last)]}"
+    try:
+        ends = [(one, other) for one, other in pairs]
+        rows, columns = (objects.get_indexer(list(end)) for end in zip(*ends, strict=True))
+    except (TypeError, ValueError):
+        raise argument_error(argument, owner, requirement, f"{pairs!r:.60}") from None
+    unknown = (rows < 0) | (columns < 0)
+    if unknown.any():
+        pair = ends[int(unknown.argmax())]
+        raise argument_error(argument, owner, requirement, f"{pair!r}, an object unknown")
+    return rows.tolist(), columns.tolist()
+
+
+def _check_kernel_names(names: Sequence[str], owner: str) -> None:
+    """Raise where names made of the kernels' would be no names in a result, or one another's."""
+    for name in names:
+        if "/" in name:
+            raise argument_error("kernels", owner, "named without '/'", repr(name))
+        for ending in ("_", "_values", "_cholesky__"):
+            if f"{name}{ending}" in names:
+                got = f"{name!r} and {name + ending!r}"
+                requirement = f"such that no two names differ by {ending!r} alone"
+                raise argument_error("kernels", owner, requirement, got)
 
 
 def _informative(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:

@@ -12,7 +12,7 @@ betrays. Hence two departures from the paper:
   data is the plain one, and a step goes to :math:`L \leftarrow L(I + A)`, A + A' = P with the
   diagonal of I + A by its exponential: positive definite whatever P is, and an EM step to
   first order. J never rises; where no quasi-Newton step is found EM's own is taken, which
-  always lowers J.
+  always lowers J, but for rounding: where that is seen, the search ends.
 """
 
 from collections import deque
@@ -22,9 +22,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas
+from scipy.linalg import LinAlgError, blas
 
-from ...models.checks import check_count, check_name, check_positive
+from ...models.checks import argument_error, check_count, check_name, check_positive
 from ...models.matrix_draws import log_det_of_factor
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ..answers import PointAnswer
@@ -47,12 +47,25 @@ LONGEST = 4.0
 
 
 class Minimum(NamedTuple):
-    """Where the search ended: its last evaluation, J by iteration, and the gradient's size."""
+    """Where the search ended.
+
+    Attributes
+    ----------
+    last : Evaluation
+    objective : array (iteration,)
+        J.
+    gradient : float
+        Its size, in units of lambda's curvature.
+    evaluations : int
+    lost : bool
+        Whether the search ended because J no longer fell by more than its rounding.
+    """
 
     last: Evaluation
     objective: Array
     gradient: float
     evaluations: int
+    lost: bool
 
 
 def _freedom_has_prior(model: MutualKernelCompletion) -> str | None:
@@ -99,7 +112,7 @@ def fit_mutual_kernel_completion(
     Raises
     ------
     ValueError
-        For settings out of range.
+        For settings out of range, and where lambda is so small that M is singular to rounding.
     """
     owner = "EM on MutualKernelCompletion"
     check_count(iterations, "iterations", owner)
@@ -113,9 +126,12 @@ def fit_mutual_kernel_completion(
         def report(J: float, gradient: float) -> None:
             bar.advance(objective=-J, gradient=gradient)
 
-        found = minimize(
-            objective, objective.start(means=start == "mean"), iterations, tolerance, memory, report
-        )
+        first = objective.start(means=start == "mean")
+        try:
+            found = minimize(objective, first, iterations, tolerance, memory, report)
+        except LinAlgError:
+            requirement = "so large (or the model's jitter) that M is not singular to rounding"
+            raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
     values = _values(model, problem, objective, found.last)
     if found.gradient <= tolerance:
         return PointAnswer(values, -found.objective, "yes")
@@ -123,6 +139,11 @@ def fit_mutual_kernel_completion(
         f"After {len(found.objective)} iterations the gradient is {found.gradient:.1e} in units "
         f"of lambda's curvature; the tolerance is {tolerance:g}."
     )
+    if found.lost:
+        note += (
+            f" Rounding hides whether J falls from there: lam={problem.lam:g} is all that keeps M "
+            "from being singular where kernels have low rank. A larger one helps, or jitter."
+        )
     return PointAnswer(values, -found.objective, "no", note)
 
 
@@ -137,13 +158,18 @@ def minimize(
     """Minimise J from a positive definite start; an interruption ends the search.
 
     Returns after the first M at which the gradient is within the tolerance.
+
+    Raises
+    ------
+    LinAlgError
+        When M is not positive definite at the start.
     """
     now = objective.evaluate(cholesky_factor(start), start)
     unit = (objective.lam + objective.total) / (objective.lam * objective.n**0.5)
     # Rounding of J, beyond which it cannot be told to fall.
     slack = 1e-14 * (objective.lam + objective.total) * objective.n
     history = _History(memory)
-    values, evaluations = [now.objective], 1
+    values, evaluations, lost = [now.objective], 1, False
     with suppress(KeyboardInterrupt):
         while (gradient := unit * float(np.linalg.norm(now.residual))) > tolerance:
             report(now.objective, gradient)
@@ -154,13 +180,16 @@ def minimize(
             if new is None:
                 history.clear()
                 step = now.residual
-                new = objective.evaluate(cholesky_factor(now.target), now.target)
+                new = _em_step(objective, now)
                 evaluations += 1
+                if new is None or new.objective > now.objective + slack:
+                    lost = True
+                    break
             history.add(step, now.residual - new.residual)
             now = new
             values.append(now.objective)
     gradient = unit * float(np.linalg.norm(now.residual))
-    return Minimum(now, np.array(values), gradient, evaluations)
+    return Minimum(now, np.array(values), gradient, evaluations, lost)
 
 
 class _History:
@@ -195,6 +224,13 @@ class _History:
         return direction
 
 
+def _em_step(objective: MutualObjective, now: Evaluation) -> Evaluation | None:
+    """Evaluate J after a step of EM; None where rounding makes M singular."""
+    with suppress(LinAlgError):
+        return objective.evaluate(cholesky_factor(now.target), now.target)
+    return None
+
+
 def _quasi_newton(
     objective: MutualObjective, now: Evaluation, history: _History, slack: float
 ) -> tuple[Array, Evaluation | None, int]:
@@ -205,8 +241,12 @@ def _quasi_newton(
     slope = -(objective.lam + objective.total) / 2 * float(np.vdot(now.residual, direction))
     length, tried = min(1.0, LONGEST / float(np.abs(direction).max())), 0
     while length > SHORTEST:
-        new = objective.evaluate(_moved(now.factor, length * direction))
         tried += 1
+        try:
+            new = objective.evaluate(_moved(now.factor, length * direction))
+        except LinAlgError:
+            length *= 0.1
+            continue
         promised, rise = length * slope, new.objective - now.objective
         if rise <= SUFFICIENT * promised + slack:
             return length * direction, new, tried

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, blas, eigh, lapack
+from scipy.linalg import LinAlgError, blas, lapack
 
-from ...models.incomplete_kernels import IncompleteKernel, half_of_visible
+from ...models.incomplete_kernels import IncompleteKernel, half_of_visible, square_root
 from ...models.matrix_draws import log_det_of_factor
 from ...models.mutual_kernel_completion import CompletionProblem
 
@@ -80,12 +80,7 @@ class _Visible:
 
     @classmethod
     def of(cls, kernel: IncompleteKernel, weight: float) -> "_Visible":
-        if kernel.full_rank:
-            return cls(kernel, weight, cholesky_factor(kernel.values), True)
-        values, vectors = eigh(kernel.values, check_finite=False)
-        kept = values > len(values) * np.finfo(float).eps * values[-1]
-        root = np.asfortranarray(vectors[:, kept] * np.sqrt(values[kept]))
-        return cls(kernel, weight, root, False)
+        return cls(kernel, weight, *square_root(kernel.values))
 
     def expectation(self, M: Array, spread: float | None) -> Completion:
         """E-step, eqs (19)-(20). O(n^3 / 3 + 4 n^2 m + 2 n m^2)."""

@@ -9,6 +9,7 @@ from xarray import Dataset, DataTree
 from ...models.checks import argument_error
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ..predict import predictive
+from ..result import data_hash
 
 __all__ = ["completed_kernels"]
 
@@ -51,7 +52,8 @@ def completed_kernels(
     Raises
     ------
     ValueError
-        For kernels of new objects, a level outside (0, 1), or a result without any of these.
+        For kernels of new objects, a level outside (0, 1), a result without any of these, or of
+        other data than the model has now.
     """
     if kernels_new is not None:
         raise argument_error(
@@ -62,6 +64,11 @@ def completed_kernels(
         )
     if not 0 < level < 1:
         raise argument_error("level", OWNER, "between 0 and 1", repr(level))
+    # Results that were made by other means than `fit` do not say.
+    if result.attrs.get("data_hash", now := data_hash(model)) != now:
+        raise argument_error(
+            "result", OWNER, "a fit of this model to the data that it has now", "one to others"
+        )
     kernels = model.problem.kernels
     objects = np.asarray(model.coords["object"])
     mean = np.stack([kernel.unit * kernel.with_zeros() for kernel in kernels])

@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from kernelzoo.models.incomplete_kernels import IncompleteKernels, half_of_visible, rank_error
+from kernelzoo.models.incomplete_kernels import (
+    IncompleteKernels,
+    half_of_visible,
+    rank_error,
+    square_root,
+)
+from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 
 N = 5
 OBJECTS = list("abcde")
@@ -68,6 +74,9 @@ def test_every_form_says_the_same():
     labelled = {name: pd.DataFrame(matrix, OBJECTS, OBJECTS) for name, matrix in full.items()}
     assert_same(expected, checked(stack.transpose("basis", "kernel", "obs")))
     assert_same(expected, checked(frames))
+    arrays = {name: xr.DataArray(frame, dims=("x", "y")) for name, frame in frames.items()}
+    assert_same(expected, checked(arrays))
+    assert list(checked(arrays).objects) == OBJECTS
     assert_same(expected, checked(full, VISIBLE))
     assert_same(expected, checked(labelled, mask.iloc[::-1, ::-1]))
     by_name = xr.DataArray(mask.rename_axis(index="object", columns="kernel"))
@@ -79,8 +88,10 @@ def test_a_list_of_frames_goes_by_labels_and_a_mask_hides():
     frames = [pd.DataFrame(matrix, OBJECTS, OBJECTS) for matrix in given().values()]
     unnamed = checked(dict(zip(["K0", "K1"], given().values(), strict=True)))
     assert_same(unnamed, checked(frames))
-    with pytest.raises(ValueError, match="label"):
-        checked([frames[0], frames[1].loc[OBJECTS[::-1], OBJECTS[::-1]]])
+    turned = frames[1].loc[OBJECTS[::-1], OBJECTS[::-1]]
+    for other in (turned, xr.DataArray(turned, dims=("x", "y"))):
+        with pytest.raises(ValueError, match="same in another order, 'e' in place of 'a'"):
+            checked([frames[0], other])
     stack = np.stack([whole(0), whole(1)])
     hidden = np.stack([~np.outer(seen, seen) for seen in VISIBLE.T])
     assert_same(unnamed, checked(np.ma.masked_array(stack, hidden)))
@@ -114,6 +125,19 @@ def test_halves_add_up_to_the_weighted_sum():
     np.testing.assert_allclose(half + half.T, total, atol=1e-12)
 
 
+@pytest.mark.parametrize("rounded", [np.float32, lambda K: np.round(K, 10)])
+def test_rounded_blocks_of_low_rank_are_semidefinite(rounded):
+    """Or the objective sees another matrix than the steps do, one that has no root."""
+    x = np.random.default_rng(3).normal(size=(30, 2))
+    given = np.asarray(rounded(x @ x.T), dtype=None)
+    kernel = checked({"one": given}).kernels[0]
+    assert np.linalg.eigvalsh(given.astype(float))[0] < -1e-11
+    root, triangular = square_root(kernel.values)
+    assert not triangular
+    np.testing.assert_allclose(root @ root.T, kernel.values, atol=1e-14)
+    np.testing.assert_allclose(kernel.values * kernel.unit, given, atol=1e-5)
+
+
 def test_rank_error_suggests_a_jitter_that_is_enough():
     matrix = np.outer(np.arange(1.0, 6), np.arange(1.0, 6))
     kernel = checked({"one": matrix, "two": np.eye(5)}).kernels[0]
@@ -140,9 +164,10 @@ def bad_inputs():
     complete = {"one": whole(0), "two": whole(1)}
     unknown = pd.DataFrame(VISIBLE, OBJECTS, ["one", "three"])
     twins = pd.DataFrame(whole(0), list("abcda"), list("abcda"))
+    turned = pd.DataFrame(whole(0), list("abcde"), list("abced"))
     return {
         "sizes": (given(two=np.eye(4)), None, r'kernels\["two"\]|of shape'),
-        "not square": (np.ones((2, 4, 5)), None, "square, labelled alike"),
+        "not square": (np.ones((2, 4, 5)), None, r"square. Got shape \(2, 4, 5\)"),
         "NaN in one entry": (given(one=lone), None, r'kernels\["one"\].* NaN at \(0, 1\)'),
         "diagonal there": (given(one=half_gone), None, r"whole row and column.* NaN at \(0, 3\)"),
         "infinite": (given(one=infinite), None, r'kernels\["one"\].* finite'),
@@ -156,6 +181,8 @@ def bad_inputs():
         "mask of numbers": (complete, VISIBLE * 2.0, "true or false"),
         "mask of others": (complete, unknown, "labelled as the objects"),
         "objects twice": ({"one": twins}, None, r"without repetition. Got \['a'\]"),
+        "columns in another order": ({"one": turned}, None, "another order, 'e' in place of 'd'"),
+        "one name": ({1: whole(0), "1": whole(1)}, None, "'1' more than once"),
         "strings": ({"one": np.full((2, 2), "x")}, None, "numbers or NaN"),
     }
 
@@ -174,8 +201,9 @@ def test_negative_jitter_is_refused():
 
 def test_scales_that_disagree_are_warned_of():
     kernels = {"one": whole(0), "two": whole(1, scale=5_000.0)}
-    with pytest.warns(UserWarning, match=r"differ by a factor of .* 'one'.* 'two'"):
-        checked(kernels, normalize=False)
+    with pytest.warns(UserWarning, match=r"differ by a factor of .* 'one'.* 'two'") as warned:
+        MutualKernelCompletion(kernels, normalize=False)
+    assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checked(kernels).kernels[1].unit > 1_000

@@ -1,8 +1,10 @@
 """The declaration in blocks against the densities of whole matrices, and its arguments."""
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
+import xarray as xr
 from scipy import stats
 
 from family import assert_ks, assert_mean
@@ -180,12 +182,47 @@ def test_what_a_result_keeps():
     assert model.amendment() is None
 
 
-def test_exchanged_blocks_reach_the_problem():
+def test_exchanged_data_reach_the_problem():
     model = MutualKernelCompletion.example()
     block = 2 * model["Qvv_far_values"].get_value()
     with model:
-        pm.set_data({"Qvv_far_values": block})
-    np.testing.assert_array_equal(model.problem.kernels[1].values, block)
+        pm.set_data({"Qvv_far_values": block, "units": [3.0, 5.0], "nu": [4.0, 6.0]})
+    problem = model.problem
+    np.testing.assert_array_equal(problem.kernels[1].values, block)
+    assert [kernel.unit for kernel in problem.kernels] == [3.0, 5.0]
+    np.testing.assert_array_equal(problem.nu, [4.0, 6.0])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"units": [1.0, 0.0]}, "'units' argument .* above 0"),
+        ({"nu": [2.0, 9.0]}, "'nu' argument .* above l - 1 = 3"),
+        ({"Qvv_far_values": -np.eye(3)}, "'Qvv_far_values' argument .* semidefinite"),
+        ({"Qvv_far_values": np.triu(np.ones((3, 3)))}, "'Qvv_far_values' argument .* symmetric"),
+        ({"Qvv_far_values": np.ones((3, 3))}, "'kernels.*far.* rank 1 of 3"),
+    ],
+)
+def test_exchanged_data_are_checked(data, message):
+    model = MutualKernelCompletion.example()
+    with model:
+        pm.set_data(data)
+    with pytest.raises(ValueError, match=message):
+        model.problem  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "nu",
+    [
+        pd.Series({"c": 9.4, "a": 5.3, "b": 8.1}),
+        xr.DataArray([8.1, 9.4, 5.3], dims="kernel", coords={"kernel": list("bca")}),
+        pd.Series(NU),
+        xr.DataArray(NU, dims="kernel"),
+    ],
+    ids=["Series", "DataArray", "Series without names", "DataArray without names"],
+)
+def test_degrees_of_freedom_go_by_the_names_that_they_have(nu):
+    np.testing.assert_array_equal(model_of(nu=nu).problem.nu, NU)
 
 
 @pytest.mark.parametrize(
@@ -196,11 +233,16 @@ def test_exchanged_blocks_reach_the_problem():
         ({"nu": [5.0, 6.0]}, "'nu' argument"),
         ({"nu": "many"}, "'nu' argument"),
         ({"nu": {"a": 5.0}}, "'nu' argument"),
+        ({"nu": pd.Series({"a": 5.0, "b": 6.0, "d": 7.0})}, r"'nu' argument .* \['a', 'b', 'd'\]"),
+        ({"nu": 0.0, "collapsed": True}, "'nu' argument .* above 0"),
         ({"nu": GammaExcess(0.0)}, "'nu.shape' argument"),
         ({"nu": GammaExcess(), "collapsed": True}, "fixed when collapsed"),
         ({"spread": 0.0}, "'spread' argument"),
         ({"entries": {"aa": [(0, 1)]}}, "'entries' argument .* nearest is 'a'"),
-        ({"entries": {"a": [(0, 9)]}}, "'entries' argument .* pairs of objects"),
+        ({"entries": {"a": [(0, 9)]}}, r'entries\["a"\].* pairs of objects.* \(0, 9\)'),
+        ({"entries": {"a": (0, 1)}}, r'entries\["a"\].* such as \[\(0, 3\)\]'),
+        ({"entries": {"a": []}}, r'entries\["a"\].* pairs of objects'),
+        ({"entries": [(0, 1)]}, "'entries' argument .* by kernel name. Got a list"),
     ],
 )
 def test_settings_are_checked(options, message):
@@ -221,3 +263,6 @@ def test_rank_deficient_blocks_need_jitter_or_a_collapsed_model():
 def test_names_must_fit_into_a_result():
     with pytest.raises(ValueError, match="without '/'"):
         MutualKernelCompletion({"a/b": KERNELS[0]})
+    for ending in ("_", "_values"):
+        with pytest.raises(ValueError, match=f"differ by '{ending}' alone"):
+            MutualKernelCompletion({"a": KERNELS[0], f"a{ending}": KERNELS[1]})

@@ -71,6 +71,14 @@ def test_draws_serve_where_there_are_no_moments(drawn):
         kz.predict(model, bare)
 
 
+def test_results_of_other_data_are_told_apart(drawn):
+    """Visible entries are the model's, hidden ones the result's: they must be of one fit."""
+    _, result = drawn
+    other = MutualKernelCompletion(dict(zip("ab", KERNELS[::-1], strict=True)), VISIBLE, nu=9.0)
+    with pytest.raises(ValueError, match=r"'result' argument .* data that it has now"):
+        kz.predict(other, result)
+
+
 def test_what_cannot_be_asked(drawn):
     model, result = drawn
     with pytest.raises(ValueError, match="it holds its objects already"):
