@@ -106,7 +106,9 @@ class AlbertChib(GibbsBlock):
         self._design = Design.of(model.summands)
         self._labels = model.label_codes.astype(np.intp)
         self._moves = moves
-        needed = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
+        others = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
+        # Not those that were added to the declaration, which are no part of the state.
+        needed = [rv for rv in others if rv.name in State._fields]
         super().__init__(values, reads=needed, model=model, rng=rng, blocked=blocked)
 
     def initial_tuning(self) -> Tuning:

@@ -129,7 +129,9 @@ class CompositeKernelGibbs(GibbsBlock):
             "varphi": np.full(k, concentration),
             "gamma": 1.0,
         }
-        needed = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
+        others = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
+        # Not those that were added to the declaration, which are no part of the state.
+        needed = [rv for rv in others if rv.name in State._fields]
         super().__init__(values, reads=needed, model=model, rng=rng, blocked=blocked)
 
     def initial_tuning(self) -> Tuning:

@@ -27,9 +27,9 @@ HELD = 100
 class KernelAlbertChib(GibbsBlock):
     """Albert-Chib augmentation for every rule of combination and for kernels with parameters.
 
-    One block of all variables. The latent utilities are drawn afresh in each sweep and not
-    recorded. Kernels and labels are read when the step is made: make it anew after ``pm.set_data``,
-    which may not change what kernels with parameters are made of.
+    One block of all variables that the model declares. The latent utilities are drawn afresh in
+    each sweep and not recorded. Kernels and labels are read when the step is made: make it anew
+    after ``pm.set_data``, which may not change what kernels with parameters are made of.
 
     Parameters
     ----------
@@ -103,7 +103,9 @@ class KernelAlbertChib(GibbsBlock):
         self._composition = Composition.of(model)
         self._labels = model.label_codes.astype(np.intp)
         self._tau, self._upsilon = model.tau, model.upsilon
-        super().__init__(model.free_RVs, model=model, rng=rng, blocked=blocked)
+        added = model.amendments()
+        owned = [rv for rv in model.free_RVs if rv.name not in added]
+        super().__init__(owned, model=model, rng=rng, blocked=blocked)
 
     def initial_tuning(self) -> Tuning:
         """Untuned proposals."""

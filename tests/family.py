@@ -41,6 +41,16 @@ def assert_mean(draws, exact, ess=None) -> None:
     assert_z((draws.mean(axis=0) - exact) / error)
 
 
+def assert_frequencies(counts, n: int, probability) -> None:
+    """Counts among `n` independent trials are binomial: exact tails, also near 0 and 1."""
+    law = stats.binom(n, np.asarray(probability))
+    p = 2 * np.minimum(law.cdf(counts), law.sf(np.asarray(counts) - 1))
+    worst = int(np.argmin(p))
+    assert p.flat[worst] >= ALPHA / p.size, (
+        f"binomial p-value {p.flat[worst]:.3g} at flat index {worst} of {p.size}"
+    )
+
+
 def controlled(values, controls) -> tuple[float, float]:
     """Mean and standard error of independent `values` (draw,), by their regression on `controls`.
 

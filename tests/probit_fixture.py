@@ -1,5 +1,6 @@
-"""Joint test of a sweep of the multinomial probit against the declaration's prior."""
+"""Tests of samplers of the multinomial probit: joint with its prior, and with one another."""
 
+import arviz as az
 import numpy as np
 from scipy import stats
 
@@ -110,3 +111,32 @@ def assert_prior(differences, last):
         assert_ks(column, student.cdf)
     for column in np.array([state.rho for state in last]).T:
         assert_ks(column, stats.gamma(PRIOR.mu, scale=1 / PRIOR.lam).cdf)
+
+
+def expansion(**options):
+    """Twelve objects, a basis expansion of two functions, two kernels."""
+    rng = np.random.default_rng(3)
+    labels = np.arange(12) % 3
+    stack = rng.normal(size=(2, 12, 2)) + np.eye(3)[labels][None, :, :2]
+    return MultinomialProbit(stack, labels, tau=2.0, upsilon=2.0, **options)
+
+
+def posterior_functionals(tree):
+    """Class contrasts, variances and weights."""
+    posterior = tree["posterior"]
+    W = posterior["W"].transpose("chain", "draw", "class", "basis").values
+    out = [np.arcsinh(W[:, :, 0] - W[:, :, 1]), np.arcsinh(W[:, :, 1] - W[:, :, 2])]
+    out.append(np.log(posterior["zeta"].values[:, :, 0]))
+    if "beta" in posterior:
+        out += [posterior["beta"].values[..., :1], np.log(posterior["rho"].values)]
+    return np.concatenate(out, axis=-1)
+
+
+def assert_samplers_agree(a, b):
+    """Means of the functionals differ by no more than their Monte Carlo errors allow."""
+    a, b = posterior_functionals(a), posterior_functionals(b)
+    z = []
+    for i in range(a.shape[-1]):
+        error = np.hypot(float(az.mcse(a[..., i])), float(az.mcse(b[..., i])))
+        z.append((a[..., i].mean() - b[..., i].mean()) / error)
+    assert_z(z)

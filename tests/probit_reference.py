@@ -59,17 +59,23 @@ def functionals(states, stack):
     """Identified quantities (draw, ...) of a list of states, by name."""
     W, zeta, beta, rho = (np.array(column) for column in zip(*states, strict=True))
     f = np.einsum("ds,snm,dcm->dnc", beta, stack, W, optimize=True)
-    contrast = f - f.mean(axis=-1, keepdims=True)
-    result = {
-        "contrast": np.arcsinh(contrast[..., 1:]),
-        "size": np.log(np.square(contrast).mean(axis=(1, 2)))[:, None],
-        "square": np.arcsinh(contrast[..., 1:]) ** 2,
-        "probability": class_probabilities(f)[..., 1:],
-        "zeta": np.log(zeta).mean(axis=(1, 2))[:, None],
-    }
+    result = of_scores(f, zeta)
     if len(stack) > 1:
         result |= {"beta": beta[:, 1:], "rho": np.log(rho)}
     return result
+
+
+def of_scores(f, zeta, probabilities=None):
+    """What the likelihood knows of scores (draw, obs, class), and of variances."""
+    contrast = f - f.mean(axis=-1, keepdims=True)
+    probabilities = class_probabilities(f) if probabilities is None else probabilities
+    return {
+        "contrast": np.arcsinh(contrast[..., 1:]),
+        "size": np.log(np.square(contrast).mean(axis=(1, 2)))[:, None],
+        "square": np.arcsinh(contrast[..., 1:]) ** 2,
+        "probability": probabilities[..., 1:],
+        "zeta": np.log(zeta).mean(axis=(1, 2))[:, None],
+    }
 
 
 def dispersed(model, rng):

@@ -1,11 +1,191 @@
-"""The step for every rule: what it refuses. Its sweep is tested in test_kernel_sweep."""
+"""The step for every rule as PyMC runs it: joint law with the declaration, what it refuses."""
+
+from functools import cache
 
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 
 import kernelzoo as kz
-from kernelzoo.custom_steps import KernelAlbertChib
+from family import assert_ks, assert_z
+from kernelzoo.custom_steps import KernelAlbertChib, kernel_albert_chib, kernel_sweep
+from kernelzoo.models.probit import log_probability
+
+TAU, UPSILON = 1.0, 0.6
+N_CLASSES, N_OBJECTS, N_BASIS = 3, 5, 3
+X = np.random.default_rng(0).normal(size=(N_OBJECTS, 2))
+LABELS = np.arange(N_OBJECTS) % N_CLASSES
+# Concentrations and shapes that are seldom small: doubles do not hold the weights of those.
+RULES = {
+    "mean": kz.Mean(4.0, 2.0),
+    "binary": kz.Binary([0.3, 0.6]),
+    "binary, empty": kz.Binary([0.3, 0.6], empty=True),
+    "product": kz.Product(0.2, 2.0),
+}
+
+
+def declaration(rule, *, tau=TAU, upsilon=UPSILON):
+    """Five objects, three basis functions, two kernels of which one has a parameter."""
+    # Products take positive kernels; a signed one tells more about stale regressors.
+    other = kz.gaussian(0.3) if rule == "product" else kz.linear()
+    kernels = (kz.gaussian(kz.Theta(2.0, 3.0)) | other)(X, X[:N_BASIS])
+    return kz.MultinomialProbit(kernels, LABELS, combination=RULES[rule], tau=tau, upsilon=upsilon)
+
+
+@cache
+def prior_draws(rule, replicates):
+    """Variables and labels that the declaration draws."""
+    model = declaration(rule)
+    variables = [*model.free_RVs, model["t"]]
+    draws = pm.draw(variables, replicates, random_seed=1, mode="FAST_COMPILE")
+    named = dict(zip([rv.name for rv in variables], draws, strict=True))
+    if not rule.startswith("binary"):
+        named["beta"] = np.maximum(named["beta"], 1e-290)
+    return [{name: values[i] for name, values in named.items()} for i in range(replicates)]
+
+
+def functionals(composition, values, labels):
+    """Joint functionals of all variables and the labels, with light tails under the prior."""
+    W, zeta = values["W"], values["zeta"]
+    u, log_zeta = W / np.sqrt(zeta), np.log(zeta)
+    f = composition.composite(values) @ W.T
+    own = f[np.arange(N_OBJECTS), labels]
+    contrast = np.arcsinh(W[0] - W[1])
+    names = [name for name in values if name not in ("W", "zeta")]
+    # Bounded: exponents have a Cauchy-like tail on the log scale.
+    learned = np.concatenate([np.arctan(np.log(np.maximum(values[n], 1e-300))) for n in names])
+    level = log_probability(f, labels).clip(-20)
+    return np.concatenate(
+        [
+            *(log_zeta.ravel(), (u**2).ravel(), (u**2 * log_zeta).ravel(), u[0] * u[1]),
+            *(contrast, contrast**2, learned, np.outer(learned, learned).ravel()),
+            np.outer(learned, np.abs(contrast)).ravel(),
+            np.arcsinh(f).ravel() ** 2,
+            np.arcsinh(own - f.mean(axis=1)),
+            *(level, np.outer(learned, level).ravel(), f.argmax(axis=1) == labels),
+        ]
+    )
+
+
+def joint_test(rule, replicates=1_000, **misread):
+    """Steps from the declaration's prior, given labels it draws, leave the law of all.
+
+    The step is built on a declaration with the hyperparameters `misread`. Replicates are
+    independent: paired differences of the functionals have mean zero, margins the prior's law.
+    """
+    step = KernelAlbertChib(moves=2, model=declaration(rule, **misread))
+    step.setup_chain(np.random.default_rng(2), tune=0, draws=replicates)
+    step.stop_tuning()
+    differences, last = [], []
+    for draw in prior_draws(rule, replicates):
+        labels = draw["t"]
+        start = {name: value for name, value in draw.items() if name != "t"}
+        step._labels = labels.astype(np.intp)
+        point = step._output_map.unconstrain(start)
+        for _ in range(2):
+            point, _ = step.step(point)
+        end = step._output_map.constrain(point)
+        before, after = (functionals(step._composition, v, labels) for v in (start, end))
+        differences.append(after - before)
+        last.append(end)
+    differences = np.array(differences)
+    differences = differences[:, differences.any(axis=0)]
+    error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
+    assert_z(differences.mean(axis=0) / error)
+    laws = {
+        "zeta": stats.invgamma(TAU, scale=UPSILON),
+        "W": stats.t(2 * TAU, scale=np.sqrt(UPSILON / TAU)),
+        "theta": stats.gamma(2.0, scale=1 / 3.0),
+        "rho": stats.gamma(4.0, scale=1 / 2.0),
+        "pi": stats.expon(scale=1 / 0.2),
+        "chi": stats.expon(scale=1 / 2.0),
+    }
+    for name in laws.keys() & last[0].keys():
+        for column in np.array([end[name] for end in last]).reshape(replicates, -1).T:
+            assert_ks(column, laws[name].cdf)
+
+
+@pytest.mark.parametrize("rule", ["mean", "binary", "product"])
+def test_joint_law_of_the_declaration_is_invariant(rule):
+    joint_test(rule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_joint_law_of_the_declaration_is_invariant_in_a_long_run(rule):
+    joint_test(rule, replicates=15_000)
+
+
+def shift_labels(monkeypatch):
+    correct = kernel_albert_chib.sweep
+    monkeypatch.setattr(
+        kernel_albert_chib,
+        "sweep",
+        lambda values, labels, *rest, **moves: correct(
+            values, (labels + 1) % N_CLASSES, *rest, **moves
+        ),
+    )
+
+
+def keep_hyperparameters(monkeypatch):
+    correct = kernel_sweep._walk_collapsed
+
+    def kept(task):
+        stale = {name: task.new[name] for name in ("pi", "chi")}
+        rate = correct(task)
+        task.new.update(stale)
+        return rate
+
+    monkeypatch.setattr(kernel_sweep, "_walk_collapsed", kept)
+
+
+def keep_regressors(monkeypatch):
+    """W as it was before the selection integrated it out."""
+    kept = []
+    correct = kernel_sweep._redraw_collapsed
+
+    def remember(rule, task):
+        kept.append(task.new["W"])
+        correct(rule, task)
+
+    monkeypatch.setattr(kernel_sweep, "_redraw_collapsed", remember)
+    monkeypatch.setattr(kernel_sweep, "draw_regressors", lambda *_: kept.pop())
+
+
+def drop_jacobian(monkeypatch):
+    """The density of theta is taken for that of its score."""
+    correct = kernel_sweep.walk
+    scores = KernelAlbertChib(model=declaration("mean"))._composition.scores
+
+    def without(psi, log_density, *rest):
+        def wrong(psi):
+            prior = float(scores.log_density(scores.values(psi)))
+            return log_density(psi) + 0.5 * float(psi @ psi) + prior
+
+        return correct(psi, wrong, *rest)
+
+    monkeypatch.setattr(kernel_sweep, "walk", without)
+
+
+@pytest.mark.parametrize(
+    ("rule", "plant", "replicates"),
+    [
+        ("binary", shift_labels, 1_000),
+        ("product", keep_hyperparameters, 1_000),
+        ("binary, empty", keep_regressors, 2_500),
+        ("mean", drop_jacobian, 1_000),
+    ],
+)
+def test_planted_bugs_are_detected(rule, plant, replicates, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        joint_test(rule, replicates)
+
+
+def test_shape_and_rate_swapped_are_detected():
+    with pytest.raises(AssertionError):
+        joint_test("product", tau=UPSILON, upsilon=TAU)
 
 
 def labelled(n=9, seed=0):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kernelzoo as kz
-from family import assert_mean, assert_z
+from family import assert_frequencies, assert_z
 from kernelzoo.inference.identified import identified
 from kernelzoo.models.combination import Binary, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta
@@ -81,10 +81,22 @@ def assert_predicts(model, posterior, kernels_new, predictions):
         composite = sum(b * k for k, b in zip(np.asarray(K), beta, strict=True))
     f = composite @ draw["W"].values.T
     y = f + np.random.default_rng(1).normal(size=(20_000, *f.shape))
-    won = (y.argmax(-1)[..., None] == np.arange(3)).astype(float)
+    won = (y.argmax(-1)[..., None] == np.arange(3)).sum(axis=0)
     exact = each.isel(sample=5).transpose("obs", "class").values
-    rare = exact * len(won) < 20
-    assert_mean(won[:, ~rare], exact[~rare])
+    assert_frequencies(won, len(y), exact)
+    # Classes of one another are told apart, wherever their probabilities differ.
+    with pytest.raises(AssertionError, match="binomial"):
+        assert_frequencies(won, len(y), np.roll(exact, 1, axis=1))
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-12, 0.5, 1 - 1e-12, 1.0])
+def test_frequencies_are_bounded_at_both_ends(p):
+    """None and all of the trials are as likely as they are; a tenth of them off never is."""
+    n = 20_000
+    assert_frequencies(np.array([round(n * p)]), n, p)
+    off = round(n * p) + (n // 10 if p < 0.6 else -n // 10)
+    with pytest.raises(AssertionError, match="binomial"):
+        assert_frequencies(np.array([off]), n, p)
 
 
 @pytest.mark.filterwarnings("ignore:VB did not converge")

@@ -7,13 +7,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.special import digamma, log_ndtr, ndtri_exp
+from scipy.special import digamma
 from scipy.stats import norm
 
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.ascent import beginnings
 from kernelzoo.inference.density import log_density
-from kernelzoo.inference.engines import Run
 from kernelzoo.inference.vb import multinomial_probit as vb
 from kernelzoo.inference.vb import multinomial_probit_updates as updates
 from kernelzoo.inference.vb import simplex_points
@@ -22,45 +21,7 @@ from kernelzoo.inference.vb.regressors import precision_factor
 from kernelzoo.models.combination import FixedWeights, Mean
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.probit import log_probability
-
-RUN = Run(progressbar=False, random_seed=1)
-
-
-def problem(seed, n_kernels, n_classes, n_obs=None, gram=True):
-    """Labelled points seen through Gaussian kernels, or through random basis functions."""
-    rng = np.random.default_rng(seed)
-    n_obs = n_obs or int(rng.integers(10, 30))
-    labels = np.arange(n_obs) % n_classes
-    x = 1.5 * rng.normal(size=(n_classes, 2))[labels] + 0.8 * rng.normal(size=(n_obs, 2))
-    if gram:
-        distances = ((x[:, None] - x[None]) ** 2).sum(-1)
-        kernels = np.stack([np.exp(-distances / 4.0**s) for s in range(n_kernels)])
-    else:
-        n_basis = int(rng.integers(2, n_obs))
-        kernels = np.tanh(x @ rng.normal(size=(n_kernels, 2, n_basis)))
-    return kernels, labels
-
-
-def model_of(seed, n_kernels, n_classes, *, n_obs=None, gram=True, **settings):
-    return MultinomialProbit(*problem(seed, n_kernels, n_classes, n_obs, gram), **settings)
-
-
-def cone_draws(f, labels, draws, rng):
-    """y ~ N(f, I) given that y_t is the largest, (draws, N, C), by inverse distribution functions.
-
-    The winner's is tabulated finely, the losers' are the normal's below the winner.
-    """
-    out = np.empty((draws, *f.shape))
-    for n, (row, winner) in enumerate(zip(f, labels, strict=True)):
-        grid = np.linspace(row.max() - 12, row.max() + 12, 40_001)
-        log_density = -0.5 * (grid - row[winner]) ** 2
-        log_density += log_ndtr(grid[:, None] - np.delete(row, winner)).sum(axis=1)
-        cumulative = np.cumsum(np.exp(log_density - log_density.max()))
-        top = np.interp(rng.random(draws), cumulative / cumulative[-1], grid)
-        below = ndtri_exp(np.log(rng.random((draws, len(row)))) + log_ndtr(top[:, None] - row))
-        out[:, n] = row + below
-        out[:, n, winner] = top
-    return out
+from probit_vb_fixture import RUN, cone_draws, model_of, problem
 
 
 def monte_carlo_bound(model, answer, draws=4000):
@@ -188,110 +149,6 @@ def test_bound_never_falls(seed):
             assert state.objective >= before - allowed
 
 
-def test_printed_bound_for_fixed_z():
-    """E.5-E.7 = sum log Z_n - sum k'Vk / 2 - KL(q(W) || N(0, Z)), for any V, Z and mean."""
-    rng = np.random.default_rng(0)
-    n_classes, n_basis = 3, 6
-    design = rng.normal(size=(8, n_basis))
-    W_mean = rng.normal(size=(n_classes, n_basis))
-    roots = rng.normal(size=(n_classes, n_basis, n_basis))
-    V = roots @ roots.transpose(0, 2, 1) + np.eye(n_basis)
-    precision = rng.gamma(2.0, size=(n_classes, n_basis))
-    log_z = log_probability(design @ W_mean.T, np.arange(8) % n_classes).sum()
-    divergence = 0.0
-    for mean, covariance, Z in zip(W_mean, V, 1 / precision, strict=True):
-        divergence += 0.5 * (
-            np.trace(np.diag(1 / Z) @ covariance)
-            + mean @ np.diag(1 / Z) @ mean
-            - n_basis
-            + np.log(np.linalg.det(np.diag(Z)) / np.linalg.det(covariance))
-        )
-    spread = sum(k @ covariance @ k for k in design for covariance in V)
-    found = updates.printed_bound(
-        log_z,
-        np.linalg.slogdet(V)[1].sum(),
-        precision,
-        W_mean,
-        np.einsum("cii->ci", V),
-        spread,
-    )
-    np.testing.assert_allclose(found, log_z - 0.5 * spread - divergence, rtol=1e-12)
-
-
-def slow_utilities(f, labels, nodes=120):
-    """Eqs 7-8 with loops and plain Gauss-Hermite quadrature; sum of log Z_n and E[Y]."""
-    u, weight = np.polynomial.hermite_e.hermegauss(nodes)
-    weight = weight / weight.sum()
-    y, log_z = f.copy(), 0.0
-    for n, i in enumerate(labels):
-        others = [j for j in range(f.shape[1]) if j != i]
-        total = weight @ np.prod([norm.cdf(u + f[n, i] - f[n, j]) for j in others], axis=0)
-        for c in others:
-            rest = [norm.cdf(u + f[n, i] - f[n, j]) for j in others if j != c]
-            y[n, c] -= weight @ (norm.pdf(u + f[n, i] - f[n, c]) * np.prod(rest, axis=0)) / total
-        y[n, i] += sum(f[n, c] - y[n, c] for c in others)
-        log_z += np.log(total)
-    return log_z, y
-
-
-def slow_reference(kernel, labels, n_classes, tau, upsilon, iterations):
-    """Eqs 6-11 and E.5-E.7 with loops and explicit inverses; one kernel of weight one."""
-    n_basis = kernel.shape[1]
-    _, y = slow_utilities(np.zeros((len(labels), n_classes)), labels)
-    precision = np.ones((n_classes, n_basis))
-    objectives = []
-    for _ in range(iterations):
-        V = [np.linalg.inv(kernel.T @ kernel + np.diag(row)) for row in precision]
-        W = np.array([V[c] @ kernel.T @ y[:, c] for c in range(n_classes)])
-        second = W**2 + np.array([np.diag(v) for v in V])
-        precision = (tau + 0.5) / (upsilon + 0.5 * second)
-        objective, y = slow_utilities(kernel @ W.T, labels)
-        for c in range(n_classes):
-            objective += 0.5 * n_basis + 0.5 * np.log(np.linalg.det(V[c]))
-            objective -= 0.5 * np.trace(np.diag(precision[c]) @ V[c])
-            objective -= 0.5 * W[c] @ np.diag(precision[c]) @ W[c]
-            objective += 0.5 * np.log(precision[c]).sum()
-            objective -= 0.5 * np.trace(kernel @ V[c] @ kernel.T)
-        objectives.append(objective)
-    return W, np.array(objectives)
-
-
-@pytest.mark.parametrize("gram", [True, False])
-def test_one_kernel_agrees_with_a_slow_reference(gram):
-    kernels, labels = problem(3, 1, 3, n_obs=15, gram=gram)
-    model = MultinomialProbit(kernels, labels, tau=0.7, upsilon=1.3)
-    W, objectives = slow_reference(kernels[0], labels, 3, 0.7, 1.3, iterations=8)
-    for weights in ("plug-in", "mean-field"):
-        with pytest.warns(UserWarning, match="did not converge in 8 iterations"):
-            answer = vb.fit_multinomial_probit(
-                model, RUN, weights=weights, max_iterations=8, tolerance=1e-15
-            )
-        np.testing.assert_allclose(answer.parameters["W_mean"], W, rtol=0, atol=1e-6)
-        assert not answer.converged
-        if weights == "plug-in":
-            np.testing.assert_allclose(answer.elbo[0], objectives, rtol=1e-7)
-
-
-def test_plug_in_weights_are_the_printed_ones():
-    """Q(beta) from the means alone, by a dense grid over two weights."""
-    kernels, labels = problem(4, 2, 3, n_obs=18)
-    model = MultinomialProbit(kernels, labels)
-    answer = vb.fit_multinomial_probit(
-        model, RUN, weights="plug-in", max_iterations=3000, tolerance=1e-13, starts=1
-    )
-    q = answer.parameters
-    beta = np.linspace(0, 1, 200_001)[1:-1]
-    f = kernels @ q["W_mean"].values.T
-    residual = q["y_mean"].values - f[1]
-    slope = f[0] - f[1]
-    log_p = -0.5 * (beta**2 * np.sum(slope**2) - 2 * beta * np.sum(residual * slope))
-    rho = q["rho_mean"].values
-    log_p += (rho[0] - 1) * np.log(beta) + (rho[1] - 1) * np.log1p(-beta)
-    p = np.exp(log_p - log_p.max())
-    assert answer.converged
-    np.testing.assert_allclose(q["beta_mean"][0], p @ beta / p.sum(), atol=2e-3)
-
-
 def test_best_start_wins_and_all_histories_return():
     model = model_of(5, 3, 2)
     answer = vb.fit_multinomial_probit(model, RUN, starts=6, tolerance=1e-4)
@@ -408,28 +265,6 @@ def test_a_broken_start_never_wins(monkeypatch):
     monkeypatch.setattr(vb, "update", lambda data, state: replace(state, objective=np.nan))
     with pytest.raises(FloatingPointError, match="not a finite number"):
         vb.fit_multinomial_probit(model_of(2, 2, 2), RUN)
-
-
-def test_printed_objective_is_of_one_state():
-    """E.5-E.7 from the state alone: q(W) and the new weights together."""
-    model = model_of(3, 2, 3)
-    data = updates.Data.of(model, plug_in=True)
-    state = updates.start(data, np.full(2, 0.5))
-    for _ in range(3):
-        state = updates.update(data, state)
-    design = state.kernels.design
-    gram = np.einsum("snm,tnk,st->mk", design, design, state.W_weights)
-    covariance = [np.linalg.inv(gram + np.diag(row)) for row in state.W_precision]
-    k = np.tensordot(state.beta_mean, design, axes=1)
-    expected = updates.printed_bound(
-        log_probability(k @ state.W_mean.T, data.labels).sum(),
-        sum(np.linalg.slogdet(V)[1] for V in covariance),
-        (data.tau + 0.5) / state.zeta_rate,
-        state.W_mean,
-        state.W_var,
-        sum(np.sum((k @ V) * k) for V in covariance),
-    )
-    np.testing.assert_allclose(state.objective, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("n_kernels", "starts"), [(3, None), (4, 2), (9, None)])

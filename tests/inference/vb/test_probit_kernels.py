@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.special import log_ndtr, ndtri_exp, roots_hermitenorm
+from scipy.special import roots_hermitenorm
 from scipy.stats import multivariate_normal, norm
 
 from family import assert_mean, assert_z
 from kernelzoo.inference.density import log_density
-from kernelzoo.inference.engines import Run
 from kernelzoo.inference.vb import kernel_parameters as kp
 from kernelzoo.inference.vb import multinomial_probit as vb
 from kernelzoo.inference.vb import multinomial_probit_updates as updates
@@ -18,8 +17,8 @@ from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.probit import log_probability
 from kernelzoo.models.product_combination import FixedProduct, Product
+from probit_vb_fixture import RUN, cone_draws
 
-RUN = Run(progressbar=False, random_seed=1)
 RULES = {
     "mean": Mean(2.0, 1.0),
     "fixed": FixedWeights([0.4, 0.8]),
@@ -55,21 +54,6 @@ def composites(model, sample, draws):
             for d in range(draws)
         ]
     )
-
-
-def cone_draws(f, labels, draws, rng):
-    """y ~ N(f, I) given that y_t is the largest, (draws, N, C)."""
-    out = np.empty((draws, *f.shape))
-    for n, (row, winner) in enumerate(zip(f, labels, strict=True)):
-        grid = np.linspace(row.max() - 12, row.max() + 12, 40_001)
-        log_p = -0.5 * (grid - row[winner]) ** 2
-        log_p += log_ndtr(grid[:, None] - np.delete(row, winner)).sum(axis=1)
-        cumulative = np.cumsum(np.exp(log_p - log_p.max()))
-        top = np.interp(rng.random(draws), cumulative / cumulative[-1], grid)
-        below = ndtri_exp(np.log(rng.random((draws, len(row)))) + log_ndtr(top[:, None] - row))
-        out[:, n] = row + below
-        out[:, n, winner] = top
-    return out
 
 
 CASES = [
