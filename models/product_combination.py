@@ -84,8 +84,9 @@ class Product(_WeightedProduct):
     -----
     Kernels must not be negative anywhere; of kernels with parameters, parameters that make them so
     have no posterior density. Entries of zero count as 1e-300, so that a Gaussian kernel may
-    underflow. Powers of a Gaussian or Laplace kernel are such kernels again; a power of another kernel need not be positive semidefinite, which the model does
-    not ask for: the composite is a matrix of basis functions.
+    underflow. Powers of a Gaussian or Laplace kernel are such kernels again; a power of another
+    kernel need not be positive semidefinite, which the model does not ask for: the composite is a
+    matrix of basis functions.
     """
 
     pi_rate: float = 1.0
