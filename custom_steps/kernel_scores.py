@@ -25,14 +25,11 @@ import numpy as np
 from scipy.special import gammainc as gamma_cdf
 from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri
 
-from ..models.combination import Combination
+from ..models.combination import SMALLEST, Combination
 from ..models.parametric_kernels import ParametricStack
 from ..models.product_combination import Product
 
 __all__ = ["Scores", "draw_hyperparameters", "log_hyperparameter_density"]
-
-# Exponents and parameters below are outside the support: nothing tells them from zero.
-SMALLEST = 1e-300
 
 type Values = dict[str, np.ndarray]
 

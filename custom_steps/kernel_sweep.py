@@ -22,14 +22,14 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from ..models.combination import Binary, Combination, Mean
+from ..models.combination import SMALLEST, Binary, Combination, Mean
 from ..models.multinomial_probit import MultinomialProbit
 from ..models.parametric_kernels import ParametricStack
 from ..models.product_combination import Product
 from .binary_selection import log_evidence, update_selection
 from .composite_regression import Design
 from .cone import sample_cone
-from .kernel_scores import SMALLEST, Scores, draw_hyperparameters
+from .kernel_scores import Scores, draw_hyperparameters
 from .probit_sweep import draw_regressors, draw_shift, draw_variances
 from .random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
 from .simplex_metropolis import (
@@ -312,6 +312,8 @@ def _walk(
         if any((value <= SMALLEST).any() for value in values.values()):
             return -np.inf
         composite = task.composition.composite(task.new | values)
+        if not np.isfinite(composite).all():
+            return -np.inf
         return log_likelihood(composite) - 0.5 * float(psi @ psi)
 
     psi, rate = walk(scores.scores(task.new), log_density, tuning, task.rng, moves)

@@ -26,11 +26,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from ..models.combination import SMALLEST
 from .gamma_mixture import GammaMixture
 from .hamiltonian import hamiltonian_move
 from .probit_gradient import log_likelihood
 from .probit_sweep import Prior, State, draw_shift, draw_variances
-from .simplex_metropolis import SMALLEST, log_gamma_draw
+from .simplex_metropolis import log_gamma_draw
 
 __all__ = ["Info", "Target", "marginal_sweep"]
 

@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..models.combination import SMALLEST
 from .gamma_quantiles import log_quantile, normal_score
-from .simplex_metropolis import SMALLEST, log_gamma_draw
+from .simplex_metropolis import log_gamma_draw
 
 __all__ = ["update_simplex"]
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-# Weights below are outside the support: nothing tells them from zero.
-SMALLEST = 1e-300
+from ..models.combination import SMALLEST
+
 _TARGET_JOINT = 0.3
 _TARGET_SINGLE = 0.44
 _DECAY = 0.6

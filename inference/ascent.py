@@ -98,13 +98,20 @@ class Summit[S: State]:
 
 
 def check_settings(
-    owner: str, *, max_iterations: int, tolerance: float, starts: int | None
+    owner: str,
+    *,
+    max_iterations: int,
+    tolerance: float,
+    starts: int | None,
+    remaining: float | None = None,
 ) -> None:
-    """Raise ValueError unless the settings of an ascent are in range."""
+    """Raise ValueError unless the settings of an ascent are in range; None is a default."""
     check_count(max_iterations, "max_iterations", owner)
     if starts is not None:
         check_count(starts, "starts", owner)
     check_positive(tolerance, "tolerance", owner)
+    if remaining is not None:
+        check_positive(remaining, "remaining", owner)
 
 
 def beginnings[S: State](

@@ -30,6 +30,7 @@ from pytensor.tensor import TensorVariable
 from .checks import argument_error, check_finite, check_positive
 
 __all__ = [
+    "SMALLEST",
     "Binary",
     "Combination",
     "DirichletWeights",
@@ -38,6 +39,10 @@ __all__ = [
     "WeightedSum",
     "weighted_sum",
 ]
+
+# Weights, exponents, parameters and entries of a product's kernels below this are as good as zero
+# to a double, whose least number is 1e-308: where a logarithm is taken, they count as this.
+SMALLEST = 1e-300
 
 
 class Combination(Protocol):
@@ -85,15 +90,11 @@ class WeightedSum(Combination, Protocol):
         return total
 
 
-# A weight as small as this is as good as none to a double, whose least number is 1e-308.
-_LEAST_WEIGHT = 1e-300
-
-
 def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
     """Warn when weights are often too small for doubles."""
     if probability > 0.01:
         warnings.warn(
-            f"{rule!r} makes weights of kernels smaller than {_LEAST_WEIGHT:g}, each with "
+            f"{rule!r} makes weights of kernels smaller than {SMALLEST:g}, each with "
             f"probability {probability:.2g} or so: too small for double precision. Draws, chains "
             "and densities are those of the prior cut off there.",
             stacklevel=4,
@@ -106,7 +107,7 @@ def _vanishing(shape: float, rate: float) -> float:
     Given a small concentration a, a weight is below w with probability w^a, whose mean over the
     prior of a is in closed form.
     """
-    return float((1 - np.log(_LEAST_WEIGHT) / rate) ** -shape)
+    return float((1 - np.log(SMALLEST) / rate) ** -shape)
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class DirichletWeights(WeightedSum):
             if self.varphi is None:
                 probability = _vanishing(self.tau, self.nu)
             else:
-                probability = _LEAST_WEIGHT**self.varphi
+                probability = SMALLEST**self.varphi
             _warn_of_vanishing_weights(probability, self)
 
     @override

@@ -139,7 +139,7 @@ class CategoricalProbit(Discrete):
     Parameters
     ----------
     f : tensor_like of float (..., C)
-        Mean of each class's utility, C >= 2.
+        Mean of each class's utility, C >= 2. No class is possible where one is NaN.
 
     Examples
     --------
@@ -170,5 +170,7 @@ class CategoricalProbit(Discrete):
     def logp(value, f: TensorVariable) -> TensorVariable:
         n_classes = f.shape[-1]
         inside = pt.and_(value >= 0, value < n_classes)
+        # Scores that are no numbers come from parameters that allow no scores.
+        possible = pt.and_(inside, ~pt.any(pt.isnan(f), axis=-1))
         safe = pt.clip(value, 0, n_classes - 1).astype("int64")
-        return pt.switch(inside, probit_log_probability(f, safe), -np.inf)
+        return pt.switch(possible, probit_log_probability(f, safe), -np.inf)

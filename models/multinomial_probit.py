@@ -88,7 +88,7 @@ class MultinomialProbit(Declaration):
         For kernels that are no stack of finite matrices, Gram matrices that are not symmetric
         positive semi-definite, labels of one class or of a number that disagrees with the
         kernels' rows, hyperparameters that are not positive; for products of kernels that are
-        not positive in every entry (of kernels with parameters: at their prior means).
+        negative somewhere (of kernels with parameters: at their prior means).
 
     Notes
     -----

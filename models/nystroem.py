@@ -13,17 +13,21 @@ from typing import ClassVar, override
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.kernel_approximation import Nystroem
 
 from .base_kernels import BaseKernel
 from .checks import argument_error
 
 __all__ = ["NystroemFeatures"]
 
+# Eigenvalues of the landmarks' kernel below this part of the largest are rounding, or little more.
+RELATIVE_FLOOR = 1e-12
+
 
 @dataclass(frozen=True)
 class NystroemFeatures(BaseKernel):
     """Nystroem features of another kernel, with landmarks drawn from the training objects.
+
+    The features of a multiple of the kernel are the multiple's root times those of the kernel.
 
     Parameters
     ----------
@@ -53,16 +57,16 @@ class NystroemFeatures(BaseKernel):
             )
         rng = np.random.default_rng(self.seed)
         landmarks = known[rng.choice(len(known), self.n_components, replace=False)]
-        # Given the landmarks' kernel, scikit-learn has but to find its inverse root; it permutes
-        # the columns of that.
-        gram = self.base.pairwise(landmarks, None)
-        fitted = Nystroem(kernel="precomputed", n_components=len(gram), random_state=0).fit(gram)
-        return self.base.pairwise(X, landmarks) @ fitted.normalization_.T
+        eigenvalues, axes = np.linalg.eigh(self.base.pairwise(landmarks, None))
+        # Along axes of no length the kernel is rounding, which their roots must not blow up.
+        least = max(RELATIVE_FLOOR * eigenvalues[-1], np.finfo(float).tiny)
+        roots = np.sqrt(np.maximum(eigenvalues, least))
+        return self.base.pairwise(X, landmarks) @ (axes / roots) @ axes.T
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
-        features = self.pairwise(X, None)
-        return np.einsum("nm,nm->n", features, features)
+        """Not defined: X does not hold the landmarks, and features are not normalised."""
+        raise NotImplementedError("Nystroem features are no kernel, which could be normalised.")
 
     @override
     def describe(self, space: str | None) -> str:

@@ -23,37 +23,39 @@ from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from .checks import argument_error, check_positive
-from .combination import Combination, as_weights, check_length, weighted_sum
+from .combination import SMALLEST, Combination, as_weights, check_length, weighted_sum
 
 __all__ = ["FixedProduct", "Product"]
 
-# Kernels with parameters may underflow; their logarithms stay finite.
-_SMALLEST = np.finfo(float).tiny
-
 
 class _WeightedProduct(Combination, Protocol):
-    """K_beta = prod_s K_s^beta_s, the exponential of a weighted sum of logarithms."""
+    """K_beta = prod_s K_s^beta_s, the exponential of a weighted sum of logarithms.
+
+    Entries of zero, as those of a Gaussian kernel between objects far apart, count as `SMALLEST`.
+    A negative one has no power: it makes the composite kernel NaN, which no density accepts.
+    """
 
     @override
     def check(self, stack: xr.DataArray) -> None:
         for kernel in stack:
             values = kernel.to_numpy()
-            if not (values > 0).all():
+            if (values < 0).any():
                 row, column = np.unravel_index(int(np.argmin(values)), values.shape)
                 raise argument_error(
                     f'kernels["{kernel["kernel"].item()}"]',
                     type(self).__name__,
-                    "positive in every entry, to have powers of any exponent",
+                    "nowhere negative, to have powers of any exponent",
                     f"{values[row, column]:.4g} at ({row}, {column})",
                 )
 
     @override
     def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
-        return pt.exp(weighted_sum(pt.log(pt.maximum(stack, _SMALLEST)), weights))
+        positive = pt.switch(pt.lt(stack, 0.0), np.nan, pt.maximum(stack, SMALLEST))
+        return pt.exp(weighted_sum(pt.log(positive), weights))
 
     @override
     def terms(self, stack: NDArray) -> NDArray:
-        return np.log(np.maximum(stack, _SMALLEST))
+        return np.log(np.where(stack < 0, np.nan, np.maximum(stack, SMALLEST)))
 
     @override
     def from_terms(self, total: NDArray) -> NDArray:
@@ -80,9 +82,11 @@ class Product(_WeightedProduct):
 
     Notes
     -----
-    Kernels must be positive in every entry. Powers of a Gaussian or Laplace kernel are such
-    kernels again; a power of another kernel need not be positive semidefinite, which the model does
-    not ask for: the composite is a matrix of basis functions.
+    Kernels must not be negative anywhere; of kernels with parameters, parameters that make them so
+    have no posterior density. Entries of zero count as 1e-300, so that a Gaussian kernel may
+    underflow. Powers of a Gaussian or Laplace kernel are such kernels again; a power of another
+    kernel need not be positive semidefinite, which the model does not ask for: the composite is a
+    matrix of basis functions.
     """
 
     pi_rate: float = 1.0

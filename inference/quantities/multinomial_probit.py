@@ -61,12 +61,20 @@ class _Draws:
     ) -> NDArray:
         """Functions of some of the objects on kernels with parameters: a stack a draw."""
         assert self.theta is not None
-        return np.concatenate(
+        f = np.concatenate(
             [
                 combined_functions(rule, kernels.evaluate(theta, rows), beta[None], W[None])
                 for theta, beta, W in zip(self.theta, self.beta, self.W, strict=True)
             ]
         )
+        if np.isnan(f).any():
+            raise argument_error(
+                "kernels_new",
+                "predict",
+                "nowhere negative, to have powers of any exponent",
+                "negative entries at some of the parameters drawn",
+            )
+        return f
 
 
 def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.DataArray:

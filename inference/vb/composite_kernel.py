@@ -31,7 +31,7 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 
-from ...models.checks import check_count, check_name, check_positive
+from ...models.checks import check_count, check_name
 from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..answers import VariationalAnswer
@@ -149,8 +149,13 @@ def fit_composite_kernel(
     """
     owner = f"VB on {type(model).__name__}"
     check_name(weights, ("quadrature", "importance"), "weights", owner)
-    check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
-    check_positive(remaining, "remaining", owner)
+    check_settings(
+        owner,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        starts=starts,
+        remaining=remaining,
+    )
     check_count(samples, "samples", owner)
     check_count(type_two_from, "type_two_from", owner)
     rule = model.combination

@@ -235,7 +235,9 @@ class Importance:
     @property
     def gain(self) -> float:
         """E[log p(psi)] - E[log Q(psi)]."""
-        return self._log_normaliser - float(self.weights @ self.log_likelihood)
+        possible = self.weights > 0
+        expected = self.weights[possible] @ self.log_likelihood[possible]
+        return self._log_normaliser - float(expected)
 
     @property
     def expectation(self) -> Expectation:
@@ -251,7 +253,8 @@ class Importance:
 
     def updated(self, log_likelihood: LogDensity) -> Self:
         """Weigh the samples anew."""
-        return replace(self, log_likelihood=np.array([log_likelihood(p) for p in self.samples]))
+        values = np.array([log_likelihood(p) for p in self.samples])
+        return replace(self, log_likelihood=np.where(np.isnan(values), -np.inf, values))
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Resampled psi (draw, P), and their log densities (draw,)."""

@@ -33,6 +33,8 @@ import warnings
 from functools import partial
 from typing import Literal
 
+import numpy as np
+
 from ...models.checks import check_count, check_name
 from ...models.combination import Binary, FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
@@ -51,6 +53,8 @@ __all__ = ["fit_multinomial_probit"]
 
 type Weights = Literal["mean-field", "plug-in"]
 
+# What a start of the mean field may leave, in nats.
+REMAINING = 0.01
 # Fewer effective samples leave errors of more than a tenth of a standard deviation.
 LEAST_ESS = 100
 
@@ -71,8 +75,9 @@ def fit_multinomial_probit(
     model: MultinomialProbit,
     run: Run,
     *,
-    max_iterations: int = 500,
+    max_iterations: int = 5000,
     tolerance: float = 1e-6,
+    remaining: float | None = None,
     starts: int | None = None,
     weights: Weights = "mean-field",
     prior_samples: int | None = None,
@@ -87,7 +92,10 @@ def fit_multinomial_probit(
     max_iterations : int
         Iterations a start at most.
     tolerance : float
-        A start ends when its objective changes by less than this fraction of itself.
+        A start ends when its objective changes by less than this fraction of itself, and
+    remaining : float, optional
+        has no more than this left to gain, in nats, if the gains shrink on as they did. Default:
+        0.01; anything for the printed equations, whose objective may fall.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The highest objective wins. If there are more kernels than starts, the kernels that
@@ -118,7 +126,15 @@ def fit_multinomial_probit(
     owner = "VB on MultinomialProbit"
     model.check_parametric(owner)
     check_name(weights, ("mean-field", "plug-in"), "weights", owner)
-    check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
+    check_settings(
+        owner,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        starts=starts,
+        remaining=remaining,
+    )
+    if remaining is None:
+        remaining = REMAINING if weights == "mean-field" else np.inf
     if prior_samples is not None:
         check_count(prior_samples, "prior_samples", owner)
     data = Data.of(model, weights == "plug-in", prior_samples)
@@ -136,6 +152,7 @@ def fit_multinomial_probit(
         starts=starts,
         max_iterations=max_iterations,
         tolerance=tolerance,
+        remaining=remaining,
     )
     if isinstance(summit.state.beta, SimplexFactor):
         warn_of_imprecision(summit.state.beta)

@@ -80,7 +80,11 @@ class KernelFamily:
     ) -> ParameterFactor:
         """Make the factor before the first update, at kernel weights (S,)."""
         if samples is not None:
-            return Importance.of_prior(samples, len(self.scores), rng)
+            factor = Importance.of_prior(samples, len(self.scores), rng)
+            # Parameters at which a product has no kernel are no samples of it.
+            return factor.updated(
+                lambda psi: 0.0 if np.isfinite(self.stack(psi)).all() else -np.inf
+            )
         exponents = np.maximum(weights / weights.max(), LEAST_EXPONENT)
         prior_means = self.scores.omega / self.scores.phi
         center = self.scores.scores({"beta": exponents, "theta": prior_means})

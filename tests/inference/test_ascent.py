@@ -5,8 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from kernelzoo.datasets import neal_three_class
 from kernelzoo.inference.ascent import Ascent, climb
 from kernelzoo.inference.engines import Run
+from kernelzoo.inference.vb.multinomial_probit import fit_multinomial_probit
+from kernelzoo.models import MultinomialProbit
 
 RUN = Run(random_seed=1, progressbar=False)
 
@@ -83,3 +86,31 @@ def test_each_way_of_starting_is_tried_at_each_weights():
     assert len(summit.states) == 6
     assert summit.best == 0
     assert summit.converged
+
+
+def test_probit_goes_on_while_much_is_left_to_gain():
+    """On a ridge a change of a thousandth is far from the summit; as printed, it is the end."""
+    data = neal_three_class(80, 1)
+    x, y = np.asarray(data.X)[:, :2].T
+    features = np.stack([np.ones(80), x, y, x**2, x * y, y**2], axis=1)
+    model = MultinomialProbit(features, np.asarray(data.y))
+
+    def fitted(**settings):
+        answer = fit_multinomial_probit(model, RUN, **settings)
+        assert answer.converged
+        return answer.elbo[0]
+
+    summit = fitted(tolerance=1e-8, remaining=1e-3)[-1]
+    ends = {left: fitted(tolerance=1e-3, remaining=left)[-1] for left in (None, 0.01, 0.1, 1e9)}
+    assert ends[None] == ends[0.01]
+    # The gains shrink a little slower than a geometric series.
+    assert summit - ends[0.01] < 0.02
+    assert 0.05 < summit - ends[0.1] < 0.2
+    assert summit - ends[1e9] > 0.5
+    printed = [
+        fitted(tolerance=1e-3, weights="plug-in", remaining=left) for left in (None, 1e9, 0.01)
+    ]
+    np.testing.assert_array_equal(printed[0], printed[1])
+    assert len(printed[0]) < len(printed[2])
+    with pytest.raises(ValueError, match="'remaining' argument of VB on MultinomialProbit"):
+        fitted(remaining=0.0)

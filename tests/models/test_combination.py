@@ -157,16 +157,6 @@ def test_prior_of_an_exponent_in_closed_form():
         assert_mean((draws > threshold).astype(float), above)
 
 
-@pytest.mark.parametrize("rule", [Product(), FixedProduct()])
-@pytest.mark.parametrize("bad", [0.0, -0.2])
-def test_products_need_positive_kernels(rule, bad):
-    K, labels = problem()
-    K[1, 2, 5] = bad
-    K = K[:, :, :-1]
-    with pytest.raises(ValueError, match=rf'kernels\["far"\].*positive.*Got {bad:.4g} at \(2, 5\)'):
-        MultinomialProbit({"near": K[0], "far": K[1]}, labels, combination=rule)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

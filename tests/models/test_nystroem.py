@@ -1,11 +1,33 @@
 """Nystroem features: exact with all landmarks, else scikit-learn's; landmarks by seed."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 from sklearn.kernel_approximation import Nystroem
 
 from kernelzoo.models import Theta, as_stack, gaussian, linear, polynomial, precomputed
+from kernelzoo.models.base_kernels import BaseKernel, Gaussian, Linear
+from kernelzoo.models.nystroem import NystroemFeatures
+
+
+@dataclass(frozen=True)
+class Scaled(BaseKernel):
+    """A multiple of a kernel."""
+
+    base: BaseKernel
+    scale: float
+
+    def pairwise(self, X, Y):
+        return self.scale * self.base.pairwise(X, Y)
+
+    def diagonal(self, X):
+        return self.scale * self.base.diagonal(X)
+
+    def describe(self, space):
+        return self.base.describe(space)
+
 
 RNG = np.random.default_rng(3)
 X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(7, 4))
@@ -20,10 +42,23 @@ def test_all_landmarks_give_the_kernel(kernel):
     np.testing.assert_allclose(cross @ train.T, kernel(new, few).values[0], rtol=1e-7, atol=1e-8)
 
 
-def test_all_landmarks_give_the_root_of_the_kernel_but_for_the_order_of_the_columns():
+def test_all_landmarks_give_the_root_of_the_kernel():
     features = gaussian(0.3).nystroem(30, seed=5)(X).values[0]
     root = sqrtm(gaussian(0.3)(X).values[0]).real
-    np.testing.assert_allclose(np.sort(features, axis=1), np.sort(root, axis=1), atol=1e-8)
+    order = np.random.default_rng(5).choice(30, 30, replace=False)
+    np.testing.assert_allclose(features, root[:, order], atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e10])
+@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
+def test_scale_of_a_kernel_is_that_of_its_features(scale, kernel):
+    """Smooth and of low rank: eigenvalues of rounding must be told by what they are relative to."""
+    base = Gaussian(1e-3) if kernel == "gaussian" else Linear()
+    plain = NystroemFeatures(base, 12, 4).pairwise(X_NEW, X)
+    scaled = NystroemFeatures(Scaled(base, scale), 12, 4).pairwise(X_NEW, X)
+    np.testing.assert_allclose(scaled, np.sqrt(scale) * plain, rtol=1e-6, atol=1e-6 * scale**0.5)
+    if kernel == "linear":
+        np.testing.assert_allclose(plain @ plain.T, X_NEW @ X_NEW.T, atol=1e-8)
 
 
 def test_features_span_what_scikit_learns_do():
