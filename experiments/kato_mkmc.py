@@ -348,6 +348,6 @@ def figure_4() -> Study:
         "80 % missing and more, where the mean is a little nearer. The paper has no intervals. "
         "Here (10 repetitions of mfeat) EM as printed is nearer than the mean up to 60 % missing, "
         "level with it at 70 %, and far behind at 80 %; on digits200 the mean, whose distance is "
-        "about 2 there, is nearer at 50 % already. With lambda = 0.1 EM is nearer than the mean up to "
-        "70 %, on the proteins at 80 % too.",
+        "about 2 there, is nearer at 50 % already. With lambda = 0.1 EM is nearer than the mean "
+        "up to 70 %, on the proteins at 80 % too.",
     )

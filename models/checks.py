@@ -47,6 +47,24 @@ def check_positive(value: float, argument: str, owner: str) -> float:
     return number
 
 
+def check_jitter(value: float, owner: str) -> float:
+    """Return what is added to diagonals as a float, or raise unless it is finite and 0 or more."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not 0 <= number < np.inf:
+        raise argument_error("jitter", owner, "0 or a positive number", repr(value))
+    return number
+
+
+def check_flag(value: bool, argument: str, owner: str) -> bool:
+    """Return `value` as a bool, or raise unless it is one: of strings each would count as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise argument_error(argument, owner, "True or False", repr(value))
+    return bool(value)
+
+
 def check_count(value: int, argument: str, owner: str, *, least: int = 1) -> int:
     """Return `value` as an int, or raise unless it is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:

@@ -18,9 +18,11 @@ __all__ = ["blank", "entries"]
 def blank(kernels: Any) -> Any:
     """Zeros in the form of the kernels: what carries their names and sizes alone."""
     try:
-        return np.zeros(np.shape(kernels))
+        shape = np.shape(kernels)
     except ValueError:
         return kernels
+    # What is no array is refused as what it is.
+    return np.zeros(shape) if shape else kernels
 
 
 @blank.register

@@ -14,7 +14,14 @@ import pymc as pm
 import xarray as xr
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh
 
-from .checks import ROUNDING, argument_error, check_finite, check_psd, check_square_symmetric
+from .checks import (
+    ROUNDING,
+    argument_error,
+    check_finite,
+    check_jitter,
+    check_psd,
+    check_square_symmetric,
+)
 from .incomplete_forms import blank, entries
 from .kernel_stack import DIMS, as_stack, label_difference
 
@@ -223,8 +230,7 @@ class IncompleteKernels:
             if not (index := stack.get_index(dim)).is_unique:
                 twice = index[index.duplicated()].tolist()[:5]
                 raise argument_error("kernels", owner, "labelled without repetition", f"{twice}")
-        if not 0 <= jitter < np.inf:
-            raise argument_error("jitter", owner, "0 or a positive number", repr(jitter))
+        jitter = check_jitter(jitter, owner)
         names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values
         try:
             values = entries(kernels).reshape(stack.shape)
@@ -312,8 +318,9 @@ def _mask(visible: Any, stack: xr.DataArray, owner: str) -> npt.NDArray[np.bool_
     if mask.shape != (n, n_kernels):
         hint = ", which looks transposed" if mask.shape == (n_kernels, n) else ""
         raise argument_error("visible", owner, requirement, f"shape {mask.shape}{hint}")
-    if not np.isin(mask, (0, 1)).all():
-        raise argument_error("visible", owner, requirement, f"{mask.dtype}")
+    other = mask[~np.isin(mask, (0, 1))].tolist()
+    if other:
+        raise argument_error("visible", owner, requirement, repr(other[0]))
     return mask.astype(bool)
 
 

@@ -20,6 +20,7 @@ from .checks import (
     ROUNDING,
     argument_error,
     check_finite,
+    check_jitter,
     check_psd,
     check_square_symmetric,
 )
@@ -114,8 +115,7 @@ def as_stack(
     if like is not None:
         _check_like(stack, like, owner, argument)
     precision = _precision(stack.dtype)
-    if not 0 <= jitter < np.inf:
-        raise argument_error("jitter", owner, "0 or a positive number", repr(jitter))
+    jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
     check_finite(values, argument, owner)
     if np.array_equal(stack["obs"].values, stack["basis"].values):

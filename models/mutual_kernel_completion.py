@@ -11,7 +11,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error, check_name, check_positive
+from .checks import argument_error, check_flag, check_name, check_positive
 from .declaration import Declaration
 from .incomplete_kernels import IncompleteKernel, IncompleteKernels, rank_error, visible_block
 from .mutual_kernel_blocks import (
@@ -209,6 +209,8 @@ class MutualKernelCompletion(Declaration):
         entries: Mapping[str, Sequence[tuple[Any, Any]]] | None = None,
     ):
         owner = type(self).__name__
+        normalize = check_flag(normalize, "normalize", owner)
+        collapsed = check_flag(collapsed, "collapsed", owner)
         given = IncompleteKernels.of(
             kernels, visible, normalize=normalize, jitter=jitter, owner=owner
         )

@@ -1,5 +1,6 @@
 """What a result says about the completed kernels of `MutualKernelCompletion`."""
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,8 @@ def completed_kernels(
             "left out for a MutualKernelCompletion: it holds its objects already",
             "kernels",
         )
-    if not 0 < level < 1:
-        raise argument_error("level", OWNER, "between 0 and 1", repr(level))
+    if not (isinstance(level, Real) and 0 < level < 1):
+        raise argument_error("level", OWNER, "one number between 0 and 1", repr(level))
     # Results that were made by other means than `fit` do not say.
     if result.attrs.get("data_hash", now := data_hash(model)) != now:
         raise argument_error(

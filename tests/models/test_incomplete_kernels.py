@@ -13,6 +13,7 @@ from kernelzoo.models.incomplete_kernels import (
     rank_error,
     square_root,
 )
+from kernelzoo.models.kernels import gaussian
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 
 N = 5
@@ -178,10 +179,12 @@ def bad_inputs():
         "all alone": (np.stack([np.eye(N)] * 5), single, "two visible objects"),
         "mask against NaN": (given(), ~VISIBLE | VISIBLE, r"NaN in 'one' at \(0, 3\)"),
         "mask transposed": (complete, VISIBLE.T, "looks transposed"),
-        "mask of numbers": (complete, VISIBLE * 2.0, "true or false"),
+        "mask of numbers": (complete, VISIBLE * 2.0, r"true or false.* Got 2\.0"),
         "mask of others": (complete, unknown, "labelled as the objects"),
         "objects twice": ({"one": twins}, None, r"without repetition. Got \['a'\]"),
         "columns in another order": ({"one": turned}, None, "another order, 'e' in place of 'd'"),
+        "no kernels": (None, None, "Got NoneType"),
+        "specification": (gaussian(), None, "a stack computed from data"),
         "one name": ({1: whole(0), "1": whole(1)}, None, "'1' more than once"),
         "strings": ({"one": np.full((2, 2), "x")}, None, "numbers or NaN"),
     }
@@ -194,9 +197,10 @@ def test_bad_input_is_refused(case):
         checked(kernels, visible)
 
 
-def test_negative_jitter_is_refused():
+@pytest.mark.parametrize("jitter", [-1.0, np.nan, None])
+def test_jitter_is_checked(jitter):
     with pytest.raises(ValueError, match="'jitter' argument"):
-        checked(given(), jitter=-1.0)
+        checked(given(), jitter=jitter)
 
 
 def test_scales_that_disagree_are_warned_of():

@@ -238,6 +238,7 @@ def test_degrees_of_freedom_go_by_the_names_that_they_have(nu):
         ({"nu": GammaExcess(0.0)}, "'nu.shape' argument"),
         ({"nu": GammaExcess(), "collapsed": True}, "fixed when collapsed"),
         ({"spread": 0.0}, "'spread' argument"),
+        ({"normalize": "trace"}, "'normalize' argument .* True or False"),
         ({"entries": {"aa": [(0, 1)]}}, "'entries' argument .* nearest is 'a'"),
         ({"entries": {"a": [(0, 9)]}}, r'entries\["a"\].* pairs of objects.* \(0, 9\)'),
         ({"entries": {"a": (0, 1)}}, r'entries\["a"\].* such as \[\(0, 3\)\]'),

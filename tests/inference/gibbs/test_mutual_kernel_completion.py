@@ -58,6 +58,33 @@ def test_fit_finds_the_exact_moments():
     )
 
 
+def test_order_and_kernels_without_visible_objects_do_not_matter():
+    """Objects and kernels in another order, and one more kernel of which nothing is seen.
+
+    Catches degrees of freedom, units or positions that go to another kernel or object.
+    """
+    kernels = random_kernels(4, 3, 8)[0]
+    visible = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1], [1, 1, 1]], dtype=bool)
+    nu = np.array([6.0, 9.0, 30.0])
+    objects, order = np.array([2, 0, 3, 1]), [2, 0, 1]
+    shuffled = kernels[order][:, objects][:, :, objects]
+    other = problem_of(
+        np.concatenate([shuffled, kernels[:1]]),
+        np.column_stack([visible[objects][:, order], np.zeros(4, dtype=bool)]),
+        lam=1.0,
+        nu=np.array([*nu[order], 20.0]),
+    )
+    M = sweeps(problem_of(kernels, visible, lam=1.0, nu=nu), 4_000, 6)[100:]
+    back = np.argsort(objects)
+    theirs = sweeps(other, 4_000, 7)[100:, back[:, None], back]
+    z = []
+    for one, two in zip(*map(_logs_and_correlations, (M, theirs)), strict=True):
+        error = np.hypot(*(d.std() / float(az.ess(d[None])) ** 0.5 for d in (one, two)))
+        z.append((one.mean() - two.mean()) / error)
+    assert len(z) == 10
+    assert_z(z)
+
+
 def test_mean_goes_to_the_answer_of_em_as_the_freedom_grows():
     """Over M^-1, where EM is the mode: at the rate 1/nu, because lambda' grows with nu."""
     kernels, visible = random_kernels(4, 3, 4)
@@ -108,13 +135,15 @@ def test_nuts_agrees_on_masks_that_are_not_nested():
 def _light_tailed(result):
     """Functionals (chain, draw) of M and the completed kernels."""
     posterior = result["posterior"]
-    values = [posterior["log_det_M"].values]
-    for name in ("M", "Q_K0", "Q_K1"):
-        Q = posterior[name].values
-        logs = np.log(np.diagonal(Q, axis1=-2, axis2=-1))
-        sizes = np.exp(logs / 2)
-        values += list(np.moveaxis(logs, -1, 0))
-        values += [
-            Q[..., i, j] / (sizes[..., i] * sizes[..., j]) for i, j in ((0, 1), (0, 2), (1, 2))
-        ]
-    return values
+    matrices = [posterior[name].values for name in ("M", "Q_K0", "Q_K1")]
+    each = [values for Q in matrices for values in _logs_and_correlations(Q)]
+    return [posterior["log_det_M"].values, *each]
+
+
+def _logs_and_correlations(Q):
+    """Logarithms of the diagonal of matrices (..., l, l), and correlations off it: (...) each."""
+    logs = np.log(np.diagonal(Q, axis1=-2, axis2=-1))
+    sizes = np.exp(logs / 2)
+    rows, columns = np.tril_indices(Q.shape[-1], -1)
+    correlations = Q[..., rows, columns] / (sizes[..., rows] * sizes[..., columns])
+    return list(np.moveaxis(np.concatenate([logs, correlations], axis=-1), -1, 0))

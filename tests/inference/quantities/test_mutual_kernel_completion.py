@@ -83,5 +83,6 @@ def test_what_cannot_be_asked(drawn):
     model, result = drawn
     with pytest.raises(ValueError, match="it holds its objects already"):
         kz.predict(model, result, KERNELS)
-    with pytest.raises(ValueError, match="'level' argument"):
-        kz.predict(model, result, level=1.0)
+    for level in (1.0, [0.5, 0.9]):
+        with pytest.raises(ValueError, match="'level' argument"):
+            kz.predict(model, result, level=level)
