@@ -24,6 +24,7 @@ from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name
 from ..models.declaration import Declaration
+from .applicability import setting_of_no_use
 from .draws_on_disk import check_store
 from .engine_table import EngineRow, EngineTable
 from .progress import ProgressBar, track
@@ -218,10 +219,7 @@ class Handwritten(Engine):
             for passed in self.candidates(model):
                 reason = passed.why_not(model)
                 if reason and setting in passed.settings and setting not in implementation.settings:
-                    raise ValueError(
-                        f"The setting {setting!r} of {owner} is one of an algorithm that does not "
-                        f"apply: {reason}."
-                    )
+                    raise setting_of_no_use(setting, owner, reason)
             check_name(setting, implementation.settings, "settings", owner)
         return implementation.function(model, run, **self._settings)
 
