@@ -129,7 +129,7 @@ def draw_weights(report: Report) -> Figure:
     figure = Figure(figsize=(1.0 + 2.2 * max(len(by_rule), 1), 3.4), layout="constrained")
     if not by_rule:
         return figure
-    panels = figure.subplots(1, len(by_rule), squeeze=False)[0]
+    panels = figure.subplots(1, len(by_rule), sharey=True, squeeze=False)[0]
     for target, (rule, cells) in zip(panels, by_rule.items(), strict=True):
         spaces = [cell.row.partition(WEIGHT)[2] for cell in cells]
         for place, (cell, color) in enumerate(zip(cells, cycle(PALETTE, len(cells)), strict=True)):

@@ -74,7 +74,7 @@ SECONDS = {"Gibbs": f"seconds of {SWEEPS:,} sweeps", "VB": f"seconds of {ITERATI
 RATIO = "ratio"
 
 #: Points on a side of the grid of the figure.
-SIDE = 150
+SIDE = 100
 
 SPLITS = 10
 SEED = 2009
