@@ -20,6 +20,7 @@ are of 100,000 sweeps; those here are of as many as the settings say.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -28,15 +29,17 @@ import pandas as pd
 from ..datasets import load
 from ..datasets.dataset import Split
 from ..models.kernels import gaussian
-from .damoulas2009 import (
+from .damoulas2009 import RECIPE
+from .damoulas2009_classifiers import (
     FIRST_OF_EQUALS,
     PRIOR,
-    RECIPE,
     RULES,
     errors_by_space,
     errors_of_combination,
+    rows_of_classifier,
     rows_of_combination,
 )
+from .damoulas2009_figures import draw_weights
 from .damoulas2009_published import (
     COMBINED_CLASSIFIERS,
     COMBINED_SPACES_GIBBS,
@@ -105,7 +108,7 @@ def classifiers(
     size : int
         As in `divide`.
     recipe : mapping
-        As `damoulas2009.fitted` takes it.
+        As `damoulas2009_classifiers` says.
 
     Returns
     -------
@@ -125,12 +128,12 @@ def combined_spaces(
     column, seed, size, recipe
         As in `classifiers`.
     rule, row : str
-        As in `damoulas2009.errors_of_combination`.
+        As in `damoulas2009_classifiers.errors_of_combination`.
 
     Returns
     -------
     dict
-        As of `damoulas2009.errors_of_combination`.
+        As of `damoulas2009_classifiers.errors_of_combination`.
     """
     return errors_of_combination(divide(seed, size), gaussian(), seed, recipe, rule, row)
 
@@ -139,7 +142,7 @@ def _task(rule: str, row: str, recipe: Mapping[str, Any]) -> Task:
     settings = {"rule": rule, "row": row, "size": SIZE, "recipe": recipe}
     return Task(
         COLUMN,
-        rows_of_combination(rule, row, SPACES),
+        rows_of_combination(rule, row, SPACES, recipe),
         combined_spaces,
         settings,
         skip=absence("mfeat"),
@@ -147,7 +150,8 @@ def _task(rule: str, row: str, recipe: Mapping[str, Any]) -> Task:
 
 
 def _classifiers(recipe: Mapping[str, Any]) -> Task:
-    rows = (*SPACES, *RULES, FIRST_OF_EQUALS)
+    of_spaces = chain.from_iterable(rows_of_classifier(space, recipe) for space in SPACES)
+    rows = (*of_spaces, *RULES, FIRST_OF_EQUALS)
     settings = {"size": SIZE, "recipe": recipe}
     return Task(COLUMN, rows, classifiers, settings, skip=absence("mfeat"))
 
@@ -170,6 +174,7 @@ def _study(
         },
         published_splits=50,
         notes=NOTES,
+        draw=draw_weights,
     )
 
 

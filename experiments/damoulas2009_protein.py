@@ -26,10 +26,10 @@ import pandas as pd
 from ..datasets import load
 from ..datasets.dataset import Split
 from ..models.kernels import Kernels, polynomial
-from .damoulas2009 import (
+from .damoulas2009 import RECIPE
+from .damoulas2009_classifiers import (
     COMBINATIONS,
     FIRST_OF_EQUALS,
-    RECIPE,
     RULES,
     errors_by_space,
     errors_of_combination,
@@ -89,7 +89,7 @@ def classifiers(column: str, seed: int, *, recipe: Mapping[str, Any]) -> dict[st
     seed : int
         Of the draws.
     recipe : mapping
-        As `damoulas2009.fitted` takes it.
+        As `damoulas2009_classifiers` says.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def combined_spaces(
     Returns
     -------
     dict
-        As of `damoulas2009.errors_of_combination`.
+        As of `damoulas2009_classifiers.errors_of_combination`.
     """
     return errors_of_combination(divide(), KERNELS[column], seed, recipe, rule, rule)
 
@@ -133,7 +133,7 @@ def tables_8_to_10(column: str = SCALED) -> Study:
     tasks = [Task(column, rows, classifiers, {"recipe": LONGER}, skip=absent)]
     for rule in COMBINATIONS:
         skip = absent or (too_wide if rule in PRODUCTS and column == RAW else None)
-        rows = rows_of_combination(rule, rule, SPACES)
+        rows = rows_of_combination(rule, rule, SPACES, LONGER)
         settings = {"rule": rule, "recipe": LONGER}
         tasks.append(Task(column, rows, combined_spaces, settings, skip=skip))
     return Study(

@@ -18,23 +18,35 @@ iterations as said. Of one kernel alone it is mean field without approximations.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.stats import chi2
 from xarray import DataTree
 
 from ..datasets import neal_three_class
+from ..datasets.dataset import Dataset
 from ..inference import predict
 from ..inference.result import with_group
-from .damoulas2009 import PRIOR, fitted
+from .damoulas2009_classifiers import PRIOR, fitted
+from .damoulas2009_figures import Regions, draw_boundaries_and_regions
 from .damoulas2009_published import BOUNDARY_COVARIANCES, TIMES
-from .report import Published
+from .report import Published, Report
 from .study import Study, Task
 
-__all__ = ["boundaries", "boundary", "divided_plane", "durations", "quadratic", "regions", "study"]
+__all__ = [
+    "boundaries",
+    "boundary",
+    "divided_plane",
+    "draw",
+    "durations",
+    "quadratic",
+    "regions",
+    "study",
+]
 
 #: Regressors (class, feature) of the first set.
 REGRESSORS = np.array([[0.5, -1.0, 2.0], [-0.5, 2.0, -1.0], [-1.0, 2.0, 2.0]])
@@ -60,6 +72,9 @@ RECIPES = {"Gibbs": GIBBS, "VB": _vb(100), "VB, 2,000 iterations": _vb(2000)}
 SWEEPS, ITERATIONS = 100_000, 100
 SECONDS = {"Gibbs": f"seconds of {SWEEPS:,} sweeps", "VB": f"seconds of {ITERATIONS} iterations"}
 RATIO = "ratio"
+
+#: Points on a side of the grid of the figure.
+SIDE = 100
 
 SPLITS = 10
 SEED = 2009
@@ -113,11 +128,9 @@ def boundaries(
         ``"<recipe>: true boundary within 95 %"`` 100 or 0; the slope's variance by Gibbs in those
         by VB.
     """
-    features, labels = divided_plane(n, seed)
     values: dict[str, float] = {}
     for name, recipe in recipes.items():
-        _, result = fitted({"plane": features}, labels, seed, recipe)
-        draws = boundary(_regressors(result))
+        draws = _boundary_draws(seed, n, recipe)
         covariance = np.cov(draws.T)
         gap = boundary(REGRESSORS) - draws.mean(axis=0)
         inside = gap @ np.linalg.solve(covariance, gap) <= chi2.ppf(0.95, 2)
@@ -126,6 +139,13 @@ def boundaries(
     by_gibbs, by_vb = (values[_rows(name)[0]] for name in ("Gibbs", "VB"))
     values[VARIANCES] = by_gibbs / by_vb
     return {row: float(value) for row, value in values.items()}
+
+
+def _boundary_draws(seed: int, n: int, recipe: Mapping[str, Any]) -> NDArray:
+    """Draw slope and intercept (draw, 2) from the posterior."""
+    features, labels = divided_plane(n, seed)
+    _, result = fitted({"plane": features}, labels, seed, recipe)
+    return boundary(_regressors(result))
 
 
 def _rows(name: str) -> tuple[str, ...]:
@@ -179,19 +199,13 @@ def regions(
         per cent.
     """
     train, test = (neal_three_class(m, s, noise) for m, s in ((n, seed), (n_test, seed + 1)))
-    axis = np.linspace(0, 1, side)
-    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    grid = _grid(side)
     values: dict[str, float] = {}
     reference = None
     for name, recipe in recipes.items():
-        model, result = fitted({"quadratic": quadratic(train.X)}, np.asarray(train.y), seed, recipe)
-        posterior = result["posterior"].to_dataset()
-        spaced = np.linspace(0, posterior.sizes["draw"] - 1, kept).astype(int)
-        with_group(result, "posterior", posterior.isel(draw=spaced))
-        labels = {
-            what: predict(model, result, {"quadratic": quadratic(X)})["label"].to_numpy()
-            for what, X in (("training", train.X), ("new", test.X), ("grid", grid))
-        }
+        classify = _classifier(train, seed, recipe, kept)
+        objects = {"training": train.X, "new": test.X, "grid": grid}
+        labels = {what: classify(X) for what, X in objects.items()}
         reference = labels["grid"] if reference is None else reference
         values |= {
             f"{name}: error on training objects": 100.0 * np.mean(labels["training"] != train.y),
@@ -200,6 +214,24 @@ def regions(
             * np.mean(labels["grid"] == reference),
         }
     return {row: float(value) for row, value in values.items()}
+
+
+def _grid(side: int) -> NDArray:
+    """Points (side^2, 2) of a grid on the unit square, row by row."""
+    axis = np.linspace(0, 1, side)
+    return np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+
+
+def _classifier(
+    train: Dataset, seed: int, recipe: Mapping[str, Any], kept: int
+) -> Callable[[Any], NDArray]:
+    """Fit the model of Neal's data; give what predicts classes from `kept` of the draws."""
+    kernels = {"quadratic": quadratic(train.X)}
+    model, result = fitted(kernels, np.asarray(train.y), seed, recipe)
+    posterior = result["posterior"].to_dataset()
+    spaced = np.linspace(0, posterior.sizes["draw"] - 1, kept).astype(int)
+    with_group(result, "posterior", posterior.isel(draw=spaced))
+    return lambda X: predict(model, result, {"quadratic": quadratic(X)})["label"].to_numpy()
 
 
 def _region_rows(names: list[str]) -> tuple[str, ...]:
@@ -241,6 +273,30 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
         times.append((SWEEPS * sweep, time.perf_counter() - start))
     gibbs, vb = np.median(times, axis=0).tolist()
     return {SECONDS["Gibbs"]: gibbs, SECONDS["VB"]: vb, RATIO: gibbs / vb}
+
+
+def draw(report: Report) -> Figure:
+    """Draw Figures 4 to 7 for the points of the first split, which are fitted anew for it.
+
+    Parameters
+    ----------
+    report : Report
+        Not used: a table holds no draws.
+    """
+    made = study()
+    plane, neal = (made.unit(made.tasks[number], 0) for number in (0, 2))
+    n, recipes = plane.task.settings["n"], plane.task.settings["recipes"]
+    clouds = {name: _boundary_draws(plane.seed, n, recipe) for name, recipe in recipes.items()}
+    settings = neal.task.settings
+    train = neal_three_class(settings["n"], neal.seed, settings["noise"])
+    points, shape = _grid(SIDE), (SIDE, SIDE)
+    labels = {
+        name: _classifier(train, neal.seed, recipe, settings["kept"])(points).reshape(shape)
+        for name, recipe in settings["recipes"].items()
+    }
+    X = np.asarray(train.X, dtype=float)[:, :2]
+    regions = Regions(X, np.asarray(train.y), labels)
+    return draw_boundaries_and_regions(clouds, boundary(REGRESSORS), regions)
 
 
 def study() -> Study:
@@ -292,4 +348,5 @@ def study() -> Study:
         published_splits=2,
         irreproducible=irreproducible,
         notes=NOTES,
+        draw=draw,
     )

@@ -8,7 +8,7 @@ import pymc as pm
 
 from ..models.combination import Combination
 
-__all__ = ["combination_other_than", "discrete_variables", "too_large"]
+__all__ = ["combination_other_than", "discrete_variables", "setting_of_no_use", "too_large"]
 
 # A matrix over this many coordinates takes 0.8 GB.
 LARGEST_DIMENSION = 10_000
@@ -28,6 +28,13 @@ def too_large(model: pm.Model) -> str | None:
     return (
         f"it needs a matrix over the model's {size:,} coordinates; it does at most "
         f"{LARGEST_DIMENSION:,}"
+    )
+
+
+def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
+    """Make the error for a setting that would be ignored: of an algorithm that does not apply."""
+    return ValueError(
+        f"The setting {setting!r} of {owner} is one of an algorithm that does not apply: {reason}."
     )
 
 

@@ -13,6 +13,7 @@ import pymc as pm
 
 from ..models.checks import check_name
 from ..models.declaration import Declaration
+from .applicability import setting_of_no_use
 from .engines import Engine, Run
 
 __all__ = ["Handwritten", "Implementation"]
@@ -126,9 +127,6 @@ class Handwritten(Engine):
             for passed in self.candidates(model):
                 reason = passed.why_not(model)
                 if reason and setting in passed.settings and setting not in implementation.settings:
-                    raise ValueError(
-                        f"The setting {setting!r} of {owner} is one of an algorithm that does not "
-                        f"apply: {reason}."
-                    )
+                    raise setting_of_no_use(setting, owner, reason)
             check_name(setting, implementation.settings, "settings", owner)
         return implementation.function(model, run, **self._settings)

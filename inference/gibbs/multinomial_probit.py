@@ -1,21 +1,29 @@
 """Gibbs steps of `MultinomialProbit` (Damoulas & Girolami 2009, section 3.2 and appendix A)."""
 
+from inspect import signature
+
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.albert_chib import AlbertChib
 from ...custom_steps.kernel_albert_chib import KernelAlbertChib
 from ...custom_steps.marginal_probit import MarginalProbit, serves
-from ...models.checks import argument_error, check_count, check_name
+from ...models.checks import argument_error, check_name
 from ...models.combination import Binary, FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.product_combination import FixedProduct, Product
-from ..applicability import combination_other_than
+from ..applicability import combination_other_than, setting_of_no_use
 from ..engines import Run
 from ..mcmc import Gibbs
 
 __all__ = ["multinomial_probit_steps"]
 
 _SCHEMES = ("auto", "marginal", "paper")
+# Settings by the step that takes them.
+_TAKEN: dict[type[BlockedStep], tuple[str, ...]] = {
+    MarginalProbit: ("length", "target_accept"),
+    AlbertChib: ("moves",),
+    KernelAlbertChib: ("moves", "collapsed", "block"),
+}
 
 
 @Gibbs.register(
@@ -67,6 +75,11 @@ def multinomial_probit_steps(
     list of BlockedStep
         Steps for ``pm.sample``.
 
+    Raises
+    ------
+    ValueError
+        For settings out of range, and for those of the scheme that is not taken.
+
     Notes
     -----
     Effective draws a second of the processor, tuning left out, tau = upsilon = 1
@@ -89,17 +102,31 @@ def multinomial_probit_steps(
     slowest contrast of 200 digits (1.1): those figures are rough. Tuning takes 500 draws.
     """
     check_name(scheme, _SCHEMES, "scheme", "Gibbs")
-    check_count(moves, "moves", "Gibbs")
     known = serves(model)
     if scheme == "marginal" and not known:
         raise argument_error(
             "scheme", "Gibbs", f"'auto' or 'paper' for {model.variant}", repr(scheme)
         )
+    given = {
+        "length": length,
+        "target_accept": target_accept,
+        "moves": moves,
+        "collapsed": collapsed,
+        "block": block,
+    }
+    step: type[BlockedStep] = AlbertChib if known else KernelAlbertChib
     if scheme == "marginal" or (scheme == "auto" and known and _mixes_better(model)):
-        return [MarginalProbit(length=length, target_accept=target_accept, model=model)]
-    if known:
-        return [AlbertChib(moves=moves, model=model)]
-    return [KernelAlbertChib(moves=moves, collapsed=collapsed, block=block, model=model)]
+        step = MarginalProbit
+    defaults = signature(multinomial_probit_steps).parameters
+    for name, value in given.items():
+        if name not in _TAKEN[step] and value != defaults[name].default:
+            raise setting_of_no_use(
+                name,
+                "Gibbs on MultinomialProbit",
+                f"{step.__name__}, which samples {model.variant} here, takes "
+                f"{', '.join(_TAKEN[step])}",
+            )
+    return [step(**{name: given[name] for name in _TAKEN[step]}, model=model)]
 
 
 def _mixes_better(model: MultinomialProbit) -> bool:

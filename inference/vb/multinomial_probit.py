@@ -40,7 +40,7 @@ from ...models.combination import Binary, FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.product_combination import FixedProduct, Product
 from ..answers import VariationalAnswer
-from ..applicability import combination_other_than
+from ..applicability import combination_other_than, setting_of_no_use
 from ..ascent import check_settings, climb
 from ..engines import Run
 from .binary import MOST_KERNELS
@@ -52,6 +52,7 @@ from .simplex import SimplexFactor, warn_of_imprecision
 __all__ = ["fit_multinomial_probit"]
 
 type Weights = Literal["mean-field", "plug-in"]
+type Begin = Literal["zero", "random"]
 
 # What a start of the mean field may leave, in nats.
 REMAINING = 0.01
@@ -80,6 +81,7 @@ def fit_multinomial_probit(
     remaining: float | None = None,
     starts: int | None = None,
     weights: Weights = "mean-field",
+    begin: Begin = "zero",
     prior_samples: int | None = None,
 ) -> VariationalAnswer:
     """Fit q by coordinate ascent from several starts.
@@ -103,6 +105,9 @@ def fit_multinomial_probit(
         8 at most. Fixed weights need one start only.
     weights : {"mean-field", "plug-in"}
         The corrected equations, or those printed in the paper (see the module's text).
+    begin : {"zero", "random"}
+        The regressors of which every start takes its first utilities: zero, or draws from N(0, 1),
+        for other ends where the bound has several maxima, or a start ends early.
     prior_samples : int, optional
         Find the factor of a product's exponents and of kernel parameters as the paper does: from so
         many samples of their prior, with importance weights (1,000 serve for two or three).
@@ -126,6 +131,7 @@ def fit_multinomial_probit(
     owner = "VB on MultinomialProbit"
     model.check_parametric(owner)
     check_name(weights, ("mean-field", "plug-in"), "weights", owner)
+    check_name(begin, ("zero", "random"), "begin", owner)
     check_settings(
         owner,
         max_iterations=max_iterations,
@@ -137,6 +143,10 @@ def fit_multinomial_probit(
         remaining = REMAINING if weights == "mean-field" else np.inf
     if prior_samples is not None:
         check_count(prior_samples, "prior_samples", owner)
+        if model.parametric is None and not isinstance(model.combination, Product):
+            raise setting_of_no_use(
+                "prior_samples", owner, f"{model.variant} has no exponents or kernel parameters"
+            )
     data = Data.of(model, weights == "plug-in", prior_samples)
     rule = model.combination
     if isinstance(rule, Mean):
@@ -144,7 +154,7 @@ def fit_multinomial_probit(
     n_kernels = len(model.coords["kernel"])
     known = None if data.learned else data.family.composition.known
     summit = climb(
-        [partial(start, data, rng=run.rng(2))],
+        [partial(start, data, rng=run.rng(2), random=begin == "random")],
         partial(update, data),
         run,
         n_kernels,

@@ -107,19 +107,32 @@ class State:
     psi: ParameterFactor | None = None
 
 
-def start(data: Data, weights: Array, rng: np.random.Generator | None = None) -> State:
-    """State before the first iteration: W = 0, zeta = 1, kernel weights at `weights`."""
+def start(
+    data: Data,
+    weights: Array,
+    rng: np.random.Generator | None = None,
+    *,
+    random: bool = False,
+) -> State:
+    """State before the first iteration: zeta = 1, kernel weights at `weights`, and y given W.
+
+    The regressors that E[y] is of are zero, or draws from N(0, 1).
+    """
+    rng = rng or np.random.default_rng(0)
     psi = None
     if data.known is not None:
         kernels = data.known
     else:
-        psi = data.family.start(weights, data.samples, rng or np.random.default_rng(0))
+        psi = data.family.start(weights, data.samples, rng)
         kernels = data.family.expected(psi, data.plug_in)
     n_basis = kernels.design.shape[2]
     shape = (data.n_classes, n_basis)
-    _, y_mean = truncated_moments(np.zeros((len(data.labels), data.n_classes)), data.labels)
     beta = np.ones(1) if data.family.is_product else _first_weights(data.rule, weights)
     second = np.outer(beta, beta)
+    f = np.zeros((len(data.labels), data.n_classes))
+    if random:
+        f = np.tensordot(beta, kernels.design, axes=1) @ rng.normal(size=shape).T
+    _, y_mean = truncated_moments(f, data.labels)
     rule = data.rule
     rho_mean = rule.mu / rule.lam if isinstance(rule, Mean) else np.nan
     return State(

@@ -289,7 +289,7 @@ def test_engines_print_as_text_and_html(model):
         (kz.VB(starts=1.5), {}, "'starts'.*1 or more"),
         (kz.VB(tolerance=-1), {}, "tolerance"),
         (kz.VB(max_iterations=0), {}, "max_iterations"),
-        (kz.Gibbs(moves=0), {}, "'moves'.*1 or more"),
+        (kz.Gibbs(moves=0), {}, "'moves'.*does not apply: MarginalProbit"),
         (kz.MAP(space="log"), {}, "'space' argument of MAP"),
         ("vb", {"draws": 0}, "'draws' argument of fit.*1 or more"),
         ("vb", {"draws": 1.5}, "'draws' argument of fit"),

@@ -57,6 +57,21 @@ def test_wrong_settings():
         step_of("mean", length=-1.0)
 
 
+@pytest.mark.parametrize(
+    ("combination", "settings", "step"),
+    [
+        ("mean", {"scheme": "paper", "length": -1.0}, "AlbertChib"),
+        ("mean", {"moves": 3}, "MarginalProbit"),
+        ("mean", {"scheme": "paper", "block": 2}, "AlbertChib"),
+        ("product", {"target_accept": 0.9}, "KernelAlbertChib"),
+    ],
+)
+def test_settings_of_another_scheme_are_not_ignored(combination, settings, step):
+    message = rf"The setting '{list(settings)[-1]}' of Gibbs .* does not apply: {step}, which"
+    with pytest.raises(ValueError, match=message):
+        step_of(combination, **settings)
+
+
 def test_default_chain():
     result = kz.fit(
         kz.MultinomialProbit.example(), kz.Gibbs(), draws=30, tune=30, chains=2, **QUIET
