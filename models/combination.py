@@ -276,12 +276,18 @@ def _selection_logp(beta: TensorVariable, p: TensorVariable) -> TensorVariable:
 
 
 def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> NDArray:
-    """Draw such variables by rejection."""
+    """Draw such variables: the first of the selected kernels, then each of those after it.
+
+    Rejection of empty selections would take for ever where the probabilities are small.
+    """
     p = np.broadcast_to(p, (*(size or ()), p.shape[-1]))
-    beta = rng.random(p.shape) < p
-    while (none := ~beta.any(axis=-1)).any():
-        beta[none] = rng.random(p[none].shape) < p[none]
-    return beta.astype(np.int64)
+    none_so_far = np.cumsum(np.log1p(-p), axis=-1) - np.log1p(-p)
+    cumulative = np.cumsum(p * np.exp(none_so_far), axis=-1)
+    uniform = rng.random((*p.shape[:-1], 1)) * cumulative[..., -1:]
+    first = np.minimum((uniform >= cumulative).sum(axis=-1, keepdims=True), p.shape[-1] - 1)
+    kernel = np.arange(p.shape[-1])
+    later = (kernel > first) & (rng.random(p.shape) < p)
+    return ((kernel == first) | later).astype(np.int64)
 
 
 def as_weights(weights: Sequence[float], argument: str, owner: str) -> tuple[float, ...]:

@@ -26,6 +26,8 @@ import numpy.typing as npt
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erfcx
 
+from .checks import check_count
+
 __all__ = ["class_probabilities", "default_nodes", "log_probability", "truncated_moments"]
 
 type Array = npt.NDArray[np.float64]
@@ -101,6 +103,13 @@ def default_nodes(n_classes: int) -> int:
     return int(np.ceil(REACH * (1 + np.sqrt(n_classes)) / SPACING)) + 1
 
 
+def _check_nodes(nodes: int | None, n_classes: int, owner: str) -> int:
+    """Return the number of nodes to use: the trapezoid rule has two ends."""
+    if nodes is None:
+        return default_nodes(n_classes)
+    return check_count(nodes, "nodes", owner, least=2)
+
+
 def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
     """Mode of the integrand and 1/sqrt(-h'') there, for gaps f_i - f_j of shape (n, C - 1)."""
     # With max(-x, 0) for the hazard of x the derivative of h is a maximum of lines, whose largest
@@ -165,17 +174,23 @@ def log_probability(f: npt.ArrayLike, t: npt.ArrayLike, nodes: int | None = None
     t : integer array of shape (N,)
         Class codes 0..C-1.
     nodes : int, optional
-        Number of quadrature nodes. The default, about 6.5 (1 + sqrt(C)), is right to a relative
-        error of 1e-8 in the probability (not in its logarithm), however small that is.
+        Number of quadrature nodes, two at least. The default, about 6.5 (1 + sqrt(C)), is right to
+        a relative error of 1e-8 in the probability (not in its logarithm), however small that is.
 
     Returns
     -------
     array of shape (N,)
         log P(t_n | f_n), finite for finite scores. Cost O(N C nodes).
+
+    Raises
+    ------
+    ValueError
+        For a number of nodes below two.
     """
     scores, _, gaps = _winner_gaps(f, t)
+    nodes = _check_nodes(nodes, scores.shape[1], "log_probability")
     log_p = np.empty(len(gaps))
-    for block, log_g, _ in _quadrature(gaps, nodes or default_nodes(scores.shape[1])):
+    for block, log_g, _ in _quadrature(gaps, nodes):
         peak = log_g.max(axis=1)
         log_p[block] = peak + np.log(np.exp(log_g - peak[:, None]).sum(axis=1))
     return log_p
@@ -201,11 +216,17 @@ def truncated_moments(
         log P(t_n | f_n).
     mean : array of shape (N, C)
         E[y_n]. Cost O(N C nodes).
+
+    Raises
+    ------
+    ValueError
+        For a number of nodes below two.
     """
     scores, losers, gaps = _winner_gaps(f, t)
+    nodes = _check_nodes(nodes, scores.shape[1], "truncated_moments")
     log_z = np.empty(len(gaps))
     shift = np.empty_like(gaps)
-    for block, log_g, hazard in _quadrature(gaps, nodes or default_nodes(scores.shape[1])):
+    for block, log_g, hazard in _quadrature(gaps, nodes):
         peak = log_g.max(axis=1)
         weights = np.exp(log_g - peak[:, None])
         total = weights.sum(axis=1)

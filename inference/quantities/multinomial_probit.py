@@ -12,7 +12,7 @@ from ...models.checks import argument_error
 from ...models.combination import Binary, Combination, FixedWeights, Mean
 from ...models.kernels import as_stack
 from ...models.multinomial_probit import MultinomialProbit
-from ...models.parametric_kernels import ParametricStack
+from ...models.parametric_kernels import LearnedKernel, ParametricStack
 from ...models.probit import class_probabilities
 from ...models.product_combination import FixedProduct, Product
 from ..composite_functions import (
@@ -90,10 +90,32 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
                 f"kernels(X_new, X_train) of the specification with the parameters {known}",
                 type(kernels_new).__name__,
             )
+        other = [
+            new.name
+            for new, own in zip(kernels_new.learned, model.parametric.learned, strict=True)
+            if not _same_kernel(new, own)
+        ]
+        if other:
+            raise argument_error(
+                "kernels_new",
+                "predict",
+                "kernels(X_new, X_train) of the model's specification and training objects",
+                f"other kinds, normalisations or training objects of {', '.join(other)}",
+            )
         like = model.parametric.start
         stack = as_stack(kernels_new.start, like=like, owner="predict", argument="kernels_new")
     model.combination.check(stack)
     return stack
+
+
+def _same_kernel(new: LearnedKernel, own: LearnedKernel) -> bool:
+    """Whether two kernels differ in their rows alone, as far as can be told of functions."""
+    return (
+        type(new.base) is type(own.base)
+        and new.base.theta.ard == own.base.theta.ard
+        and new.steps == own.steps
+        and np.array_equal(new.columns, own.columns)
+    )
 
 
 @predictive.register

@@ -96,7 +96,7 @@ def binary_factor(
     states = _states(len(prior))
     log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)
     if not empty:
-        log_prior[1:] -= np.log1p(-np.exp(log_prior[0]))
+        log_prior[1:] -= np.log(-np.expm1(log_prior[0]))
         log_prior[0] = -np.inf
     log_p = log_prior + states @ linear - 0.5 * np.sum((states @ quadratic) * states, axis=1)
     log_p -= logsumexp(log_p)

@@ -1,6 +1,7 @@
 """The rules of combination and kernel parameters from end to end: engines, predictions."""
 
 import logging
+from dataclasses import replace
 
 import arviz as az
 import numpy as np
@@ -109,6 +110,18 @@ def test_kernels_of_new_objects_are_checked(parametric):
     other = (kz.gaussian(Theta(1.0, 1.0)) | kz.gaussian(0.05)).normalize("center")
     with pytest.raises(ValueError, match="kernels"):
         kz.predict(model, result, other(np.ones((3, 2)), np.zeros((4, 2))))
+
+
+@pytest.mark.filterwarnings("ignore:VB did not converge")
+def test_kernels_with_parameters_of_other_objects_are_refused():
+    """The parameters' names do not tell the training objects, nor how the kernel is normalised."""
+    model, kernels_new = problem("product", True)
+    result = kz.fit(model, kz.VB(max_iterations=2, starts=1), draws=3, **COMMON)
+    (first,) = kernels_new.learned
+    for change in ({"columns": first.columns + 0.1}, {"steps": ("trace",)}):
+        other = replace(kernels_new, learned=(replace(first, **change),))
+        with pytest.raises(ValueError, match=r"'kernels_new' argument .* training objects of"):
+            kz.predict(model, result, other)
 
 
 def test_reasons_of_engines_for_discrete_weights():

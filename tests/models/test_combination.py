@@ -142,6 +142,18 @@ def test_a_selection_is_drawn_from_its_density():
     assert model.initial_point()["beta"].tolist() == [1, 1, 1]
 
 
+def test_selections_of_small_probability_are_drawn():
+    """As good as one kernel at a time, each as often as its share of the odds."""
+    p = np.array([1e-9, 3e-9])
+    with pm.Model(coords={"kernel": ["a", "b"]}) as model:
+        beta = Binary(p).declare()
+    draws = pm.draw(beta, draws=20_000, random_seed=1)
+    assert (draws.sum(axis=1) == 1).all()
+    assert_mean(draws[:, 0].astype(float), 0.25)
+    log_p = log_density(model, {"beta": [[1, 0], [0, 1]]})
+    np.testing.assert_allclose(np.exp(log_p), [0.25, 0.75], rtol=1e-6)
+
+
 def test_prior_of_an_exponent_in_closed_form():
     """The density in the docstring of Product is that of its draws."""
     a, b = 0.7, 1.3

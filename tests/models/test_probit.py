@@ -109,6 +109,14 @@ def test_node_count_suffices(n_classes):
     np.testing.assert_allclose(mean, fine_mean, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("function", [probit.log_probability, probit.truncated_moments])
+@pytest.mark.parametrize("nodes", [0, 1, 2.5])
+def test_nodes_that_are_no_rule_are_refused(function, nodes):
+    """One node has no spacing: its answer would not be a number."""
+    with pytest.raises(ValueError, match=f"'nodes' argument of {function.__name__} must be"):
+        function(np.zeros((2, 3)), [0, 1], nodes=nodes)
+
+
 @pytest.mark.parametrize("n_classes", CLASSES)
 def test_mean_is_the_gradient_of_log_probability(n_classes):
     f = scores(n_classes)
