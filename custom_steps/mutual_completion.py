@@ -16,6 +16,10 @@ being redrawn at once makes right: so one step owns them all. P-step:
     M \sim \mathrm{IW}(\lambda' + \ell + 1 + \textstyle\sum_k \nu_k,\
         \lambda' I + \sum_k \tfrac{\nu_k}{s_k} Q^{(k)})
 
+Both can be overrelaxed (`overrelaxation`): Q_hv and M then go on from where they are, while
+Q_hh.v is drawn afresh. Its few degrees of freedom make it a quadratic form of its noise rather
+than a linear one, and turned round that noise gives much the same matrix.
+
 M and Q_hh.v stay in the packed form of `PositiveDefinite`, the lower triangle of the Cholesky
 factor by rows with the logarithms of its diagonal: they are drawn as such factors.
 """
@@ -30,16 +34,24 @@ from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 from scipy.linalg import blas, cholesky
 
+from ..models.checks import argument_error
 from ..models.incomplete_kernels import IncompleteKernel, half_of_visible
 from ..models.matrix_draws import Bartlett
 from ..models.mutual_kernel_completion import MutualKernelCompletion
 from .block import GibbsBlock, check_declaration, check_owned
 from .mutual_freedom import ModelMatrix, VisibleBlock, draw_excess, draw_scales
+from .overrelaxation import fresh_share, overrelaxed_bartlett
 from .packed_factor import Triangle
 
-__all__ = ["MutualImputation", "MutualPosterior"]
+__all__ = ["ALPHA", "MutualImputation", "MutualPosterior"]
 
 type Array = npt.NDArray[np.float64]
+
+#: Correlation of the noise from sweep to sweep.
+ALPHA = -0.9
+# Sweeps from a chain's first point that are drawn afresh: noise that it would have to be made of
+# may be far from normal.
+FRESH_SWEEPS = 10
 
 
 class Missing(NamedTuple):
@@ -67,12 +79,32 @@ class Known(NamedTuple):
         return cholesky(block, lower=True, overwrite_a=True, check_finite=False)
 
 
+class Start(NamedTuple):
+    """Where an overrelaxed I-step comes from: Q_hv (m, n), the nu and scale it was drawn with."""
+
+    hv: Array
+    nu: float
+    scale: float
+
+
 def impute(
-    known: Known, M: Array, C: Array, nu: float, scale: float, rng: np.random.Generator
+    known: Known,
+    M: Array,
+    C: Array,
+    nu: float,
+    scale: float,
+    rng: np.random.Generator,
+    *,
+    alpha: float = 0.0,
+    start: Start | None = None,
 ) -> Missing:
-    """I-step of one kernel: its missing blocks given M. O(4 n^2 m + 3 n m^2 + m^3).
+    r"""I-step of one kernel: its missing blocks given M. O(4 n^2 m + 3 n m^2 + m^3).
 
     A kernel without visible objects gets Q ~ W(nu, scale M / nu) as its Schur complement.
+
+    With R and L the lower Cholesky factors of :math:`M_{hh} - M_{hv} B` and of :math:`Q_{vv}`,
+    :math:`Q_{hv} = B' Q_{vv} + \sqrt{s / \nu}\, R Z L'`. The noise Z has the same law for all s
+    and nu: overrelaxed, it is that of the start, and so goes on under others.
 
     Parameters
     ----------
@@ -82,6 +114,9 @@ def impute(
         Lower Cholesky factor of M_vv.
     nu, scale : float
     rng : numpy.random.Generator
+    alpha : float, default=0
+        Correlation of Z with that of the start, where there is one.
+    start : Start, optional
     """
     visible, hidden = known.kernel.visible, known.kernel.hidden
     n, m = len(visible), len(hidden)
@@ -94,10 +129,16 @@ def impute(
     R *= np.sqrt(scale / nu)
     if n:
         B = blas.dtrsm(1.0, C, H, lower=1, trans_a=1, overwrite_b=1)
-        vh = blas.dtrmm(1.0, known.root, B, lower=1, trans_a=1, overwrite_b=1)
+        kept, fresh = 0.0, 1.0
+        if start is not None:
+            kept = alpha * np.sqrt(scale / nu / (start.scale / start.nu))
+            fresh = fresh_share(alpha)
+        vh = blas.dtrmm(1.0 - kept, known.root, B, lower=1, trans_a=1, overwrite_b=1)
         noise = rng.standard_normal((m, n)).T
-        vh += blas.dtrmm(1.0, R, noise, lower=1, side=1, trans_a=1, overwrite_b=1)
+        vh += blas.dtrmm(fresh, R, noise, lower=1, side=1, trans_a=1, overwrite_b=1)
         hv = blas.dtrmm(1.0, known.root, vh, lower=1, overwrite_b=1).T
+        if start is not None:
+            hv += kept * start.hv
     return Missing(hv, blas.dtrmm(1.0, R, Bartlett.draw(nu - n, m, rng).a, lower=1))
 
 
@@ -110,15 +151,37 @@ def missing_square(known: Known, missing: Missing) -> Array:
     return blas.dsyrk(1.0, explained, beta=1.0, c=hh, trans=1, lower=1, overwrite_c=1)
 
 
-def draw_model_matrix(half: Array, df: float, rng: np.random.Generator) -> Array:
+def draw_model_matrix(
+    half: Array,
+    df: float,
+    rng: np.random.Generator,
+    *,
+    alpha: float = 0.0,
+    start: Array | None = None,
+) -> Array:
     """P-step: lower Cholesky factor of M ~ InverseWishart(df, half + half'). O(l^3).
 
     With the upper triangular A of AA' ~ Wishart(df, I), which is Bartlett's with rows and columns
     reversed, the factor of the draw R A^-T A^-1 R' is triangular as R is: nothing is factored.
+
+    Parameters
+    ----------
+    half : array (l, l)
+    df : float
+    rng : numpy.random.Generator
+    alpha : float, default=0
+        Correlation of A, but for its diagonal, with that of the start, where there is one.
+    start : array (l, l), optional
+        Lower Cholesky factor of M before.
     """
     R = cholesky((half + half.T).T, lower=True, overwrite_a=True, check_finite=False)
-    A = Bartlett.draw(df, len(half), rng).a[::-1, ::-1]
-    return blas.dtrsm(1.0, A, R, side=1, lower=0, trans_a=1)
+    if start is None:
+        noise = Bartlett.draw(df, len(half), rng)
+    else:
+        # Its A, by L = R A^-T.
+        A = blas.dtrsm(1.0, start.T, R, lower=0, trans_a=1).T
+        noise = overrelaxed_bartlett(A[::-1, ::-1], df, alpha, rng)
+    return blas.dtrsm(1.0, noise.a[::-1, ::-1], R, side=1, lower=0, trans_a=1)
 
 
 class _MutualStep(GibbsBlock):
@@ -131,6 +194,7 @@ class _MutualStep(GibbsBlock):
         self,
         vars: Sequence[TensorVariable] | None = None,
         *,
+        alpha: float = ALPHA,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -140,6 +204,9 @@ class _MutualStep(GibbsBlock):
         check_declaration(model, owner, MutualKernelCompletion)
         if model.collapsed:
             raise ValueError(f"{owner} needs a model that is not collapsed.")
+        if not -1 < alpha < 1:
+            raise argument_error("alpha", owner, "between -1 and 1", repr(alpha))
+        self._alpha = alpha
         problem = model.problem
         blocks = [f"{block}_{k.name}" for k in problem.kernels for block in ("Qhv", "Qhh_v")]
         latent = [name for name in (*blocks, "s", "excess") if name in model.named_vars]
@@ -158,6 +225,17 @@ class _MutualStep(GibbsBlock):
             rng=rng,
             blocked=blocked,
         )
+
+    def initial_tuning(self) -> int:
+        """Sweeps made so far, counted up to those that are drawn afresh."""
+        return 0
+
+    def _next_alpha(self) -> float:
+        """Correlation of the noise in the sweep to come."""
+        if self.tuning < FRESH_SWEEPS:
+            self.tuning += 1
+            return 0.0
+        return self._alpha
 
     def _freedom(self, values: Mapping[str, Array]) -> Array:
         """Degrees of freedom (kernel,)."""
@@ -179,6 +257,9 @@ class MutualImputation(_MutualStep):
     ----------
     vars : sequence of TensorVariable, optional
         Qhv_k and Qhh_v_k of every incomplete kernel, s and excess where the model has them.
+    alpha : float, default=-0.9
+        Overrelaxation of Q_hv: correlation of its noise with that of the sweep before. 0 draws
+        afresh. A chain's first sweeps are drawn afresh in any case.
     model : MutualKernelCompletion, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
@@ -191,7 +272,7 @@ class MutualImputation(_MutualStep):
     TypeError
         For another model.
     ValueError
-        For a collapsed model, and for other variables.
+        For a collapsed model, for other variables, and for an alpha that is no correlation.
     """
 
     name = "mutual_imputation"
@@ -206,12 +287,15 @@ class MutualImputation(_MutualStep):
         factors = [known.visible_factor(M) for known in self._known]
         drawn = self._draw_parameters(values, L, factors, rng)
         both = {**values, **drawn}
+        alpha, old_nu, old_scales = self._next_alpha(), self._freedom(values), self._scales(values)
         nu, scales = self._freedom(both), self._scales(both)
-        for known, C, v, s in zip(self._known, factors, nu, scales, strict=True):
-            kernel = known.kernel
+        for k, (known, C) in enumerate(zip(self._known, factors, strict=True)):
+            kernel, start = known.kernel, None
             if not len(kernel.hidden):
                 continue
-            missing = impute(known, M, C, v, s, rng)
+            if alpha and len(kernel.visible):
+                start = Start(values[f"Qhv_{kernel.name}"], old_nu[k], old_scales[k])
+            missing = impute(known, M, C, nu[k], scales[k], rng, alpha=alpha, start=start)
             if len(kernel.visible):
                 drawn[f"Qhv_{kernel.name}"] = missing.hv
             triangle = self._triangles[len(kernel.hidden)]
@@ -250,6 +334,8 @@ class MutualPosterior(_MutualStep):
     ----------
     vars : sequence of TensorVariable, optional
         M.
+    alpha : float, default=-0.9
+        Overrelaxation of M, likewise.
     model, rng, blocked
         As `MutualImputation` takes them.
 
@@ -258,7 +344,7 @@ class MutualPosterior(_MutualStep):
     TypeError
         For another model.
     ValueError
-        For a collapsed model, and for other variables.
+        For a collapsed model, for other variables, and for an alpha that is no correlation.
 
     Examples
     --------
@@ -285,5 +371,8 @@ class MutualPosterior(_MutualStep):
                 hv = values.get(f"Qhv_{kernel.name}", np.empty((len(kernel.hidden), 0)))
                 hh = missing_square(known, Missing(hv, factor))
                 kernel.add_missing(half, hv, hh, weight)
-        L = draw_model_matrix(half, strength + n + 1 + nu.sum(), rng)
-        return {"M": self._triangles[n].pack(L)}, {}
+        alpha, triangle = self._next_alpha(), self._triangles[n]
+        start = triangle.unpack(values["M"]) if alpha else None
+        df = strength + n + 1 + nu.sum()
+        L = draw_model_matrix(half, df, rng, alpha=alpha, start=start)
+        return {"M": triangle.pack(L)}, {}

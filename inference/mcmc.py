@@ -29,7 +29,10 @@ _BACKEND_PACKAGES = {"pymc": "pymc", "nutpie": "nutpie", "numpyro": "numpyro"}
 
 
 def _converged(tree: DataTree, model: pm.Model, draws: int) -> Converged:
-    """Whether all draws were made and all identified quantities have an R-hat within the bound."""
+    """Whether all draws were made and all identified quantities have an R-hat within the bound.
+
+    Where they have not, the attribute ``note`` names the one with the largest.
+    """
     posterior = tree["posterior"]
     if posterior.sizes["draw"] < draws:
         return "no"
@@ -37,12 +40,18 @@ def _converged(tree: DataTree, model: pm.Model, draws: int) -> Converged:
     if posterior.sizes["chain"] < 2 or not quantities.data_vars:
         return "unknown"
     rhat = az.rhat(quantities)
-    values = np.concatenate([np.ravel(rhat[name]) for name in rhat.data_vars])
     # NaN is the R-hat of what never moves: a constant, or a state that no chain has left.
-    moving = values[~np.isnan(values)]
-    if not len(moving):
+    largest = {name: rhat[name].max().item() for name in rhat if rhat[name].notnull().any()}
+    if not largest:
         return "unknown"
-    return "yes" if moving.max() <= RHAT_BOUND else "no"
+    worst = max(largest, key=lambda name: largest[name])
+    if largest[worst] <= RHAT_BOUND:
+        return "yes"
+    where = rhat[worst].fillna(0).argmax(...)
+    labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
+    name = f"{worst}[{labels}]" if labels else worst
+    tree.attrs["note"] = f"R-hat is {largest[worst]:.3g} at {name}: it takes more draws."
+    return "no"
 
 
 def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:

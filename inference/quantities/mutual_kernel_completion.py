@@ -1,8 +1,10 @@
 """What a result says about the completed kernels of `MutualKernelCompletion`."""
 
+import warnings
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
+import arviz as az
 import numpy as np
 import xarray as xr
 from xarray import Dataset, DataTree
@@ -16,6 +18,8 @@ __all__ = ["completed_kernels"]
 
 OWNER = "predict"
 DIMS = ("kernel", "object", "object_")
+#: With fewer effective draws of some entry, its deviation and interval are said to be rough.
+ENOUGH_DRAWS = 100
 
 
 @predictive.register(MutualKernelCompletion)
@@ -48,7 +52,14 @@ def completed_kernels(
         (with the model's jitter); ``kernel_sd``, 0 where visible, NaN for a point or where only
         E[Q | M] was drawn (a collapsed model); ``model_matrix``, the mean of M; for each kernel k
         with `entries` their ``mean_k``, ``lower_k`` and ``upper_k`` (entry_k), and on request
-        ``draws_k`` (chain, draw, entry_k).
+        ``draws_k`` (chain, draw, entry_k). Of a chain the attributes ``least_effective_draws`` and
+        ``slowest`` say how many effective draws it has of which of the entries and correlations of
+        pairs that it was judged on (`entries`, ``missing_Q``, ``unseen_M``), where they were kept.
+
+    Warns
+    -----
+    UserWarning
+        When these are fewer than 100.
 
     Raises
     ------
@@ -101,7 +112,45 @@ def completed_kernels(
         predictions[f"upper_{kernel.name}"] = bounds.isel(quantile=1, drop=True)
         if keep_draws:
             predictions[f"draws_{kernel.name}"] = entries
-    return predictions.assign_attrs(level=level)
+    predictions.attrs["level"] = level
+    if (slowest := _slowest(result)) is not None:
+        predictions.attrs |= slowest._asdict()
+        _warn_of(slowest)
+    return predictions
+
+
+class _Slowest(NamedTuple):
+    """What has the least effective draws in a chain, and how many."""
+
+    least_effective_draws: float
+    slowest: str
+
+
+def _slowest(result: DataTree) -> _Slowest | None:
+    """Judge a chain by its entries; None without a chain or entries."""
+    if result.attrs.get("kind") != "mcmc" or "posterior" not in result.children:
+        return None
+    posterior = result["posterior"].to_dataset()
+    found = []
+    for name, values in posterior.data_vars.items():
+        if str(name).startswith(("entries_", "missing_", "unseen_")):
+            ess = az.ess(values)
+            ess = ess.where(np.isfinite(ess), drop=True)
+            if ess.size:
+                label = str(ess.idxmin().item())
+                found.append(_Slowest(float(ess.min()), f"{name}[{label}]"))
+    return min(found, default=None)
+
+
+def _warn_of(slowest: _Slowest) -> None:
+    ess, name = slowest
+    if ess < ENOUGH_DRAWS:
+        warnings.warn(
+            f"Of {name}, which moves slowest of the entries that were kept, there are {ess:.0f} "
+            "effective draws: deviations and intervals of such entries are rough. More draws, in "
+            "more chains, make them better: fit(..., draws=, chains=).",
+            stacklevel=4,
+        )
 
 
 def _draws(result: DataTree, name: str) -> xr.DataArray | None:

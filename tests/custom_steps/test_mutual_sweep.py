@@ -5,12 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernelzoo.custom_steps.mutual_completion import Known, MutualImputation, MutualPosterior
+from kernelzoo.custom_steps import mutual_completion, overrelaxation
+from kernelzoo.custom_steps.mutual_completion import (
+    FRESH_SWEEPS,
+    Known,
+    MutualImputation,
+    MutualPosterior,
+)
 from kernelzoo.custom_steps.packed_factor import Triangle
 from kernelzoo.models.mutual_kernel_blocks import GammaExcess
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import MASKS, joint_draw, kernel_of, same_law
 
+# Most of the noise is kept, with its sign turned.
+ALPHA = -0.8
 # An excess near zero gives kernels that round to singular matrices.
 N, LAM, SPREAD, SHAPE, MEAN = len(MASKS[0]), 0.4, 0.5, 8.0, 6.0
 NAMES = ("a", "b", "c")
@@ -39,7 +47,10 @@ def steps():
         spread=SPREAD,
         normalize=False,
     )
-    return model.problem, MutualImputation(model=model), MutualPosterior(model=model)
+    pair = [step(alpha=ALPHA, model=model) for step in (MutualImputation, MutualPosterior)]
+    for step in pair:
+        step.tuning = FRESH_SWEEPS
+    return model.problem, *pair
 
 
 def blocks(kernel, Q):
@@ -64,57 +75,137 @@ def whole(kernel, values):
 
 
 def functionals(excess, scales, M, wholes):
-    """Joint functionals with light tails under the prior."""
+    """Joint functionals with light tails under the prior, sizes of the steps' noise among them."""
     log_det = np.array([np.linalg.slogdet(A)[1] for A in (M, *wholes)])
     ratios = [np.log(np.trace(np.linalg.solve(M, Q))) for Q in wholes]
     logs = np.concatenate([np.log(excess), np.log(scales)])
-    return [*logs, *log_det, *ratios, *(np.log(scales) * ratios), *(np.log(excess) * ratios)]
+    products = [*(np.log(scales) * ratios), *(np.log(excess) * ratios)]
+    nu = N - 1 + excess
+    sizes = [imputation_noise(MASKS[k], M, wholes[k]) + np.log(nu[k] / scales[k]) for k in (0, 1)]
+    weighted = LAM * nu[:2].mean() * np.eye(N) + np.tensordot(nu / scales, wholes, axes=1)
+    products += [*(np.log(scales[:2]) * sizes)]
+    return [*logs, *log_det, *ratios, *products, *sizes, posterior_noise(M, weighted)]
 
 
-def joint_test(steps, replicates=1_500):
-    """A sweep of both leaves the joint law of everything as it is."""
-    given, imputation, posterior = steps
+def imputation_noise(mask, M, Q):
+    """Log of the sum of squares of Q_hv about its mean, whitened, but for nu and the scale."""
+    seen, own = np.ix_(mask, mask), np.ix_(~mask, ~mask)
+    across = np.ix_(~mask, mask)
+    B = np.linalg.solve(M[seen], M[across].T)
+    D = Q[across] - B.T @ Q[seen]
+    C = M[own] - M[across] @ B
+    return np.log(np.trace(np.linalg.solve(C, D) @ np.linalg.solve(Q[seen], D.T)))
+
+
+def posterior_noise(M, weighted):
+    """Log of the sum of squared correlations of M, whitened by what it is drawn about."""
+    root = np.linalg.cholesky(weighted)
+    white = np.linalg.solve(root, np.linalg.solve(root, M).T)
+    d = np.sqrt(np.diagonal(white))
+    return np.log(np.sum(np.tril(white / np.outer(d, d), -1) ** 2))
+
+
+def prior_draws(replicates):
+    """Draws from the prior and their functionals."""
+    rng = np.random.default_rng(2)
+    draws = [prior_draw(rng) for _ in range(replicates)]
+    return draws, np.array([functionals(*draw) for draw in draws])
+
+
+@pytest.fixture(scope="module")
+def prior():
+    return prior_draws(1_500)
+
+
+def joint_test(steps, prior):
+    """Each step, one after the other, leaves the joint law of everything as it is."""
+    given, *pair = steps
+    draws, before = prior
     rng = np.random.default_rng(3)
-    before, after = [], []
-    for _ in range(replicates):
-        excess, scales, M, wholes = prior_draw(rng)
-        before.append(functionals(excess, scales, M, wholes))
+    after = {step.name: [] for step in pair}
+    for excess, scales, M, wholes in draws:
         kernels = [kernel_of(*each) for each in zip(NAMES, MASKS, wholes, strict=True)]
-        for step in (imputation, posterior):
-            step._problem = replace(given, kernels=tuple(kernels))
-            step._known = [Known.of(kernel) for kernel in kernels]
         values = {"excess": excess, "s": scales, "M": TRIANGLES[N].pack(np.linalg.cholesky(M))}
         for kernel, Q in zip(kernels, wholes, strict=True):
             values |= blocks(kernel, Q)
-        for step in (imputation, posterior):
+        for step in pair:
+            step._problem = replace(given, kernels=tuple(kernels))
+            step._known = [Known.of(kernel) for kernel in kernels]
             drawn, _ = step.sweep(values, rng)
             values = values | dict(drawn)
-        L = TRIANGLES[N].unpack(values["M"])
-        wholes = [whole(kernel, values) for kernel in kernels]
-        after.append(functionals(values["excess"], values["s"], L @ L.T, wholes))
-    same_law(np.array(before), np.array(after))
+            L = TRIANGLES[N].unpack(values["M"])
+            moved = [whole(kernel, values) for kernel in kernels]
+            reached = functionals(values["excess"], values["s"], L @ L.T, moved)
+            after[step.name].append(reached)
+    for functionals_after in after.values():
+        same_law(before, np.array(functionals_after))
 
 
-def test_sweep_leaves_the_joint_law(steps):
-    joint_test(steps)
+def test_sweep_leaves_the_joint_law(steps, prior):
+    joint_test(steps, prior)
 
 
 @pytest.mark.slow
 def test_sweep_leaves_the_joint_law_in_a_long_run(steps):
-    joint_test(steps, replicates=15_000)
+    joint_test(steps, prior_draws(15_000))
 
 
-def test_scales_left_out_of_the_posterior_step_are_detected(steps, monkeypatch):
+def test_scales_left_out_of_the_posterior_step_are_detected(steps, prior, monkeypatch):
     monkeypatch.setattr(MutualPosterior, "_scales", lambda step, values: np.ones(len(MASKS)))
     with pytest.raises(AssertionError):
-        joint_test(steps)
+        joint_test(steps, prior)
+
+
+def new_parameters_for_old(monkeypatch):
+    """The noise of Q_hv is taken for one of the size that is drawn now."""
+    right = mutual_completion.impute
+
+    def wrong(known, M, C, nu, scale, rng, *, alpha, start):
+        start = start and start._replace(nu=nu, scale=scale)
+        return right(known, M, C, nu, scale, rng, alpha=alpha, start=start)
+
+    monkeypatch.setattr(mutual_completion, "impute", wrong)
+
+
+def whole_noise_in_the_imputation(monkeypatch):
+    monkeypatch.setattr(mutual_completion, "fresh_share", lambda alpha: 1.0)
+
+
+def whole_noise_in_the_posterior(monkeypatch):
+    monkeypatch.setattr(overrelaxation, "fresh_share", lambda alpha: 1.0)
+
+
+def noise_of_a_stale_matrix(monkeypatch):
+    """The noise of M is that of the M of another state."""
+    right, last = mutual_completion.draw_model_matrix, [np.eye(N)]
+
+    def wrong(half, df, rng, *, alpha, start):
+        stale, last[0] = last[0], start
+        return right(half, df, rng, alpha=alpha, start=stale)
+
+    monkeypatch.setattr(mutual_completion, "draw_model_matrix", wrong)
+
+
+@pytest.mark.parametrize(
+    ("plant", "replicates"),
+    [
+        pytest.param(new_parameters_for_old, 15_000, marks=pytest.mark.slow),
+        (whole_noise_in_the_imputation, None),
+        (whole_noise_in_the_posterior, None),
+        pytest.param(noise_of_a_stale_matrix, None, marks=pytest.mark.slow),
+    ],
+)
+def test_a_bug_of_the_overrelaxation_is_detected(steps, prior, monkeypatch, plant, replicates):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        joint_test(steps, prior if replicates is None else prior_draws(replicates))
 
 
 @pytest.mark.slow
-def test_scales_left_out_of_the_imputation_are_detected(steps, monkeypatch):
+def test_scales_left_out_of_the_imputation_are_detected(steps, prior, monkeypatch):
     monkeypatch.setattr(MutualImputation, "_scales", lambda step, values: np.ones(len(MASKS)))
     with pytest.raises(AssertionError):
-        joint_test(steps)
+        joint_test(steps, prior)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +213,12 @@ def test_scales_left_out_of_the_imputation_are_detected(steps, monkeypatch):
     [
         pytest.param(MutualImputation, 1, 15_000, marks=pytest.mark.slow),
         pytest.param(MutualPosterior, 1, 15_000, marks=pytest.mark.slow),
-        (MutualPosterior, 1 - N, 1_500),
+        (MutualPosterior, 1 - N, None),
     ],
 )
-def test_a_wrong_degree_of_freedom_is_detected(steps, monkeypatch, step, change, replicates):
+def test_a_wrong_degree_of_freedom_is_detected(steps, prior, monkeypatch, step, change, replicates):
     """One too many, and what is beyond l - 1 taken for the whole."""
     right = step._freedom
     monkeypatch.setattr(step, "_freedom", lambda self, values: right(self, values) + change)
     with pytest.raises(AssertionError):
-        joint_test(steps, replicates)
+        joint_test(steps, prior if replicates is None else prior_draws(replicates))

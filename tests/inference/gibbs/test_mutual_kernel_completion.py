@@ -5,7 +5,11 @@ import numpy as np
 import pytest
 
 from family import assert_z
-from kernelzoo.custom_steps.mutual_completion import MutualImputation, MutualPosterior
+from kernelzoo.custom_steps.mutual_completion import (
+    FRESH_SWEEPS,
+    MutualImputation,
+    MutualPosterior,
+)
 from kernelzoo.inference.em.mutual_kernel_completion import minimize
 from kernelzoo.inference.em.mutual_objective import MutualObjective
 from kernelzoo.inference.engines import Run, fit
@@ -26,6 +30,37 @@ def test_steps_own_every_variable_once():
     assert sorted(owned) == sorted(value.name for value in model.value_vars)
     complete = MutualKernelCompletion(random_kernels(3, 2, 1)[0])
     assert [type(s) for s in mutual_kernel_completion_steps(complete, RUN)] == [MutualPosterior]
+
+
+def test_schemes():
+    model = MutualKernelCompletion.example()
+    with pytest.raises(ValueError, match="'scheme' argument"):
+        mutual_kernel_completion_steps(model, RUN, scheme="plian")
+    with pytest.raises(
+        ValueError, match=r"'alpha' argument of MutualPosterior .* between -1 and 1"
+    ):
+        mutual_kernel_completion_steps(model, RUN, alpha=-1.0)
+
+
+def test_plain_sweeps_forget_and_overrelaxed_ones_do_not():
+    """Noise of Q_hv along a chain with M held: its correlation is alpha, but for the first sweeps.
+
+    Catches a scheme that is not handed on, and a chain that is never overrelaxed.
+    """
+    model = MutualKernelCompletion.example()
+    for scheme, alpha in (("plain", 0.0), ("overrelaxed", -0.7)):
+        step = mutual_kernel_completion_steps(model, RUN, scheme=scheme, alpha=-0.7)[0]
+        step.setup_chain(np.random.default_rng(1), 0, 1)
+        point, trail = model.initial_point(), []
+        for _ in range(4_000):
+            point, _ = step.step(point)
+            trail.append(point["Qhv_far"].ravel())
+        trail = np.array(trail)[FRESH_SWEEPS:]
+        trail -= trail.mean(axis=0)
+        products = trail[1:] * trail[:-1] / trail.var(axis=0)
+        # Batches that are long against the memory are independent.
+        batches = products[:3_950].reshape(79, 50, -1).mean(axis=1)
+        assert_z((batches.mean(axis=0) - alpha) / (batches.std(axis=0, ddof=1) / 79**0.5))
 
 
 def test_collapsed_models_are_declined():

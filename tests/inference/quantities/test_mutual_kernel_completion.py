@@ -1,10 +1,15 @@
 """Completed kernels from any result: means, deviations, intervals of chosen entries."""
 
+import re
+
+import arviz as az
 import numpy as np
 import pytest
+from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engines import fit
+from kernelzoo.inference.mcmc import _converged
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels
 
@@ -86,3 +91,32 @@ def test_what_cannot_be_asked(drawn):
     for level in (1.0, [0.5, 0.9]):
         with pytest.raises(ValueError, match="'level' argument"):
             kz.predict(model, result, level=level)
+
+
+def test_a_chain_is_judged_by_its_slowest_entry():
+    """Log det M and traces alone would call these chains converged."""
+    model = MutualKernelCompletion(*random_kernels(6, 2, 9), nu=9.0)
+    settled = np.random.default_rng(0).normal(size=(2, 500, 2))
+    stuck = settled[..., :1] + np.array([-1, 1])[:, None, None]
+    posterior = {"log_det_M": settled[..., 0], "missing_Q": settled, "unseen_M": stuck}
+    dims = {"missing_Q": ["missing_entry"], "unseen_M": ["unseen_pair"]}
+    coords = {"missing_entry": ["a: 0|1", "a: 2|3"], "unseen_pair": ["4|5"]}
+    result = az.from_dict({"posterior": posterior}, dims=dims, coords=coords)
+    assert _converged(result, model, 500) == "no"
+    assert re.search(r"R-hat is .* at unseen_M\[4\|5\]", result.attrs["note"])
+
+
+def test_predictions_say_what_the_slowest_entry_is_worth(drawn):
+    model, exact = drawn
+    chain = exact.copy()
+    assert "slowest" not in kz.predict(model, exact).attrs
+    chain.attrs = {**exact.attrs, "kind": "mcmc"}
+    assert kz.predict(model, chain).attrs["least_effective_draws"] > 100
+    posterior = exact["posterior"].to_dataset()
+    walk = posterior["entries_b"].copy()
+    walk[..., 1] = walk[..., 1].cumsum("draw")
+    chain["posterior"] = DataTree(posterior.assign(entries_b=walk))
+    with pytest.warns(UserWarning, match=r"Of entries_b\[3\|3\], .* effective draws"):
+        completed = kz.predict(model, chain)
+    assert completed.attrs["least_effective_draws"] < 20
+    assert completed.attrs["slowest"] == "entries_b[3|3]"

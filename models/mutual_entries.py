@@ -1,0 +1,44 @@
+"""Entries of `MutualKernelCompletion` on which chains are judged: a few, always the same."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .incomplete_kernels import IncompleteKernel
+
+__all__ = ["missing_entries", "unseen_pairs"]
+
+#: Entries, and pairs, that are judged at most.
+JUDGED = 30
+
+
+def missing_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
+    """Choose some of the missing entries, positions (entry, 2) for each kernel."""
+    n = len(kernels[0].order)
+    ends = np.cumsum([len(kernel.hidden) * n for kernel in kernels])
+    chosen: set[tuple[int, int, int]] = set()
+    for cell in _some(int(ends[-1]), 2 * JUDGED):
+        k = int(np.searchsorted(ends, cell, side="right"))
+        row, column = divmod(int(cell - ends[k]) + len(kernels[k].hidden) * n, n)
+        one, other = sorted((int(kernels[k].hidden[row]), column))
+        # Those between two missing objects come in both orders.
+        if len(chosen) < JUDGED:
+            chosen.add((k, one, other))
+    picked = [[pair for i, *pair in sorted(chosen) if i == k] for k in range(len(kernels))]
+    return [np.array(pairs, dtype=np.intp).reshape(-1, 2) for pairs in picked]
+
+
+def unseen_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
+    """Choose some of the pairs of objects (pair, 2) that no kernel has both of. O(K l^2)."""
+    n = len(kernels[0].order)
+    unseen = np.tri(n, k=-1, dtype=bool).T
+    for kernel in kernels:
+        unseen[np.ix_(kernel.visible, kernel.visible)] = False
+    pairs = np.argwhere(unseen)
+    return pairs[_some(len(pairs), JUDGED)]
+
+
+def _some(n: int, number: int) -> npt.NDArray[np.int64]:
+    """Up to a number of the integers below n, in random order, the same at every call."""
+    return np.random.default_rng(0).choice(n, min(n, number), replace=False)
