@@ -4,6 +4,7 @@ from . import completion, composite_kernel, many_objects, memory, mixing, scores
 
 BENCHMARKS = {
     "speed": speed.run,
+    "paper": speed.run_paper,
     "mixing": mixing.run,
     "scores": scores.run,
     "completion": completion.run,

@@ -37,7 +37,9 @@ def test_weights_stand_in_the_panel_of_their_combination():
         np.testing.assert_allclose([bar.get_height() for bar in panel.patches], means)
         assert [label.get_text() for label in panel.get_xticklabels()] == ["FR", "KL", "PX", "ZM"]
         points = np.concatenate([dots.get_offsets() for dots in panel.collections])
-        np.testing.assert_allclose(np.sort(points[:, 1]), np.sort(np.outer([0.9, 1.1], means), None))
+        np.testing.assert_allclose(
+            np.sort(points[:, 1]), np.sort(np.outer([0.9, 1.1], means), None)
+        )
     assert not draw_weights(report(cell("Prod", 5.0))).axes
 
 
