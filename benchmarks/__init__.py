@@ -13,6 +13,7 @@ from . import (
 
 BENCHMARKS = {
     "speed": speed.run,
+    "paper": speed.run_paper,
     "mixing": mixing.run,
     "scores": scores.run,
     "completion": completion.run,

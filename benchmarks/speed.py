@@ -2,6 +2,10 @@
 
 The BLAS calls are timed between the engines' iterations, in the same process, so that a ratio
 holds while the machine's speed drifts. Run it with one BLAS thread.
+
+`run_paper` ("bench paper") is Table 1 of Damoulas and Girolami (2009): 100,000 Gibbs sweeps of
+N = 400 objects, C = 3 classes and D = 6 basis functions, told from 2,000 of them, beside 100 VB
+iterations.
 """
 
 import time
@@ -20,11 +24,12 @@ from rich.table import Table
 from scipy.linalg import lapack
 
 from ..custom_steps import AlbertChib
+from ..experiments.damoulas2009_published import TIMES
 from ..inference.engines import Run
 from ..inference.vb.multinomial_probit import fit_multinomial_probit
 from ..models import MultinomialProbit
 
-__all__ = ["run"]
+__all__ = ["run", "run_paper"]
 
 REPEATS = 5
 
@@ -97,6 +102,44 @@ def gibbs_sweep(model: MultinomialProbit, sweeps: int = 400) -> float:
             compute_convergence_checks=False,
         )
     return 1e3 * float(trace["posterior"].attrs["sampling_time"]) / (sweeps + 100)
+
+
+def sweep_seconds(model: MultinomialProbit, sweeps: int = 2000) -> float:
+    """Seconds of the processor for a sweep of the paper's sampler, nothing recorded."""
+    step = AlbertChib(model=model, rng=1)
+    step.setup_chain(np.random.default_rng(1), tune=0, draws=sweeps)
+    point = model.initial_point()
+    point, _ = step.step(point)
+    start = time.process_time()
+    for _ in range(sweeps):
+        point, _ = step.step(point)
+    return (time.process_time() - start) / sweeps
+
+
+def vb_seconds(model: MultinomialProbit, iterations: int = 100) -> float:
+    """Seconds of the processor for iterations of the printed algorithm."""
+    run = Run(random_seed=1, progressbar=False)
+    settings = {"weights": "plug-in", "max_iterations": iterations, "tolerance": 1e-300}
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it is stopped on purpose
+        fit_multinomial_probit(model, run, starts=1, **settings)
+    return time.process_time() - start
+
+
+def run_paper(console: Console) -> None:
+    """Print Table 1 of the paper beside ours."""
+    model = basis_problem(400)
+    pairs = [(100_000 * sweep_seconds(model), vb_seconds(model)) for _ in range(REPEATS)]
+    gibbs, vb = np.median(pairs, axis=0)
+    table = Table(title=f"N=400, C=3, D=6: seconds of the processor, medians of {REPEATS} runs")
+    for column in ("", "100,000 Gibbs sweeps", "100 VB iterations", "ratio"):
+        table.add_column(column, justify="right" if column else "left")
+    ratio = np.median([gibbs / vb for gibbs, vb in pairs])
+    table.add_row("here", f"{gibbs:.1f}", f"{vb:.3f}", f"{ratio:.0f}")
+    gibbs, vb = TIMES["Gibbs"], TIMES["VB"]
+    table.add_row("paper, in Matlab", f"{gibbs:.1f}", f"{vb:.1f}", f"{gibbs / vb:.0f}")
+    console.print(table)
 
 
 def _paired(work: Callable[[], float], floor: Callable[[], float]) -> NDArray:
