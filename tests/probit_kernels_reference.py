@@ -2,7 +2,7 @@
 
 Importance sampling: no engine has a part in them. What the kernels are made of is drawn from its
 prior, W from its prior or a Student t that was fitted to earlier draws, zeta given W exactly.
-Made, from the root of the checkout, in about MINUTES minutes on one core, by
+Made, from the root of the checkout, in about seven minutes on one core, by
 
     OMP_NUM_THREADS=1 PYTHONPATH=tests python -P tests/probit_kernels_reference.py
 

@@ -6,7 +6,6 @@ import arviz as az
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.integrate import dblquad
 from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
@@ -104,7 +103,7 @@ def functionals(composition, values, labels):
     )
 
 
-def joint_test(name, replicates=2_000, seed=1, moves=None):
+def joint_test(name, replicates=1_500, seed=1, moves=None):
     """Getting it right (Geweke 2004): labels given parameters, sweep given labels, twice.
 
     From a draw of the prior the joint law never changes. Replicates are independent: paired
@@ -149,7 +148,7 @@ def joint_test(name, replicates=2_000, seed=1, moves=None):
 
 # The others run through the step itself, in test_kernel_albert_chib.
 @pytest.mark.parametrize(
-    "name", [name for name in COMPOSITIONS if name == "fixed, theta" or "theta" not in name]
+    "name", ["binary, empty", "binary, signed", "fixed, theta", "fixed product"]
 )
 def test_joint_law_is_invariant(name):
     joint_test(name)
@@ -206,16 +205,14 @@ def test_wrong_hyperparameters_of_exponents_are_detected(monkeypatch):
 
 
 def test_evidence_is_the_integral_over_the_regressors():
-    """One class, two basis functions: the integral is taken numerically."""
+    """One class, two basis functions: the trapezoid rule is as good as exact."""
     rng = np.random.default_rng(3)
     K, y, zeta = rng.normal(size=(3, 2)), rng.normal(size=(3, 1)), np.array([[0.4, 1.7]])
-
-    def joint(w2, w1):
-        w = np.array([w1, w2])
-        log_p = stats.norm.logpdf(y[:, 0], K @ w).sum()
-        return np.exp(log_p + stats.norm.logpdf(w, 0, np.sqrt(zeta[0])).sum())
-
-    integral, _ = dblquad(joint, -12, 12, -12, 12, epsabs=1e-12)
+    grid, step = np.linspace(-12, 12, 601, retstep=True)
+    w = np.stack(np.meshgrid(grid, grid), axis=-1)
+    log_p = stats.norm.logpdf(y[:, 0], w @ K.T).sum(axis=-1)
+    log_p += stats.norm.logpdf(w, 0, np.sqrt(zeta[0])).sum(axis=-1)
+    integral = np.exp(log_p).sum() * step**2
     found = log_evidence(y, zeta, K, K.T @ K) + stats.norm.logpdf(y).sum()
     np.testing.assert_allclose(found, np.log(integral), atol=1e-8)
     omega = np.eye(3) + K @ np.diag(zeta[0]) @ K.T
@@ -274,7 +271,7 @@ def test_selection_has_its_exact_posterior():
     rng = np.random.default_rng(0)
     composition = Composition(Binary(empty=True), np.ones(2), K)
     values = {"W": np.zeros((2, 1)), "zeta": np.ones((2, 1)), "beta": np.ones(2, int)}
-    draws = np.empty(20_000, int)
+    draws = np.empty(12_000, int)
     for i in range(len(draws)):
         values, _ = sweep(
             *(values, labels, composition, TAU, UPSILON, rng),
@@ -317,7 +314,7 @@ def test_parameters_follow_their_posterior_on_a_grid():
     composition = Composition(FixedWeights(), np.ones(1), None, stack)
     tuning, moves = initial_tuning(composition), Moves(3, 2)
     values = {"W": np.zeros((2, 3)), "zeta": np.ones((2, 3)), "theta": np.ones(1)}
-    log_theta = np.empty(10_000)
+    log_theta = np.empty(6_000)
     for i in range(-1_000, len(log_theta)):
         values, info = sweep(
             *(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves
