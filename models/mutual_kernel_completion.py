@@ -184,7 +184,7 @@ class MutualKernelCompletion(Declaration):
     A density evaluation costs O(K l^3). Where a chain is judged, ``log_det_M`` and ``trace_Q``
     (incomplete) stand for the matrices, and up to 30 of the missing entries, ``missing_Q``
     (missing_entry), and of the correlations in M of pairs that no kernel has both of, ``unseen_M``
-    (unseen_pair), for what moves slowest: often 100 times as slowly as the former. They are chosen
+    (unseen_pair), for what moves slowest: up to 40 times as slowly as the former. They are chosen
     at random, always the same; in a collapsed model ``missing_EQ`` are expectations.
 
     References

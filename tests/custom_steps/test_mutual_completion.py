@@ -103,10 +103,6 @@ def test_posterior_step_leaves_the_joint_law(prior):
     joint_test(p_step, prior)
 
 
-def test_sweep_leaves_the_joint_law(prior):
-    joint_test(lambda M, wholes, rng: p_step(*i_step(M, wholes, rng), rng), prior)
-
-
 @pytest.mark.parametrize("change", [-1, 1])
 @pytest.mark.parametrize("step", [i_step, p_step])
 def test_wrong_degrees_of_freedom_are_detected(monkeypatch, prior, step, change):
@@ -210,7 +206,7 @@ def test_posterior_of_two_objects_by_quadrature():
     assert max(edges) < 1e-6 * weights.sum()
     weights /= weights.sum()
 
-    trail = sweeps(problem, 30_000, 6)[100:]
+    trail = sweeps(problem, 15_000, 6)[100:]
     quantities = (
         lambda M: np.log(M[..., 0, 0]),
         lambda M: np.log(M[..., 1, 1]),
@@ -221,7 +217,7 @@ def test_posterior_of_two_objects_by_quadrature():
     for quantity in quantities:
         exact = float(np.sum(weights * quantity(M)))
         # Batches that are long against the chain's memory are independent.
-        batches = quantity(trail)[:29_900].reshape(299, 100).mean(axis=1)
+        batches = quantity(trail).reshape(149, 100).mean(axis=1)
         assert_mean(batches, exact)
 
 
