@@ -33,7 +33,7 @@ SIZES = (200, 500, 1000)
 N_KERNELS = 6
 TURNS = 7
 # Iterations to the minimum: the number of objects, and where counting ends.
-SMALL, MOST = 100, 30_000
+SMALL, MOST = 50, 200_000
 
 
 def declare(n: int, lam: float = 0.1) -> MutualKernelCompletion:

@@ -16,6 +16,8 @@ from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.probit import log_probability
 from kernelzoo.models.product_combination import FixedProduct, Product
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RULES = {
     "mean": Mean(2.0, 0.7),
     "fixed": FixedWeights([0.3, 0.5]),

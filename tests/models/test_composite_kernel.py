@@ -17,6 +17,8 @@ from kernelzoo import (
 )
 from kernelzoo.inference.density import log_density
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 MODELS = (CompositeKernelRegression, CompositeKernelClassification)
 HYPERPARAMETERS = {"sigma": 1.7, "varsigma": 0.6, "combination": DirichletWeights(2.0, 0.7)}
 

@@ -100,6 +100,7 @@ def test_basis_expansion_may_be_narrower_than_the_data():
 
 
 def test_pymc_works_on_it_untouched(model):
+    """Sampling and what follows it; engines call PyMC for the rest."""
     with model:
         trace = pm.sample(
             60, tune=60, chains=2, cores=1, random_seed=1, progressbar=False, nuts_sampler="pymc"
@@ -108,13 +109,9 @@ def test_pymc_works_on_it_untouched(model):
         pm.sample_posterior_predictive(
             trace, random_seed=1, progressbar=False, extend_inferencedata=True
         )
-        approximation = pm.fit(300, random_seed=1, progressbar=False)
-        point = pm.find_MAP(maxiter=40, progressbar=False, jitter=False)
     assert trace["log_likelihood"]["t"].dims == ("chain", "draw", "obs")
     assert trace["posterior_predictive"]["t"].dims == ("chain", "draw", "obs")
     assert set(np.unique(trace["posterior_predictive"]["t"])) <= {0, 1, 2}
-    assert np.isfinite(approximation.hist).all()
-    assert set(point) >= {"W", "zeta", "beta", "rho"}
     f = np.einsum(
         "s,snm,cm->nc",
         trace["posterior"]["beta"].values[0, 0],

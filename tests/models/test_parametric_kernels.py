@@ -14,6 +14,8 @@ from kernelzoo.models.parametric_kernels import ParametricStack
 from kernelzoo.models.probit import log_probability
 from kernelzoo.models.wishart_kernel_mixture import WishartKernelMixture
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 D = 3
 RNG = np.random.default_rng(0)
 X, X_NEW = RNG.normal(size=(8, D)), RNG.normal(size=(4, D))
