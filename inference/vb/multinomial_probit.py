@@ -36,9 +36,9 @@ from typing import Literal
 import numpy as np
 
 from ...models.checks import check_count, check_name
-from ...models.combination import Binary, FixedWeights, Mean
-from ...models.multinomial_probit import MultinomialProbit
-from ...models.product_combination import FixedProduct, Product
+from ...models.combination import Binary, Mean
+from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
+from ...models.product_combination import Product
 from ..answers import VariationalAnswer
 from ..applicability import combination_other_than, setting_of_no_use
 from ..ascent import check_settings, climb
@@ -60,7 +60,7 @@ REMAINING = 0.01
 LEAST_ESS = 100
 
 
-_other_combination = combination_other_than(Mean, FixedWeights, Binary, Product, FixedProduct)
+_other_combination = combination_other_than(*COMBINATIONS.values())
 
 
 def _unless(model: MultinomialProbit) -> str | None:

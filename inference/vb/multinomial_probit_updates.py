@@ -13,8 +13,8 @@ import xarray as xr
 from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
 
-from ...custom_steps.kernel_scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.combination import Binary, Combination, Mean
+from ...models.kernel_scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import truncated_moments
 from ...models.product_combination import Product
