@@ -106,8 +106,9 @@ def fit_multinomial_probit(
     weights : {"mean-field", "plug-in"}
         The corrected equations, or those printed in the paper (see the module's text).
     begin : {"zero", "random"}
-        The regressors of which every start takes its first utilities: zero, or draws from N(0, 1),
-        for other ends where the bound has several maxima, or a start ends early.
+        The scores that every start takes its first utilities from: zero, or those of random
+        regressors, scaled to variance one, for other ends where the bound has several maxima or a
+        start ends early.
     prior_samples : int, optional
         Find the factor of a product's exponents and of kernel parameters as the paper does: from so
         many samples of their prior, with importance weights (1,000 serve for two or three).

@@ -116,7 +116,7 @@ def start(
 ) -> State:
     """State before the first iteration: zeta = 1, kernel weights at `weights`, and y given W.
 
-    The regressors that E[y] is of are zero, or draws from N(0, 1).
+    The scores that E[y] is of are zero, or those of random regressors, of variance one.
     """
     rng = rng or np.random.default_rng(0)
     psi = None
@@ -132,6 +132,7 @@ def start(
     f = np.zeros((len(data.labels), data.n_classes))
     if random:
         f = np.tensordot(beta, kernels.design, axes=1) @ rng.normal(size=shape).T
+        f /= f.std() or 1.0
     _, y_mean = truncated_moments(f, data.labels)
     rule = data.rule
     rho_mean = rule.mu / rule.lam if isinstance(rule, Mean) else np.nan
