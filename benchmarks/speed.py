@@ -119,11 +119,12 @@ def sweep_seconds(model: MultinomialProbit, sweeps: int = 2000) -> float:
 def vb_seconds(model: MultinomialProbit, iterations: int = 100) -> float:
     """Seconds of the processor for iterations of the printed algorithm."""
     run = Run(random_seed=1, progressbar=False)
-    settings = {"weights": "plug-in", "max_iterations": iterations, "tolerance": 1e-300}
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it is stopped on purpose
-        fit_multinomial_probit(model, run, starts=1, **settings)
+        fit_multinomial_probit(
+            model, run, weights="plug-in", max_iterations=iterations, tolerance=1e-300, starts=1
+        )
     return time.process_time() - start
 
 

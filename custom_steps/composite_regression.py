@@ -34,7 +34,7 @@ __all__ = [
 
 # Least pivot of a Cholesky factorisation relative to its own diagonal entry, which no scaling of
 # the variables changes: the covariances then keep four digits.
-_LEAST_PIVOT = 1e6 * np.finfo(float).eps
+LEAST_PIVOT = 1e6 * np.finfo(float).eps
 
 
 class RegressionWeights(NamedTuple):
@@ -173,24 +173,31 @@ class Design:
 
 
 def precision_factor(
-    gram_weighted: np.ndarray, phi: np.ndarray, out: np.ndarray | None = None
+    gram_weighted: np.ndarray,
+    phi: np.ndarray,
+    out: np.ndarray | None = None,
+    least_pivot: float = LEAST_PIVOT,
 ) -> np.ndarray | None:
     """Lower Cholesky factor of K'WK + diag(phi).
 
     Parameters
     ----------
     gram_weighted : ndarray of shape (M, M)
-        K'WK, or its mean; not modified.
+        K'WK, or its mean, of which the upper triangle is read; not modified.
     phi : ndarray of shape (M,)
         Prior precisions of the regression weights.
     out : ndarray of shape (M, M), optional
         C-contiguous memory for the factor.
+    least_pivot : float, optional
+        Smallest square of a pivot that is taken, relative to its own diagonal entry. Default: such
+        that the covariance keeps four digits.
 
     Returns
     -------
     ndarray of shape (M, M) or None
-        The factor, zero above its diagonal. None when kernels of large entries and low rank drown
-        phi in the rounding of K'WK: `orthogonal_factor` then does without that product.
+        The factor, in Fortran order, zero above its diagonal. None when kernels of large entries
+        and low rank drown phi in the rounding of K'WK: `orthogonal_factor` then does without that
+        product.
 
     Notes
     -----
@@ -201,7 +208,7 @@ def precision_factor(
     np.copyto(out, gram_weighted)
     diagonal = out.reshape(-1)[:: len(phi) + 1]
     diagonal += phi
-    least = _LEAST_PIVOT * diagonal
+    least = least_pivot * diagonal
     factor, failed = lapack.dpotrf(out.T, lower=1, overwrite_a=1, clean=1)
     return None if failed or (np.square(diagonal) < least).any() else factor
 

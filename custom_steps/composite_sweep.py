@@ -20,7 +20,7 @@ w = gamma and l = gamma t in regression; w = omega, l = t - 1/2 with t in {0, 1}
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, override
 
@@ -34,6 +34,7 @@ from .simplex_metropolis import (
     WeightTuning,
     update_concentrations,
     update_weights,
+    weights_likelihood,
 )
 
 __all__ = [
@@ -232,7 +233,7 @@ def sweep(
     acceptance, evaluations = np.nan, 0
     joint = "varphi" in redraw and tuning.concentrations is None
     if tuning.weights is not None:
-        log_likelihood = _weights_likelihood(design, alpha, terms)
+        log_likelihood = weights_likelihood(design.stack @ alpha, terms.linear, terms.w)
         beta, acceptance = update_weights(beta, varphi, log_likelihood, tuning.weights, rng, moves)
     elif "beta" in redraw:
         beta, varphi, evaluations = update_simplex(
@@ -256,12 +257,3 @@ def sweep(
         gamma = draw_noise_precision(residual, prior.rho, prior.varrho, rng)
     state = State(alpha, phi, beta, varphi, gamma)
     return state, Info(acceptance, concentration_acceptance, evaluations)
-
-
-def _weights_likelihood(
-    design: Design, alpha: np.ndarray, terms: Terms
-) -> Callable[[np.ndarray], float]:
-    """Log likelihood of beta given alpha, up to a constant: a quadratic form, O(K^2) each."""
-    partial = design.stack @ alpha
-    quadratic, linear = (terms.w * partial) @ partial.T, partial @ terms.linear
-    return lambda beta: float(beta @ linear - 0.5 * (beta @ quadratic @ beta))

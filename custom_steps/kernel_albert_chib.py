@@ -8,15 +8,14 @@ import pymc as pm
 from pymc.util import RandomGenerator
 
 from ..models.checks import check_count
-from ..models.combination import Binary, FixedWeights, Mean
-from ..models.multinomial_probit import MultinomialProbit
-from ..models.product_combination import FixedProduct, Product
+from ..models.composition import Composition
+from ..models.multinomial_probit import COMBINATIONS, MultinomialProbit
 from .block import GibbsBlock, check_declaration
-from .kernel_sweep import Composition, Moves, Tuning, adapt, initial_tuning, sweep
+from .kernel_sweep import Moves, Tuning, adapt, initial_tuning, sweep
 
 __all__ = ["KernelAlbertChib"]
 
-RULES = (Mean, FixedWeights, Binary, Product, FixedProduct)
+RULES = tuple(COMBINATIONS.values())
 
 # Sweeps of a tuning chain that leave a binary selection as it is. At the regressors' start, zero,
 # the utilities are noise, which the kernel of least effect explains best; a selection is hardly

@@ -16,20 +16,18 @@ theta         parameters of the kernels                    ``theta`` (P,)
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, singledispatch
-from typing import NamedTuple, Self
+from functools import singledispatch
+from typing import NamedTuple
 
 import numpy as np
 
 from ..models.combination import SMALLEST, Binary, Combination, Mean
-from ..models.multinomial_probit import MultinomialProbit
-from ..models.parametric_kernels import ParametricStack
+from ..models.composition import Composition
+from ..models.kernel_scores import draw_hyperparameters
 from ..models.product_combination import Product
 from .binary_selection import log_evidence, update_selection
 from .composite_regression import Design
 from .cone import sample_cone
-from .kernel_scores import Scores, draw_hyperparameters
 from .probit_sweep import draw_regressors, draw_shift, draw_variances
 from .random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
 from .simplex_metropolis import (
@@ -41,10 +39,10 @@ from .simplex_metropolis import (
     initial_weight_tuning,
     update_concentrations,
     update_weights,
+    weights_likelihood,
 )
 
 __all__ = [
-    "Composition",
     "Info",
     "Moves",
     "Tuning",
@@ -54,62 +52,6 @@ __all__ = [
 ]
 
 type Values = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Composition:
-    """How weights and parameters make the composite kernel.
-
-    Parameters
-    ----------
-    rule : Combination
-    known : ndarray of shape (S,)
-        Weights where they are no random variable.
-    stack : ndarray of shape (S, N, M) or None
-        Fixed kernels.
-    parametric : ParametricStack or None
-        Kernels with parameters.
-    """
-
-    rule: Combination
-    known: np.ndarray
-    stack: np.ndarray | None = None
-    parametric: ParametricStack | None = None
-
-    @classmethod
-    def of(cls, model: MultinomialProbit) -> Self:
-        """Read a model's kernels, its rule and, where they are known, its weights."""
-        known = model["beta"] not in model.free_RVs
-        return cls(
-            model.combination,
-            model["beta"].get_value() if known else np.ones(len(model.coords["kernel"])),
-            model.design if model.parametric is None else None,
-            model.parametric,
-        )
-
-    def kernels(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Kernels (S, N, M)."""
-        if self.parametric is None:
-            assert self.stack is not None
-            return self.stack
-        return self.parametric.evaluate(values["theta"])
-
-    def composite(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Composite kernel (N, M); O(S N M), and O(N M D) a kernel with parameters."""
-        terms = self._terms if self.parametric is None else self.rule.terms(self.kernels(values))
-        s, n, m = terms.shape
-        beta = np.asarray(values.get("beta", self.known), dtype=float)
-        return self.rule.from_terms(beta @ terms.reshape(s, n * m)).reshape(n, m)
-
-    @cached_property
-    def scores(self) -> Scores:
-        """Coordinates of exponents and parameters that are learned."""
-        return Scores.of(self.rule, len(self.known), self.parametric)
-
-    @cached_property
-    def _terms(self) -> np.ndarray:
-        assert self.stack is not None
-        return self.rule.terms(self.stack)
 
 
 class Moves(NamedTuple):
@@ -232,6 +174,7 @@ def sweep(
     given = _walk_given_regressors(task)
     _redraw_collapsed(composition.rule, task)
     collapsed = _walk_collapsed(task)
+    _redraw_hyperparameters(composition.rule, task)
     composite = composition.composite(new)
     W = draw_regressors(y, new["zeta"], composite, composite.T @ composite, rng)
     new["W"] = draw_shift(W, new["zeta"], rng)
@@ -264,11 +207,10 @@ def _(rule: Mean, task: _Task) -> Info:
     kernels = composition.kernels(new)
     s, n, m = kernels.shape
     partial = (kernels.reshape(s * n, m) @ new["W"].T).reshape(s, -1)
-    quadratic, linear = partial @ partial.T, partial @ y.ravel()
     new["beta"], weights = update_weights(
         new["beta"],
         new["rho"],
-        lambda beta: float(beta @ linear - 0.5 * (beta @ quadratic @ beta)),
+        weights_likelihood(partial, y.ravel()),
         tuning.weights,
         rng,
         moves.given_regressors,
@@ -331,15 +273,22 @@ def _walk_given_regressors(task: _Task) -> float:
 
 
 def _walk_collapsed(task: _Task) -> float:
-    """Move them with W integrated out; then draw the exponents' hyperparameters."""
+    """Move them with W integrated out, and the exponents' hyperparameters too."""
 
     def log_likelihood(composite: np.ndarray) -> float:
         return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
 
-    rate = _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
-    rule = task.composition.rule
-    if isinstance(rule, Product):
-        task.new["pi"], task.new["chi"] = draw_hyperparameters(
-            task.new["beta"], rule.pi_rate, rule.chi_rate, task.rng
-        )
-    return rate
+    return _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
+
+
+@singledispatch
+def _redraw_hyperparameters(rule: Combination, task: _Task) -> None:
+    """Redraw what exponents depend on: the walks have integrated it out."""
+
+
+@_redraw_hyperparameters.register
+def _(rule: Product, task: _Task) -> None:
+    beta = task.new["beta"]
+    task.new["pi"], task.new["chi"] = draw_hyperparameters(
+        beta, rule.pi_rate, rule.chi_rate, task.rng
+    )

@@ -14,7 +14,6 @@ V_c^-1      K'K + Z_c^-1                                 ``precision``
 =========== ============================================ =================
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from .simplex_metropolis import (
     WeightTuning,
     update_concentrations,
     update_weights,
+    weights_likelihood,
 )
 
 __all__ = [
@@ -221,7 +221,7 @@ def sweep(
 
     acceptance, concentration_acceptance = np.nan, np.full(s, np.nan)
     if tuning.weights is not None:
-        log_likelihood = _weights_likelihood(partial, y.ravel())
+        log_likelihood = weights_likelihood(partial, y.ravel())
         beta, acceptance = update_weights(beta, rho, log_likelihood, tuning.weights, rng, moves)
     if tuning.concentrations is not None:
         rho, concentration_acceptance = update_concentrations(
@@ -233,9 +233,3 @@ def sweep(
     if redraw_variances:
         zeta = draw_variances(W, prior.tau, prior.upsilon, rng)
     return State(W, zeta, beta, rho), Info(acceptance, concentration_acceptance)
-
-
-def _weights_likelihood(partial: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], float]:
-    """Log of N(y; sum_s beta_s f_s, I), up to a constant: a quadratic form, O(S^2) each."""
-    quadratic, linear = partial @ partial.T, partial @ y
-    return lambda beta: float(beta @ linear - 0.5 * (beta @ quadratic @ beta))

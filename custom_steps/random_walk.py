@@ -10,10 +10,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["WalkTuning", "adapt_walk", "initial_walk_tuning", "walk"]
+__all__ = [
+    "TARGET_JOINT",
+    "TARGET_SINGLE",
+    "WalkTuning",
+    "adapt_walk",
+    "gain",
+    "initial_walk_tuning",
+    "shape_factor",
+    "walk",
+]
 
-_TARGET = {1: 0.44}
-_TARGET_JOINT = 0.3
+# Acceptance probabilities that scales of proposals are tuned to: of several coordinates, of one.
+TARGET_JOINT = 0.3
+TARGET_SINGLE = 0.44
 _DECAY = 0.6
 _HEAD_START = 10
 
@@ -96,24 +106,30 @@ def adapt_walk(tuning: WalkTuning, x: np.ndarray, acceptance: float) -> WalkTuni
     The scale moves towards its acceptance target, the shape follows the chain's covariance (Andrieu
     & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
     """
-    gain = (tuning.updates + _HEAD_START) ** -_DECAY
+    step = gain(tuning.updates)
     deviation = x - tuning.mean if tuning.updates else np.zeros_like(x)
-    mean = tuning.mean + gain * deviation if tuning.updates else x
-    covariance = tuning.covariance + gain * (np.outer(deviation, deviation) - tuning.covariance)
-    target = _TARGET.get(len(x), _TARGET_JOINT)
+    mean = tuning.mean + step * deviation if tuning.updates else x
+    covariance = tuning.covariance + step * (np.outer(deviation, deviation) - tuning.covariance)
+    target = TARGET_SINGLE if len(x) == 1 else TARGET_JOINT
     return WalkTuning(
         updates=tuning.updates + 1,
-        log_scale=tuning.log_scale + gain * (acceptance - target),
+        log_scale=tuning.log_scale + step * (acceptance - target),
         mean=mean,
         covariance=covariance,
-        factor=_shape_factor(covariance),
+        factor=shape_factor(covariance),
     )
 
 
-def _shape_factor(covariance: np.ndarray) -> np.ndarray:
+def gain(updates: int) -> float:
+    """Robbins-Monro step size, dampened at the start."""
+    return (updates + _HEAD_START) ** -_DECAY
+
+
+def shape_factor(covariance: np.ndarray) -> np.ndarray:
     """Cholesky factor of the covariance's shape, scaled to determinant one.
 
-    The size is left to the scale alone.
+    The size is left to the scale alone; otherwise a chain that starts slowly shrinks its covariance
+    and its proposals together.
     """
     d = len(covariance)
     factor = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) / d * np.eye(d))

@@ -16,11 +16,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ..models.combination import SMALLEST
-
-_TARGET_JOINT = 0.3
-_TARGET_SINGLE = 0.44
-_DECAY = 0.6
-_HEAD_START = 10
+from .random_walk import TARGET_JOINT, TARGET_SINGLE, gain, shape_factor
 
 
 class WeightTuning(NamedTuple):
@@ -53,7 +49,7 @@ def initial_weight_tuning(n_kernels: int) -> WeightTuning:
         log_scale=float(np.log(0.5 / np.sqrt(d))),
         mean=np.zeros(d),
         covariance=covariance,
-        factor=_shape_factor(covariance),
+        factor=shape_factor(covariance),
     )
 
 
@@ -80,6 +76,29 @@ def log_concentration_density(
     """
     rho = np.exp(log_rho)
     return mu * log_rho - lam * rho + rho * log_gamma - gammaln(rho)
+
+
+def weights_likelihood(
+    partial: np.ndarray, linear: np.ndarray, w: np.ndarray | float = 1.0
+) -> Callable[[np.ndarray], float]:
+    """Log likelihood of weights given the regressors, up to a constant: a quadratic form.
+
+    Parameters
+    ----------
+    partial : ndarray of shape (S, n)
+        Functions f_s of each kernel; the model's is sum_s beta_s f_s.
+    linear : ndarray of shape (n,)
+        Linear terms: responses times their precisions.
+    w : ndarray of shape (n,) or float, default=1
+        Precisions of the responses.
+
+    Returns
+    -------
+    callable (beta) -> float
+        Costs O(S^2); to make it O(S^2 n).
+    """
+    quadratic, slope = (w * partial) @ partial.T, partial @ linear
+    return lambda beta: float(beta @ slope - 0.5 * (beta @ quadratic @ beta))
 
 
 def update_weights(
@@ -202,16 +221,16 @@ def adapt_weights(tuning: WeightTuning, beta: np.ndarray, acceptance: float) -> 
     The scale moves towards its acceptance target, the shape follows the chain's covariance in
     log-ratio coordinates (Andrieu & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
     """
-    gain = _gain(tuning.updates)
+    step = gain(tuning.updates)
     log_beta = np.log(np.maximum(beta, SMALLEST))
     deviation = log_beta[:-1] - log_beta[-1] - tuning.mean
-    covariance = tuning.covariance + gain * (np.outer(deviation, deviation) - tuning.covariance)
+    covariance = tuning.covariance + step * (np.outer(deviation, deviation) - tuning.covariance)
     return WeightTuning(
         updates=tuning.updates + 1,
-        log_scale=tuning.log_scale + gain * (acceptance - _TARGET_JOINT),
-        mean=tuning.mean + gain * deviation,
+        log_scale=tuning.log_scale + step * (acceptance - TARGET_JOINT),
+        mean=tuning.mean + step * deviation,
         covariance=covariance,
-        factor=_shape_factor(covariance),
+        factor=shape_factor(covariance),
     )
 
 
@@ -219,26 +238,10 @@ def adapt_concentrations(
     tuning: ConcentrationTuning, acceptance: np.ndarray
 ) -> ConcentrationTuning:
     """Proposal after a sweep with these acceptances; call it while the chain tunes only."""
-    excess = acceptance - _TARGET_SINGLE
+    excess = acceptance - TARGET_SINGLE
     return ConcentrationTuning(
-        updates=tuning.updates + 1, log_steps=tuning.log_steps + _gain(tuning.updates) * excess
+        updates=tuning.updates + 1, log_steps=tuning.log_steps + gain(tuning.updates) * excess
     )
-
-
-def _shape_factor(covariance: np.ndarray) -> np.ndarray:
-    """Cholesky factor of the covariance's shape: scaled to determinant one.
-
-    The size is left to the scale alone; otherwise a chain that starts slowly shrinks its covariance
-    and its proposals together.
-    """
-    d = len(covariance)
-    factor = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) / d * np.eye(d))
-    return factor / np.exp(np.log(np.diag(factor)).mean())
-
-
-def _gain(updates: int) -> float:
-    """Robbins-Monro step size, dampened at the start."""
-    return (updates + _HEAD_START) ** -_DECAY
 
 
 def log_gamma_draw(shape: float, rng: np.random.Generator) -> float:

@@ -185,7 +185,8 @@ def errors_by_space(
         of the vote where equal votes go to the first class, per cent.
     """
     K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
-    each, values = {}, {}
+    each: dict[str, Dataset] = {}
+    values: dict[str, float] = {}
     for number, name in enumerate(split.X_train):
         model, result = fitted(K[[number]], split.y_train, seed, recipe)
         part = new[[number]], split.y_test, recipe, str(name)

@@ -53,7 +53,7 @@ def draw_boundaries_and_regions(
     regions : Regions
     """
     figure = Figure(figsize=(10.5, 7.4), layout="constrained")
-    above, below = figure.subfigures(2, 1)
+    above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
     above.suptitle("Slope and intercept of a boundary", fontsize="medium")
     below.suptitle("Regions of the predicted class", fontsize="medium")
     first = next(iter(clouds.values()))
@@ -84,7 +84,15 @@ def draw_boundaries_and_regions(
 def _cloud(target: Axes, draws: NDArray, true: NDArray, color: str) -> None:
     """Draw a cloud, the ellipse of a normal distribution of its moments, and the truth."""
     spaced = np.linspace(0, len(draws) - 1, min(POINTS, len(draws))).astype(int)
-    target.scatter(*draws[spaced].T, s=4, color=color, alpha=0.35, linewidth=0, rasterized=True)
+    target.scatter(
+        draws[spaced, 0],
+        draws[spaced, 1],
+        s=4,
+        color=color,
+        alpha=0.35,
+        linewidth=0,
+        rasterized=True,
+    )
     variances, axes = np.linalg.eigh(np.cov(draws.T))
     width, height = 2 * np.sqrt(chi2.ppf(INSIDE, 2) * variances)
     angle = float(np.degrees(np.arctan2(axes[1, 0], axes[0, 0])))
@@ -112,7 +120,13 @@ def _regions(target: Axes, regions: Regions, labels: NDArray) -> None:
         own = regions.X[regions.codes == code]
         marker = cycle(MARKERS, n_classes)[code]
         target.scatter(
-            *own.T, s=13, color=colors[code], marker=marker, edgecolor="white", linewidth=0.4
+            own[:, 0],
+            own[:, 1],
+            s=13,
+            color=colors[code],
+            marker=marker,
+            edgecolor="white",
+            linewidth=0.4,
         )
     target.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
 

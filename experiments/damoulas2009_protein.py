@@ -10,8 +10,8 @@ with entries up to 5e4, none. Each is a study of its own. The product of six as 
 is that of Table 2 (see `damoulas2009`) with 100 iterations at most.
 
 The paper's five trials differ in how the iterations are started, of which it says no more. Ours
-begin at utilities of random regressors, drawn from N(0, 1), and at equal weights, all kernels
-selected and all exponents 1; the draws that predictions are averaged over differ too.
+begin at utilities of random regressors, whose scores have variance 1, and at equal weights, all
+kernels selected and all exponents 1; the draws that predictions are averaged over differ too.
 
 FixSum has weights 1/6 here. Bin stays where it is begun, with all kernels, so that it is the sum
 with weights of 1, which the paper's FixSum is nearer to.

@@ -17,9 +17,10 @@ from .kernels import as_stack
 from .parametric_kernels import ParametricStack
 from .product_combination import FixedProduct, Product
 
-__all__ = ["MultinomialProbit"]
+__all__ = ["COMBINATIONS", "MultinomialProbit"]
 
-_COMBINATIONS: dict[str, type[Combination]] = {
+#: Rules of combination by name.
+COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,
     "fixed": FixedWeights,
     "product": Product,
@@ -155,10 +156,10 @@ class MultinomialProbit(Declaration):
         check_positive(tau, "tau", owner)
         check_positive(upsilon, "upsilon", owner)
         if isinstance(combination, str):
-            check_name(combination, _COMBINATIONS, "combination", owner)
-            combination = _COMBINATIONS[combination]()
+            check_name(combination, COMBINATIONS, "combination", owner)
+            combination = COMBINATIONS[combination]()
         if isinstance(combination, type) or not hasattr(combination, "declare"):
-            names = ", ".join(map(repr, _COMBINATIONS))
+            names = ", ".join(map(repr, COMBINATIONS))
             raise argument_error(
                 "combination", owner, f"a rule such as Mean(), or one of {names}", repr(combination)
             )

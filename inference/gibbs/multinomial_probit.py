@@ -8,9 +8,7 @@ from ...custom_steps.albert_chib import AlbertChib
 from ...custom_steps.kernel_albert_chib import KernelAlbertChib
 from ...custom_steps.marginal_probit import MarginalProbit, serves
 from ...models.checks import argument_error, check_name
-from ...models.combination import Binary, FixedWeights, Mean
-from ...models.multinomial_probit import MultinomialProbit
-from ...models.product_combination import FixedProduct, Product
+from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
 from ..applicability import combination_other_than, setting_of_no_use
 from ..engines import Run
 from ..mcmc import Gibbs
@@ -28,7 +26,7 @@ _TAKEN: dict[type[BlockedStep], tuple[str, ...]] = {
 
 @Gibbs.register(
     MultinomialProbit,
-    unless=combination_other_than(Mean, FixedWeights, Binary, Product, FixedProduct),
+    unless=combination_other_than(*COMBINATIONS.values()),
 )
 def multinomial_probit_steps(
     model: MultinomialProbit,

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...models.checks import argument_error
-from ...models.combination import Binary, Combination, FixedWeights, Mean
+from ...models.combination import Combination
 from ...models.kernels import as_stack
-from ...models.multinomial_probit import MultinomialProbit
+from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
 from ...models.parametric_kernels import LearnedKernel, ParametricStack
 from ...models.probit import class_probabilities
-from ...models.product_combination import FixedProduct, Product
 from ..composite_functions import (
     blocks,
     check_draws,
@@ -25,9 +24,7 @@ from ..identified import identifies
 from ..predict import predictive
 
 # Rules whose composite kernels are known in numbers.
-RULES: dict[str, type[Combination]] = {
-    rule.__name__: rule for rule in (Mean, FixedWeights, Binary, Product, FixedProduct)
-}
+RULES: dict[str, type[Combination]] = {rule.__name__: rule for rule in COMBINATIONS.values()}
 # Contrasts are compared on this many training objects at most, evenly spaced.
 COMPARED_OBJECTS = 40
 

@@ -36,9 +36,9 @@ from typing import Literal
 import numpy as np
 
 from ...models.checks import check_count, check_name
-from ...models.combination import Binary, FixedWeights, Mean
-from ...models.multinomial_probit import MultinomialProbit
-from ...models.product_combination import FixedProduct, Product
+from ...models.combination import Binary, Mean
+from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
+from ...models.product_combination import Product
 from ..answers import VariationalAnswer
 from ..applicability import combination_other_than, setting_of_no_use
 from ..ascent import check_settings, climb
@@ -60,7 +60,7 @@ REMAINING = 0.01
 LEAST_ESS = 100
 
 
-_other_combination = combination_other_than(Mean, FixedWeights, Binary, Product, FixedProduct)
+_other_combination = combination_other_than(*COMBINATIONS.values())
 
 
 def _unless(model: MultinomialProbit) -> str | None:
@@ -106,8 +106,9 @@ def fit_multinomial_probit(
     weights : {"mean-field", "plug-in"}
         The corrected equations, or those printed in the paper (see the module's text).
     begin : {"zero", "random"}
-        The regressors of which every start takes its first utilities: zero, or draws from N(0, 1),
-        for other ends where the bound has several maxima, or a start ends early.
+        The scores that every start takes its first utilities from: zero, or those of random
+        regressors, scaled to variance one, for other ends where the bound has several maxima or a
+        start ends early.
     prior_samples : int, optional
         Find the factor of a product's exponents and of kernel parameters as the paper does: from so
         many samples of their prior, with importance weights (1,000 serve for two or three).

@@ -13,8 +13,8 @@ import xarray as xr
 from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
 
-from ...custom_steps.kernel_scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.combination import Binary, Combination, Mean
+from ...models.kernel_scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import truncated_moments
 from ...models.product_combination import Product
@@ -116,7 +116,7 @@ def start(
 ) -> State:
     """State before the first iteration: zeta = 1, kernel weights at `weights`, and y given W.
 
-    The regressors that E[y] is of are zero, or draws from N(0, 1).
+    The scores that E[y] is of are zero, or those of random regressors, of variance one.
     """
     rng = rng or np.random.default_rng(0)
     psi = None
@@ -132,6 +132,7 @@ def start(
     f = np.zeros((len(data.labels), data.n_classes))
     if random:
         f = np.tensordot(beta, kernels.design, axes=1) @ rng.normal(size=shape).T
+        f /= f.std() or 1.0
     _, y_mean = truncated_moments(f, data.labels)
     rule = data.rule
     rho_mean = rule.mu / rule.lam if isinstance(rule, Mean) else np.nan

@@ -12,8 +12,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from ...custom_steps.kernel_scores import Scores
-from ...custom_steps.kernel_sweep import Composition
+from ...models.composition import Composition
+from ...models.kernel_scores import Scores
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.product_combination import FixedProduct, Product
 from .kernel_parameters import Importance, Normal, ParameterFactor

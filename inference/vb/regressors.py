@@ -2,38 +2,33 @@
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
 from scipy.special import gammaln
+
+from ...custom_steps.composite_regression import precision_factor as factor_of_precision
 
 __all__ = ["precision_factor", "regressors_bound"]
 
 type Array = npt.NDArray[np.float64]
 
-# Smallest square of a Cholesky pivot, in units of the largest diagonal entry.
-SINGULAR = 1e3 * np.finfo(float).eps
+# Least square of a pivot relative to its own diagonal entry: less is rounding. The Gibbs samplers
+# ask for more, as they have another way of factoring.
+LEAST_PIVOT = 1e3 * np.finfo(float).eps
 
 
 def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
     """Lower Cholesky factor of gram + diag(precision), and its diagonal.
 
-    Only the upper triangle of `gram` is read. The factor is in Fortran order; its upper part is
-    undefined. Raises LinAlgError when rounding leaves nothing of the smallest pivot: its error is
-    some eps times the largest entry.
+    As of the Gibbs samplers, whose function this is; only the upper triangle of `gram` is read, and
+    the factor is in Fortran order. Raises LinAlgError when rounding leaves nothing of a pivot.
     """
-    # gram is symmetric: its transpose is it, in the order that LAPACK wants.
-    matrix = gram.T.copy(order="F")
-    diagonal = matrix.ravel(order="K")[:: len(gram) + 1]
-    diagonal += precision
-    largest = diagonal.max()
-    factor, info = lapack.dpotrf(matrix, lower=True, clean=False, overwrite_a=True)
-    pivots = np.diag(factor)
-    if info or pivots.min() ** 2 < SINGULAR * largest:
+    factor = factor_of_precision(gram, precision, least_pivot=LEAST_PIVOT)
+    if factor is None:
         raise np.linalg.LinAlgError(
             "The covariance of the regressors is numerically singular: rescale the kernels (for "
             "example kernels.normalize('trace'), or features to unit variance); they differ from "
             "the prior's scale by too many digits."
         )
-    return factor, pivots
+    return factor, np.diag(factor)
 
 
 def regressors_bound(shape: float, rate: float, log_det: float, posterior_rate: Array) -> float:

@@ -9,10 +9,11 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
-from kernelzoo.custom_steps import kernel_scores, kernel_sweep, random_walk
+from kernelzoo.custom_steps import kernel_sweep, random_walk
 from kernelzoo.custom_steps.binary_selection import log_evidence, update_selection
 from kernelzoo.custom_steps.composite_regression import Design
 from kernelzoo.custom_steps.kernel_sweep import Composition, Moves, adapt, initial_tuning, sweep
+from kernelzoo.models import kernel_scores
 from kernelzoo.models.combination import Binary, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.probit import log_probability

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from kernelzoo import datasets
 from kernelzoo.experiments import damoulas2009_mfeat
 from kernelzoo.experiments.damoulas2009 import RECIPE
+from kernelzoo.experiments.damoulas2009_classifiers import mixing
 from kernelzoo.experiments.data import absence
 
 needs_digits = pytest.mark.skipif(absence("mfeat") is not None, reason="mfeat is not at hand")
@@ -22,6 +24,12 @@ def test_trials_are_the_papers():
     gibbs = damoulas2009_mfeat.table_6()
     assert gibbs.published["WSum", "digits"].mean == 5.8
     assert {task.settings["recipe"]["engine"] for task in gibbs.tasks} == {"Gibbs"}
+    # Two chains, and cells that say how they mix.
+    assert {task.settings["recipe"]["sampling"]["chains"] for task in gibbs.tasks} == {2}
+    for row in ("FR", "WSum", "Bin"):
+        (task,) = (task for task in gibbs.tasks if row in task.rows)
+        assert {f"{row}: R-hat of the log score"} < set(task.rows)
+    assert not any("R-hat" in row for task in study.tasks for row in task.rows)
     assert {task.settings["recipe"]["engine"] for task in study.tasks} == {"VB"}
 
 
@@ -63,3 +71,24 @@ def test_small_trials():
     (task,) = (task for task in study.tasks if row in task.rows)
     assert tuple(values) == task.rows
     assert sum(list(values.values())[1:]) == pytest.approx(100)
+
+
+def test_mixing_is_that_of_the_log_score():
+    """Chains apart, chains together: R-hat and effective draws of what is averaged."""
+    rng = np.random.default_rng(0)
+    labels = np.array(["b", "a", "b"])
+
+    def found(gap):
+        own = 0.5 + 0.01 * rng.normal(size=(2, 400, 3)) + gap * np.array([-1, 1])[:, None, None]
+        draws = np.stack([own, 1 - own], axis=-1)
+        # The first column is that of class "a", which is the second object's.
+        draws[:, :, [0, 2]] = draws[:, :, [0, 2], ::-1]
+        predictions = xr.Dataset(
+            {"probability_draws": (("chain", "draw", "obs", "class"), draws)},
+            coords={"class": ["a", "b"]},
+        )
+        return tuple(mixing(predictions, labels).values())
+
+    (together, draws), (apart, few) = found(0.0), found(0.1)
+    assert together < 1.01 < 1.5 < apart
+    assert few < 10 < 500 < draws

@@ -5,11 +5,12 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.custom_steps.kernel_sweep import Composition, Moves, adapt, initial_tuning, sweep
+from kernelzoo.custom_steps.kernel_sweep import Moves, adapt, initial_tuning, sweep
 from kernelzoo.inference.density import log_density
 from kernelzoo.inference.engines import Run
 from kernelzoo.inference.independent import lean_tree
 from kernelzoo.models.combination import SMALLEST
+from kernelzoo.models.composition import Composition
 from kernelzoo.models.kernels import Theta, covariance, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.product_combination import FixedProduct, Product

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.integrate import dblquad
 
 from family import assert_ks, assert_mean
-from kernelzoo.custom_steps.kernel_scores import (
+from kernelzoo.models.kernel_scores import (
     SMALLEST,
     Scores,
     draw_hyperparameters,

@@ -25,9 +25,9 @@ import numpy as np
 from scipy.special import gammainc as gamma_cdf
 from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri
 
-from ..models.combination import SMALLEST, Combination
-from ..models.parametric_kernels import ParametricStack
-from ..models.product_combination import Product
+from .combination import SMALLEST, Combination
+from .parametric_kernels import ParametricStack
+from .product_combination import Product
 
 __all__ = ["Scores", "draw_hyperparameters", "log_hyperparameter_density"]
 
