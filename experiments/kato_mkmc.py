@@ -220,7 +220,7 @@ COLUMNS: dict[str, Column] = {
         "protein_fold",
         (*_SPACES, "L1", "L4", "L14", "L30", "SWblosum62", "SWpam50"),
         (20, 50, 80),
-        5,
+        30,
         (50,),
         1,
     ),
@@ -321,9 +321,10 @@ def figure_2() -> Study:
         "Area under the ROC curve, per cent",
         lambda row: f", {HALF} %: AUC" in row,
         draw_by_matrix,
-        "The paper finds M above every kernel and its method above both imputations. Here (10 "
-        "repetitions, 5 of the proteins) its method is above both on every matrix, and M above "
-        "every kernel but for a tie with one of the twelve of the proteins.",
+        "The paper finds M above every kernel and its method above both imputations. So it is here "
+        "(30 repetitions): on every matrix of the three data sets the method as printed is above "
+        "both, by 1.4 to 2.9 points above the mean on M with the small part and by 8 to 22 on the "
+        "kernels, and M is above every kernel, by 0.4 to 8 points.",
     )
 
 
@@ -335,9 +336,10 @@ def figure_3() -> Study:
         lambda row: row.endswith(SMALLER),
         draw_by_ratio,
         "The paper prints curves: its method is above both imputations at every ratio, and most so "
-        "between 40 and 70 % missing. Here (10 repetitions of mfeat) so it is up to 60 %, most "
-        "so at 50 %; at 70 % there is no telling, and at 80 % the mean is 7 points above it. With "
-        "lambda = 0.1 and more iterations EM is above both up to 70 %.",
+        "between 40 and 70 % missing. Here (30 repetitions of mfeat) so it is up to 60 %, most "
+        "so at 50 and 60 %; at 70 % there is no telling, and at 80 % the mean is 6 points above it. "
+        "With lambda = 0.1 and more iterations EM is above both up to 70 %, most so at 70 %, and at "
+        "80 % there is no telling.",
     )
 
 
@@ -350,7 +352,7 @@ def figure_4() -> Study:
         draw_by_ratio,
         "The paper prints curves: its method is nearer to the truth than both imputations, but for "
         "80 % missing and more, where the mean is a little nearer. The paper has no intervals. "
-        "Here (10 repetitions of mfeat) EM as printed is nearer than the mean up to 60 % missing, "
+        "Here (30 repetitions of mfeat) EM as printed is nearer than the mean up to 60 % missing, "
         "level with it at 70 %, and far behind at 80 %; on digits200 the mean, whose distance is "
         "about 2 there, is nearer at 50 % already. With lambda = 0.1 EM is nearer than the mean "
         "up to 70 %, on the proteins at 80 % too.",
