@@ -337,9 +337,9 @@ def figure_3() -> Study:
         draw_by_ratio,
         "The paper prints curves: its method is above both imputations at every ratio, and most so "
         "between 40 and 70 % missing. Here (30 repetitions of mfeat) so it is up to 60 %, most "
-        "so at 50 and 60 %; at 70 % there is no telling, and at 80 % the mean is 6 points above it. "
-        "With lambda = 0.1 and more iterations EM is above both up to 70 %, most so at 70 %, and at "
-        "80 % there is no telling.",
+        "so at 50 and 60 %; at 70 % there is no telling, and at 80 % the mean is 6 points above. "
+        "With lambda = 0.1 and more iterations EM is above both up to 70 %, most so there; at 80 % "
+        "there is no telling.",
     )
 
 
