@@ -74,14 +74,10 @@ GIBBS = {
     "algorithm": {"scheme": "auto"},
     "sampling": {"tune": 100, "draws": 200, "chains": 2, "cores": 1},
 }
-#: Chains of the rules that mix worst: of the product that is given, and of what is redrawn by the
-#: paper's scheme, whose sweeps cost a third.
+#: Chains of the rules that mix worst.
 LONG = {
-    "FixProd": GIBBS | {"sampling": {"tune": 300, "draws": 300, "chains": 2, "cores": 1}},
-    **dict.fromkeys(
-        ("WProd", "Bin"),
-        GIBBS | {"sampling": {"tune": 500, "draws": 500, "chains": 2, "cores": 1}},
-    ),
+    rule: GIBBS | {"sampling": {"tune": n, "draws": n, "chains": 2, "cores": 1}}
+    for rule, n in {"FixProd": 300, "Bin": 300, "WProd": 500}.items()
 }
 
 #: Printed to the second digit, unlike the others.

@@ -79,10 +79,9 @@ def test_mixing_is_that_of_the_log_score():
     labels = np.array(["b", "a", "b"])
 
     def found(gap):
-        own = 0.5 + 0.01 * rng.normal(size=(2, 400, 3)) + gap * np.array([-1, 1])[:, None, None]
-        draws = np.stack([own, 1 - own], axis=-1)
-        # The first column is that of class "a", which is the second object's.
-        draws[:, :, [0, 2]] = draws[:, :, [0, 2], ::-1]
+        draws = 0.3 + 0.01 * rng.normal(size=(2, 400, 3, 2))
+        # Columns of the own classes, in which alone the chains are apart.
+        draws[..., range(3), [1, 0, 1]] += gap * np.array([-1, 1])[:, None, None]
         predictions = xr.Dataset(
             {"probability_draws": (("chain", "draw", "obs", "class"), draws)},
             coords={"class": ["a", "b"]},
