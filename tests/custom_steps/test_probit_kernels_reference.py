@@ -72,7 +72,7 @@ def test_gibbs_agrees(name):
     [
         *((name, {}) for name in PROBLEMS),
         ("binary", {"block": 1}),
-        *((name, {"moves": 0, "collapsed": 3}) for name in ("product", "theta")),
+        *((name, {"moves": 1, "collapsed": 3}) for name in ("product", "theta")),
         *((name, {"collapsed": 0}) for name in ("product", "theta")),
     ],
 )
