@@ -129,15 +129,7 @@ def shift_labels(monkeypatch):
 
 
 def keep_hyperparameters(monkeypatch):
-    correct = kernel_sweep._walk_collapsed
-
-    def kept(task):
-        stale = {name: task.new[name] for name in ("pi", "chi")}
-        rate = correct(task)
-        task.new.update(stale)
-        return rate
-
-    monkeypatch.setattr(kernel_sweep, "_walk_collapsed", kept)
+    monkeypatch.setattr(kernel_sweep, "_redraw_hyperparameters", lambda rule, task: None)
 
 
 def keep_regressors(monkeypatch):
