@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -155,7 +156,8 @@ def gibbs_turns(model: MutualKernelCompletion) -> Turns:
 def peak(n: int, engine: Engine) -> float:
     """Megabytes that a short fit adds to the process that holds the model, at its peak."""
     model, before = declare(n), megabytes()
-    chain = {"draws": 5, "tune": 2, "chains": 1, "cores": 1} if isinstance(engine, Gibbs) else {}
+    short = {"draws": 5, "tune": 2, "chains": 1, "cores": 1}
+    chain: dict[str, Any] = short if isinstance(engine, Gibbs) else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it is stopped on purpose
         fit(model, engine, random_seed=1, progressbar=False, log_likelihood=False, **chain)

@@ -78,7 +78,10 @@ def test_labels_of_data_frames_are_kept(train):
     result = kernel_stack(frames)
     assert result["obs"].values.tolist() == result["basis"].values.tolist() == people
     frames["y"] = frames["y"].iloc[:, ::-1]
-    with pytest.raises(ValueError, match=r"labelled as 'x' is. Got other labels"):
+    with pytest.raises(
+        ValueError,
+        match=r"labelled as 'x' is. Got labels: the same in another order, 'f' in place of 'a'",
+    ):
         kernel_stack(frames)
 
 
