@@ -30,16 +30,9 @@ QUICK = {
 COMMON = {"random_seed": 4, "progressbar": False}
 MODELS = {model.__name__: model for model in kz.MODELS}
 EXAMPLES = {name: model.example() for name, model in MODELS.items()}
-# These ask nothing of a model that NUTS does not; each is tried on the probit in the quick suite.
-GENERIC = {"SMC", "ADVI", "Laplace", "Pathfinder"}
 # Every engine on every model that it applies to.
 PAIRS = [
-    pytest.param(
-        name,
-        row.engine,
-        id=f"{name}-{row.engine}",
-        marks=[pytest.mark.slow] if row.engine in GENERIC and name != "MultinomialProbit" else [],
-    )
+    (name, row.engine)
     for name, example in EXAMPLES.items()
     for row in kz.engines(example).rows
     if row.reason is None
