@@ -1,13 +1,16 @@
-"""Entries of `MutualKernelCompletion` on which chains are judged: a few, always the same."""
+"""Entries of `MutualKernelCompletion`: those asked for, and the few on which chains are judged."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from .checks import argument_error
 from .incomplete_kernels import IncompleteKernel
 
-__all__ = ["missing_entries", "unseen_pairs"]
+__all__ = ["missing_entries", "positions", "unseen_pairs"]
 
 #: Entries, and pairs, that are judged at most.
 JUDGED = 30
@@ -37,6 +40,24 @@ def unseen_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
         unseen[np.ix_(kernel.visible, kernel.visible)] = False
     pairs = np.argwhere(unseen)
     return pairs[_some(len(pairs), JUDGED)]
+
+
+def positions(
+    pairs: Any, objects: pd.Index, argument: str, owner: str
+) -> tuple[list[int], list[int]]:
+    """Where pairs of labels stand among the objects: their rows and columns, or raise."""
+    first, *_, last = objects.tolist()
+    requirement = f"pairs of objects, such as {[(first, last)]}"
+    try:
+        ends = [(one, other) for one, other in pairs]
+        rows, columns = (objects.get_indexer(list(end)) for end in zip(*ends, strict=True))
+    except (TypeError, ValueError):
+        raise argument_error(argument, owner, requirement, f"{pairs!r:.60}") from None
+    unknown = (rows < 0) | (columns < 0)
+    if unknown.any():
+        pair = ends[int(unknown.argmax())]
+        raise argument_error(argument, owner, requirement, f"{pair!r}, an object unknown")
+    return rows.tolist(), columns.tolist()
 
 
 def _some(n: int, number: int) -> npt.NDArray[np.int64]:

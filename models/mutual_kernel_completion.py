@@ -14,7 +14,7 @@ from pytensor.tensor import TensorVariable
 from .checks import argument_error, check_flag, check_name, check_positive
 from .declaration import Declaration
 from .incomplete_kernels import IncompleteKernel, IncompleteKernels, rank_error, visible_block
-from .mutual_entries import missing_entries, unseen_pairs
+from .mutual_entries import missing_entries, positions, unseen_pairs
 from .mutual_kernel_blocks import (
     ExcessPrior,
     check_freedom,
@@ -356,29 +356,11 @@ class MutualKernelCompletion(Declaration):
         incomplete = [kernel.name for kernel in self._kernels if len(kernel.hidden)]
         for key, pairs in entries.items():
             name = check_name(str(key), incomplete, "entries", owner)
-            rows, columns = _positions(pairs, pd.Index(objects), f'entries["{name}"]', owner)
+            rows, columns = positions(pairs, pd.Index(objects), f'entries["{name}"]', owner)
             labels = [f"{one}|{other}" for one, other in pairs]
             self.add_coord(f"entry_{name}", labels)
             chosen = self[f"{self.completion}_{name}"][rows, columns]
             pm.Deterministic(f"entries_{name}", chosen, dims=f"entry_{name}")
-
-
-def _positions(
-    pairs: Any, objects: pd.Index, argument: str, owner: str
-) -> tuple[list[int], list[int]]:
-    """Where pairs of labels stand among the objects."""
-    first, *_, last = objects.tolist()
-    requirement = f"pairs of objects, such as {[(first, last)]}"
-    try:
-        ends = [(one, other) for one, other in pairs]
-        rows, columns = (objects.get_indexer(list(end)) for end in zip(*ends, strict=True))
-    except (TypeError, ValueError):
-        raise argument_error(argument, owner, requirement, f"{pairs!r:.60}") from None
-    unknown = (rows < 0) | (columns < 0)
-    if unknown.any():
-        pair = ends[int(unknown.argmax())]
-        raise argument_error(argument, owner, requirement, f"{pair!r}, an object unknown")
-    return rows.tolist(), columns.tolist()
 
 
 def _check_kernel_names(names: Sequence[str], owner: str) -> None:
