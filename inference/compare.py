@@ -20,6 +20,7 @@ from .diagnostics import pareto_k
 from .identified import identified
 from .moments import pooled
 from .predict import predict
+from .provenance import data_in, differing_data
 from .scores import scores
 
 __all__ = ["Comparison", "compare_engines"]
@@ -132,7 +133,7 @@ def compare_engines(
     if not results:
         raise argument_error("results", "compare_engines", "at least one result", "none")
     _check_same(results, "model", "family", "model")
-    _check_same(results, "data", "data_hash")
+    _check_data(results)
     _check_declared(results)
     if (model is None) != (labels_new is None) or (labels_new is None and kernels_new is not None):
         raise ValueError(
@@ -192,6 +193,15 @@ def _check_same(results: Mapping[str, DataTree], what: str, *attributes: str) ->
         raise argument_error(
             "results", "compare_engines", f"results on the same {what}", ", ".join(sorted(values))
         )
+
+
+def _check_data(results: Mapping[str, DataTree]) -> None:
+    """Raise unless results hold the same data, as far as each holds them."""
+    for one, other in combinations([data_in(tree) for tree in results.values()], 2):
+        if differ := differing_data(one, other):
+            raise argument_error(
+                "results", "compare_engines", "results on the same data", f"others of {differ}"
+            )
 
 
 def _check_declared(results: Mapping[str, DataTree]) -> None:

@@ -16,7 +16,6 @@ transforms, Jacobians included.
 
 import json
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -28,11 +27,10 @@ from pymc.backends.arviz import (
     find_constants,
     find_observations,
 )
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import toposort
 from xarray import Dataset, DataTree
 
 from ..models.declaration import Declaration, family
+from .provenance import declared
 
 __all__ = ["Converged", "draws_to_tree", "point_to_tree", "stamp", "trajectory", "with_group"]
 
@@ -112,41 +110,8 @@ def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
         "model": type(model).__name__,
         "family": family(model),
         "variant": model.variant if isinstance(model, Declaration) else "",
-        "data_hash": data_hash(model),
-        "declared": json.dumps(_declared(model)),
+        "declared": json.dumps(declared(model)),
         "versions": json.dumps({name: version(name) for name in _VERSIONED}),
     }
     tree.attrs.setdefault("converged", "unknown")
     return tree
-
-
-def data_hash(model: pm.Model) -> str:
-    """Short fingerprint of the model's data, by which results on other data are recognised."""
-    digest = sha256()
-    for group in (find_observations(model), find_constants(model)):
-        for name, values in sorted(group.items()):
-            array = np.ascontiguousarray(values)
-            digest.update(f"{name}{array.shape}{array.dtype}".encode())
-            digest.update(array.tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _declared(model: pm.Model) -> dict[str, str]:
-    """Short fingerprints of the free variables' priors, and, by the name "", of what they meet."""
-    terms = {variable.name: [variable] for variable in model.free_RVs}
-    return {
-        name: _graph_hash(variables)
-        for name, variables in {**terms, "": [*model.observed_RVs, *model.potentials]}.items()
-    }
-
-
-def _graph_hash(variables: Sequence[Variable]) -> str:
-    """Fingerprint of the operations that lead to variables, and of their constants."""
-    digest = sha256()
-    for node in toposort(variables):
-        digest.update(str(node.op).encode())
-        for constant in (i.data for i in node.inputs if isinstance(i, Constant)):
-            array = np.asarray(constant)
-            digest.update(f"{array.shape}{array.dtype}".encode())
-            digest.update(repr(constant).encode() if array.dtype == object else array.tobytes())
-    return digest.hexdigest()[:8]

@@ -12,7 +12,7 @@ from xarray import Dataset, DataTree
 from ...models.checks import argument_error
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ..predict import predictive
-from ..result import data_hash
+from ..provenance import data_in, data_of, differing_data
 
 __all__ = ["completed_kernels"]
 
@@ -76,10 +76,9 @@ def completed_kernels(
         )
     if not (isinstance(level, Real) and 0 < level < 1):
         raise argument_error("level", OWNER, "one number between 0 and 1", repr(level))
-    # Results that were made by other means than `fit` do not say.
-    if result.attrs.get("data_hash", now := data_hash(model)) != now:
+    if differ := differing_data(data_of(model), data_in(result)):
         raise argument_error(
-            "result", OWNER, "a fit of this model to the data that it has now", "one to others"
+            "result", OWNER, "a fit of the model as it is now", f"one of other {', '.join(differ)}"
         )
     kernels = model.problem.kernels
     objects = np.asarray(model.coords["object"])
@@ -113,7 +112,7 @@ def completed_kernels(
         if keep_draws:
             predictions[f"draws_{kernel.name}"] = entries
     predictions.attrs["level"] = level
-    if (slowest := _slowest(result)) is not None:
+    if (slowest := _slowest(model, result)) is not None:
         predictions.attrs |= slowest._asdict()
         _warn_of(slowest)
     return predictions
@@ -126,14 +125,19 @@ class _Slowest(NamedTuple):
     slowest: str
 
 
-def _slowest(result: DataTree) -> _Slowest | None:
-    """Judge a chain by its entries; None without a chain or entries."""
-    if result.attrs.get("kind") != "mcmc" or "posterior" not in result.children:
+def _slowest(model: MutualKernelCompletion, result: DataTree) -> _Slowest | None:
+    """Judge a chain by the model's entries; None without a chain or entries."""
+    attributes = result.attrs
+    # Particles have the kind of chains, and say whether they are independent.
+    if attributes.get("kind") != "mcmc" or "independent" in attributes:
         return None
-    posterior = result["posterior"].to_dataset()
+    if "posterior" not in result.children:
+        return None
+    judged = {f"missing_{model.completion}", "unseen_M"}
+    judged |= {f"entries_{kernel.name}" for kernel in model.problem.kernels}
     found = []
-    for name, values in posterior.data_vars.items():
-        if str(name).startswith(("entries_", "missing_", "unseen_")):
+    for name, values in result["posterior"].to_dataset().data_vars.items():
+        if name in judged:
             ess = az.ess(values)
             ess = ess.where(np.isfinite(ess), drop=True)
             if ess.size:

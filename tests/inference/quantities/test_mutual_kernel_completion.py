@@ -80,7 +80,7 @@ def test_results_of_other_data_are_told_apart(drawn):
     """Visible entries are the model's, hidden ones the result's: they must be of one fit."""
     _, result = drawn
     other = MutualKernelCompletion(dict(zip("ab", KERNELS[::-1], strict=True)), VISIBLE, nu=9.0)
-    with pytest.raises(ValueError, match=r"'result' argument .* data that it has now"):
+    with pytest.raises(ValueError, match=r"'result' argument .* other Qvv_a, .*units"):
         kz.predict(other, result)
 
 
@@ -110,12 +110,16 @@ def test_predictions_say_what_the_slowest_entry_is_worth(drawn):
     model, exact = drawn
     chain = exact.copy()
     assert "slowest" not in kz.predict(model, exact).attrs
-    chain.attrs = {**exact.attrs, "kind": "mcmc"}
+    chain.attrs = {"kind": "mcmc"}
+    chain["posterior"]["missing_mass"] = chain["posterior"]["entries_b"].isel(entry_b=0)  # a user's
     assert kz.predict(model, chain).attrs["least_effective_draws"] > 100
     posterior = exact["posterior"].to_dataset()
     walk = posterior["entries_b"].copy()
     walk[..., 1] = walk[..., 1].cumsum("draw")
     chain["posterior"] = DataTree(posterior.assign(entries_b=walk))
+    particles = chain.copy()
+    particles.attrs = {"kind": "mcmc", "independent": 0}
+    assert "slowest" not in kz.predict(model, particles).attrs
     with pytest.warns(UserWarning, match=r"Of entries_b\[3\|3\], .* effective draws"):
         completed = kz.predict(model, chain)
     assert completed.attrs["least_effective_draws"] < 20

@@ -1,0 +1,95 @@
+"""What a result was made from: whether two results, or a result and a model, are of one problem.
+
+Data are compared by their values, not by a fingerprint: the last digits of what is computed from
+the same input depend on the machine. Priors and likelihoods are compared by a fingerprint of the
+graph that declares them: it sees distributions, operations and constants, but not the inside of
+functions that a user wrote in Python.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.backends.arviz import find_constants, find_observations
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import toposort
+from xarray import DataTree
+
+__all__ = ["data_in", "data_of", "declared", "differing_data"]
+
+#: Relative difference up to which numbers count as the same.
+SAME = 1e-6
+#: Numbers in a constant that counts as a hyperparameter.
+LONGEST = 100
+
+type Data = Mapping[str, NDArray]
+
+
+def data_of(model: pm.Model) -> Data:
+    """Observations and constants of a model as it is now, by name."""
+    return {**find_observations(model), **find_constants(model)}
+
+
+def data_in(result: DataTree) -> Data:
+    """Observations and constants that a result holds, by name."""
+    groups = [group for group in ("observed_data", "constant_data") if group in result.children]
+    return {
+        str(name): values.to_numpy()
+        for group in groups
+        for name, values in result[group].to_dataset().data_vars.items()
+    }
+
+
+def differing_data(one: Data, other: Data) -> list[str]:
+    """Name the data that both have, but not of the same values."""
+    return sorted(name for name in one.keys() & other.keys() if not _same(one[name], other[name]))
+
+
+def _same(one: NDArray, other: NDArray) -> bool:
+    one, other = np.asarray(one), np.asarray(other)
+    if one.shape != other.shape:
+        return False
+    if not all(np.issubdtype(array.dtype, np.number) for array in (one, other)):
+        return bool(np.array_equal(one, other))
+    close = SAME * float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
+    return bool(np.allclose(one, other, rtol=SAME, atol=close, equal_nan=True))
+
+
+def declared(model: pm.Model) -> dict[str, str]:
+    """Short fingerprints of the free variables' priors, and, by the name "", of what they meet."""
+    terms = {str(variable.name): [variable] for variable in model.free_RVs}
+    return {
+        name: _fingerprint(variables)
+        for name, variables in {**terms, "": [*model.observed_RVs, *model.potentials]}.items()
+    }
+
+
+def _fingerprint(variables: Sequence[Variable]) -> str:
+    """Fingerprint of the operations that lead to variables, of their order and constants."""
+    digest = sha256()
+    place: dict[Variable, str] = {}
+    for number, node in enumerate(toposort(variables)):
+        place |= {v: v.name or f"{number}.{i}" for i, v in enumerate(node.outputs)}
+        digest.update(str(node.op).encode())
+        if (inner := getattr(node.op, "fgraph", None)) is not None:
+            digest.update(_fingerprint(inner.outputs).encode())
+        for variable in node.inputs:
+            if isinstance(variable, Constant):
+                digest.update(_content(variable.data))
+            else:
+                digest.update(place.get(variable, str(variable.name)).encode())
+    return digest.hexdigest()[:8]
+
+
+def _content(constant: object) -> bytes:
+    """Value of a constant to six digits, 1 being 1.0; the shape of one too long to be typed.
+
+    That is data, with the last digits of the machine that computed them.
+    """
+    array = np.asarray(constant)
+    if not np.issubdtype(array.dtype, np.number):
+        return repr(constant).encode()
+    numbers = "" if array.size > LONGEST else " ".join(f"{x:.6g}" for x in array.ravel().tolist())
+    return f"{array.shape} {numbers}".encode()
