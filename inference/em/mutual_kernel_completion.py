@@ -11,8 +11,9 @@ betrays. Hence two departures from the paper:
   and gradients are symmetric matrices P in the frame of L, in which the metric of the complete
   data is the plain one, and a step goes to :math:`L \leftarrow L(I + A)`, A + A' = P with the
   diagonal of I + A by its exponential: positive definite whatever P is, and an EM step to
-  first order. J never rises; where no quasi-Newton step is found EM's own is taken, which
-  always lowers J, but for rounding: where that is seen, the search ends.
+  first order. J never rises by more than its rounding; where no quasi-Newton step is found EM's
+  own is taken, which always lowers J, but for rounding: where that makes J rise and the gradient
+  does not fall either, or M is singular, the search ends.
 """
 
 from collections import deque
@@ -58,7 +59,8 @@ class Minimum(NamedTuple):
         Its size, in units of lambda's curvature.
     evaluations : int
     lost : bool
-        Whether the search ended because J no longer fell by more than its rounding.
+        Whether the search ended because a step of EM raised J and did not lower its gradient, or
+        went to a matrix that is singular to rounding.
     """
 
     last: Evaluation
@@ -141,9 +143,16 @@ def fit_mutual_kernel_completion(
     )
     if found.lost:
         note += (
-            f" Rounding hides whether J falls from there: lam={problem.lam:g} is all that keeps M "
-            "from being singular where kernels have low rank. A larger one helps, or jitter."
+            " From there a step of EM raises J and does not lower the gradient, or makes M "
+            "singular: only rounding does either."
         )
+        if all(part.triangular for part in objective.parts):
+            note += " A larger tolerance helps, or a larger lam."
+        else:
+            note += (
+                f" Some kernels have low rank, so that little but lam={problem.lam:g} may keep M "
+                "from being singular. A larger one helps, or jitter."
+            )
     return PointAnswer(values, -found.objective, "no", note)
 
 
@@ -166,7 +175,8 @@ def minimize(
     """
     now = objective.evaluate(cholesky_factor(start), start)
     unit = (objective.lam + objective.total) / (objective.lam * objective.n**0.5)
-    # Rounding of J, beyond which it cannot be told to fall.
+    # Rounding of J where M is well conditioned. It grows with the condition number, as lambda
+    # shrinks; that of the gradient hides less.
     slack = 1e-14 * (objective.lam + objective.total) * objective.n
     history = _History(memory)
     values, evaluations, lost = [now.objective], 1, False
@@ -182,7 +192,7 @@ def minimize(
                 step = now.residual
                 new = _em_step(objective, now)
                 evaluations += 1
-                if new is None or new.objective > now.objective + slack:
+                if new is None or _rose(now, new, slack):
                     lost = True
                     break
             history.add(step, now.residual - new.residual)
@@ -229,6 +239,12 @@ def _em_step(objective: MutualObjective, now: Evaluation) -> Evaluation | None:
     with suppress(LinAlgError):
         return objective.evaluate(cholesky_factor(now.target), now.target)
     return None
+
+
+def _rose(now: Evaluation, new: Evaluation, slack: float) -> bool:
+    """Whether J rose and the gradient did not fall, which after a step of EM is rounding."""
+    fell = np.linalg.norm(new.residual) < np.linalg.norm(now.residual)
+    return new.objective > now.objective + slack and not fell
 
 
 def _quasi_newton(

@@ -8,6 +8,7 @@ from scipy import stats
 from family import assert_mean
 from kernelzoo.custom_steps import mutual_completion
 from kernelzoo.custom_steps.mutual_completion import (
+    FRESH_SWEEPS,
     Known,
     Missing,
     MutualImputation,
@@ -172,6 +173,74 @@ def test_nothing_given_is_modified():
     np.testing.assert_array_equal(M, kept)
     for old, new in zip(copies, (known.root, C, *missing), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+def overrelaxed(step_class):
+    """The step on a model whose scales and degrees of freedom are free, past its fresh sweeps."""
+    _, wholes = joint_draw(np.random.default_rng(8), NU, SCALES, STRENGTH)
+    model = MutualKernelCompletion(
+        np.array(wholes), MASKS.T, nu=GammaExcess(), spread=1.0, normalize=False
+    )
+    step = step_class(alpha=-0.8, model=model)
+    step.tuning = FRESH_SWEEPS
+    return step, model.problem.kernels
+
+
+def state(kernels, rng):
+    """Values that the steps start from, another M each time."""
+    M, _ = joint_draw(rng, NU, SCALES, STRENGTH)
+    k = len(kernels)
+    values = {"M": Triangle(N).pack(np.linalg.cholesky(M)), "s": rng.uniform(0.5, 2, k)}
+    values["excess"] = rng.uniform(1, 9, k)
+    for kernel in kernels:
+        n, m = len(kernel.visible), len(kernel.hidden)
+        values[f"Qhh_v_{kernel.name}"] = rng.normal(size=m * (m + 1) // 2)
+        if n:
+            values[f"Qhv_{kernel.name}"] = rng.normal(size=(m, n))
+    return values, M
+
+
+def test_imputation_moves_the_noise_to_the_new_parameters(monkeypatch):
+    """Nothing fresh: the way of Q_hv from its mean under M, in units of its size, times alpha.
+
+    Catches sizes of old for new parameters, and the M of another sweep.
+    """
+    monkeypatch.setattr(mutual_completion, "fresh_share", lambda alpha: 0.0)
+    step, kernels = overrelaxed(MutualImputation)
+    rng = np.random.default_rng(9)
+    for _ in range(2):
+        values, M = state(kernels, rng)
+        new, _ = step.sweep(values, rng)
+        variances = [v["s"] / (N - 1 + v["excess"]) for v in (values, new)]
+        sizes = np.sqrt(variances[1] / variances[0])
+        assert (np.abs(sizes - 1) > 0.01).all()
+        for kernel, size in zip(kernels[:2], sizes[:2], strict=True):
+            v, h, name = kernel.visible, kernel.hidden, f"Qhv_{kernel.name}"
+            B = np.linalg.solve(M[np.ix_(v, v)], M[np.ix_(v, h)])
+            mean = B.T @ kernel.values
+            expected = mean - 0.8 * size * (values[name] - mean)
+            np.testing.assert_allclose(new[name], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_posterior_step_with_all_noise_kept_stays(monkeypatch):
+    """Correlation 1 and the diagonal of the start: the noise is that of M now.
+
+    Catches the noise of another M, and one that is taken apart otherwise than it is put together.
+    """
+    right = mutual_completion.overrelaxed_bartlett
+
+    def kept(start, df, alpha, rng):
+        drawn = right(start, df, 1.0, rng)
+        drawn.a.flat[:: N + 1] = np.diagonal(start)
+        return drawn
+
+    monkeypatch.setattr(mutual_completion, "overrelaxed_bartlett", kept)
+    step, kernels = overrelaxed(MutualPosterior)
+    rng = np.random.default_rng(10)
+    for _ in range(2):
+        values, _ = state(kernels, rng)
+        new, _ = step.sweep(values, rng)
+        np.testing.assert_allclose(new["M"], values["M"], rtol=1e-9, atol=1e-12)
 
 
 def test_posterior_of_two_objects_by_quadrature():
