@@ -103,15 +103,14 @@ def check_settings(
     max_iterations: int,
     tolerance: float,
     starts: int | None,
-    remaining: float | None = None,
+    remaining: float = np.inf,
 ) -> None:
-    """Raise ValueError unless the settings of an ascent are in range; None is a default."""
+    """Raise ValueError unless the settings of an ascent are in range; no starts are a default."""
     check_count(max_iterations, "max_iterations", owner)
     if starts is not None:
         check_count(starts, "starts", owner)
     check_positive(tolerance, "tolerance", owner)
-    if remaining is not None:
-        check_positive(remaining, "remaining", owner)
+    check_positive(remaining, "remaining", owner, finite=False)
 
 
 def beginnings[S: State](
@@ -175,7 +174,7 @@ def climb[S: State](
     least : int
         Iterations that a start does in any case.
     remaining : float
-        A start goes on while it has more than this left to gain.
+        A start goes on while it has more than this left to gain, which is told from 7 iterations.
     engine : str
         Its name, for messages.
 

@@ -36,14 +36,15 @@ def argument_error(argument: str, owner: str, requirement: str, got: str) -> Val
     return ValueError(f"The '{argument}' argument of {owner} must be {requirement}. Got {got}.")
 
 
-def check_positive(value: float, argument: str, owner: str) -> float:
-    """Return `value` as a float, or raise unless it is one finite number above zero."""
+def check_positive(value: float, argument: str, owner: str, *, finite: bool = True) -> float:
+    """Return `value` as a float, or raise unless it is one number above zero, finite or any."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = np.nan
-    if not (np.isfinite(number) and number > 0):
-        raise argument_error(argument, owner, "a finite number above 0", repr(value))
+    if not (number > 0 and (np.isfinite(number) or not finite)):
+        required = "a finite number above 0" if finite else "a number above 0"
+        raise argument_error(argument, owner, required, repr(value))
     return number
 
 

@@ -25,8 +25,13 @@ from ..predict import predictive
 
 # Rules whose composite kernels are known in numbers.
 RULES: dict[str, type[Combination]] = {rule.__name__: rule for rule in COMBINATIONS.values()}
-# Contrasts are compared on this many training objects at most, evenly spaced.
+# Contrasts are compared on this many training objects at most, evenly spaced,
 COMPARED_OBJECTS = 40
+# and covariance functions on this many.
+COMPARED_COLUMNS = 5
+# Features of training objects differ by less, of the largest of their kind, when they were stored
+# in single precision or scaled anew.
+SAME_FEATURES = 1e-6
 
 
 @dataclass(frozen=True)
@@ -87,17 +92,14 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
                 f"kernels(X_new, X_train) of the specification with the parameters {known}",
                 type(kernels_new).__name__,
             )
-        other = [
-            new.name
-            for new, own in zip(kernels_new.learned, model.parametric.learned, strict=True)
-            if not _same_kernel(new, own)
-        ]
+        pairs = zip(kernels_new.learned, model.parametric.learned, strict=True)
+        other = [f"{what} of {new.name}" for new, own in pairs if (what := _difference(new, own))]
         if other:
             raise argument_error(
                 "kernels_new",
                 "predict",
                 "kernels(X_new, X_train) of the model's specification and training objects",
-                f"other kinds, normalisations or training objects of {', '.join(other)}",
+                ", ".join(other),
             )
         like = model.parametric.start
         stack = as_stack(kernels_new.start, like=like, owner="predict", argument="kernels_new")
@@ -105,14 +107,36 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
     return stack
 
 
-def _same_kernel(new: LearnedKernel, own: LearnedKernel) -> bool:
-    """Whether two kernels differ in their rows alone, as far as can be told of functions."""
-    return (
-        type(new.base) is type(own.base)
-        and new.base.theta.ard == own.base.theta.ard
-        and new.steps == own.steps
-        and np.array_equal(new.columns, own.columns)
-    )
+def _difference(new: LearnedKernel, own: LearnedKernel) -> str | None:
+    """Tell what two kernels differ in beside their rows; None if in nothing."""
+    if new.steps != own.steps:
+        return "other normalisations"
+    scale = np.abs(own.columns).max(axis=0, initial=0.0)
+    if new.columns.shape != own.columns.shape or not np.allclose(
+        new.columns, own.columns, rtol=SAME_FEATURES, atol=SAME_FEATURES * scale
+    ):
+        return "other training objects"
+    return None if _same_function(new, own) else "another covariance function"
+
+
+def _same_function(new: LearnedKernel, own: LearnedKernel) -> bool:
+    """Whether two covariance functions have the same values on a few training objects.
+
+    Near the prior means, where samplers start, but not there: at 1, the mean by default, a function
+    of theta and one of 1 / theta are the same. Parameters of different dimensions differ.
+    """
+    if new.base == own.base:
+        return True
+    mean = own.base.theta.omega / own.base.theta.phi
+    theta = mean * np.linspace(0.7, 0.9, own.n_parameters)
+    X = own.columns[_spaced(len(own.columns), COMPARED_COLUMNS)]
+    K_new, K = (each.base.fixed_at(theta).pairwise(X, X) for each in (new, own))
+    return np.allclose(K_new, K, rtol=1e-6, atol=1e-12 * np.abs(K).max())
+
+
+def _spaced(n: int, most: int) -> NDArray[np.int64]:
+    """Positions of `most` of n objects, or of all if there are fewer, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, most).round().astype(int))
 
 
 @predictive.register
@@ -174,8 +198,7 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     if variant not in RULES or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = data["K"].transpose("kernel", "obs", "basis")
-    chosen = np.unique(np.linspace(0, stack.sizes["obs"] - 1, COMPARED_OBJECTS).round().astype(int))
-    stack = stack.isel(obs=chosen)
+    stack = stack.isel(obs=_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
     drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
     f = drawn.functions(RULES[variant](), stack.values)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(

@@ -105,7 +105,8 @@ def fit_composite_kernel(
     tolerance : float
         A start ends when its bound changes by less than this fraction of itself, and
     remaining : float
-        has no more than this left to gain, in nats, if the gains shrink on as they did.
+        has no more than this left to gain, in nats, if the gains shrink on as they did. That is
+        known after 7 iterations, which a start takes at least; with inf the change alone counts.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The highest bound wins. If there are more kernels than starts, the kernels that

@@ -54,8 +54,9 @@ __all__ = ["fit_multinomial_probit"]
 type Weights = Literal["mean-field", "plug-in"]
 type Begin = Literal["zero", "random"]
 
-# What a start of the mean field may leave, in nats.
-REMAINING = 0.01
+# Iterations a start at most, and what it may leave to gain, in nats. The printed objective may
+# fall: it knows nothing left to gain, and a start that goes in circles would run to the end.
+ENDS: dict[Weights, tuple[int, float]] = {"mean-field": (5000, 0.01), "plug-in": (500, np.inf)}
 # Fewer effective samples leave errors of more than a tenth of a standard deviation.
 LEAST_ESS = 100
 
@@ -76,7 +77,7 @@ def fit_multinomial_probit(
     model: MultinomialProbit,
     run: Run,
     *,
-    max_iterations: int = 5000,
+    max_iterations: int | None = None,
     tolerance: float = 1e-6,
     remaining: float | None = None,
     starts: int | None = None,
@@ -91,13 +92,14 @@ def fit_multinomial_probit(
     model : MultinomialProbit
     run : Run
         Seed and progress bar.
-    max_iterations : int
-        Iterations a start at most.
+    max_iterations : int, optional
+        Iterations a start at most. Default: 5,000; 500 for the printed equations.
     tolerance : float
         A start ends when its objective changes by less than this fraction of itself, and
     remaining : float, optional
-        has no more than this left to gain, in nats, if the gains shrink on as they did. Default:
-        0.01; anything for the printed equations, whose objective may fall.
+        has no more than this left to gain, in nats, if the gains shrink on as they did. That is
+        known after 7 iterations, which a start takes at least; with inf the change alone counts.
+        Default: 0.01; inf for the printed equations, whose objective may fall.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The highest objective wins. If there are more kernels than starts, the kernels that
@@ -133,6 +135,9 @@ def fit_multinomial_probit(
     model.check_parametric(owner)
     check_name(weights, ("mean-field", "plug-in"), "weights", owner)
     check_name(begin, ("zero", "random"), "begin", owner)
+    most, left = ENDS[weights]
+    max_iterations = most if max_iterations is None else max_iterations
+    remaining = left if remaining is None else remaining
     check_settings(
         owner,
         max_iterations=max_iterations,
@@ -140,8 +145,6 @@ def fit_multinomial_probit(
         starts=starts,
         remaining=remaining,
     )
-    if remaining is None:
-        remaining = REMAINING if weights == "mean-field" else np.inf
     if prior_samples is not None:
         check_count(prior_samples, "prior_samples", owner)
         if model.parametric is None and not isinstance(model.combination, Product):

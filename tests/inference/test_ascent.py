@@ -58,7 +58,8 @@ def test_rounding_does_not_keep_an_ascent_going():
     while ascent.climbing(999):
         ascent.advance(update, 1e-6, remaining=0.01)
     assert ascent.converged
-    assert len(ascent.history) < 30
+    # What is left to gain is not known before.
+    assert 7 <= len(ascent.history) < 30
 
 
 def test_each_way_of_starting_is_tried_at_each_weights():
@@ -101,15 +102,14 @@ def test_probit_goes_on_while_much_is_left_to_gain():
         return answer.elbo[0]
 
     summit = fitted(tolerance=1e-8, remaining=1e-3)[-1]
-    ends = {left: fitted(tolerance=1e-3, remaining=left)[-1] for left in (None, 0.01, 0.1, 1e9)}
+    ends = {left: fitted(tolerance=1e-3, remaining=left)[-1] for left in (None, 0.01, 0.1, np.inf)}
     assert ends[None] == ends[0.01]
     # The gains shrink a little slower than a geometric series.
     assert summit - ends[0.01] < 0.02
     assert 0.05 < summit - ends[0.1] < 0.2
-    assert summit - ends[1e9] > 0.5
-    printed = [
-        fitted(tolerance=1e-3, weights="plug-in", remaining=left) for left in (None, 1e9, 0.01)
-    ]
+    assert summit - ends[np.inf] > 0.5
+    as_printed = {"weights": "plug-in", "tolerance": 1e-3, "max_iterations": 5000}
+    printed = [fitted(**as_printed, remaining=left) for left in (None, np.inf, 0.01)]
     np.testing.assert_array_equal(printed[0], printed[1])
     assert len(printed[0]) < len(printed[2])
     with pytest.raises(ValueError, match="'remaining' argument of VB on MultinomialProbit"):

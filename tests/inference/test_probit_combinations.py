@@ -5,11 +5,15 @@ from dataclasses import replace
 
 import arviz as az
 import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
 
 import kernelzoo as kz
 from family import assert_frequencies, assert_z
 from kernelzoo.inference.identified import identified
+from kernelzoo.inference.quantities.multinomial_probit import _difference
 from kernelzoo.models.combination import Binary, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta
 from kernelzoo.models.product_combination import FixedProduct, Product
@@ -118,10 +122,58 @@ def test_kernels_with_parameters_of_other_objects_are_refused():
     model, kernels_new = problem("product", True)
     result = kz.fit(model, kz.VB(max_iterations=2, starts=1), draws=3, **COMMON)
     (first,) = kernels_new.learned
-    for change in ({"columns": first.columns + 0.1}, {"steps": ("trace",)}):
+    for change, message in (
+        ({"columns": first.columns + 0.1}, "other training objects of gaussian"),
+        ({"columns": first.columns[:3]}, "other training objects of gaussian"),
+        ({"steps": ("trace",)}, "other normalisations of gaussian"),
+    ):
         other = replace(kernels_new, learned=(replace(first, **change),))
-        with pytest.raises(ValueError, match=r"'kernels_new' argument .* training objects of"):
+        with pytest.raises(ValueError, match=rf"'kernels_new' argument .* Got {message}"):
             kz.predict(model, result, other)
+
+
+@pytest.mark.filterwarnings("ignore:VB did not converge")
+def test_training_objects_are_the_same_up_to_rounding():
+    """Stored in single precision, or scaled anew; a feature of small numbers is not rounding."""
+    model, kernels_new = problem("mean", True)
+    result = kz.fit(model, kz.VB(max_iterations=2, starts=1), draws=3, **COMMON)
+    (first,) = kernels_new.learned
+    exact = kz.predict(model, result, kernels_new)["probability"]
+    for columns in (first.columns.astype(np.float32), np.nextafter(first.columns, np.inf)):
+        rounded = replace(kernels_new, learned=(replace(first, columns=columns),))
+        p = kz.predict(model, result, rounded)["probability"]
+        np.testing.assert_allclose(p, exact, rtol=0, atol=1e-5)
+    own = replace(first, columns=first.columns * [1.0, 1e-9])
+    moved = replace(own, columns=own.columns * [1.0, 1.001])
+    assert _difference(moved, own) == "other training objects"
+
+
+def squared(scale):
+    return pm.gp.cov.ExpQuad(2, ls=pt.sqrt(0.5 / scale))
+
+
+@pytensor.config.change_flags(mode="FAST_COMPILE")
+@pytest.mark.filterwarnings("ignore:VB did not converge")
+def test_covariance_functions_are_compared_by_their_values():
+    """Of functions only the values tell: written anew they pass, at 1 / theta they do not."""
+    rng = np.random.default_rng(2)
+    X, X_new = rng.normal(size=(12, 2)), rng.normal(size=(3, 2))
+    theta = Theta()
+    model = kz.MultinomialProbit(kz.covariance(squared, theta)(X), np.arange(12) % 3)
+    result = kz.fit(model, kz.VB(max_iterations=2, starts=1), draws=3, **COMMON)
+    exact = kz.predict(model, result, kz.covariance(squared, theta)(X_new, X))["probability"]
+    for same in (
+        kz.covariance(lambda scale: pm.gp.cov.ExpQuad(2, ls=(2 * scale) ** -0.5), theta),
+        kz.gaussian(theta).named("covariance"),
+    ):
+        p = kz.predict(model, result, same(X_new, X))["probability"]
+        np.testing.assert_allclose(p, exact, rtol=0, atol=1e-10)
+    for function in (
+        lambda scale: pm.gp.cov.ExpQuad(2, ls=pt.sqrt(0.5 * scale)),
+        lambda scale: pm.gp.cov.Matern52(2, ls=scale),
+    ):
+        with pytest.raises(ValueError, match="Got another covariance function of covariance"):
+            kz.predict(model, result, kz.covariance(function, theta)(X_new, X))
 
 
 def test_reasons_of_engines_for_discrete_weights():

@@ -233,6 +233,22 @@ def test_settings_are_checked(settings, message):
         vb.fit_multinomial_probit(MultinomialProbit.example(), RUN, **settings)
 
 
+@pytest.mark.parametrize(("weights", "most"), [("mean-field", 5000), ("plug-in", 500)])
+def test_iterations_by_default_are_those_of_the_equations(weights, most, monkeypatch):
+    """An objective that never comes to rest."""
+    sound = vb.update
+
+    def restless(data, state):
+        if state.objective == -np.inf:
+            return sound(data, state)
+        return replace(state, objective=state.objective + 1.0)
+
+    monkeypatch.setattr(vb, "update", restless)
+    with pytest.warns(UserWarning, match=f"did not converge in {most} iterations"):
+        answer = vb.fit_multinomial_probit(model_of(2, 2, 2), RUN, weights=weights, starts=1)
+    assert len(answer.elbo[0]) == most
+
+
 def test_singular_kernels_say_what_to_do():
     x = 1e10 * np.random.default_rng(0).normal(size=(12, 2))
     model = MultinomialProbit(x @ x.T, np.arange(12) % 2)
