@@ -54,8 +54,9 @@ __all__ = ["fit_multinomial_probit"]
 type Weights = Literal["mean-field", "plug-in"]
 type Begin = Literal["zero", "random"]
 
-# Iterations a start at most, and what it may leave to gain, in nats. The printed objective may
-# fall: it knows nothing left to gain, and a start that goes in circles would run to the end.
+# Iterations a start at most, and what it may leave to gain, in nats for 100 objects or fewer. The
+# printed objective may fall: it knows nothing left to gain, and a start that goes in circles would
+# run to the end.
 ENDS: dict[Weights, tuple[int, float]] = {"mean-field": (5000, 0.01), "plug-in": (500, np.inf)}
 # Fewer effective samples leave errors of more than a tenth of a standard deviation.
 LEAST_ESS = 100
@@ -99,7 +100,8 @@ def fit_multinomial_probit(
     remaining : float, optional
         has no more than this left to gain, in nats, if the gains shrink on as they did. That is
         known after 7 iterations, which a start takes at least; with inf the change alone counts.
-        Default: 0.01; inf for the printed equations, whose objective may fall.
+        Default: 0.01, or 0.0001 an object where there are more than 100; inf for the printed
+        equations, whose objective may fall.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The highest objective wins. If there are more kernels than starts, the kernels that
@@ -137,7 +139,8 @@ def fit_multinomial_probit(
     check_name(begin, ("zero", "random"), "begin", owner)
     most, left = ENDS[weights]
     max_iterations = most if max_iterations is None else max_iterations
-    remaining = left if remaining is None else remaining
+    objects = len(model.coords["obs"])
+    remaining = left * max(1.0, objects / 100) if remaining is None else remaining
     check_settings(
         owner,
         max_iterations=max_iterations,

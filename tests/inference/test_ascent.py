@@ -8,6 +8,7 @@ import pytest
 from kernelzoo.datasets import neal_three_class
 from kernelzoo.inference.ascent import Ascent, climb
 from kernelzoo.inference.engines import Run
+from kernelzoo.inference.vb import multinomial_probit
 from kernelzoo.inference.vb.multinomial_probit import fit_multinomial_probit
 from kernelzoo.models import MultinomialProbit
 
@@ -89,12 +90,27 @@ def test_each_way_of_starting_is_tried_at_each_weights():
     assert summit.converged
 
 
+def quadratic_boundaries(n_objects):
+    data = neal_three_class(n_objects, 1)
+    x, y = np.asarray(data.X)[:, :2].T
+    features = np.stack([np.ones(n_objects), x, y, x**2, x * y, y**2], axis=1)
+    return MultinomialProbit(features, np.asarray(data.y))
+
+
+@pytest.mark.parametrize(("n_objects", "left"), [(50, 0.01), (300, 0.03)])
+def test_more_may_be_left_to_gain_of_more_objects(n_objects, left, monkeypatch):
+    def climb(*_, remaining, **__):
+        assert remaining == pytest.approx(left)
+        raise InterruptedError
+
+    monkeypatch.setattr(multinomial_probit, "climb", climb)
+    with pytest.raises(InterruptedError):
+        fit_multinomial_probit(quadratic_boundaries(n_objects), RUN)
+
+
 def test_probit_goes_on_while_much_is_left_to_gain():
     """On a ridge a change of a thousandth is far from the summit; as printed, it is the end."""
-    data = neal_three_class(80, 1)
-    x, y = np.asarray(data.X)[:, :2].T
-    features = np.stack([np.ones(80), x, y, x**2, x * y, y**2], axis=1)
-    model = MultinomialProbit(features, np.asarray(data.y))
+    model = quadratic_boundaries(80)
 
     def fitted(**settings):
         answer = fit_multinomial_probit(model, RUN, **settings)
