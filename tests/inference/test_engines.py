@@ -31,9 +31,17 @@ QUICK = {
 COMMON = {"random_seed": 4, "progressbar": False}
 MODELS = {model.__name__: model for model in kz.MODELS}
 EXAMPLES = {name: model.example() for name, model in MODELS.items()}
+# These ask nothing of a model that NUTS does not, and take minutes to compile; each is tried on the
+# probit in the quick suite.
+GENERIC = {"SMC", "ADVI", "Laplace", "Pathfinder"}
 # Every engine on every model that it applies to.
 PAIRS = [
-    (name, row.engine)
+    pytest.param(
+        name,
+        row.engine,
+        id=f"{name}-{row.engine}",
+        marks=[pytest.mark.slow] if row.engine in GENERIC and name != "MultinomialProbit" else [],
+    )
     for name, example in EXAMPLES.items()
     for row in kz.engines(example).rows
     if row.reason is None

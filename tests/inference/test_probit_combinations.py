@@ -215,6 +215,7 @@ def test_samplers_agree(rule, parametric):
         assert_z(((a - b) / np.hypot(a_error, b_error)).values)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_nuts_runs_on_products_with_parameters():
     model, kernels_new = problem("product", True)
