@@ -9,6 +9,7 @@ from rich.console import Console
 
 import kernelzoo as kz
 from kernelzoo.experiments import kato_mkmc
+from kernelzoo.experiments.data import absence
 from kernelzoo.experiments.kato_figures import draw_by_matrix, draw_by_ratio
 from kernelzoo.experiments.kato_problems import Problem, nested_mask, training_part
 from kernelzoo.experiments.reproduce import STUDIES, reproduce
@@ -50,6 +51,9 @@ def small(monkeypatch):
 
 @pytest.fixture(scope="module")
 def studies():
+    for data in ("mfeat", "kernels_digits200", "protein_fold", "kernels_embryo"):
+        if reason := absence(data):
+            pytest.skip(reason)
     return [STUDIES[f"kato-figure{number}"]() for number in (2, 3, 4)]
 
 
