@@ -52,6 +52,21 @@ def test_exchanged_parents_are_seen():
     assert one[""] != other[""]
 
 
+def test_the_inside_of_a_distribution_is_seen():
+    """Whose outside is the same: name, inputs, shapes."""
+
+    def skewed(power):
+        def dist(mu, size):
+            return mu + pm.Normal.dist(size=size) ** power
+
+        with pm.Model() as model:
+            pm.CustomDist("x", 0.0, dist=dist, class_name="skewed")
+        return declared(model)
+
+    assert skewed(2) == skewed(2)
+    assert skewed(2) != skewed(3)
+
+
 @pytest.mark.parametrize(
     ("model", "options"),
     [
