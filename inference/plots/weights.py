@@ -41,8 +41,8 @@ def plot_weights(
     results : mapping of str to DataTree, or DataTree
         Results of `fit`, by a name for each.
     kind : {"forest", "simplex"}, default="forest"
-        Intervals, with a dotted line at equal weights; or, for exactly three kernels, draws and
-        their mean on the simplex, one triangle an engine.
+        Intervals, with a dotted line at equal weights where weights sum to 1; or, for exactly three
+        such weights, draws and their mean on the simplex, one triangle an engine.
     var_name : str, default="beta"
         The variable (kernel) that holds the weights.
     ci_kind, ci_probs, point_estimate, figure_kwargs : optional
@@ -58,7 +58,7 @@ def plot_weights(
     ------
     ValueError
         For results without weights (a single kernel, fixed weights), results of different
-        kernels, or a simplex of other than three kernels.
+        kernels, a simplex of other than three kernels, or one of exponents or selections.
 
     Examples
     --------
@@ -74,9 +74,12 @@ def plot_weights(
     if len(kernels) > 1:
         raise argument_error("results", owner, "of the same kernels", f"{sorted(kernels)}")
     n_kernels = len(kernels.pop())
+    sums = all(np.allclose(array.sum("kernel"), 1) for array in draws.values())
     if kind == "simplex":
         if n_kernels != 3:
             raise argument_error("kind", owner, "'forest' unless kernels are three", f"{n_kernels}")
+        if not sums:
+            raise argument_error("kind", owner, "'forest' for what does not sum to 1", repr(kind))
         return _simplex(draws, figure_kwargs)
     collection = plot_intervals(
         {name: array.to_dataset(name=var_name) for name, array in draws.items()},
@@ -85,9 +88,10 @@ def plot_weights(
         value="weight",
         figure_kwargs=figure_kwargs,
     )
-    axes = collection.iget_target(0, 0)
-    axes.axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
-    axes.set_xlim(-0.02, 1.02)
+    if sums:
+        axes = collection.iget_target(0, 0)
+        axes.axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
+        axes.set_xlim(-0.02, 1.02)
     return collection
 
 

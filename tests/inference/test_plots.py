@@ -87,6 +87,23 @@ def test_intervals_end_at_the_quantiles_of_each_engine(results):
         np.testing.assert_allclose(points[:, 0], np.median(beta, axis=0))
 
 
+def exponents():
+    tree = result(1, 200, 4)
+    posterior = tree["posterior"].to_dataset()
+    tree["posterior"] = posterior.assign(beta=40 * posterior["beta"])
+    return tree
+
+
+def test_exponents_are_drawn_whole_and_not_against_equal_weights(results):
+    axes = plot_weights(exponents(), ci_probs=(0.5, 0.9)).iget_target(0, 0)
+    assert axes.get_xlim()[1] > 20
+    dotted = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
+    assert not dotted
+    weights = plot_weights(results).iget_target(0, 0)
+    (equal,) = (line for line in weights.get_lines() if line.get_linestyle() == ":")
+    np.testing.assert_allclose(equal.get_xdata(), 1 / 3)
+
+
 def test_rows_are_labelled_by_the_kernel_they_show(results):
     # Bug: labels sorted, or the axis upside down against the labels.
     pc = plot_weights(results["VB"])
@@ -273,6 +290,7 @@ def other_model():
             "of the same kernels",
         ),
         (lambda: plot_weights(result(1, 5, 0, kernels=["q", "r"]), kind="simplex"), "three. Got 2"),
+        (lambda: plot_weights(exponents(), kind="simplex"), "what does not sum to 1"),
         (lambda: plot_bound(result(1, 5, 0)), "a bound by iteration .* Got a result of Gibbs"),
     ],
 )
