@@ -2,7 +2,9 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 from rich.console import Console
@@ -18,12 +20,15 @@ from . import (
     gaussian,
     linear,
     polynomial,
+    precomputed,
     predict,
 )
 from .benchmarks import BENCHMARKS
+from .datasets.dataset import Features
 from .experiments import reproduce as studies
 from .experiments.demo import run as run_demo
 from .models.checks import check_name
+from .models.kernels import Kernels
 
 
 def demo(options: argparse.Namespace, console: Console) -> None:
@@ -40,9 +45,13 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
 
 
 def fit_data(options: argparse.Namespace, console: Console) -> None:
-    """Fit a data set with three standard kernels and score it on held-out objects."""
-    data = datasets.load(options.data).split(test_size=options.test_size, seed=options.seed)
-    kernels = (gaussian() | linear() | polynomial(2)).normalize("trace")
+    """Fit a data set and score it on held-out objects.
+
+    With its Gram matrices as they are, and three standard kernels of its features.
+    """
+    data_set = datasets.load(options.data)
+    data = data_set.split(test_size=options.test_size, seed=options.seed)
+    kernels = kernels_for(data.X_train, data_set.similarities)
     model = MultinomialProbit(kernels(data.X_train), data.y_train)
     result = fit(
         model,
@@ -67,6 +76,17 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
     table.insert(0, "true", data.y_test)
     table.to_csv(f"{stem}-predictions.csv")
     console.print(f"written: {stem}.nc, {stem}-predictions.csv")
+
+
+def kernels_for(X: Features, similarities: Collection[str]) -> Kernels:
+    """Three standard kernels of each view of features; Gram matrices as they are."""
+    standard = gaussian() | linear() | polynomial(2)
+    if not isinstance(X, dict):
+        return standard.normalize("trace")
+    # Similarities to objects other than the training ones are features of an object.
+    grams = {view for view in similarities if X[view].shape[0] == X[view].shape[1]}
+    bound = (precomputed().on(view) if view in grams else standard.on(view) for view in X)
+    return reduce(or_, bound).normalize("trace")
 
 
 def reproduce(options: argparse.Namespace, console: Console) -> None:

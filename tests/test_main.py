@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernelzoo.__main__ import main
+from kernelzoo.__main__ import kernels_for, main
 
 
 def test_fit_writes_result_and_predictions(tmp_path, capsys):
@@ -21,6 +21,17 @@ def test_fit_writes_result_and_predictions(tmp_path, capsys):
     accuracy = (classes[table[classes].to_numpy().argmax(1)] == table["true"].astype(str)).mean()
     assert accuracy > 0.8
     assert f"{accuracy:.3f}"[:4] in capsys.readouterr().out
+
+
+def test_gram_matrices_are_taken_as_they_are():
+    """Not as features, of which there would be three kernels."""
+    features = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)))
+    gram = pd.DataFrame(features.to_numpy() @ features.to_numpy().T)
+    views = {"sequence": gram, "size": features, "to others": gram.iloc[:, :4]}
+    stack = kernels_for(views, {"sequence", "to others"})(views)
+    assert len(stack) == 7
+    (at,) = (i for i, name in enumerate(stack["kernel"].values) if "sequence" in name)
+    np.testing.assert_allclose(stack[at], gram * 30 / np.trace(gram))
 
 
 def test_engines_lists_every_model(capsys):
