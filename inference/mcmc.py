@@ -12,7 +12,7 @@ import pymc as pm
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
-from ..models.checks import check_name
+from ..models.checks import argument_error, check_count, check_name
 from .applicability import discrete_variables
 from .draws_on_disk import DrawsOnDisk
 from .engines import Engine, Kind, Run
@@ -133,7 +133,7 @@ class NUTS(Engine):
     backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
         Implementation. Said explicitly: PyMC's own default depends on what is installed.
     target_accept : float, default=0.9
-        Target of the step-size adaptation.
+        Target of the step-size adaptation, between 0 and 1.
     max_treedepth : int, default=10
         Largest doubling of a trajectory.
     """
@@ -148,6 +148,10 @@ class NUTS(Engine):
 
     def __post_init__(self) -> None:
         check_name(self.backend, _BACKEND_PACKAGES, "backend", "NUTS")
+        if not 0 < self.target_accept < 1:
+            got = repr(self.target_accept)
+            raise argument_error("target_accept", "NUTS", "between 0 and 1", got)
+        check_count(self.max_treedepth, "max_treedepth", "NUTS")
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
