@@ -32,15 +32,16 @@ COMMON = {"random_seed": 4, "progressbar": False}
 MODELS = {model.__name__: model for model in kz.MODELS}
 EXAMPLES = {name: model.example() for name, model in MODELS.items()}
 # These ask nothing of a model that NUTS does not, and take minutes to compile; each is tried on the
-# probit in the quick suite.
-GENERIC = {"SMC", "ADVI", "Laplace", "Pathfinder"}
+# model that compiles fastest in the quick suite.
+GENERIC = {"SMC", "ADVI", "Laplace", "MAP", "Pathfinder"}
+FASTEST = "CompositeKernelRegression"
 # Every engine on every model that it applies to.
 PAIRS = [
     pytest.param(
         name,
         row.engine,
         id=f"{name}-{row.engine}",
-        marks=[pytest.mark.slow] if row.engine in GENERIC and name != "MultinomialProbit" else [],
+        marks=[pytest.mark.slow] if row.engine in GENERIC and name != FASTEST else [],
     )
     for name, example in EXAMPLES.items()
     for row in kz.engines(example).rows
@@ -114,7 +115,10 @@ def test_results_have_one_layout(results, name, engine):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("engine", ["NUTS", "Gibbs", "SMC", "VB", "ADVI", "Laplace", "MAP"])
+@pytest.mark.parametrize(
+    "engine",
+    ["NUTS", "Gibbs", "VB", *(pytest.param(e, marks=pytest.mark.slow) for e in sorted(GENERIC))],
+)
 def test_draws_of_the_multinomial_probit_are_on_their_own_scale(results, engine):
     tree = results(engine)
     posterior = tree["posterior"]
@@ -140,7 +144,9 @@ def test_results_save_and_load(results, tmp_path, name, engine):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["NUTS", "Gibbs", "VB", "ADVI"])
+@pytest.mark.parametrize(
+    "name", ["NUTS", "Gibbs", "VB", pytest.param("ADVI", marks=pytest.mark.slow)]
+)
 def test_arviz_reads_results(results, name):
     tree = results(name)
     summary = az.summary(tree, var_names=["beta", "rho"])
@@ -318,6 +324,8 @@ def test_bad_requests_are_refused(model, engine, options, message):
     "make",
     [
         lambda: kz.NUTS(backend="stan"),
+        lambda: kz.NUTS(target_accept=3),
+        lambda: kz.NUTS(max_treedepth=0),
         lambda: kz.ADVI(covariance="full"),
         lambda: kz.ADVI(iterations=0),
         lambda: kz.SMC(kernel="HMC"),
