@@ -185,7 +185,7 @@ def fit(
         Folder to be made, a zarr store: the draws that the result keeps are written there as they
         are made, and the posterior reads them from there. For runs longer than memory; a process
         that is killed loses a fiftieth of each chain at most, one that ends in an error nothing.
-        NUTS of PyMC, Gibbs and Exact can. Needs the package zarr.
+        NUTS of PyMC, Gibbs and Exact can. Needs the package zarr, the extra ``zarr``.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept, in memory. Left out where observations are not independent given
