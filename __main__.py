@@ -15,6 +15,7 @@ from . import (
     __version__,
     compare_engines,
     datasets,
+    describe,
     engines,
     fit,
     gaussian,
@@ -37,11 +38,19 @@ def demo(options: argparse.Namespace, console: Console) -> None:
 
 
 def list_engines(options: argparse.Namespace, console: Console) -> None:
-    """Print which engine applies to which model, on each model's smallest example."""
+    """Print which engine applies to which model, on each model's smallest example.
+
+    With an engine: what its settings mean there.
+    """
     models = {model.__name__: model for model in MODELS}
     names = models if options.model is None else [options.model]
     for name in names:
-        console.print(engines(models[check_name(name, models, "MODEL", "engines")].example()))
+        example = models[check_name(name, models, "MODEL", "engines")].example()
+        if options.engine is None:
+            console.print(engines(example))
+        else:
+            text = str(describe(example, options.engine))
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def fit_data(options: argparse.Namespace, console: Console) -> None:
@@ -114,6 +123,9 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("engines", help="which engine applies to which model")
     command.add_argument("model", nargs="?", metavar="MODEL", help="default: every model")
+    command.add_argument(
+        "engine", nargs="?", metavar="ENGINE", help="explain its settings on that model"
+    )
     command.set_defaults(function=list_engines)
 
     command = commands.add_parser("fit", help="fit a data set and score it on held-out objects")

@@ -14,7 +14,7 @@ from .completion_scores import (
 )
 from .diagnostics import pareto_k
 from .em.engine import EM
-from .engines import Engine, EngineTable, engines, fit
+from .engines import Engine, EngineDescription, EngineTable, describe, engines, fit
 from .evidence import log_evidence
 from .exact.engine import Exact
 from .generic import ADVI, Pathfinder
@@ -45,6 +45,7 @@ __all__ = [
     "VB",
     "Comparison",
     "Engine",
+    "EngineDescription",
     "EngineTable",
     "Exact",
     "Gibbs",
@@ -53,6 +54,7 @@ __all__ = [
     "combine_classifiers",
     "compare_engines",
     "correlation_distance",
+    "describe",
     "engines",
     "entry_coverage",
     "fit",

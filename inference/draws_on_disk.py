@@ -29,7 +29,10 @@ def check_store(path: str | PathLike[str], owner: str) -> Path:
     """Return the path of a store to be made, or raise."""
     if find_spec("zarr") is None:
         raise argument_error(
-            "store", owner, "left out: the package zarr is not installed", str(path)
+            "store",
+            owner,
+            "left out: the package zarr is not installed (pip install kernelzoo[zarr])",
+            str(path),
         )
     if Path(path).exists():
         raise argument_error("store", owner, "a path where nothing is yet", f"{str(path)!r}")

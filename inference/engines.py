@@ -22,11 +22,12 @@ from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name
 from .draws_on_disk import check_store
+from .engine_description import EngineDescription
 from .engine_table import EngineRow, EngineTable
 from .progress import ProgressBar, track
 from .result import stamp
 
-__all__ = ["Engine", "EngineTable", "Run", "engines", "fit"]
+__all__ = ["Engine", "EngineDescription", "EngineTable", "Run", "describe", "engines", "fit"]
 
 Kind = Literal["exact", "mcmc", "vb", "point"]
 
@@ -98,6 +99,10 @@ class Engine(ABC):
         """Give the settings in force on a model, defaults included."""
         return self.settings
 
+    def documented(self, model: pm.Model) -> list[Any]:
+        """List what documents the settings on a model; last, what is run."""
+        return [type(self)]
+
     @abstractmethod
     def why_not(self, model: pm.Model) -> str | None:
         """Why the engine does not apply to the model; None when it does."""
@@ -107,13 +112,26 @@ class Engine(ABC):
         """Infer the model. `fit` has checked `why_not` and stamps the result."""
 
 
-def as_engine(engine: str | Engine) -> Engine:
+def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     """Engine from itself or from its name in any case ("vb", "gibbs", "nuts", ...)."""
     if isinstance(engine, Engine):
         return engine
     if isinstance(engine, type) and issubclass(engine, Engine):
         return engine()
-    return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", "fit")]()
+    return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", owner)]()
+
+
+def _applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
+    """Engine from itself or from its name, or raise where it does not apply to the model."""
+    if not isinstance(model, pm.Model):
+        raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
+    engine = as_engine(engine, owner)
+    if reason := engine.why_not(model):
+        others = [row.engine for row in engines(model).rows if row.reason is None]
+        raise ValueError(
+            f"{engine.name} does not apply: {reason}. Engines that do: {', '.join(others)}."
+        )
+    return engine
 
 
 def _by_observation(model: pm.Model) -> bool:
@@ -146,7 +164,8 @@ def fit(
     model : pm.Model
         A model of the zoo, or any PyMC model for the generic engines.
     engine : Engine or str
-        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name.
+        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name. `describe` says
+        what its settings mean.
     draws : int, default=1000
         Draws a chain; for engines without chains, the number of independent draws.
     tune, chains, cores : int
@@ -166,7 +185,7 @@ def fit(
         Folder to be made, a zarr store: the draws that the result keeps are written there as they
         are made, and the posterior reads them from there. For runs longer than memory; a process
         that is killed loses a fiftieth of each chain at most, one that ends in an error nothing.
-        NUTS of PyMC, Gibbs and Exact can. Needs the package zarr.
+        NUTS of PyMC, Gibbs and Exact can. Needs the package zarr, the extra ``zarr``.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept, in memory. Left out where observations are not independent given
@@ -201,16 +220,9 @@ def fit(
     >>> vb = kz.fit(model, kz.VB())
     >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
     """
-    if not isinstance(model, pm.Model):
-        raise TypeError(f"The 'model' argument of fit must be a pm.Model. Got {type(model)}.")
-    engine = as_engine(engine)
+    engine = _applicable(model, engine, "fit")
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         check_count(value, name, "fit", least=least)
-    if reason := engine.why_not(model):
-        others = [row.engine for row in engines(model).rows if row.reason is None]
-        raise ValueError(
-            f"{engine.name} does not apply: {reason}. Engines that do: {', '.join(others)}."
-        )
     if random_seed is None:
         random_seed = int(np.random.SeedSequence().generate_state(1)[0])
     check_count(random_seed, "random_seed", "fit", least=0)
@@ -270,7 +282,7 @@ def engines(model: pm.Model) -> EngineTable:
     Returns
     -------
     EngineTable
-        Prints as a table; ``.rows`` holds the entries.
+        Prints as a table; ``.rows`` holds the entries. `describe` says what the settings mean.
     """
     rows = []
     kinds = get_args(Kind)
@@ -280,3 +292,33 @@ def engines(model: pm.Model) -> EngineTable:
         settings = engine.settings_on(model) if reason is None else engine.settings
         rows.append(EngineRow(engine.name, engine.kind, reason, settings))
     return EngineTable(type(model).__name__, tuple(rows))
+
+
+def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
+    """Explain the settings of an engine on a model, with their defaults.
+
+    Parameters
+    ----------
+    model : pm.Model
+    engine : Engine or str
+        As `fit` takes it. Where an engine has several algorithms, its settings choose among them.
+
+    Returns
+    -------
+    EngineDescription
+        Prints as text; ``.settings`` holds the entries by name.
+
+    Raises
+    ------
+    ValueError
+        When the engine does not apply to the model, as `fit`.
+
+    Examples
+    --------
+    >>> kz.describe(model, "vb")
+    >>> kz.describe(model, kz.MAP(method="gradient")).settings["space"]
+    """
+    engine = _applicable(model, engine, "describe")
+    return EngineDescription.of(
+        engine.name, type(model).__name__, engine.settings_on(model), engine.documented(model)
+    )

@@ -1,7 +1,7 @@
 """Engines that are implemented once a paper, and dispatch on the type of the model.
 
 The keyword arguments of the registered function are the settings that the engine takes on that
-model.
+model, and its docstring explains them to `describe`.
 """
 
 import inspect
@@ -51,7 +51,7 @@ class Handwritten(Engine):
     ----------
     **settings
         Settings of the algorithm on the model at hand, checked when it is run:
-        ``engines(model)`` lists them with their defaults.
+        ``kz.describe(model, engine)`` explains them.
     """
 
     _implementations: ClassVar[dict[type[pm.Model], Implementation]]
@@ -110,6 +110,10 @@ class Handwritten(Engine):
     @override
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
         return self.implementation(model).settings | self.settings
+
+    @override
+    def documented(self, model: pm.Model) -> list[Any]:
+        return [type(self), self.implementation(model).function]
 
     @override
     def why_not(self, model: pm.Model) -> str | None:

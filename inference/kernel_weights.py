@@ -81,7 +81,19 @@ def learn_weights(
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
     objective : str, default="leave-one-out error"
-        One of ``OBJECTIVES``; `weight_objectives` says what they are.
+        What the weights maximise:
+
+        - ``"evidence"``: the log density of K11 given the weights, as `log_evidence` has it.
+        - ``"leave-one-out density"``: that of each object's row of K11 given the other objects.
+        - ``"held-out density"``: the same for five folds of objects.
+        - ``"scaled likelihood"``: of K11 as a Wishart matrix around the weighted sum, best scaled.
+        - ``"leave-one-out error"``: minus the mean squared error of each row of K11, completed
+          from the other objects.
+        - ``"leave-one-out log score"``: the mean log probability of each label by the kernel
+          nearest mean on the completed row; needs `labels`.
+        - ``"alignment"``: the cosine between the centred sum and the centred K11, without a model.
+
+        ``help("kernelzoo.inference.weight_objectives")`` has the equations.
     labels : array_like (n1,), optional
         Classes of the training objects, at least two in each; for "leave-one-out log score".
     eta : float or array_like (kernel,), optional

@@ -170,6 +170,14 @@ class NUTS(Engine):
 class Gibbs(Handwritten):
     """The paper's Gibbs steps inside `pm.sample`, with NUTS on variables they leave over.
 
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, "gibbs")`` explains them.
+
+    Notes
+    -----
     An implementation is a function (model, run, *, settings) -> list of PyMC step methods.
     """
 

@@ -39,7 +39,7 @@ def predict(
     keep_draws: bool = False,
     **options: Any,
 ) -> Dataset:
-    """Predictions for new objects, averaged over an engine's draws.
+    """Predictions for new objects, or of what is missing, averaged over an engine's draws.
 
     Parameters
     ----------
@@ -49,21 +49,65 @@ def predict(
         Result of `fit` on it, by any engine.
     kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
         Kernels between the new objects (rows) and the training objects (columns), normalised as
-        the training kernels were: ``kernels(X_new, X_train)``. Models of a kernel matrix that
-        holds the new objects already (kernel completion) take none.
+        the training kernels were: ``kernels(X_new, X_train)``. Models of kernel matrices that
+        hold the new objects already (kernel completion) take none.
     keep_draws : bool, default=False
         Keep the predictions of every draw as well: draws x objects numbers, on which ``az.mcse``
         gives the Monte Carlo error.
     **options
-        What the model's predictions need besides, such as ``labels`` of the training objects for
-        kernel completion.
+        Of completion models. `WishartCompletion`, `DiagonalWishartCompletion` and
+        `WishartKernelMixture` take ``labels`` (train), the classes of the training objects, which
+        they need, and ``rule``, "nearest mean" (the default) or "nearest neighbour", the classifier
+        in the feature space of the completed kernel. `MutualKernelCompletion` takes ``level``, the
+        probability of its intervals with equal tails, 0.9 by default.
 
     Returns
     -------
-    Dataset (obs, ...)
-        For classifiers ``probability`` and its posterior ``probability_sd`` (obs, class),
-        ``label`` (obs), and ``probability_draws`` (chain, draw, obs, class) on request. Store
+    Dataset
+        By model, with ``<k>`` for the name of a kernel:
+
+        ==================  ========================  ==========================================
+        variable            dims                      what it is
+        ==================  ========================  ==========================================
+        MultinomialProbit, CompositeKernelClassification
+        ----------------------------------------------------------------------------------------
+        probability         obs, class                posterior predictive
+        probability_sd      obs, class                posterior standard deviation of p
+        label               obs                       the most probable class
+        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
+        CompositeKernelRegression
+        ----------------------------------------------------------------------------------------
+        mean                obs                       posterior predictive
+        sd                  obs                       of a new target
+        response_sd         obs                       of the response, without noise
+        mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
+        WishartCompletion, DiagonalWishartCompletion, WishartKernelMixture
+        ----------------------------------------------------------------------------------------
+        label               test                      by the posterior mean of the kernel
+        probability         test, class               share of the draws of K21 that say so, if the
+                                                      result has them: ``var_names=["K21"]``
+        label_draws         chain, draw, test         by every draw, with `keep_draws`
+        MutualKernelCompletion
+        ----------------------------------------------------------------------------------------
+        kernel_mean         kernel, object, object_   completed, in the units given
+        kernel_sd           kernel, object, object_   0 where visible; NaN elsewhere for a point or
+                                                      a collapsed model
+        model_matrix        object, object_           posterior mean of M
+        mean_<k>            entry_<k>                 of the model's ``entries``, where drawn
+        lower_<k>           entry_<k>                 where their intervals begin
+        upper_<k>           entry_<k>                 where they end
+        draws_<k>           chain, draw, entry_<k>    their draws, with `keep_draws`
+        ==================  ========================  ==========================================
+
+        The attributes name the engine and the model; of `MutualKernelCompletion` also ``level``
+        and, of a chain, ``least_effective_draws`` and the entry that has them, ``slowest``. Store
         it beside the result: ``result["predictions"] = xarray.DataTree(predictions)``.
+
+    Warns
+    -----
+    UserWarning
+        When an entry that a chain of `MutualKernelCompletion` was judged on has fewer than 100
+        effective draws.
 
     Raises
     ------
@@ -77,6 +121,7 @@ def predict(
     --------
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
+    >>> kz.predict(completion, result, labels=data.y_train)["label"]
     """
     _check_options(model, options)
     if "moments" in result.children:

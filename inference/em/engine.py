@@ -17,11 +17,19 @@ __all__ = ["EM"]
 class EM(Handwritten):
     """Expectation-maximisation by the paper's closed-form updates.
 
-    An implementation is a function (model, run, *, settings) -> PointAnswer.
-
     The result holds the point in ``point`` and, as a single draw, in ``posterior``; the objective
     by iteration in ``trajectory``. ``converged`` in the attributes is "no fixed point" where the
     iterations have none to go to, and ``note`` says what that means for the point.
+
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, "em")`` explains them.
+
+    Notes
+    -----
+    An implementation is a function (model, run, *, settings) -> PointAnswer.
     """
 
     name: ClassVar[str] = "EM"

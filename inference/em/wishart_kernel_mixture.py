@@ -33,10 +33,16 @@ def fit_wishart_kernel_mixture(
     model : WishartKernelMixture
         With fixed weights and the inverse-Wishart prior.
     run : Run
-    iterations, start, tolerance
-        As on `WishartCompletion`. Where all eta_k are n + 1 or more, the matched eta exceeds n + 1
-        as soon as two kernels have weights, so that there is a limit; the paper stops after 100
-        iterations, often far from it.
+    iterations : int or None, default=100
+        Iterations from the start; an iteration is an E- and an M-step. None: the limit. Where all
+        eta_k are n + 1 or more, the matched eta exceeds n + 1 as soon as two kernels have weights,
+        so that there is one; the paper stops after 100 iterations, often far from it.
+    start : "prior" or array_like (n, n), default="prior"
+        Where Sigma starts: the matched Theta / eta; or a positive definite matrix, training
+        objects first.
+    tolerance : float, default=1e-6
+        The point counts as converged when K21 and K22.1 are this close to their limits, relative
+        to the limits' norms.
 
     Returns
     -------

@@ -16,11 +16,19 @@ __all__ = ["Exact"]
 class Exact(Handwritten):
     """Independent draws from the posterior, where algebra allows.
 
-    An implementation is a function (model, run, *, settings) -> ExactAnswer.
-
     The result holds the draws in ``posterior``, means and standard deviations of the variables
     too large to keep in ``moments`` (in closed form where there is one, NaN where they are known
     to be infinite), and ``log_evidence`` in the attributes where it is known.
+
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, "exact")`` explains them.
+
+    Notes
+    -----
+    An implementation is a function (model, run, *, settings) -> ExactAnswer.
     """
 
     name: ClassVar[str] = "Exact"

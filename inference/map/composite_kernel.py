@@ -336,6 +336,30 @@ def fit_composite_kernel_classification(
     tolerance: float = 1e-6,
     starts: int | None = None,
 ) -> ModeAnswer:
-    """Climb to a mode of log p + sum_m log phi_m; see `fit_composite_kernel_regression`."""
+    """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
+
+    Parameters
+    ----------
+    model : CompositeKernelClassification
+        With weights that are uniform on the simplex or known.
+    run : Run
+        Seed and progress bar.
+    max_iterations : int, default=2000
+        Iterations a start at most.
+    tolerance : float, default=1e-6
+        A start ends when an iteration has at most this to gain, in nats.
+    starts : int, optional
+        Number of initial weights: uniform, each kernel alone, random. From each of them it climbs
+        four times: alpha starts at ridge regressions with penalties of 1 to 0.001 times the mean
+        diagonal of K_beta' W K_beta. The highest mode wins; sparse priors have many. If there are
+        more kernels than starts, the kernels that stand highest after one iteration alone are
+        taken. Default: uniform and each kernel alone, 8 at most. Known weights are the only ones
+        started from.
+
+    Returns
+    -------
+    ModeAnswer
+        As of `fit_composite_kernel_regression`.
+    """
     likelihood = _Logit(model.label_codes.astype(float))
     return _alternate(model, likelihood, run, max_iterations, tolerance, starts)

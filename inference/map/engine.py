@@ -19,9 +19,6 @@ __all__ = ["MAP"]
 class MAP(Handwritten):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
-    An implementation is a function (model, run, *, settings) -> ModeAnswer. That for any
-    ``pm.Model`` climbs by gradients (settings ``space``, ``max_iterations``).
-
     The result holds the point in ``point`` and, as a single draw, in ``posterior``; what was
     increased, by start and iteration, in ``trajectory``, where ``beta_of_start`` is where each
     start of a model with learned weights ended; the declaration's log density at the point in
@@ -33,7 +30,12 @@ class MAP(Handwritten):
         "gradient": search by gradients even where the model's paper has an algorithm of its own.
     **settings
         Settings of the algorithm on the model at hand, checked when it is run:
-        ``engines(model)`` lists them with their defaults.
+        ``kz.describe(model, "map")`` explains them.
+
+    Notes
+    -----
+    An implementation is a function (model, run, *, settings) -> ModeAnswer. That for any
+    ``pm.Model`` climbs by gradients.
     """
 
     name: ClassVar[str] = "MAP"

@@ -100,11 +100,11 @@ def fit_composite_kernel(
         With alpha declared, not collapsed.
     run : Run
         Seed and progress bar.
-    max_iterations : int
+    max_iterations : int, default=5000
         Iterations a start at most.
-    tolerance : float
+    tolerance : float, default=1e-6
         A start ends when its bound changes by less than this fraction of itself, and
-    remaining : float
+    remaining : float, default=0.01
         has no more than this left to gain, in nats, if the gains shrink on as they did. That is
         known after 7 iterations, which a start takes at least; with inf the change alone counts.
     starts : int, optional
@@ -112,18 +112,18 @@ def fit_composite_kernel(
         random. The highest bound wins. If there are more kernels than starts, the kernels that
         stand highest after one iteration alone are taken. Default: uniform and each kernel alone,
         8 at most. Weights that are not learned need one start only.
-    weights : {"quadrature", "importance"}
+    weights : {"quadrature", "importance"}, default="quadrature"
         How the moments of the weights and of their concentrations are found. Draws are of the
         factors themselves in both cases.
-    samples : int
+    samples : int, default=1000
         Importance samples of each; quadrature takes none.
-    type_two : bool
+    type_two : bool, default=False
         Fit the hyperparameters by type-II maximum likelihood as well (section 4.2 of the paper).
         The bound, and the hyperparameters in the answer, are then of the fitted priors; `lp` of
         the draws stays that of the declaration with its own. The shapes seldom have a maximum:
         they grow, rho by N/2 an iteration, and with them what the answer takes for granted. A
         warning says so.
-    type_two_from : int
+    type_two_from : int, default=5
         Iterations before the first such fit.
 
     Returns

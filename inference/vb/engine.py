@@ -18,11 +18,19 @@ __all__ = ["VB"]
 class VB(Handwritten):
     """Variational Bayes by the paper's closed-form updates.
 
-    An implementation is a function (model, run, *, settings) -> VariationalAnswer.
-
     The result holds independent draws from q in ``posterior``, their log densities under the
     declaration (``lp``) and under q (``lq``) in ``sample_stats``, the parameters of q in
     ``variational``, and the bound by start and iteration in ``trajectory``.
+
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, "vb")`` explains them.
+
+    Notes
+    -----
+    An implementation is a function (model, run, *, settings) -> VariationalAnswer.
     """
 
     name: ClassVar[str] = "VB"

@@ -95,7 +95,7 @@ def fit_multinomial_probit(
         Seed and progress bar.
     max_iterations : int, optional
         Iterations a start at most. Default: 5,000; 500 for the printed equations.
-    tolerance : float
+    tolerance : float, default=1e-6
         A start ends when its objective changes by less than this fraction of itself, and
     remaining : float, optional
         has no more than this left to gain, in nats, if the gains shrink on as they did. That is
@@ -107,9 +107,9 @@ def fit_multinomial_probit(
         random. The highest objective wins. If there are more kernels than starts, the kernels that
         stand highest after one iteration alone are taken. Default: uniform and each kernel alone,
         8 at most. Fixed weights need one start only.
-    weights : {"mean-field", "plug-in"}
+    weights : {"mean-field", "plug-in"}, default="mean-field"
         The corrected equations, or those printed in the paper (see the module's text).
-    begin : {"zero", "random"}
+    begin : {"zero", "random"}, default="zero"
         The scores that every start takes its first utilities from: zero, or those of random
         regressors, scaled to variance one, for other ends where the bound has several maxima or a
         start ends early.

@@ -25,6 +25,12 @@ def model():
     return kz.WishartCompletion.example()
 
 
+def test_where_zarr_is_missing_the_extra_is_named(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(draws_on_disk, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"'store' argument of fit .* kernelzoo\[zarr\]"):
+        kz.fit(model, "exact", store=tmp_path / "draws.zarr")
+
+
 @pytest.mark.parametrize("chunk", [1, 1 << 24], ids=["every draw", "at the end"])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_chains_on_disk_are_those_in_memory(model, tmp_path, monkeypatch, cores, chunk):

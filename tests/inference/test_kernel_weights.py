@@ -1,10 +1,13 @@
 """Learning of a mixture's weights: gradients, invariances, known answers, bad input."""
 
+import re
+
 import numpy as np
 import pytest
 import xarray as xr
 
 from kernelzoo.inference import kernel_weights
+from kernelzoo.inference.engine_description import explained_parameters
 from kernelzoo.inference.kernel_weights import learn_weights
 from kernelzoo.inference.weight_objectives import OBJECTIVES, Given
 from kernelzoo.models.moment_matching import match_wishart
@@ -32,6 +35,11 @@ def problem():
 def learn(problem, objective, **options):
     theta, K11, y = problem
     return learn_weights(theta, K11, objective, labels=y, **options)
+
+
+def test_the_docstring_names_every_objective():
+    told = explained_parameters(learn_weights)["objective"]
+    assert re.findall('- ``"(.+?)"``: .', told) == list(OBJECTIVES)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -1,5 +1,8 @@
 """Class probabilities of new objects: averages over draws, whatever the blocks."""
 
+import inspect
+import re
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -8,6 +11,8 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference import composite_functions
+from kernelzoo.inference.engine_description import explained_parameters, sections
+from kernelzoo.inference.predict import predictive
 from kernelzoo.models.probit import log_probability
 
 
@@ -156,3 +161,70 @@ def test_plain_models_are_sent_to_pymc(setting):
         pm.Normal("x")
     with pytest.raises(TypeError, match="sample_posterior_predictive"):
         kz.predict(plain, result, new)
+
+
+MODELS = {model.__name__: model for model in kz.MODELS}
+#: What predictions need beside a result, where it is not kernels of new objects.
+GIVEN = {
+    "WishartCompletion": {"labels": [0, 0, 1]},
+    "DiagonalWishartCompletion": {"labels": [0, 0, 1]},
+    "WishartKernelMixture": {"labels": [0, 0, 1]},
+    "MutualKernelCompletion": {"level": 0.5},
+}
+
+
+def example(name):
+    """Smallest instance; of mutual completion one with entries, whose kernel has a short name."""
+    if name != "MutualKernelCompletion":
+        return MODELS[name].example()
+    visible = np.array([[1, 1], [1, 1], [1, 0]], dtype=bool)
+    return kz.MutualKernelCompletion(
+        {"a": np.eye(3), "b": np.eye(3)}, visible, lam=0.5, nu=9.0, entries={"b": [(2, 0)]}
+    )
+
+
+def made_up_result(model):
+    """Three draws of every variable, which need no fit."""
+    rng = np.random.default_rng(0)
+    variables = {}
+    for variable in (*model.free_RVs, *model.deterministics):
+        dims = model.named_vars_to_dims.get(variable.name, ())
+        shape = (1, 3, *(len(model.coords[dim]) for dim in dims))
+        variables[variable.name] = (("chain", "draw", *dims), rng.random(shape))
+    coords = {dim: list(names) for dim, names in model.coords.items()}
+    return DataTree.from_dict({"posterior": xr.Dataset(variables, coords)})
+
+
+def documented_predictions():
+    """Dims of the variables that the docstring of `predict` lists, by model; <k> is "b"."""
+    table, models = {}, []
+    for line in sections(kz.predict)["Returns"].replace("<k>", "b").splitlines():
+        cells = re.split(r"\s{2,}", line.strip())
+        names = line.strip().split(", ")
+        if set(names) <= MODELS.keys():
+            models = names
+            table |= {model: {} for model in models}
+        elif models and len(cells) == 3 and cells[0].isidentifier():
+            variable, dims, _ = cells
+            for model in models:
+                table[model][variable] = tuple(dims.split(", "))
+    return table
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_docstring_lists_what_is_predicted(name):
+    model = example(name)
+    given = GIVEN.get(name) or {"kernels_new": model["K"].get_value()[:, :1]}
+    predictions = kz.predict(model, made_up_result(model), keep_draws=True, **given)
+    found = {variable: values.dims for variable, values in predictions.items()}
+    assert found == documented_predictions()[name]
+
+
+def test_the_docstring_names_every_option():
+    told = explained_parameters(kz.predict)["**options"]
+    for model in kz.MODELS:
+        parameters = inspect.signature(predictive.dispatch(model)).parameters.values()
+        options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - {"keep_draws"}
+        # Of the sentence that begins with the models' names.
+        sentence = re.search(rf"`{model.__name__}`.*?(?=\.|$)", told, re.DOTALL)
+        assert set(re.findall(r"``(\w+)``", sentence[0] if sentence else "")) == options

@@ -1,0 +1,82 @@
+"""What the settings of an engine mean, read from the docstrings of what they are settings of."""
+
+import inspect
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["EngineDescription", "explained_parameters", "sections"]
+
+# Sections of a docstring, besides the parameters, that matter to who chooses settings.
+TOLD = ("Notes", "References")
+
+
+@dataclass(frozen=True)
+class EngineDescription:
+    """Settings of an engine on a model, and what they mean; prints as text.
+
+    Attributes
+    ----------
+    engine, model : str
+    summary : str
+        What is run.
+    settings : dict of str to str
+        Entry of each setting, with its kind and default.
+    notes : dict of str to str
+        Text by section: ``Notes``, ``References``.
+    source : str
+        Module of what is run; its ``help`` has the equations.
+    paper : str
+        What that module says of itself.
+    """
+
+    engine: str
+    model: str
+    summary: str
+    settings: dict[str, str]
+    notes: dict[str, str]
+    source: str
+    paper: str
+
+    @classmethod
+    def of(
+        cls, engine: str, model: str, settings: Iterable[str], documented: list[Any]
+    ) -> "EngineDescription":
+        """Read the docstrings of all that takes the settings, the one that is run last."""
+        known: dict[str, str] = {}
+        for each in documented:
+            known |= explained_parameters(each)
+        run = sections(documented[-1])
+        module = inspect.getmodule(documented[-1])
+        return cls(
+            engine=engine,
+            model=model,
+            summary=run[""],
+            settings={name: known.get(name, name) for name in settings},
+            notes={heading: run[heading] for heading in TOLD if heading in run},
+            source=documented[-1].__module__,
+            paper=(inspect.getdoc(module) or "").partition("\n")[0],
+        )
+
+    def __repr__(self) -> str:
+        # Settings that share an entry are explained once.
+        entries = "\n".join(dict.fromkeys(self.settings.values())) or "None."
+        source = f'{self.paper}\nMore: help("{self.source}")'.lstrip()
+        parts = {"Settings": entries} | self.notes | {"Source": source}
+        told = [f"{self.engine} on {self.model}: {self.summary}"]
+        told += [f"{heading}\n{'-' * len(heading)}\n{text}" for heading, text in parts.items()]
+        return "\n\n".join(told)
+
+
+def sections(documented: Any) -> dict[str, str]:
+    """Sections of a numpydoc docstring by heading; what comes before the first by ""."""
+    lead, *rest = re.split(r"^(\S.*)\n-{3,}$", inspect.getdoc(documented) or "", flags=re.MULTILINE)
+    headed = dict(zip(rest[::2], rest[1::2], strict=True))
+    return {heading: text.strip("\n") for heading, text in ({"": lead} | headed).items()}
+
+
+def explained_parameters(documented: Any) -> dict[str, str]:
+    """Entries of a docstring's section Parameters, by the name of each parameter."""
+    entries = re.split(r"\n+(?=\S)", sections(documented).get("Parameters", ""))
+    return {name: entry for entry in entries for name in re.split(r" ?: |\n", entry)[0].split(", ")}

@@ -1,0 +1,42 @@
+"""Names that README and error messages hand to a user are there to be used."""
+
+import ast
+import re
+from pathlib import Path
+from pkgutil import resolve_name
+
+import kernelzoo as kz
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def messages():
+    """Strings of the rooms that raise errors about input, but docstrings."""
+    for path in (path for room in ("models", "inference") for path in (ROOT / room).rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and id(node) not in docstrings:
+                yield str(node.value)
+
+
+def test_names_in_readme_are_public():
+    for_users, _, _ = README.partition("\n## Development\n")
+    classes = set(re.findall(r"`([A-Z]\w*[a-z]\w*)[`(]", for_users)) - {"DataTree"}
+    assert "PositiveDefinite" in classes
+    named = classes | set(re.findall(r"\bkz\.(\w+)", README))
+    assert named <= set(kz.__all__)
+
+
+def test_names_with_their_module_in_readme_exist():
+    named = re.findall(r"\bkernelzoo(?:\.\w+)+", README)
+    assert [resolve_name(name) for name in named]
+
+
+def test_functions_that_messages_tell_to_call_are_public():
+    # Written like cross_gram(similarities, self_similarity=...).
+    call = re.compile(r"(?<![.\w])([a-z]\w*)\([^()]*\.\.\.[^()]*\)")
+    named = {name for message in messages() for name in call.findall(message)}
+    assert "cross_gram" in named
+    assert named <= set(kz.__all__)
