@@ -14,7 +14,7 @@ from kernelzoo.custom_steps.binary_selection import log_evidence, update_selecti
 from kernelzoo.custom_steps.composite_regression import Design
 from kernelzoo.custom_steps.kernel_sweep import Composition, Moves, adapt, initial_tuning, sweep
 from kernelzoo.models import kernel_scores
-from kernelzoo.models.combination import Binary, FixedWeights, Mean
+from kernelzoo.models.combination import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.probit import log_probability
 from kernelzoo.models.product_combination import FixedProduct, Product
@@ -166,6 +166,15 @@ def test_joint_law_is_invariant_with_one_kind_of_moves(moves):
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_joint_law_is_invariant_in_a_long_run(name):
     joint_test(name, replicates=20_000)
+
+
+@pytest.mark.parametrize(
+    "function", ["_redraw_given_regressors", "_redraw_collapsed", "_redraw_hyperparameters"]
+)
+def test_a_rule_that_is_not_registered_is_refused(function):
+    """A rule of another model stands for a new one, whose weights would silently never move."""
+    with pytest.raises(NotImplementedError, match=f"weights of DirichletWeights.*{function} of"):
+        getattr(kernel_sweep, function)(DirichletWeights(), None)
 
 
 def test_printed_marginal_covariance_is_detected(monkeypatch):
