@@ -232,8 +232,7 @@ class MutualKernelCompletion(Declaration):
                 raise rank_error(kernel, owner)
         super().__init__(coords=_coords(given))
         incomplete = [kernel.name for kernel in given.kernels if len(kernel.hidden)]
-        self.completed = tuple(f"{self.completion}_{name}" for name in incomplete)
-        self.streamed = ("M", *self.completed)
+        self.streamed = ("M", *(f"{self.completion}_{name}" for name in incomplete))
         missing = {f"{block}_{name}" for block in ("Qhv", "Qhh_v") for name in incomplete}
         self.large = frozenset({*self.streamed, *missing})
 

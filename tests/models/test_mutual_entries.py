@@ -34,7 +34,7 @@ def test_chosen_are_missing_entries_and_unseen_pairs(n):
 def test_judged_values_are_those_of_their_labels():
     kernels, visible = random_kernels(6, 2, 2, missing=0.6)
     model = MutualKernelCompletion(dict(zip("ab", kernels, strict=True)), visible)
-    names = ["M", "missing_Q", "unseen_M", *model.completed]
+    names = ["missing_Q", "unseen_M", *model.streamed]
     values = pm.draw([model[name] for name in names], mode="FAST_COMPILE", random_seed=1)
     drawn = dict(zip(names, values, strict=True))
     for label, value in zip(model.coords["missing_entry"], drawn["missing_Q"], strict=True):
