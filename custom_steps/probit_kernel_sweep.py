@@ -1,8 +1,9 @@
-"""Albert-Chib sweeps for every rule of combination and for kernels with parameters, in NumPy.
+"""Sweeps of the multinomial probit for every rule and for kernels with parameters, in NumPy.
 
-What makes the composite kernel is redrawn between Y and W of the sweep of `probit_sweep`: first
-given Y and W, then given Y with W integrated out, after which W is redrawn straight away. The PyMC
-step that runs the sweep is `kernelzoo.custom_steps.kernel_albert_chib.KernelAlbertChib`.
+What makes the composite kernel is redrawn between Y and W of Albert and Chib's sweep, that of
+`probit_sweep`: first given Y and W, then given Y with W integrated out, after which W is redrawn
+straight away. The PyMC step that runs the sweep is
+`kernelzoo.custom_steps.kernel_albert_chib.KernelAlbertChib`.
 
 ============= ============================================ ========================
 paper         meaning                                      code
@@ -26,8 +27,8 @@ from ..models.composition import Composition
 from ..models.kernel_scores import draw_hyperparameters
 from ..models.product_combination import FixedProduct, Product
 from .binary_selection import log_evidence, update_selection
-from .composite_regression import Design
 from .cone import sample_cone
+from .normal_regression import Design
 from .probit_sweep import draw_regressors, draw_shift, draw_variances
 from .random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
 from .simplex_metropolis import (
