@@ -6,6 +6,7 @@ from .composite_kernel import CompositeKernelGibbs
 from .diagonal_tanner_wong import DiagonalTannerWongImputation, DiagonalTannerWongPosterior
 from .kernel_albert_chib import KernelAlbertChib
 from .marginal_probit import MarginalProbit
+from .mutual_completion import MutualImputation, MutualPosterior
 from .tanner_wong import TannerWongImputation, TannerWongPosterior
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "GibbsBlock",
     "KernelAlbertChib",
     "MarginalProbit",
+    "MutualImputation",
+    "MutualPosterior",
     "TannerWongImputation",
     "TannerWongPosterior",
 ]

@@ -13,7 +13,7 @@ from ..models.checks import check_count
 from ..models.combination import Mean
 from ..models.multinomial_probit import MultinomialProbit
 from .block import GibbsBlock, check_declaration
-from .composite_regression import Design
+from .normal_regression import Design
 from .probit_sweep import Info, Prior, State, Tuning, sweep
 from .simplex_metropolis import (
     adapt_concentrations,

@@ -12,7 +12,7 @@ no longer W given Y and beta after the move: it must be redrawn straight after.
 
 import numpy as np
 
-from .composite_regression import Design, orthogonal_factor, precision_factor, solve_lower
+from .normal_regression import Design, orthogonal_factor, precision_factor_or_none, solve_lower
 
 __all__ = ["log_evidence", "update_selection"]
 
@@ -39,7 +39,7 @@ def log_evidence(y: np.ndarray, zeta: np.ndarray, composite: np.ndarray, gram: n
     buffer = np.empty_like(gram)
     total = 0.0
     for c, precisions in enumerate(1.0 / zeta):
-        factor = precision_factor(gram, precisions, buffer)
+        factor = precision_factor_or_none(gram, precisions, buffer)
         if factor is None:
             factor, half = orthogonal_factor(composite, 1.0, y[:, c], precisions)
         else:

@@ -163,6 +163,11 @@ def check_conditional(model: pm.Model, owned: Sequence[TensorVariable], owner: s
         )
 
 
+def _variables(given: Sequence[TensorVariable | str], model: pm.Model) -> list[TensorVariable]:
+    """Variables of a model, some of them given by name."""
+    return [model[each] if isinstance(each, str) else each for each in given]
+
+
 class GibbsBlock(BlockedStep):
     """One Gibbs move of several variables, given all others, as a PyMC step method.
 
@@ -173,10 +178,10 @@ class GibbsBlock(BlockedStep):
 
     Parameters
     ----------
-    vars : sequence of TensorVariable
-        Free random variables (or their value variables) that the step redraws.
-    reads : sequence of TensorVariable, default=()
-        Other free random variables whose current values `sweep` needs.
+    vars : sequence of TensorVariable or str
+        Free random variables (or their value variables, or their names) that the step redraws.
+    reads : sequence of TensorVariable or str, default=()
+        Other free random variables (or their names) whose current values `sweep` needs.
     model : pymc.Model, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
@@ -205,21 +210,22 @@ class GibbsBlock(BlockedStep):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable],
+        vars: Sequence[TensorVariable | str],
         *,
-        reads: Sequence[TensorVariable] = (),
+        reads: Sequence[TensorVariable | str] = (),
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
     ):
         model = pm.modelcontext(model)
-        self.vars = get_value_vars_from_user_vars(list(vars), model)
+        self.vars = get_value_vars_from_user_vars(_variables(vars, model), model)
         owned = [model.values_to_rvs[value] for value in self.vars]
         check_conditional(model, owned, type(self).__name__)
         self.rng = get_random_generator(rng)
         self._output_map = ValueMap(model, owned, self.packed)
+        read = _variables(reads, model)
         self._input_map = (
-            ValueMap(model, [*owned, *reads], self.packed) if reads else self._output_map
+            ValueMap(model, [*owned, *read], self.packed) if read else self._output_map
         )
         self.tune = True
         self.tuning = self.initial_tuning()

@@ -13,7 +13,6 @@ from ..models.checks import check_count
 from ..models.combination import DirichletWeights
 from ..models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .block import GibbsBlock, check_declaration
-from .composite_regression import Design
 from .composite_sweep import (
     Classification,
     Info,
@@ -24,6 +23,7 @@ from .composite_sweep import (
     Tuning,
     sweep,
 )
+from .normal_regression import Design
 from .simplex_metropolis import (
     adapt_concentrations,
     adapt_weights,

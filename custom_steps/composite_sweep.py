@@ -27,7 +27,7 @@ from typing import NamedTuple, override
 import numpy as np
 from polyagamma import random_polyagamma
 
-from .composite_regression import Conditional, Design, dual, primal
+from .normal_regression import Conditional, Design, dual, primal
 from .simplex_ellipse import update_simplex
 from .simplex_metropolis import (
     ConcentrationTuning,

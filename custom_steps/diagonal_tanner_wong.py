@@ -155,13 +155,7 @@ class _DiagonalTannerWong(GibbsBlock):
         )
         # The diagonal form takes W22_1 on its own scale.
         self.packed = frozenset() if model.diagonal_W22_1 else frozenset({"W22_1"})
-        super().__init__(
-            [model[name] for name in self.owns],
-            reads=[model[name] for name in self.needs],
-            model=model,
-            rng=rng,
-            blocked=blocked,
-        )
+        super().__init__(self.owns, reads=self.needs, model=model, rng=rng, blocked=blocked)
 
 
 class DiagonalTannerWongImputation(_DiagonalTannerWong):

@@ -1,4 +1,4 @@
-"""The sweep of `kernel_sweep` as a PyMC step method."""
+"""The multinomial probit's sweep of `probit_kernel_sweep` as a PyMC step method."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from ..models.checks import check_count
 from ..models.composition import Composition
 from ..models.multinomial_probit import COMBINATIONS, MultinomialProbit
 from .block import GibbsBlock, check_declaration
-from .kernel_sweep import Moves, Tuning, adapt, initial_tuning, sweep
+from .probit_kernel_sweep import Moves, Tuning, adapt, initial_tuning, sweep
 
 __all__ = ["KernelAlbertChib"]
 

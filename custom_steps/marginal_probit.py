@@ -16,7 +16,7 @@ from ..models.product_combination import FixedProduct
 from .block import GibbsBlock, check_declaration
 from .hamiltonian import StepTuning, adapt_step
 from .probit_gradient import compile_log_likelihood
-from .probit_marginal import Target, marginal_sweep
+from .probit_marginal_sweep import Target, marginal_sweep
 from .probit_sweep import Prior, State
 
 __all__ = ["MarginalProbit", "serves"]

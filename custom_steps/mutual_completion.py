@@ -218,13 +218,7 @@ class _MutualStep(GibbsBlock):
         self._known = [Known.of(kernel) for kernel in problem.kernels]
         sizes = {problem.n_objects, *(len(kernel.hidden) for kernel in problem.kernels)}
         self._triangles = {n: Triangle(n) for n in sizes}
-        super().__init__(
-            [model[name] for name in owns],
-            reads=[model[name] for name in reads],
-            model=model,
-            rng=rng,
-            blocked=blocked,
-        )
+        super().__init__(owns, reads=reads, model=model, rng=rng, blocked=blocked)
 
     def initial_tuning(self) -> int:
         """Sweeps made so far, counted up to those that are drawn afresh."""

@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .composite_regression import (
+from .cone import sample_cone
+from .normal_regression import (
     Design,
     orthogonal_factor,
-    precision_factor,
+    precision_factor_or_none,
     solve_lower,
     solve_upper,
 )
-from .cone import sample_cone
 from .simplex_metropolis import (
     ConcentrationTuning,
     WeightTuning,
@@ -137,7 +137,7 @@ def regressors_given_utilities(
     mean, deviation = np.empty((2, *zeta.shape))
     buffer = np.empty_like(gram)
     for c, precisions in enumerate(1.0 / zeta):
-        factor = precision_factor(gram, precisions, buffer)
+        factor = precision_factor_or_none(gram, precisions, buffer)
         if factor is None:
             factor, half = orthogonal_factor(composite, 1.0, y[:, c], precisions)
         else:

@@ -156,13 +156,7 @@ class _TannerWong(GibbsBlock):
         check_declaration(model, owner, WishartCompletion, WishartKernelMixture)
         check_owned(vars, self.owns, model, owner)
         self._constants = Constants.of(model.parameters)
-        super().__init__(
-            [model[name] for name in self.owns],
-            reads=[model[name] for name in self.needs],
-            model=model,
-            rng=rng,
-            blocked=blocked,
-        )
+        super().__init__(self.owns, reads=self.needs, model=model, rng=rng, blocked=blocked)
 
 
 class TannerWongImputation(_TannerWong):

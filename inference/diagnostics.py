@@ -4,9 +4,8 @@ import numpy as np
 from arviz_stats.base import array_stats
 from xarray import DataTree
 
-__all__ = ["KHAT_BOUND", "pareto_k"]
+__all__ = ["pareto_k"]
 
-KHAT_BOUND = 0.7
 # A Pareto tail is fitted to the largest fifth of the ratios, and to no fewer than five.
 LEAST_DRAWS = 25
 

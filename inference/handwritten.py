@@ -36,7 +36,7 @@ class Implementation:
     def why_not(self, model: pm.Model) -> str | None:
         """Why it does not apply to a model of its type; None when it does."""
         particular = isinstance(model, Declaration) and issubclass(self.model_type, Declaration)
-        if particular and (amended := model.amendment()):
+        if particular and (amended := ", ".join(model.amendments())):
             return f"it is written for {self.model_type.__name__} as declared; see {amended}"
         return self.unless(model)
 

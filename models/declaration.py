@@ -44,10 +44,6 @@ class Declaration(pm.Model):
         """Names of the terms added to or taken from the declaration since it was sealed."""
         return sorted(self._terms() ^ self._declared)
 
-    def amendment(self) -> str | None:
-        """Name what was added to or taken from the declaration since; None when it is as it was."""
-        return ", ".join(self.amendments()) or None
-
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
         return frozenset(str(term.name) for term in terms)

@@ -19,7 +19,8 @@ from .product_combination import FixedProduct, Product
 
 __all__ = ["COMBINATIONS", "MultinomialProbit"]
 
-#: Rules of combination by name.
+#: Rules of combination by name. Gibbs and VB take them all on, and raise NotImplementedError where
+#: one has not been registered with their updates.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,
     "fixed": FixedWeights,

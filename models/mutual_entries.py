@@ -10,14 +10,14 @@ import pandas as pd
 from .checks import argument_error
 from .incomplete_kernels import IncompleteKernel
 
-__all__ = ["missing_entries", "positions", "unseen_pairs"]
+__all__ = ["judged_entries", "judged_pairs", "positions"]
 
 #: Entries, and pairs, that are judged at most.
 JUDGED = 30
 
 
-def missing_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
-    """Choose some of the missing entries, positions (entry, 2) for each kernel."""
+def judged_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
+    """Choose missing entries to judge chains by, positions (entry, 2) for each kernel."""
     n = len(kernels[0].order)
     ends = np.cumsum([len(kernel.hidden) * n for kernel in kernels])
     chosen: set[tuple[int, int, int]] = set()
@@ -32,8 +32,8 @@ def missing_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.
     return [np.array(pairs, dtype=np.intp).reshape(-1, 2) for pairs in picked]
 
 
-def unseen_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
-    """Choose some of the pairs of objects (pair, 2) that no kernel has both of. O(K l^2)."""
+def judged_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
+    """Choose pairs of objects (pair, 2) that no kernel has both of, likewise. O(K l^2)."""
     n = len(kernels[0].order)
     unseen = np.tri(n, k=-1, dtype=bool).T
     for kernel in kernels:

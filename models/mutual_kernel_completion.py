@@ -14,7 +14,7 @@ from pytensor.tensor import TensorVariable
 from .checks import argument_error, check_flag, check_name, check_positive
 from .declaration import Declaration
 from .incomplete_kernels import IncompleteKernel, IncompleteKernels, rank_error, visible_block
-from .mutual_entries import missing_entries, positions, unseen_pairs
+from .mutual_entries import judged_entries, judged_pairs, positions
 from .mutual_kernel_blocks import (
     ExcessPrior,
     check_freedom,
@@ -232,8 +232,7 @@ class MutualKernelCompletion(Declaration):
                 raise rank_error(kernel, owner)
         super().__init__(coords=_coords(given))
         incomplete = [kernel.name for kernel in given.kernels if len(kernel.hidden)]
-        self.completed = tuple(f"{self.completion}_{name}" for name in incomplete)
-        self.streamed = ("M", *self.completed)
+        self.streamed = ("M", *(f"{self.completion}_{name}" for name in incomplete))
         missing = {f"{block}_{name}" for block in ("Qhv", "Qhh_v") for name in incomplete}
         self.large = frozenset({*self.streamed, *missing})
 
@@ -333,7 +332,7 @@ class MutualKernelCompletion(Declaration):
     def _declare_judged(self, M: TensorVariable, objects: npt.NDArray[Any]) -> None:
         """Declare some missing entries, and some correlations that no kernel speaks of."""
         labels, values = [], []
-        for kernel, pairs in zip(self._kernels, missing_entries(self._kernels), strict=True):
+        for kernel, pairs in zip(self._kernels, judged_entries(self._kernels), strict=True):
             if len(pairs):
                 labels += [f"{kernel.name}: {one}|{other}" for one, other in objects[pairs]]
                 values.append(self[f"{self.completion}_{kernel.name}"][*pairs.T])
@@ -341,7 +340,7 @@ class MutualKernelCompletion(Declaration):
             self.add_coord("missing_entry", labels)
             judged = pt.concatenate(values)
             pm.Deterministic(f"missing_{self.completion}", judged, dims="missing_entry")
-        if len(pairs := unseen_pairs(self._kernels)):
+        if len(pairs := judged_pairs(self._kernels)):
             self.add_coord("unseen_pair", [f"{one}|{other}" for one, other in objects[pairs]])
             i, j = pairs.T
             correlations = M[i, j] / pt.sqrt(M[i, i] * M[j, j])

@@ -16,9 +16,9 @@ import arviz as az
 import numpy as np
 
 import kernelzoo as kz
-from kernelzoo.custom_steps.composite_regression import Design
 from kernelzoo.custom_steps.hamiltonian import StepTuning, adapt_step
-from kernelzoo.custom_steps.probit_marginal import Target, marginal_sweep
+from kernelzoo.custom_steps.normal_regression import Design
+from kernelzoo.custom_steps.probit_marginal_sweep import Target, marginal_sweep
 from kernelzoo.custom_steps.probit_sweep import Prior, State, Tuning, draw_variances, sweep
 from kernelzoo.custom_steps.simplex_metropolis import (
     adapt_concentrations,

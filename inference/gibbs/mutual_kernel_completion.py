@@ -5,6 +5,7 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.mutual_completion import ALPHA, MutualImputation, MutualPosterior
 from ...models.checks import check_name
 from ...models.mutual_kernel_completion import MutualKernelCompletion
+from ..applicability import setting_of_no_use
 from ..engines import Run
 from ..mcmc import Gibbs
 
@@ -38,12 +39,17 @@ def mutual_kernel_completion_steps(
         conditionals, but M and the rows Q_hv come out on the other side of them: so they cross
         what is likely in steps rather than at random.
     alpha : float, default=-0.9
-        Correlation of the noise of M and Q_hv between sweeps, when overrelaxed.
+        Overrelaxed scheme: correlation of the noise of M and Q_hv between sweeps.
 
     Returns
     -------
     list of BlockedStep
         Steps for ``pm.sample``. A sweep costs O(K l^3).
+
+    Raises
+    ------
+    ValueError
+        For settings out of range, and for an alpha of the plain scheme.
 
     Notes
     -----
@@ -68,7 +74,12 @@ def mutual_kernel_completion_steps(
     hardly any data hold, which turn with M.
     """
     check_name(scheme, _SCHEMES, "scheme", "Gibbs")
-    alpha = alpha if scheme == "overrelaxed" else 0.0
+    if scheme == "plain":
+        if alpha != ALPHA:
+            raise setting_of_no_use(
+                "alpha", "Gibbs on MutualKernelCompletion", "scheme='plain' draws everything afresh"
+            )
+        alpha = 0.0
     steps: list[BlockedStep] = [MutualPosterior(alpha=alpha, model=model)]
     if len(model.free_RVs) > 1:
         steps.insert(0, MutualImputation(alpha=alpha, model=model))

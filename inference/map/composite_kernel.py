@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from ...custom_steps.composite_regression import regression_weights, solve_lower, solve_upper
+from ...custom_steps.normal_regression import regression_weights, solve_lower, solve_upper
 from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..answers import ModeAnswer

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from xarray import Dataset, DataTree
 
-from ...custom_steps.composite_regression import primal, solve_lower, solve_upper
+from ...custom_steps.normal_regression import primal, solve_lower, solve_upper
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..composite_functions import (
     blocks,

@@ -35,6 +35,7 @@ from ...models.checks import check_count, check_name
 from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..answers import VariationalAnswer
+from ..applicability import setting_of_no_use
 from ..ascent import check_settings, climb
 from ..engines import Run
 from .composite_kernel_answer import HYPERPARAMETERS, Approximation
@@ -50,6 +51,8 @@ __all__ = ["fit_composite_kernel"]
 
 type Weights = Literal["quadrature", "importance"]
 
+# Importance samples, and iterations before the first fit of hyperparameters, unless told otherwise.
+SAMPLES, TYPE_TWO_FROM = 1000, 5
 # A shape that still moves by this part of its mean step has no maximum in sight.
 DRIFTING = 0.1
 
@@ -88,9 +91,9 @@ def fit_composite_kernel(
     remaining: float = 0.01,
     starts: int | None = None,
     weights: Weights = "quadrature",
-    samples: int = 1000,
+    samples: int = SAMPLES,
     type_two: bool = False,
-    type_two_from: int = 5,
+    type_two_from: int = TYPE_TWO_FROM,
 ) -> VariationalAnswer:
     """Fit Q by coordinate ascent from several starts.
 
@@ -116,7 +119,7 @@ def fit_composite_kernel(
         How the moments of the weights and of their concentrations are found. Draws are of the
         factors themselves in both cases.
     samples : int, default=1000
-        Importance samples of each; quadrature takes none.
+        Importance samples of each. Quadrature takes none.
     type_two : bool, default=False
         Fit the hyperparameters by type-II maximum likelihood as well (section 4.2 of the paper).
         The bound, and the hyperparameters in the answer, are then of the fitted priors; `lp` of
@@ -135,7 +138,8 @@ def fit_composite_kernel(
     Raises
     ------
     ValueError
-        For settings out of range, and for priors DirichletWeights(tau, nu) with tau or nu outside
+        For settings out of range, for those of importance sampling or of type-II maximum likelihood
+        where there is none, and for priors DirichletWeights(tau, nu) with tau or nu outside
         1e-3..1e8 or tau / nu above 1e7.
     FloatingPointError
         When no start has a finite bound.
@@ -159,6 +163,12 @@ def fit_composite_kernel(
     )
     check_count(samples, "samples", owner)
     check_count(type_two_from, "type_two_from", owner)
+    if weights == "importance" and not model.learned:
+        raise setting_of_no_use("weights", owner, "the kernels' weights are known")
+    if weights == "quadrature" and samples != SAMPLES:
+        raise setting_of_no_use("samples", owner, "weights='quadrature' takes none")
+    if not type_two and type_two_from != TYPE_TWO_FROM:
+        raise setting_of_no_use("type_two_from", owner, "type_two=False fits no hyperparameters")
     rule = model.combination
     known: np.ndarray | None = np.ones(1)
     concentration: float | None = None

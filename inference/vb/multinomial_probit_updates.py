@@ -13,11 +13,11 @@ import xarray as xr
 from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
 
-from ...models.combination import Binary, Combination, Mean
+from ...models.combination import Binary, Combination, FixedWeights, Mean
 from ...models.kernel_scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import truncated_moments
-from ...models.product_combination import Product
+from ...models.product_combination import FixedProduct, Product
 from .binary import BinaryFactor, binary_factor
 from .concentration import ConcentrationFactor, concentration_factor
 from .kernel_parameters import ParameterFactor
@@ -77,7 +77,7 @@ class Data:
     @property
     def learned(self) -> bool:
         """Whether starts from different kernel weights differ."""
-        return isinstance(self.rule, (Mean, Binary, Product))
+        return not isinstance(self.rule, (FixedWeights, FixedProduct))
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,20 @@ def _update_weights(
     rule: Combination, plug_in: bool, state: State, linear: Array, curvature: Array
 ) -> State:
     """Update q(beta), where the composite kernel is linear in beta, and what it depends on."""
+    raise NotImplementedError(
+        f"VB has no factor for the weights of {type(rule).__name__}: register it with "
+        f"_update_weights of {__name__}."
+    )
+
+
+@_update_weights.register
+def _(
+    rule: FixedProduct | FixedWeights | Product,
+    plug_in: bool,
+    state: State,
+    linear: Array,
+    curvature: Array,
+) -> State:
     return state
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from ...custom_steps.composite_regression import precision_factor as factor_of_precision
+from ...custom_steps.normal_regression import precision_factor_or_none
 
 __all__ = ["precision_factor", "regressors_bound"]
 
@@ -21,7 +21,7 @@ def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
     As of the Gibbs samplers, whose function this is; only the upper triangle of `gram` is read, and
     the factor is in Fortran order. Raises LinAlgError when rounding leaves nothing of a pivot.
     """
-    factor = factor_of_precision(gram, precision, least_pivot=LEAST_PIVOT)
+    factor = precision_factor_or_none(gram, precision, least_pivot=LEAST_PIVOT)
     if factor is None:
         raise np.linalg.LinAlgError(
             "The covariance of the regressors is numerically singular: rescale the kernels (for "

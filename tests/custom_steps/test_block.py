@@ -59,8 +59,8 @@ def model():
 
 @pytest.fixture
 def step(model):
-    # Variables given in an order that is not the model's.
-    return Toy([model["mu"], model["tau2"]], reads=[model["scale"]], model=model, rng=1)
+    # Given in an order that is not the model's, by name here and as variables below.
+    return Toy(["mu", "tau2"], reads=["scale"], model=model, rng=1)
 
 
 def test_point_keeps_its_order_and_its_arrays(model, step):

@@ -7,7 +7,6 @@ from scipy import stats
 
 from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps import composite_sweep, simplex_ellipse, simplex_metropolis
-from kernelzoo.custom_steps.composite_regression import Design, Primal
 from kernelzoo.custom_steps.composite_sweep import (
     COLLAPSED,
     Classification,
@@ -17,6 +16,7 @@ from kernelzoo.custom_steps.composite_sweep import (
     Tuning,
     sweep,
 )
+from kernelzoo.custom_steps.normal_regression import Design, Primal
 from kernelzoo.custom_steps.simplex_metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,

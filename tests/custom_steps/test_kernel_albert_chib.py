@@ -9,7 +9,7 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps import KernelAlbertChib, kernel_albert_chib, kernel_sweep
+from kernelzoo.custom_steps import KernelAlbertChib, kernel_albert_chib, probit_kernel_sweep
 from kernelzoo.models.probit import log_probability
 
 TAU, UPSILON = 1.0, 0.6
@@ -129,25 +129,25 @@ def shift_labels(monkeypatch):
 
 
 def keep_hyperparameters(monkeypatch):
-    monkeypatch.setattr(kernel_sweep, "_redraw_hyperparameters", lambda rule, task: None)
+    monkeypatch.setattr(probit_kernel_sweep, "_redraw_hyperparameters", lambda rule, task: None)
 
 
 def keep_regressors(monkeypatch):
     """W as it was before the selection integrated it out."""
     kept = []
-    correct = kernel_sweep._redraw_collapsed
+    correct = probit_kernel_sweep._redraw_collapsed
 
     def remember(rule, task):
         kept.append(task.new["W"])
         correct(rule, task)
 
-    monkeypatch.setattr(kernel_sweep, "_redraw_collapsed", remember)
-    monkeypatch.setattr(kernel_sweep, "draw_regressors", lambda *_: kept.pop())
+    monkeypatch.setattr(probit_kernel_sweep, "_redraw_collapsed", remember)
+    monkeypatch.setattr(probit_kernel_sweep, "draw_regressors", lambda *_: kept.pop())
 
 
 def drop_jacobian(monkeypatch):
     """The density of theta is taken for that of its score."""
-    correct = kernel_sweep.walk
+    correct = probit_kernel_sweep.walk
     scores = KernelAlbertChib(model=declaration("mean"))._composition.scores
 
     def without(psi, log_density, *rest):
@@ -157,7 +157,7 @@ def drop_jacobian(monkeypatch):
 
         return correct(psi, wrong, *rest)
 
-    monkeypatch.setattr(kernel_sweep, "walk", without)
+    monkeypatch.setattr(probit_kernel_sweep, "walk", without)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import kernelzoo as kz
 import probit_kernels_reference
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.kernel_sweep import Composition
+from kernelzoo.custom_steps.probit_kernel_sweep import Composition
 from probit_kernels_reference import PROBLEMS
 from probit_reference import summary, z_scores
 

@@ -8,7 +8,7 @@ import pytest
 import kernelzoo as kz
 import probit_reference
 from family import assert_z
-from kernelzoo.custom_steps import probit_marginal
+from kernelzoo.custom_steps import probit_marginal_sweep
 from kernelzoo.custom_steps.probit_sweep import State
 from probit_reference import PROBLEMS, functionals, marginal_chain, paper_chain, summary, z_scores
 
@@ -84,7 +84,7 @@ def test_nuts_agrees(problem):
 def test_wrong_hyperparameter_is_detected(monkeypatch):
     """Planted bug: the variances' rate is taken for twice what it is."""
 
-    class Wrong(probit_marginal.Target):
+    class Wrong(probit_marginal_sweep.Target):
         def _log_student(self, W):
             value, slope = super()._log_student(W / np.sqrt(2))
             return value, slope / np.sqrt(2)

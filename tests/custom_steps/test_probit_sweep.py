@@ -4,7 +4,7 @@ from scipy import stats
 
 from family import assert_mean
 from kernelzoo.custom_steps import probit_sweep, simplex_metropolis
-from kernelzoo.custom_steps.composite_regression import Design, precision_factor
+from kernelzoo.custom_steps.normal_regression import Design, precision_factor_or_none
 from kernelzoo.custom_steps.probit_sweep import Prior, State, Tuning, sweep
 from kernelzoo.custom_steps.simplex_metropolis import (
     initial_concentration_tuning,
@@ -187,7 +187,7 @@ def test_variances_of_regressors_agree_with_singular_values(K):
 def test_variances_of_all_sizes_take_the_fast_path():
     """A prior precision of 1e12 scales its variable; it does not spoil a Cholesky factor."""
     K, zeta = smooth_kernel(1.0), np.logspace(1, -12, 30)
-    assert precision_factor(K.T @ K, 1 / zeta) is not None
+    assert precision_factor_or_none(K.T @ K, 1 / zeta) is not None
 
 
 def test_raw_features_leave_the_chain_finite():

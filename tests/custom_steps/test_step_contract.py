@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,11 @@ import pytest
 from pymc.step_methods.state import equal_dataclass_values
 
 import kernelzoo as kz
+from kernelzoo import custom_steps
 from kernelzoo.custom_steps import (
     AlbertChib,
     CompositeKernelGibbs,
+    GibbsBlock,
     KernelAlbertChib,
     MarginalProbit,
 )
@@ -93,6 +97,14 @@ def made(case):
     """The case's model, and a step that the tests set up anew."""
     model = case.declare()
     return model, case.step(model=model, **case.settings)
+
+
+def test_every_step_is_exported():
+    prefix = f"{custom_steps.__name__}."
+    modules = [import_module(m.name) for m in iter_modules(custom_steps.__path__, prefix)]
+    named = [pair for module in modules for pair in vars(module).items() if pair[0][0] != "_"]
+    steps = {n for n, thing in named if isinstance(thing, type) and issubclass(thing, GibbsBlock)}
+    assert steps == {*custom_steps.__all__}
 
 
 def begin(step, tune=20):

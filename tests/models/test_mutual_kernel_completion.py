@@ -179,7 +179,7 @@ def test_what_a_result_keeps():
     assert "Qhv_c" not in model.named_vars
     np.testing.assert_array_equal(model.problem.nu, [5.0, 5.0, 5.0])
     np.testing.assert_array_equal(model.coords["hidden_b"], [0, 3])
-    assert model.amendment() is None
+    assert not model.amendments()
 
 
 def test_exchanged_data_reach_the_problem():

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.custom_steps.kernel_sweep import Moves, adapt, initial_tuning, sweep
+from kernelzoo.custom_steps.probit_kernel_sweep import Moves, adapt, initial_tuning, sweep
 from kernelzoo.inference.density import log_density
 from kernelzoo.inference.engines import Run
 from kernelzoo.inference.independent import lean_tree

@@ -25,7 +25,7 @@ def step_of(combination, **settings):
 def test_schemes_of_composites_without_exponents_to_learn(combination):
     assert step_of(combination) is MarginalProbit
     assert step_of(combination, scheme="marginal", length=2.0) is MarginalProbit
-    assert step_of(combination, scheme="paper", moves=2) is AlbertChib
+    assert step_of(combination, scheme="paper") is AlbertChib
 
 
 @pytest.mark.parametrize("combination", ["product", "binary"])
@@ -50,6 +50,12 @@ def test_parameters_of_kernels_have_the_papers_scheme():
     assert type(step) is KernelAlbertChib
 
 
+def test_settings_of_the_moves_that_are_made_are_taken():
+    assert step_of("mean", scheme="paper", moves=2) is AlbertChib
+    assert step_of("product", moves=2, collapsed=2) is KernelAlbertChib
+    assert step_of("binary", block=2) is KernelAlbertChib
+
+
 def test_wrong_settings():
     with pytest.raises(ValueError, match=r"'scheme' argument of Gibbs .* nearest is 'paper'"):
         step_of("mean", scheme="papers")
@@ -64,9 +70,12 @@ def test_wrong_settings():
         ("mean", {"moves": 3}, "MarginalProbit"),
         ("mean", {"scheme": "paper", "block": 2}, "AlbertChib"),
         ("product", {"target_accept": 0.9}, "KernelAlbertChib"),
+        ("fixed", {"scheme": "paper", "moves": 2}, "AlbertChib"),
+        ("binary", {"collapsed": 2}, "KernelAlbertChib"),
+        ("product", {"block": 2}, "KernelAlbertChib"),
     ],
 )
-def test_settings_of_another_scheme_are_not_ignored(combination, settings, step):
+def test_settings_of_what_is_not_done_are_not_ignored(combination, settings, step):
     message = rf"The setting '{list(settings)[-1]}' of Gibbs .* does not apply: {step}, which"
     with pytest.raises(ValueError, match=message):
         step_of(combination, **settings)

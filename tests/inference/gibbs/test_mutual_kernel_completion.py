@@ -40,6 +40,8 @@ def test_schemes():
         ValueError, match=r"'alpha' argument of MutualPosterior .* between -1 and 1"
     ):
         mutual_kernel_completion_steps(model, RUN, alpha=-1.0)
+    with pytest.raises(ValueError, match=r"'alpha' of Gibbs .* does not apply: scheme='plain'"):
+        mutual_kernel_completion_steps(model, RUN, scheme="plain", alpha=-0.7)
 
 
 def test_plain_sweeps_forget_and_overrelaxed_ones_do_not():
@@ -48,8 +50,8 @@ def test_plain_sweeps_forget_and_overrelaxed_ones_do_not():
     Catches a scheme that is not handed on, and a chain that is never overrelaxed.
     """
     model = MutualKernelCompletion.example()
-    for scheme, alpha in (("plain", 0.0), ("overrelaxed", -0.7)):
-        step = mutual_kernel_completion_steps(model, RUN, scheme=scheme, alpha=-0.7)[0]
+    for settings, alpha in (({"scheme": "plain"}, 0.0), ({"alpha": -0.7}, -0.7)):
+        step = mutual_kernel_completion_steps(model, RUN, **settings)[0]
         step.setup_chain(np.random.default_rng(1), 0, 1)
         point, trail = model.initial_point(), []
         for _ in range(4_000):

@@ -299,10 +299,10 @@ def test_type_two_starts_when_told_and_says_that_it_runs_away(cls):
 
 def test_type_two_is_not_cut_off_by_early_convergence():
     model = CompositeKernelRegression.example()
-    settings = {"starts": 1, "tolerance": 0.5, "type_two_from": 20, "remaining": np.inf}
+    settings = {"starts": 1, "tolerance": 0.5, "remaining": np.inf}
     assert len(vb.fit_composite_kernel(model, RUN, **settings).elbo[0]) < 20
     with pytest.warns(UserWarning, match="runs away"):
-        fitted = vb.fit_composite_kernel(model, RUN, type_two=True, **settings)
+        fitted = vb.fit_composite_kernel(model, RUN, type_two=True, type_two_from=20, **settings)
     assert len(fitted.elbo[0]) >= 21
 
 
@@ -315,11 +315,19 @@ def test_type_two_is_not_cut_off_by_early_convergence():
         ({"starts": 0}, "'starts' argument"),
         ({"max_iterations": 0}, "'max_iterations' argument"),
         ({"tolerance": 0.0}, "'tolerance' argument"),
+        ({"samples": 200}, "'samples' of VB .* does not apply: weights='quadrature' takes none"),
+        ({"type_two_from": 9}, "'type_two_from' of VB .* does not apply: type_two=False"),
     ],
 )
 def test_settings_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
         vb.fit_composite_kernel(CompositeKernelRegression.example(), RUN, **settings)
+
+
+def test_importance_sampling_of_known_weights_is_not_ignored():
+    model = model_of(CompositeKernelRegression, 1, 2, 8, combination=FixedWeights([0.3, 0.7]))
+    with pytest.raises(ValueError, match=r"'weights' of VB .* does not apply: .* are known"):
+        vb.fit_composite_kernel(model, RUN, weights="importance")
 
 
 @pytest.mark.filterwarnings("ignore:.*makes weights of kernels smaller")

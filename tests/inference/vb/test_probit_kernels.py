@@ -12,7 +12,7 @@ from kernelzoo.inference.vb import multinomial_probit as vb
 from kernelzoo.inference.vb import multinomial_probit_updates as updates
 from kernelzoo.inference.vb.binary import binary_factor
 from kernelzoo.inference.vb.kernel_products import KernelProducts
-from kernelzoo.models.combination import Binary, FixedWeights, Mean
+from kernelzoo.models.combination import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.probit import log_probability
@@ -144,6 +144,17 @@ def test_selection_moments_are_enumerated():
     log_prior -= np.log(1 - np.exp(log_prior[0]))
     q = nonempty.probability[1:]
     np.testing.assert_allclose(nonempty.gain, q @ (log_prior[1:] - np.log(q)))
+
+
+def test_a_rule_that_is_not_registered_is_refused():
+    """A rule of another model stands for a new one, whose weights would silently never move."""
+    model = MultinomialProbit(
+        MultinomialProbit.example().design, np.arange(12) % 3, combination=DirichletWeights()
+    )
+    data = updates.Data.of(model, plug_in=False)
+    assert data.learned
+    with pytest.raises(NotImplementedError, match=r"DirichletWeights.*_update_weights of"):
+        updates.update(data, updates.start(data, np.array([0.5, 0.5])))
 
 
 def test_too_many_kernels_to_enumerate():

@@ -7,10 +7,10 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import gammaln
 
-from kernelzoo.custom_steps import probit_marginal
+from kernelzoo.custom_steps import probit_marginal_sweep
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.custom_steps.gamma_mixture import GammaMixture
-from kernelzoo.custom_steps.probit_marginal import Target, marginal_sweep
+from kernelzoo.custom_steps.probit_marginal_sweep import Target, marginal_sweep
 from kernelzoo.custom_steps.probit_sweep import Prior, State
 from probit_fixture import (
     LABELS,
@@ -67,7 +67,7 @@ def test_missing_jacobian_is_detected(monkeypatch):
 
 def test_wrong_acceptance_ratio_is_detected(monkeypatch):
     """Planted bug: the acceptance ratio forgets the potential energy."""
-    correct = probit_marginal.hamiltonian_move
+    correct = probit_marginal_sweep.hamiltonian_move
 
     def kinetic_only(log_density, *args):
         def flat(position):
@@ -76,7 +76,7 @@ def test_wrong_acceptance_ratio_is_detected(monkeypatch):
 
         return correct(flat, *args)
 
-    monkeypatch.setattr(probit_marginal, "hamiltonian_move", kinetic_only)
+    monkeypatch.setattr(probit_marginal_sweep, "hamiltonian_move", kinetic_only)
     with pytest.raises(AssertionError):
         sweep_test(replicates=1_000)
 
@@ -84,13 +84,13 @@ def test_wrong_acceptance_ratio_is_detected(monkeypatch):
 @pytest.mark.slow
 def test_stale_variances_are_detected(monkeypatch):
     """Planted bug: W is shifted given the variances of the sweep before."""
-    correct, memory = probit_marginal.draw_shift, []
+    correct, memory = probit_marginal_sweep.draw_shift, []
 
     def stale(W, zeta, rng):
         memory.append(zeta)
         return correct(W, memory[-2:][0], rng)
 
-    monkeypatch.setattr(probit_marginal, "draw_shift", stale)
+    monkeypatch.setattr(probit_marginal_sweep, "draw_shift", stale)
     with pytest.raises(AssertionError):
         sweep_test(replicates=1_000)
 
@@ -106,8 +106,8 @@ def test_stale_concentrations_are_detected(monkeypatch):
     def stale(self, log_g, rng):
         return np.full(len(log_g), memory[-1] / len(log_g))
 
-    correct = probit_marginal.log_gamma_draw
-    monkeypatch.setattr(probit_marginal, "log_gamma_draw", remember)
+    correct = probit_marginal_sweep.log_gamma_draw
+    monkeypatch.setattr(probit_marginal_sweep, "log_gamma_draw", remember)
     monkeypatch.setattr(GammaMixture, "draw_concentrations", stale)
     with pytest.raises(AssertionError):
         sweep_test(replicates=1_000)
@@ -128,7 +128,7 @@ def test_wrong_exponent_of_the_concentrations_is_detected(monkeypatch):
 @pytest.mark.slow
 def test_missing_sum_of_the_gammas_is_detected(monkeypatch):
     """Planted bug: beta itself is taken for g, as if the sum were always one."""
-    monkeypatch.setattr(probit_marginal, "log_gamma_draw", lambda shape, rng: 0.0)
+    monkeypatch.setattr(probit_marginal_sweep, "log_gamma_draw", lambda shape, rng: 0.0)
     with pytest.raises(AssertionError):
         sweep_test(replicates=1_000)
 
@@ -190,7 +190,7 @@ def test_density_is_that_of_the_declaration():
     for _ in range(4):
         position = rng.normal(size=len(now.scale))
         W, log_g = now.values(position)
-        beta, total = probit_marginal.simplex(log_g), np.exp(log_g).sum()
+        beta, total = probit_marginal_sweep.simplex(log_g), np.exp(log_g).sum()
         zeta, rho = 1 / rng.gamma(2.0, size=W.shape), rng.gamma(2.0, size=len(beta))
         joint = log_density(rho=rho, beta=beta, zeta=zeta, W=W)
         joint += stats.gamma(rho.sum()).logpdf(total) - (len(beta) - 1) * np.log(total)

@@ -3,11 +3,11 @@ import pytest
 from scipy import stats
 
 from family import assert_mean
-from kernelzoo.custom_steps.composite_regression import (
+from kernelzoo.custom_steps.normal_regression import (
     Design,
     dual,
     orthogonal_factor,
-    precision_factor,
+    precision_factor_or_none,
     primal,
     regression_weights,
 )
@@ -82,7 +82,7 @@ def test_kernels_that_drown_the_prior(scale, law):
     K, phi = x @ x.T / 1e3, np.random.default_rng(2).gamma(2.0, size=30)
     w = np.random.default_rng(3).gamma(2.0, size=30)
     linear = w * np.random.default_rng(4).normal(size=30)
-    assert precision_factor(K.T @ (w[:, None] * K), phi) is None
+    assert precision_factor_or_none(K.T @ (w[:, None] * K), phi) is None
     stacked = np.concatenate([np.sqrt(w)[:, None] * K, np.diag(np.sqrt(phi))])
     target = np.concatenate([linear / np.sqrt(w), np.zeros(30)])
     mean, _, _, singular = np.linalg.lstsq(stacked, target)

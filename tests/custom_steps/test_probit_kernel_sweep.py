@@ -9,12 +9,18 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
-from kernelzoo.custom_steps import kernel_sweep, random_walk
+from kernelzoo.custom_steps import probit_kernel_sweep, random_walk
 from kernelzoo.custom_steps.binary_selection import log_evidence, update_selection
-from kernelzoo.custom_steps.composite_regression import Design
-from kernelzoo.custom_steps.kernel_sweep import Composition, Moves, adapt, initial_tuning, sweep
+from kernelzoo.custom_steps.normal_regression import Design
+from kernelzoo.custom_steps.probit_kernel_sweep import (
+    Composition,
+    Moves,
+    adapt,
+    initial_tuning,
+    sweep,
+)
 from kernelzoo.models import kernel_scores
-from kernelzoo.models.combination import Binary, FixedWeights, Mean
+from kernelzoo.models.combination import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.probit import log_probability
 from kernelzoo.models.product_combination import FixedProduct, Product
@@ -168,11 +174,20 @@ def test_joint_law_is_invariant_in_a_long_run(name):
     joint_test(name, replicates=20_000)
 
 
+@pytest.mark.parametrize(
+    "function", ["_redraw_given_regressors", "_redraw_collapsed", "_redraw_hyperparameters"]
+)
+def test_a_rule_that_is_not_registered_is_refused(function):
+    """A rule of another model stands for a new one, whose weights would silently never move."""
+    with pytest.raises(NotImplementedError, match=f"weights of DirichletWeights.*{function} of"):
+        getattr(probit_kernel_sweep, function)(DirichletWeights(), None)
+
+
 def test_printed_marginal_covariance_is_detected(monkeypatch):
     """Planted bug: the paper's Omega = I + K Z^-1 K."""
-    correct = kernel_sweep.update_selection
+    correct = probit_kernel_sweep.update_selection
     monkeypatch.setattr(
-        kernel_sweep,
+        probit_kernel_sweep,
         "update_selection",
         lambda beta, y, zeta, *rest: correct(beta, y, 1 / zeta, *rest),
     )
@@ -200,7 +215,7 @@ def test_wrong_hyperparameters_of_exponents_are_detected(monkeypatch):
         pi, _ = kernel_scores.draw_hyperparameters(beta, a, b, rng)
         return pi, rng.gamma(np.maximum(pi, 1e-3)) / (b + beta)
 
-    monkeypatch.setattr(kernel_sweep, "draw_hyperparameters", wrong)
+    monkeypatch.setattr(probit_kernel_sweep, "draw_hyperparameters", wrong)
     with pytest.raises(AssertionError):
         joint_test("product")
 

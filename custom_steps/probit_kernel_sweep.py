@@ -1,8 +1,9 @@
-"""Albert-Chib sweeps for every rule of combination and for kernels with parameters, in NumPy.
+"""Sweeps of the multinomial probit for every rule and for kernels with parameters, in NumPy.
 
-What makes the composite kernel is redrawn between Y and W of the sweep of `probit_sweep`: first
-given Y and W, then given Y with W integrated out, after which W is redrawn straight away. The PyMC
-step that runs the sweep is `kernelzoo.custom_steps.kernel_albert_chib.KernelAlbertChib`.
+What makes the composite kernel is redrawn between Y and W of Albert and Chib's sweep, that of
+`probit_sweep`: first given Y and W, then given Y with W integrated out, after which W is redrawn
+straight away. The PyMC step that runs the sweep is
+`kernelzoo.custom_steps.kernel_albert_chib.KernelAlbertChib`.
 
 ============= ============================================ ========================
 paper         meaning                                      code
@@ -21,13 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..models.combination import SMALLEST, Binary, Combination, Mean
+from ..models.combination import SMALLEST, Binary, Combination, FixedWeights, Mean
 from ..models.composition import Composition
 from ..models.kernel_scores import draw_hyperparameters
-from ..models.product_combination import Product
+from ..models.product_combination import FixedProduct, Product
 from .binary_selection import log_evidence, update_selection
-from .composite_regression import Design
 from .cone import sample_cone
+from .normal_regression import Design
 from .probit_sweep import draw_regressors, draw_shift, draw_variances
 from .random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
 from .simplex_metropolis import (
@@ -193,9 +194,22 @@ class _Task(NamedTuple):
     moves: Moves
 
 
+def _unknown(rule: Combination, function: str) -> NotImplementedError:
+    """Make the error for a rule whose weights would silently stay where they are."""
+    return NotImplementedError(
+        f"The sweep does not know how the weights of {type(rule).__name__} move: register it with "
+        f"{function} of {__name__}."
+    )
+
+
 @singledispatch
 def _redraw_given_regressors(rule: Combination, task: _Task) -> Info:
     """Redraw the weights that a rule learns by moves of its own given W."""
+    raise _unknown(rule, "_redraw_given_regressors")
+
+
+@_redraw_given_regressors.register
+def _(rule: Binary | FixedProduct | FixedWeights | Product, task: _Task) -> Info:
     return Info()
 
 
@@ -225,6 +239,12 @@ def _(rule: Mean, task: _Task) -> Info:
 @singledispatch
 def _redraw_collapsed(rule: Combination, task: _Task) -> None:
     """Redraw the weights that a rule learns by moves of its own with W integrated out."""
+    raise _unknown(rule, "_redraw_collapsed")
+
+
+@_redraw_collapsed.register
+def _(rule: FixedProduct | FixedWeights | Mean | Product, task: _Task) -> None:
+    pass
 
 
 @_redraw_collapsed.register
@@ -284,6 +304,12 @@ def _walk_collapsed(task: _Task) -> float:
 @singledispatch
 def _redraw_hyperparameters(rule: Combination, task: _Task) -> None:
     """Redraw what exponents depend on: the walks have integrated it out."""
+    raise _unknown(rule, "_redraw_hyperparameters")
+
+
+@_redraw_hyperparameters.register
+def _(rule: Binary | FixedProduct | FixedWeights | Mean, task: _Task) -> None:
+    pass
 
 
 @_redraw_hyperparameters.register

@@ -18,7 +18,8 @@ exact conditionals given W and log g, which makes the whole a partially collapse
 
 where Q turns to the principal axes of the average kernel, so that a diagonal mass matrix knows
 their stiffness, and sinh shortens the tails of Student's t.  The bend turns stiff axes into soft
-ones far from the origin: the stiffer the kernel, the larger b has to be.
+ones far from the origin: the stiffer the kernel, the larger b has to be.  The PyMC step that runs
+the sweep is `kernelzoo.custom_steps.marginal_probit.MarginalProbit`.
 """
 
 from dataclasses import dataclass

@@ -25,7 +25,7 @@ __all__ = [
     "RegressionWeights",
     "dual",
     "orthogonal_factor",
-    "precision_factor",
+    "precision_factor_or_none",
     "primal",
     "regression_weights",
     "solve_lower",
@@ -172,7 +172,7 @@ class Design:
         return ((beta[i] * beta[j]) @ self.products).reshape(m, m)
 
 
-def precision_factor(
+def precision_factor_or_none(
     gram_weighted: np.ndarray,
     phi: np.ndarray,
     out: np.ndarray | None = None,
@@ -218,7 +218,7 @@ def orthogonal_factor(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Factor P by orthogonal transformations, never forming K'WK.
 
-    Several times slower than `precision_factor`, and right for kernels of any size.
+    Several times slower than `precision_factor_or_none`, and right for kernels of any size.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ def primal(
         scaled = _scaled_rows(composite, w)
         # An array with its own transpose: BLAS computes one triangle only.
         gram_weighted = scaled.T @ scaled
-    factor = precision_factor(gram_weighted, phi)
+    factor = precision_factor_or_none(gram_weighted, phi)
     if factor is None:
         factor, half = orthogonal_factor(composite, w, linear, phi)
     else:
@@ -301,7 +301,7 @@ def dual(
     """
     scaled = _scaled_rows(composite, w)
     spread = scaled / np.sqrt(phi)
-    factor = precision_factor(spread @ spread.T, np.ones(len(spread)))
+    factor = precision_factor_or_none(spread @ spread.T, np.ones(len(spread)))
     if factor is None:
         return primal(composite, w, linear, phi)
     return Dual(factor, scaled, linear / np.sqrt(w), phi)
