@@ -1,0 +1,96 @@
+"""Benchmarks run to their end, on small problems, and fill their tables."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+import kernelzoo as kz
+from kernelzoo.benchmarks import BENCHMARKS, many_objects, memory, mixing, mutual_kernel, speed
+
+NUMBER = re.compile(r"^[>\d.,e+-]+$")
+
+
+def rows(name):
+    """Cells of the rows that a benchmark prints, by their first cell."""
+    out = StringIO()
+    BENCHMARKS[name](Console(file=out, width=250))
+    cells = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in out.getvalue().splitlines()
+        if line.startswith("│")
+    ]
+    return {(first, *rest[:1]): rest for first, *rest in cells}
+
+
+def assert_numbers(cells):
+    assert cells
+    assert all(NUMBER.match(cell.removeprefix("> ")) for cell in cells)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Fits that otherwise have processes of their own."""
+    for module in (many_objects, memory, mutual_kernel):
+        monkeypatch.setattr(
+            module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
+        )
+
+
+def test_the_papers_times_stand_beside_ours(monkeypatch):
+    monkeypatch.setattr(speed, "REPEATS", 1)
+    sweep_seconds = speed.sweep_seconds
+    monkeypatch.setattr(speed, "sweep_seconds", lambda model: sweep_seconds(model, 20))
+    table = rows("paper")
+    (ours,) = (cells for (first, _), cells in table.items() if first == "here")
+    (theirs,) = (cells for (first, _), cells in table.items() if first == "paper, in Matlab")
+    assert_numbers(ours)
+    assert theirs == ["41720.0", "120.3", "347"]
+
+
+def test_iterations_and_sweeps_beside_plain_ones(monkeypatch, in_this_process):
+    for name, value in (("SIZES", (8,)), ("SMALL", 8), ("TURNS", 2), ("MOST", 40)):
+        monkeypatch.setattr(mutual_kernel, name, value)
+    table = rows("mutual")
+    for what in ("EM iteration", "Gibbs sweep"):
+        assert_numbers(table["8", what][1:])
+    assert len([first for first, _ in table if first in ("0.1", "0.001")]) == 2
+
+
+def test_peaks_of_memory(monkeypatch, in_this_process):
+    monkeypatch.setattr(memory, "SIZES", (10,))
+    fits = {name: memory.FITS[name] for name in ("basic, Exact", "simplified, VB")}
+    monkeypatch.setattr(memory, "FITS", fits)
+    table = rows("memory")
+    assert {first for first, _ in table} == set(fits)
+    for cells in table.values():
+        assert_numbers(cells)
+
+
+@pytest.mark.filterwarnings("ignore:VB did not converge in 50")
+def test_many_objects(monkeypatch, in_this_process):
+    sizes = {"OBJECTS": 60, "NEW": 9, "LANDMARKS": 10, "KERNELS": many_objects.KERNELS[:1]}
+    for name, value in sizes.items():
+        monkeypatch.setattr(many_objects, name, value)
+    fits = {
+        name: (engine, options, (3,)) for name, (engine, options, _) in many_objects.FITS.items()
+    }
+    monkeypatch.setattr(many_objects, "FITS", fits)
+    table = rows("many")
+    assert {first for first, _ in table} == set(fits)
+    for cells in table.values():
+        assert_numbers([cell for cell in cells if cell])
+        assert float(cells[-1]) > 60
+
+
+def test_mixing(monkeypatch):
+    monkeypatch.setattr(mixing, "TUNE", 20)
+    problem = ("small", kz.MultinomialProbit.example, ((kz.Gibbs(), 30), (mixing.PAPER, 30)))
+    monkeypatch.setattr(mixing, "PROBLEMS", (problem,))
+    table = rows("mixing")
+    assert {first for first, _ in table} == {repr(kz.Gibbs()), repr(mixing.PAPER)}
+    for _, *seconds, contrast, least, weights, parameters, rhat in table.values():
+        assert_numbers([*seconds, contrast, least, weights, rhat])
+        assert parameters == "-"
