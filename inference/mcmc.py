@@ -25,7 +25,8 @@ __all__ = ["NUTS", "SMC", "Gibbs"]
 
 RHAT_BOUND = 1.01
 
-_BACKEND_PACKAGES = {"pymc": "pymc", "nutpie": "nutpie", "numpyro": "numpyro"}
+# Implementations of NUTS, which are packages, and the extras of this one that install them.
+_BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
 
 
 def _converged(tree: DataTree, model: pm.Model, draws: int) -> Converged:
@@ -147,7 +148,7 @@ class NUTS(Engine):
     max_treedepth: int = 10
 
     def __post_init__(self) -> None:
-        check_name(self.backend, _BACKEND_PACKAGES, "backend", "NUTS")
+        check_name(self.backend, _BACKENDS, "backend", "NUTS")
         if not 0 < self.target_accept < 1:
             got = repr(self.target_accept)
             raise argument_error("target_accept", "NUTS", "between 0 and 1", got)
@@ -155,8 +156,9 @@ class NUTS(Engine):
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
-        if find_spec(_BACKEND_PACKAGES[self.backend]) is None:
-            return f"the package {_BACKEND_PACKAGES[self.backend]} is not installed"
+        if find_spec(self.backend) is None:
+            extra = _BACKENDS[self.backend]
+            return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
         return discrete_variables(model)
 
     @override

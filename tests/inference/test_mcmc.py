@@ -55,3 +55,10 @@ def test_smc_estimates_the_evidence():
     assert stats.sizes == {"chain": 1, "stage": single["sample_stats"].sizes["stage"]}
     assert single.attrs["log_evidence"] == stats.values[0, -1]
     assert abs(single.attrs["log_evidence"] - exact) < 0.5
+
+
+@pytest.mark.parametrize(("backend", "extra"), [("nutpie", "nutpie"), ("numpyro", "jax")])
+def test_an_absent_backend_names_the_extra_that_brings_it(monkeypatch, backend, extra):
+    monkeypatch.setattr("kernelzoo.inference.mcmc.find_spec", lambda name: None)
+    reason = kz.NUTS(backend=backend).why_not(kz.WishartCompletion.example())
+    assert reason == f"the package {backend} is not installed (pip install kernelzoo[{extra}])"
