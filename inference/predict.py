@@ -115,7 +115,8 @@ def predict(
         When the kernels do not fit the model's, or the result lacks the draws that predictions
         are made of.
     TypeError
-        For a model without predictions, or an option that its predictions do not take.
+        For a model without predictions, an option that its predictions do not take, or what is no
+        result.
 
     Examples
     --------
@@ -124,6 +125,10 @@ def predict(
     >>> kz.predict(completion, result, labels=data.y_train)["label"]
     """
     _check_options(model, options)
+    if not isinstance(result, DataTree):
+        raise TypeError(
+            f"The 'result' argument of predict must be a result of fit. Got {type(result)}."
+        )
     if "moments" in result.children:
         # A tree of its own, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()

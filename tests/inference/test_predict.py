@@ -155,6 +155,13 @@ def test_unknown_options_are_named():
         kz.predict(completion, DataTree(), labels=[1], rank=1)
 
 
+@pytest.mark.parametrize("turn", [lambda tree: tree["posterior"].to_dataset(), lambda tree: "VB"])
+def test_what_is_no_result_is_refused(setting, turn):
+    model, result, new = setting
+    with pytest.raises(TypeError, match="'result' argument of predict must be a result of fit"):
+        kz.predict(model, turn(result), new)
+
+
 def test_plain_models_are_sent_to_pymc(setting):
     _, result, new = setting
     with pm.Model() as plain:
