@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -25,7 +25,7 @@ from . import (
     predict,
 )
 from .benchmarks import BENCHMARKS
-from .datasets.dataset import Features
+from .datasets.dataset import Dataset
 from .experiments import reproduce as studies
 from .experiments.demo import run as run_demo
 from .models.checks import check_name
@@ -60,7 +60,7 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
     """
     data_set = datasets.load(options.data)
     data = data_set.split(test_size=options.test_size, seed=options.seed)
-    kernels = kernels_for(data.X_train, data_set.similarities)
+    kernels = kernels_for(data_set)
     model = MultinomialProbit(kernels(data.X_train), data.y_train)
     result = fit(
         model,
@@ -87,14 +87,15 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
     console.print(f"written: {stem}.nc, {stem}-predictions.csv")
 
 
-def kernels_for(X: Features, similarities: Collection[str]) -> Kernels:
+def kernels_for(data: Dataset) -> Kernels:
     """Three standard kernels of each view of features; Gram matrices as they are."""
     standard = gaussian() | linear() | polynomial(2)
-    if not isinstance(X, dict):
-        return standard.normalize("trace")
-    # Similarities to objects other than the training ones are features of an object.
-    grams = {view for view in similarities if X[view].shape[0] == X[view].shape[1]}
-    bound = (precomputed().on(view) if view in grams else standard.on(view) for view in X)
+    views = data.views
+    # Similarities to other objects than those of the data set are features.
+    grams = {view for view in data.similarities if views[view].shape[0] == views[view].shape[1]}
+    if not isinstance(data.X, dict):
+        return (precomputed() if grams else standard).normalize("trace")
+    bound = (precomputed().on(view) if view in grams else standard.on(view) for view in views)
     return reduce(or_, bound).normalize("trace")
 
 

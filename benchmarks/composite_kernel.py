@@ -36,6 +36,8 @@ type Model = CompositeKernelRegression | CompositeKernelClassification
 
 #: Objects, and iterations whose median is taken.
 ITERATIONS = {246: 60, 500: 30, 1000: 12, 2000: 5}
+#: Objects, for the points of Q(beta).
+POINTS = (60, 120, 246, 500)
 
 THREE = (gaussian() | linear() | polynomial(2)).normalize("trace")
 FIVE = (THREE | gaussian(0.2) | gaussian(0.005)).normalize("trace")
@@ -157,7 +159,7 @@ def points_table() -> Table:
     columns = ("3 kernels: grid", "3: 1,000 of the prior", "5 kernels: mixture", "5: of the prior")
     for column in ("model", "N", *columns):
         table.add_column(column, justify="left" if column == "model" else "right")
-    for n in (60, 120, 246, 500):
+    for n in POINTS:
         three, five = problems(n), problems(n, FIVE)
         for name in three:
             numbers = [

@@ -179,7 +179,8 @@ class GibbsBlock(BlockedStep):
     Parameters
     ----------
     vars : sequence of TensorVariable or str
-        Free random variables (or their value variables, or their names) that the step redraws.
+        Free random variables (or their value variables) that the step redraws. A subclass may give
+        their names.
     reads : sequence of TensorVariable or str, default=()
         Other free random variables (or their names) whose current values `sweep` needs.
     model : pymc.Model, optional

@@ -53,7 +53,7 @@ class EngineDescription:
             engine=engine,
             model=model,
             summary=run[""],
-            settings={name: known.get(name, name) for name in settings},
+            settings={name: known[name] for name in settings},
             notes={heading: run[heading] for heading in TOLD if heading in run},
             source=documented[-1].__module__,
             paper=(inspect.getdoc(module) or "").partition("\n")[0],

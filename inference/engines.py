@@ -311,7 +311,7 @@ def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
     Raises
     ------
     ValueError
-        When the engine does not apply to the model, as `fit`.
+        When the engine does not apply to the model or does not know a setting, as `fit`.
 
     Examples
     --------
@@ -319,6 +319,7 @@ def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
     >>> kz.describe(model, kz.MAP(method="gradient")).settings["space"]
     """
     engine = _applicable(model, engine, "describe")
+    documented = engine.documented(model)
     return EngineDescription.of(
-        engine.name, type(model).__name__, engine.settings_on(model), engine.documented(model)
+        engine.name, type(model).__name__, engine.settings_on(model), documented
     )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, override
 
 import pymc as pm
 
-from ..models.checks import check_name
+from ..models.checks import argument_error, check_name
 from ..models.declaration import Declaration
 from .applicability import setting_of_no_use
 from .engines import Engine, Run
@@ -113,7 +113,7 @@ class Handwritten(Engine):
 
     @override
     def documented(self, model: pm.Model) -> list[Any]:
-        return [type(self), self.implementation(model).function]
+        return [type(self), self._checked(model).function]
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
@@ -125,6 +125,10 @@ class Handwritten(Engine):
 
     def implement(self, model: pm.Model, run: Run) -> Any:
         """Call the implementation for the model with this engine's settings."""
+        return self._checked(model).function(model, run, **self._settings)
+
+    def _checked(self, model: pm.Model) -> Implementation:
+        """Choose the implementation for the model, or raise unless it takes the settings."""
         implementation = self.implementation(model)
         owner = f"{self.name} on {type(model).__name__}"
         for setting in self._settings:
@@ -132,5 +136,7 @@ class Handwritten(Engine):
                 reason = passed.why_not(model)
                 if reason and setting in passed.settings and setting not in implementation.settings:
                     raise setting_of_no_use(setting, owner, reason)
+            if not implementation.settings:
+                raise argument_error("settings", owner, "none", repr(setting))
             check_name(setting, implementation.settings, "settings", owner)
-        return implementation.function(model, run, **self._settings)
+        return implementation

@@ -12,7 +12,7 @@ import pymc as pm
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
-from ..models.checks import argument_error, check_count, check_name
+from ..models.checks import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables
 from .draws_on_disk import DrawsOnDisk
 from .engines import Engine, Kind, Run
@@ -149,7 +149,7 @@ class NUTS(Engine):
 
     def __post_init__(self) -> None:
         check_name(self.backend, _BACKENDS, "backend", "NUTS")
-        if not 0 < self.target_accept < 1:
+        if check_positive(self.target_accept, "target_accept", "NUTS") >= 1:
             got = repr(self.target_accept)
             raise argument_error("target_accept", "NUTS", "between 0 and 1", got)
         check_count(self.max_treedepth, "max_treedepth", "NUTS")

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from kernelzoo.__main__ import kernels_for, main
+from kernelzoo.datasets.dataset import Card, Dataset
 
 
 def test_fit_writes_result_and_predictions(tmp_path, capsys):
@@ -25,13 +26,21 @@ def test_fit_writes_result_and_predictions(tmp_path, capsys):
 
 def test_gram_matrices_are_taken_as_they_are():
     """Not as features, of which there would be three kernels."""
-    features = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)))
+    rng, card = np.random.default_rng(0), Card("", "", "")
+    features = pd.DataFrame(rng.normal(size=(20, 2)))
     gram = pd.DataFrame(features.to_numpy() @ features.to_numpy().T)
-    views = {"sequence": gram, "size": features, "to others": gram.iloc[:, :4]}
-    stack = kernels_for(views, {"sequence", "to others"})(views)
-    assert len(stack) == 7
+    # As many others as training objects.
+    views = {"sequence": gram, "size": features, "to others": gram.iloc[:, :14]}
+    y = np.arange(20) % 2
+    data = Dataset("all", views, y, card, similarities=frozenset({"sequence", "to others"}))
+    part = data.split(test_size=0.3, seed=1)
+    stack = kernels_for(data)(part.X_train)
+    assert stack.shape == (7, 14, 14)
     (at,) = (i for i, name in enumerate(stack["kernel"].values) if "sequence" in name)
-    np.testing.assert_allclose(stack[at], gram * 30 / np.trace(gram))
+    given = part.X_train["sequence"]
+    np.testing.assert_allclose(stack[at], given * 14 / np.trace(given))
+    alone = Dataset("one", gram, y, card, similarities=frozenset({"one"}))
+    assert len(kernels_for(alone)(gram)) == 1
 
 
 def test_engines_lists_every_model(capsys):

@@ -4,13 +4,10 @@ from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.composite_kernel import CompositeKernelGibbs
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
-from ..applicability import setting_of_no_use
 from ..engines import Run
 from ..mcmc import Gibbs
 
 __all__ = ["composite_kernel_steps"]
-
-MOVES = 2
 
 
 @Gibbs.register(CompositeKernelRegression)
@@ -20,7 +17,7 @@ def composite_kernel_steps(
     run: Run,
     *,
     collapsed: bool = True,
-    moves: int = MOVES,
+    moves: int = 2,
 ) -> list[BlockedStep]:
     """One block for all variables.
 
@@ -40,16 +37,5 @@ def composite_kernel_steps(
     -------
     list of BlockedStep
         Steps for ``pm.sample``.
-
-    Raises
-    ------
-    ValueError
-        For settings out of range, and for any where the kernels' weights are known.
     """
-    if not model.learned and (not collapsed or moves != MOVES):
-        raise setting_of_no_use(
-            "moves" if collapsed else "collapsed",
-            f"Gibbs on {type(model).__name__}",
-            "the kernels' weights are known",
-        )
     return [CompositeKernelGibbs(collapsed=collapsed, moves=moves, model=model)]

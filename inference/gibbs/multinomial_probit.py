@@ -8,9 +8,7 @@ from ...custom_steps.albert_chib import AlbertChib
 from ...custom_steps.kernel_albert_chib import KernelAlbertChib
 from ...custom_steps.marginal_probit import MarginalProbit, serves
 from ...models.checks import argument_error, check_name
-from ...models.combination import Binary, Mean
 from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
-from ...models.product_combination import Product
 from ..applicability import combination_other_than, setting_of_no_use
 from ..engines import Run
 from ..mcmc import Gibbs
@@ -78,8 +76,7 @@ def multinomial_probit_steps(
     Raises
     ------
     ValueError
-        For settings out of range, and for those of the scheme that is not taken or of moves that it
-        does not make.
+        For settings out of range, and for those of the scheme that is not taken.
 
     Notes
     -----
@@ -119,25 +116,15 @@ def multinomial_probit_steps(
     if scheme == "marginal" or (scheme == "auto" and known and _mixes_better(model)):
         step = MarginalProbit
     defaults = signature(multinomial_probit_steps).parameters
-    taken = [name for name in _TAKEN[step] if name not in _idle(model)]
     for name, value in given.items():
-        if name not in taken and value != defaults[name].default:
+        if name not in _TAKEN[step] and value != defaults[name].default:
             raise setting_of_no_use(
                 name,
                 "Gibbs on MultinomialProbit",
                 f"{step.__name__}, which samples {model.variant} here, takes "
-                f"{', '.join(taken) or 'no settings'}",
+                f"{', '.join(_TAKEN[step])}",
             )
     return [step(**{name: given[name] for name in _TAKEN[step]}, model=model)]
-
-
-def _idle(model: MultinomialProbit) -> set[str]:
-    """Name the settings of moves of what the model does not learn."""
-    rule = model.combination
-    walks = model.parametric is not None or isinstance(rule, Product)
-    learned = {"moves": walks or isinstance(rule, Mean), "collapsed": walks}
-    learned["block"] = isinstance(rule, Binary)
-    return {name for name, is_learned in learned.items() if not is_learned}
 
 
 def _mixes_better(model: MultinomialProbit) -> bool:

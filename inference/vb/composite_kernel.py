@@ -163,8 +163,6 @@ def fit_composite_kernel(
     )
     check_count(samples, "samples", owner)
     check_count(type_two_from, "type_two_from", owner)
-    if weights == "importance" and not model.learned:
-        raise setting_of_no_use("weights", owner, "the kernels' weights are known")
     if weights == "quadrature" and samples != SAMPLES:
         raise setting_of_no_use("samples", owner, "weights='quadrature' takes none")
     if not type_two and type_two_from != TYPE_TWO_FROM:

@@ -325,6 +325,7 @@ def test_bad_requests_are_refused(model, engine, options, message):
     [
         lambda: kz.NUTS(backend="stan"),
         lambda: kz.NUTS(target_accept=3),
+        lambda: kz.NUTS(target_accept="high"),
         lambda: kz.NUTS(max_treedepth=0),
         lambda: kz.ADVI(covariance="full"),
         lambda: kz.ADVI(iterations=0),

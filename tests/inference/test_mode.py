@@ -62,12 +62,23 @@ def test_map_of_fixed_weights_is_stationary_in_the_declaration():
     )
 
 
-def test_map_says_when_there_is_no_mode():
-    """A density unbounded at a corner, as that of weights with concentrations below one."""
+def weights_of_low_concentration():
+    """Density unbounded at a corner."""
     with pm.Model() as model:
         pm.Dirichlet("x", [0.3, 0.5, 2.0])
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        weights_of_low_concentration,
+        pytest.param(kz.MultinomialProbit.example, marks=pytest.mark.slow),
+    ],
+)
+def test_map_says_when_there_is_no_mode(make):
     with pytest.warns(UserWarning, match="may have no mode"):
-        result = kz.fit(model, "map", **QUIET)
+        result = kz.fit(make(), "map", **QUIET)
     assert result.attrs["converged"] == "no"
 
 

@@ -2,9 +2,6 @@ import numpy as np
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import Run
-from kernelzoo.inference.gibbs.composite_kernel import composite_kernel_steps
-from kernelzoo.models.combination import FixedWeights
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
@@ -28,14 +25,3 @@ def test_as_the_paper_sketches_it():
     result = kz.fit(model, kz.Gibbs(collapsed=False, moves=3), progressbar=False, **OPTIONS)
     assert float(result["sample_stats"]["beta_accept"].mean()) > 0
     assert float(result["sample_stats"]["evaluations"].max()) == 0
-
-
-@pytest.mark.parametrize("settings", [{"collapsed": False}, {"moves": 3}])
-def test_settings_of_moves_of_known_weights_are_not_ignored(settings):
-    example = CompositeKernelClassification.example()
-    model = CompositeKernelClassification(
-        example["K"].get_value(), example.label_codes, combination=FixedWeights()
-    )
-    (name,) = settings
-    with pytest.raises(ValueError, match=f"'{name}' of Gibbs .* weights are known"):
-        composite_kernel_steps(model, Run(), **settings)

@@ -324,12 +324,6 @@ def test_settings_are_checked(settings, message):
         vb.fit_composite_kernel(CompositeKernelRegression.example(), RUN, **settings)
 
 
-def test_importance_sampling_of_known_weights_is_not_ignored():
-    model = model_of(CompositeKernelRegression, 1, 2, 8, combination=FixedWeights([0.3, 0.7]))
-    with pytest.raises(ValueError, match=r"'weights' of VB .* does not apply: .* are known"):
-        vb.fit_composite_kernel(model, RUN, weights="importance")
-
-
 @pytest.mark.filterwarnings("ignore:.*makes weights of kernels smaller")
 def test_priors_beyond_the_integrals_are_refused():
     model = model_of(CompositeKernelRegression, 1, 2, 8, combination=DirichletWeights(1e-4, 1.0))
