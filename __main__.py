@@ -31,6 +31,9 @@ from .experiments.demo import run as run_demo
 from .models.checks import check_name
 from .models.kernels import Kernels
 
+# Columns of what goes to a file, where tables are not to be cut to those of a terminal.
+WIDTH = 160
+
 
 def demo(options: argparse.Namespace, console: Console) -> None:
     """Fit wine with VB, Gibbs and NUTS and compare them."""
@@ -157,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; bad input ends in one line of explanation and exit code 2."""
     options = parser().parse_args(arguments)
     try:
-        options.function(options, Console())
+        options.function(options, Console(width=None if sys.stdout.isatty() else WIDTH))
     except (ValueError, FileNotFoundError) as error:
         Console(stderr=True).print(f"kernelzoo: {error}", style="red", markup=False)
         return 2

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernelzoo.__main__ import kernels_for, main
+from kernelzoo.__main__ import WIDTH, kernels_for, main
 from kernelzoo.datasets.dataset import Card, Dataset
 
 
@@ -48,6 +48,8 @@ def test_engines_lists_every_model(capsys):
     shown = capsys.readouterr().out
     for word in ("MultinomialProbit", "VB", "Gibbs", "NUTS", "Laplace", "mean-field"):
         assert word in shown
+    # Not the width of a terminal, where there is none.
+    assert 120 < max(map(len, shown.splitlines())) <= WIDTH
 
 
 def test_engines_explains_the_settings_of_one(capsys):
