@@ -5,11 +5,10 @@ take turns within one process, so that ratios hold while the machine's speed dri
 one BLAS thread.
 """
 
-import multiprocessing
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from ..inference.em.mutual_objective import MutualObjective
 from ..inference.engines import Run
 from ..inference.gibbs.mutual_kernel_completion import mutual_kernel_completion_steps
 from ..models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
-from .memory import megabytes
 
 __all__ = ["run"]
 
@@ -153,15 +151,20 @@ def gibbs_turns(model: MutualKernelCompletion) -> Turns:
     return turns
 
 
-def peak(n: int, engine: Engine) -> float:
-    """Megabytes that a short fit adds to the process that holds the model, at its peak."""
-    model, before = declare(n), megabytes()
+def peak(model: MutualKernelCompletion, engine: Engine) -> float:
+    """Megabytes that Python and NumPy ask for in a short fit, at their peak; the model has its own.
+
+    What compilers and libraries ask for is not among them.
+    """
     short = {"draws": 5, "tune": 2, "chains": 1, "cores": 1}
     chain: dict[str, Any] = short if isinstance(engine, Gibbs) else {}
+    tracemalloc.start()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it is stopped on purpose
         fit(model, engine, random_seed=1, progressbar=False, log_likelihood=False, **chain)
-    return megabytes() - before
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most / 1e6
 
 
 def iterations(lam: float, memory: int) -> tuple[int, bool]:
@@ -173,7 +176,6 @@ def iterations(lam: float, memory: int) -> tuple[int, bool]:
 
 def run(console: Console) -> None:
     """Print the tables."""
-    spawn = multiprocessing.get_context("spawn")
     table = Table(title=f"{N_KERNELS} kernels, half missing; medians of {TURNS} turns")
     for column in ("objects", "what", "ms", "plain NumPy, ms", "ratio", "peak, MB", "matrices"):
         table.add_column(column, justify="left" if column == "what" else "right")
@@ -184,8 +186,7 @@ def run(console: Console) -> None:
             (Gibbs(), "Gibbs sweep", gibbs_turns),
         ):
             times = (f"{x:.3g}" for x in turns(model).medians())
-            with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-                more = pool.submit(peak, n, engine).result()
+            more = peak(model, engine)
             table.add_row(str(n), name, *times, f"{more:.0f}", f"{more / (8e-6 * n**2):.0f}")
     console.print(table)
     table = Table(title=f"E-steps to the minimum, {SMALL} objects, tolerance 1e-3")

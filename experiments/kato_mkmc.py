@@ -355,5 +355,7 @@ def figure_4() -> Study:
         "Here (30 repetitions of mfeat) EM as printed is nearer than the mean up to 60 % missing, "
         "level with it at 70 %, and far behind at 80 %; on digits200 the mean, whose distance is "
         "about 2 there, is nearer at 50 % already. With lambda = 0.1 EM is nearer than the mean "
-        "up to 70 %, on the proteins at 80 % too.",
+        "up to 70 %, on the proteins at 80 % too. The means of Gibbs are about as near. Its "
+        "90 % intervals hold 83 to 86 % of mfeat's hidden entries, 84 to 94 % of the embryos', and "
+        "71 to 72 % of digits200's and the proteins'.",
     )

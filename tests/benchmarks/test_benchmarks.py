@@ -42,7 +42,7 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    for module in (many_objects, memory, mutual_kernel):
+    for module in (many_objects, memory):
         monkeypatch.setattr(
             module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
         )
@@ -59,7 +59,7 @@ def test_the_papers_times_stand_beside_ours(monkeypatch):
     assert theirs == ["41720.0", "120.3", "347"]
 
 
-def test_iterations_and_sweeps_beside_plain_ones(monkeypatch, in_this_process):
+def test_iterations_and_sweeps_beside_plain_ones(monkeypatch):
     for name, value in (("SIZES", (8,)), ("SMALL", 8), ("TURNS", 2), ("MOST", 40)):
         monkeypatch.setattr(mutual_kernel, name, value)
     table = rows("mutual")
