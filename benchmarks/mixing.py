@@ -108,7 +108,7 @@ PROBLEMS: tuple[Problem, ...] = (
     (
         "200 digits, 10 classes, 4 kernels",
         digits,
-        ((Gibbs(), 300), (PAPER, 4_000)),
+        ((Gibbs(), 2_000), (PAPER, 16_000)),
     ),
     (
         "200 points, 3 classes, 30 basis functions",
