@@ -29,7 +29,7 @@ class Declaration(pm.Model):
     @classmethod
     def example(cls) -> Self:
         """Smallest instance on which every engine can be tried."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{cls.__name__} has no example.")
 
     @property
     def variant(self) -> str:

@@ -66,7 +66,10 @@ def _unsupported(model: CompositeKernelRegression) -> str | None:
 @singledispatch
 def _likelihood(model: pm.Model) -> tuple[Likelihood, dict[str, Gamma]]:
     """Likelihood of a model, and the priors of its noise."""
-    raise NotImplementedError
+    raise NotImplementedError(
+        f"VB has no likelihood for {type(model).__name__}: register it with _likelihood of "
+        f"{__name__}."
+    )
 
 
 @_likelihood.register

@@ -68,6 +68,13 @@ def test_iterations_and_sweeps_beside_plain_ones(monkeypatch):
     assert len([first for first, _ in table if first in ("0.1", "0.001")]) == 2
 
 
+def test_a_peak_of_memory_holds_the_completed_kernels():
+    """Not less than six of them, as it was where making the data had a peak of its own."""
+    model = mutual_kernel.declare(120)
+    matrix = 8e-6 * 120**2
+    assert 6 * matrix < mutual_kernel.peak(model, kz.EM(iterations=2)) < 60 * matrix
+
+
 def test_peaks_of_memory(monkeypatch, in_this_process):
     monkeypatch.setattr(memory, "SIZES", (10,))
     fits = {name: memory.FITS[name] for name in ("basic, Exact", "simplified, VB")}
