@@ -49,6 +49,10 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
         f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}"
     )
     console.print(engines(model))
+    console.print(
+        "The first run compiles the model's density and its gradient, a few minutes in which bars "
+        "stand still; later runs take them from a cache."
+    )
 
     cores = min(2, os.cpu_count() or 1)
     results = {}
