@@ -12,10 +12,10 @@ from pytensor.tensor import TensorVariable
 from ..models.checks import argument_error, check_positive
 from ..models.combination import FixedWeights, Mean
 from ..models.multinomial_probit import MultinomialProbit
+from ..models.probit import log_probability_and_gradient
 from ..models.product_combination import FixedProduct
 from .block import GibbsBlock, check_declaration
 from .hamiltonian import StepTuning, adapt_step
-from .probit_gradient import compile_log_likelihood
 from .probit_marginal_sweep import Target, marginal_sweep
 from .probit_sweep import Prior, State
 
@@ -119,8 +119,8 @@ class MarginalProbit(GibbsBlock):
         prior, stack, rule = Prior(model.tau, model.upsilon), model.summands, model.combination
         if isinstance(rule, Mean):
             prior = replace(prior, mu=rule.mu, lam=rule.lam)
-        # Here, once: chains in processes of their own would each compile for seconds.
-        compile_log_likelihood()
+        # Compiles here, once: chains in processes of their own would each do so, for seconds.
+        log_probability_and_gradient(np.zeros((1, 2)), np.zeros(1, dtype=int))
         self._unit = np.ones(len(stack))
         self._target = Target.of(
             stack, model.label_codes, model.n_classes, prior, learn_weights="beta" in owned

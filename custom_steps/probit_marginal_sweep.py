@@ -28,9 +28,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ..models.combination import SMALLEST
+from ..models.probit import log_probability_and_gradient
 from .gamma_mixture import GammaMixture
 from .hamiltonian import hamiltonian_move
-from .probit_gradient import log_likelihood
 from .probit_sweep import Prior, State, draw_shift, draw_variances
 from .simplex_metropolis import log_gamma_draw
 
@@ -173,9 +173,9 @@ class Target:
         decay = 1 / growth
         sinh, cosh = (growth - decay) / 2, (growth + decay) / 2
         W = self.bend * self.spread * sinh
-        likelihood, pull = log_likelihood(composite @ W.T, self.labels)
+        log_p, pull = log_probability_and_gradient(composite @ W.T, self.labels)
         student, slope = self._log_student(W)
-        value = likelihood + student + prior + float(np.log(cosh).sum())
+        value = float(log_p.sum()) + student + prior + float(np.log(cosh).sum())
         if not np.isfinite(value):
             return -np.inf, gradient
         slope += pull.T @ composite

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name
+from .compilation import python_mode
 from .draws_on_disk import check_store
 from .engine_description import EngineDescription
 from .engine_table import EngineRow, EngineTable
@@ -260,7 +261,9 @@ def fit(
         and _by_observation(model)
         and drawn >= {rv.name for rv in model.free_RVs}
     ):
-        pm.compute_log_likelihood(tree, model=model, progressbar=False)
+        pm.compute_log_likelihood(
+            tree, model=model, progressbar=False, compile_kwargs={"mode": python_mode()}
+        )
     return stamp(
         tree,
         model,

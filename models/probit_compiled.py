@@ -1,18 +1,24 @@
-"""Compiled log-likelihood of the multinomial probit and its gradient in the scores.
+"""Compiled log probability of the multinomial-probit link, and its gradient in the scores.
 
 The quadrature is that of `kernelzoo.models.probit`, node for node; there each call costs dozens of
 NumPy operations on small arrays, which is what a Hamiltonian trajectory spends its time on.  The
 bell exp(-x^2 / 2) on equally spaced nodes follows from two exponentials by recurrence.
+
+The loops call no array function of numba's: each of those takes longer to compile than all that is
+written here.
 """
 
 import math
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 from numba import njit
 
-from ..models.probit import LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL, default_nodes
+from .probit import LOG_2PI, SQRT_2PI
 
-__all__ = ["compile_log_likelihood", "log_likelihood"]
+__all__ = ["probit_kernel"]
 
 # Sums may be reordered into vector instructions; infinities and NaN keep their meaning.
 _FAST = {"contract", "reassoc", "nsz"}
@@ -20,41 +26,21 @@ _FAST = {"contract", "reassoc", "nsz"}
 _CERTAIN = 8.5
 
 
-def log_likelihood(f: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
-    """Log probability of the labels and its gradient.
+def _cached[F: Callable[..., Any]](function: F) -> F:
+    """Compile when first called; keep the result in PyTensor's cache, if there is one to write."""
+    options: dict[str, Any] = {"fastmath": _FAST, "error_model": "numpy"}
+    try:
+        from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
-    Parameters
-    ----------
-    f : ndarray of shape (N, C)
-        Scores.
-    labels : ndarray of shape (N,), integer
-        Class codes 0..C-1.
-
-    Returns
-    -------
-    value : float
-        Sum of log P(t_n | f_n), minus infinity when a score is not finite.
-    gradient : ndarray of shape (N, C)
-        E[y_n] - f_n of the truncated normal (damoulas2009, eqs 7-8), zero with that value.
-
-    Notes
-    -----
-    Cost O(N C nodes): 50 us for N = 60, C = 3; the first call compiles for seconds, or
-    loads what was compiled before.
-    """
-    gradient = np.zeros_like(f)
-    if not np.isfinite(f).all():
-        return -np.inf, gradient
-    nodes = default_nodes(f.shape[1])
-    return _log_likelihood(f, labels, nodes, REACH, MIDDLE, TAIL, gradient), gradient
+        # Functions compiled here are inlined into one another: the key is of the whole file.
+        source = sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+        CACHED_SRC_FUNCTIONS[function] = f"kernelzoo_{function.__name__}_{source}"
+        return njit(cache=True, **options)(function)
+    except (OSError, RuntimeError):
+        return njit(**options)(function)
 
 
-def compile_log_likelihood() -> None:
-    """Compile, or load what was compiled before, so that chains need not wait for it."""
-    log_likelihood(np.zeros((1, 2)), np.zeros(1, dtype=np.intp))
-
-
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@_cached
 def _tail(x, count, middle, coefficients, t, out):  # type: ignore[no-untyped-def]
     """(1 - Phi(|x|)) exp(x^2 / 2) of the first `count` entries, into `out`; `t` is memory."""
     for q in range(count):
@@ -69,15 +55,23 @@ def _tail(x, count, middle, coefficients, t, out):  # type: ignore[no-untyped-de
         out[q] /= 1.0 + abs(x[q])
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _mode(gaps, middle, coefficients, x, t, scaled):  # type: ignore[no-untyped-def]
+@_cached
+def _mode(gaps, losers, middle, coefficients, x, t, scaled):  # type: ignore[no-untyped-def]
     """Mode of the integrand over the winner's noise, and its width there."""
-    losers = len(gaps)
-    total, mode = 0.0, 0.0
-    ascending = np.sort(gaps)
+    # x holds the gaps in ascending order, by insertion.
     for k in range(losers):
-        total -= ascending[k]
-        mode = max(mode, total / (k + 2))
+        gap = gaps[k]
+        place = k
+        while place > 0 and x[place - 1] > gap:
+            x[place] = x[place - 1]
+            place -= 1
+        x[place] = gap
+    total, mode = 0.0, 0.0
+    for k in range(losers):
+        total -= x[k]
+        mean = total / (k + 2)
+        if mean > mode:
+            mode = mean
     curvature = 1.0
     for _ in range(100):
         for k in range(losers):
@@ -92,7 +86,10 @@ def _mode(gaps, middle, coefficients, x, t, scaled):  # type: ignore[no-untyped-
             hazard = bell / (scaled[k] * SQRT_2PI)
             slope += hazard
             curvature += hazard * (x[k] + hazard)
-        curvature = min(max(curvature, 1.0), losers + 1.0)
+        if curvature < 1.0:
+            curvature = 1.0
+        if curvature > losers + 1.0:
+            curvature = losers + 1.0
         step = (slope - mode) / curvature
         mode += step
         if abs(step) <= 0.1:
@@ -100,25 +97,26 @@ def _mode(gaps, middle, coefficients, x, t, scaled):  # type: ignore[no-untyped-
     return mode, 1.0 / math.sqrt(curvature)
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _log_likelihood(f, labels, nodes, reach, middle, coefficients, gradient):  # type: ignore[no-untyped-def]
+@_cached
+def probit_kernel(f, labels, nodes, reach, middle, coefficients, work, log_p, gradient):  # type: ignore[no-untyped-def]
+    """Fill `log_p` (N,) and `gradient` (N, C); `work` is memory, of the shape `working_memory`."""
     n_obs, n_classes = f.shape
     losers = n_classes - 1
-    gaps = np.empty(losers)
-    hazards = np.empty((losers, nodes))
-    exponent, product, weight = np.empty(nodes), np.empty(nodes), np.empty(nodes)
-    width_of_memory = max(nodes, losers)
-    x, t, scaled = (
-        np.empty(width_of_memory),
-        np.empty(width_of_memory),
-        np.empty(width_of_memory),
-    )
-    total = 0.0
+    exponent, product, weight = work[0], work[1], work[2]
+    x, t, scaled = work[3], work[4], work[5]
+    gaps, hazards = work[6], work[7:]
     for n in range(n_obs):
         own = labels[n]
+        possible = 0 <= own < n_classes
+        for k in range(n_classes):
+            gradient[n, k] = 0.0
+            possible = possible and math.isfinite(f[n, k])
+        if not possible:
+            log_p[n] = -math.inf
+            continue
         for k in range(losers):
             gaps[k] = f[n, own] - f[n, k + (k >= own)]
-        mode, width = _mode(gaps, middle, coefficients, x, t, scaled)
+        mode, width = _mode(gaps, losers, middle, coefficients, x, t, scaled)
         left = mode - reach * width
         spacing = reach * (1.0 + width) / (nodes - 1)
         decay = math.exp(-spacing * spacing)
@@ -153,12 +151,15 @@ def _log_likelihood(f, labels, nodes, reach, middle, coefficients, gradient):  #
             for q in range(nodes):
                 product[q] *= scaled[q]
                 hazards[k, q] /= scaled[q]
-        peak = exponent.max()
+        peak = exponent[0]
+        for q in range(nodes):
+            if exponent[q] > peak:
+                peak = exponent[q]
         mass = 0.0
         for q in range(nodes):
             weight[q] = product[q] * math.exp(exponent[q] - peak)
             mass += weight[q]
-        total += peak + math.log(mass * spacing) - 0.5 * LOG_2PI
+        log_p[n] = peak + math.log(mass * spacing) - 0.5 * LOG_2PI
         pull = 0.0
         for k in range(losers):
             shift = 0.0
@@ -168,4 +169,3 @@ def _log_likelihood(f, labels, nodes, reach, middle, coefficients, gradient):  #
             gradient[n, k + (k >= own)] = -shift
             pull += shift
         gradient[n, own] = pull
-    return total
