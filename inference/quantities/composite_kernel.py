@@ -36,7 +36,7 @@ def _design_of_new_objects(model: CompositeKernelModel, kernels_new: Any) -> xr.
     return xr.DataArray(
         model.with_bias(stack.to_numpy()),
         dims=("kernel", "obs", "function"),
-        coords={"obs": stack["obs"].to_numpy()},
+        coords={"obs": stack["obs"]},
     )
 
 
@@ -81,7 +81,7 @@ def _(
             "sd": ("obs", np.sqrt(variance + noise), {"long_name": "of a new target"}),
             "response_sd": ("obs", np.sqrt(variance), {"long_name": "of the response, no noise"}),
         },
-        coords={"obs": obs},
+        coords={"obs": design["obs"]},
     )
     if draws is not None:
         predictions["mean_draws"] = _by_draw(draws, posterior, obs)
@@ -151,7 +151,7 @@ def _(
             ),
             "label": ("obs", classes[(mean > 0.5).astype(int)]),
         },
-        coords={"obs": obs, "class": classes},
+        coords={"obs": design["obs"], "class": classes},
     )
     if draws is not None:
         both = np.stack([1 - draws, draws], axis=-1)
