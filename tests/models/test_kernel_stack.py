@@ -82,7 +82,7 @@ def test_labels_of_data_frames_are_kept(train):
     frames["y"].index = [*"ghi", *people[3:]]
     with pytest.raises(
         ValueError,
-        match=r"""'kernels\["y"\]' .* labelled as the first kernel is. Got the unknown 'g', 'h', 'i'; """
+        match=r"""'kernels\["y"\]' .* as the first kernel is. Got the unknown 'g', 'h', 'i'; """
         r"none for 'a', 'b', 'c'",
     ):
         kernel_stack(frames)
