@@ -97,7 +97,7 @@ def order_of(
     counted = _count(own) or _count(others)
     if counted and not (missing or unknown):
         rule = "in the order of the objects, or labelled by ids that cannot be taken for positions"
-        hint = "as an array it goes by position, sorted by its labels or by .loc[ids] by label"
+        hint = "give an array to go by position, or sort it beforehand to go by label"
         got = f"the numbers 0 to {len(own) - 1}, on one side in another order ({hint})"
         raise argument_error(argument, owner, rule, got)
     if counted and by_position:

@@ -47,7 +47,7 @@ def _weights(model: CompositeKernelModel, posterior: Dataset) -> NDArray:
     return np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
 
 
-def _by_draw(values: NDArray, posterior: Dataset, obs: NDArray) -> xr.DataArray:
+def _by_draw(values: NDArray, posterior: Dataset, obs: Any) -> xr.DataArray:
     """Values (sample, obs) as draws of chains again."""
     shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(obs))
     return xr.DataArray(
@@ -84,7 +84,7 @@ def _(
         coords={"obs": design["obs"]},
     )
     if draws is not None:
-        predictions["mean_draws"] = _by_draw(draws, posterior, obs)
+        predictions["mean_draws"] = _by_draw(draws, posterior, design["obs"])
     return predictions
 
 
@@ -156,7 +156,7 @@ def _(
     if draws is not None:
         both = np.stack([1 - draws, draws], axis=-1)
         predictions["probability_draws"] = xr.concat(
-            [_by_draw(both[..., c], posterior, obs) for c in (0, 1)], dim="class"
+            [_by_draw(both[..., c], posterior, design["obs"]) for c in (0, 1)], dim="class"
         ).transpose("chain", "draw", "obs", "class")
     return predictions
 

@@ -119,11 +119,16 @@ def predictions(probit):
     return kz.predict(*probit, KERNELS(X_NEW, X), keep_draws=True)
 
 
-@pytest.fixture(scope="module")
-def numbered(probit):
-    """Predictions of new objects that came as an array: their numbers are made up."""
-    model, result = probit
-    return kz.predict(model, result, KERNELS(X_NEW.to_numpy(), X), keep_draws=True)
+@pytest.fixture(scope="module", params=[X, X.to_numpy()], ids=["ids in training", "no ids"])
+def numbered(request):
+    """Predictions of new objects that came as an array: their numbers are made up.
+
+    They number on from those of the training objects, 9 to 12 where these have no ids.
+    """
+    train = request.param
+    model = kz.MultinomialProbit(KERNELS(train), LABELS)
+    new = KERNELS(X_NEW.to_numpy(), train)
+    return kz.predict(model, drawn(model, W=(3, N), beta=(2,)), new, keep_draws=True)
 
 
 def test_truth_goes_by_the_ids_of_the_predictions(predictions):
@@ -156,6 +161,11 @@ def test_targets_of_a_regression_go_by_ids(regression):
     predicted = kz.predict(model, result, KERNELS(X_NEW, X))
     truth = pd.Series([1.0, 2.0, 3.0, 4.0], NEW_IDS)
     assert kz.scores(predicted, truth.sort_index()) == kz.scores(predicted, truth.to_numpy())
+    unnamed = kz.CompositeKernelRegression(KERNELS(X.to_numpy()), np.arange(N) / N)
+    new = KERNELS(X_NEW.to_numpy(), X.to_numpy())
+    for given in (new, new.values):
+        without = kz.predict(unnamed, result, given, keep_draws=True)
+        assert kz.scores(without, truth) == kz.scores(predicted, truth)
     with pytest.raises(ValueError, match=r"'labels_new' .* Got the unknown 'q9'; none for 'q3'"):
         kz.scores(predicted, truth.rename({"q3": "q9"}))
     with pytest.raises(ValueError, match="without masked"):
@@ -178,6 +188,15 @@ def test_truth_is_refused_by_name(case, read, predictions):
     truth, message = REFUSED_TRUTH[case]
     with pytest.raises(ValueError, match=rf"'labels(?:_new)?' argument of \w+ must .*{message}"):
         read(predictions, truth)
+
+
+def test_truth_of_two_classes_goes_by_position_where_predictions_have_no_ids():
+    two = LABELS.replace("c", "b")
+    model = kz.CompositeKernelClassification(KERNELS(X.to_numpy()), two)
+    result = drawn(model, alpha=(N + 1,), beta=(2,))
+    predicted = kz.predict(model, result, KERNELS(X_NEW.to_numpy(), X.to_numpy()), keep_draws=True)
+    truth = TRUTH.replace("c", "b")
+    assert kz.scores(predicted, truth) == kz.scores(predicted, truth.to_numpy())
 
 
 def test_masked_predictions_are_refused():
