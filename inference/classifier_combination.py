@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset
 
+from ..models.alignment import order_of
 from ..models.checks import argument_error, check_name
 
 __all__ = ["combine_classifiers"]
@@ -61,7 +62,8 @@ def combine_classifiers(
     Parameters
     ----------
     predictions : sequence or dict of Dataset
-        Of `predict`, for the same objects and classes, one a feature space.
+        Of `predict`, for the same objects and classes, one a feature space. Objects go by their
+        ids, in the order of the first.
     rule : {"product", "mean", "max", "majority"}, default="product"
         Of the probabilities p_s(class): their product, normalised (eq 1, for independent feature
         spaces; probabilities of zero count as 2e-308); their mean (eq 2); their maximum,
@@ -89,8 +91,9 @@ def combine_classifiers(
         raise argument_error(
             "predictions", OWNER, "Datasets with the variable 'probability'", _kinds(each)
         )
+    same = _of_the_same_objects(each)
     try:
-        aligned = xr.align(*(one["probability"] for one in each), join="exact")
+        aligned = xr.align(*same, join="exact")
     except ValueError as error:
         raise argument_error(
             "predictions", OWNER, "of the same objects and classes", str(error)
@@ -107,3 +110,17 @@ def combine_classifiers(
         },
         coords={"obs": first["obs"], "class": first["class"]},
     )
+
+
+def _of_the_same_objects(predictions: Sequence[Dataset]) -> list[xr.DataArray]:
+    """Probabilities of each classifier, objects in the order of the first's."""
+    first, *others = (one["probability"] for one in predictions)
+    found = [first]
+    for p in others:
+        order = None
+        if "obs" in p.indexes and "obs" in first.indexes:
+            ids = p.indexes["obs"], first.indexes["obs"]
+            requirement = "of the same objects and classes"
+            order = order_of(*ids, "predictions", OWNER, requirement, by_position=False)
+        found.append(p if order is None else p.isel(obs=order))
+    return found

@@ -13,13 +13,16 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 from xarray import Dataset
 
+from ..models.alignment import aligned, labelled_gram
 from ..models.checks import (
     argument_error,
     check_count,
     check_finite,
     check_labels,
     check_positive,
+    check_real,
     check_square_symmetric,
+    check_unmasked,
 )
 from ..models.incomplete_kernels import IncompleteKernels
 from ..models.kernel_stack import as_stack
@@ -82,11 +85,12 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
 
     Parameters
     ----------
-    kernel : array_like (l, l)
+    kernel : array_like, DataFrame or DataArray (l, l)
         Symmetric, of all objects: one that was completed, or the model matrix.
-    labels : array_like (l,)
-    train : bool array_like (l,)
-        Which objects train; the others test.
+    labels : array_like or Series (l,)
+    train : bool array_like or Series (l,)
+        Which objects train; the others test. A Series goes by the ids of the objects where the
+        kernel has ids, too, as do labels.
     C : float, default=1
         Weight of errors of the machine.
 
@@ -107,10 +111,15 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
     A machine costs between O(n^2) and O(n^3) of n training objects.
     """
     owner = "svm_auc"
-    K = np.asarray(kernel, dtype=float)
+    kernel, ids = labelled_gram(kernel, "kernel", owner)
+    K = check_real(kernel, "kernel", owner)
     check_square_symmetric(K, "kernel", owner)
     check_finite(K, "kernel", owner)
+    labels, train = (
+        aligned(values, ids, name, owner) for name, values in (("labels", labels), ("train", train))
+    )
     codes, classes = check_labels(labels, "labels", owner, n_objects=len(K))
+    check_unmasked(train, "train", owner)
     chosen = np.asarray(train)
     if chosen.dtype != bool or chosen.shape != (len(K),):
         got = f"{chosen.dtype} of shape {chosen.shape}"

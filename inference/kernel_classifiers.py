@@ -21,17 +21,20 @@ from abc import abstractmethod
 from typing import Any, Self, override
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..models.alignment import aligned, as_frame, labelled_gram, order_of
 from ..models.checks import (
     argument_error,
     check_finite,
     check_labels,
     check_positive,
     check_square_symmetric,
+    check_unmasked,
 )
 
 __all__ = [
@@ -52,10 +55,10 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        K11 : array-like of shape (n1, n1)
+        K11 : array-like or DataFrame of shape (n1, n1)
             Symmetric.
-        labels : array-like of shape (n1,)
-            Of at least two classes.
+        labels : array-like or Series of shape (n1,)
+            Of at least two classes. A Series goes by ids where K11 has ids, too.
 
         Raises
         ------
@@ -64,6 +67,9 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
             one class, or missing.
         """
         owner = type(self).__name__
+        K11, self._ids = labelled_gram(K11, "K11", owner)
+        labels = aligned(labels, self._ids, "labels", owner)
+        check_unmasked(K11, "K11", owner)
         K11 = np.asarray(K11, dtype=float)
         if K11.ndim == 2:
             check_finite(K11, "K11", owner)
@@ -78,7 +84,8 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        K21 : array-like of shape (..., n2, n1)
+        K21 : array-like of shape (..., n2, n1), or DataFrame
+            Columns of a DataFrame go by the ids of K11.
 
         Returns
         -------
@@ -86,6 +93,12 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         owner = type(self).__name__
+        K21 = as_frame(K21)
+        if isinstance(K21, pd.DataFrame):
+            requirement = "of the training objects"
+            order = order_of(K21.columns, self._ids, "K21", owner, requirement)
+            K21 = K21 if order is None else K21.iloc[:, order]
+        check_unmasked(K21, "K21", owner)
         K21 = np.asarray(K21, dtype=float)
         n1 = self.n_features_in_
         if K21.ndim < 2 or K21.shape[-1] != n1:
@@ -268,8 +281,8 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
 
     Parameters
     ----------
-    K, L : array-like of shape (..., n, m)
-        Leading dimensions broadcast.
+    K, L : array-like of shape (..., n, m), or DataFrame
+        Leading dimensions broadcast. Two DataFrames go by their labels.
 
     Returns
     -------
@@ -285,7 +298,10 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
     -----
     Costs O(n m) a pair, and no intermediate of that size.
     """
-    K, L = np.asarray(K, dtype=float), np.asarray(L, dtype=float)
+    given = _alike(K, L)
+    for name, kernel in given.items():
+        check_unmasked(kernel, name, "kernel_alignment")
+    K, L = (np.asarray(kernel, dtype=float) for kernel in given.values())
     if K.ndim < 2 or K.shape[-2:] != L.shape[-2:]:
         raise argument_error(
             "L", "kernel_alignment", f"of the size of K, shape {K.shape}", f"shape {L.shape}"
@@ -297,3 +313,16 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
     if not np.all(sizes > 0):
         raise argument_error("K", "kernel_alignment", "a kernel other than 0, as L", "zeros only")
     return np.einsum(inner, K, L) / np.sqrt(sizes)
+
+
+def _alike(K: Any, L: Any) -> dict[str, Any]:
+    """Two kernels with their names; two DataFrames in one order of rows and columns."""
+    named = {"K": as_frame(K), "L": as_frame(L)}
+    if all(isinstance(kernel, pd.DataFrame) for kernel in named.values()):
+        K, L = named.values()
+        requirement = "labelled as K is"
+        for axis in (0, 1):
+            order = order_of(L.axes[axis], K.axes[axis], "L", "kernel_alignment", requirement)
+            L = L if order is None else L.take(order, axis=axis)
+        named["L"] = L
+    return named

@@ -94,8 +94,9 @@ def learn_weights(
         - ``"alignment"``: the cosine between the centred sum and the centred K11, without a model.
 
         ``help("kernelzoo.inference.weight_objectives")`` has the equations.
-    labels : array_like (n1,), optional
-        Classes of the training objects, at least two in each; for "leave-one-out log score".
+    labels : array_like or Series (n1,), optional
+        Classes of the training objects, at least two in each; for "leave-one-out log score". A
+        Series goes by the ids of the objects, as for the models.
     eta : float or array_like (kernel,), optional
         Degrees of freedom eta_k. Default: n + 1.
     rho : float, optional

@@ -6,7 +6,8 @@ import numpy as np
 from scipy.stats import norm
 from xarray import Dataset
 
-from ..models.checks import argument_error, check_finite, check_labels
+from ..models.alignment import aligned, ids_along
+from ..models.checks import argument_error, check_finite, check_labels, check_real
 
 __all__ = ["scores"]
 
@@ -22,8 +23,9 @@ def scores(predictions: Dataset, truth: Any) -> dict[str, float]:
         Of `predict`: ``probability`` (obs, class), ``label`` (obs) or both, with the
         coordinate "class"; or ``mean`` and ``sd`` (obs). The dimension of the objects may have
         any name.
-    truth : array_like (obs,)
-        True classes, or true values.
+    truth : array_like, Series or DataArray (obs,)
+        True classes, or true values. A Series goes by the ids of the objects where predictions and
+        Series have ids, else by position.
 
     Returns
     -------
@@ -57,11 +59,13 @@ def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
         label = predictions["label"].to_numpy()
     else:
         label = known[predictions["probability"].transpose(..., "class").to_numpy().argmax(-1)]
+    truth = _aligned(truth, predictions, "label" if "label" in predictions else "probability")
     codes, _ = check_labels(truth, "labels_new", OWNER, classes=known, n_objects=len(label))
     found = {"accuracy": float((label == known[codes]).mean())}
     if "probability" not in predictions:
         return found
     p = predictions["probability"].transpose(..., "class").to_numpy()
+    check_finite(p, "predictions", OWNER)
     with np.errstate(divide="ignore"):
         log_score = np.log(p[np.arange(len(codes)), codes]).mean()
     squared = (p - np.eye(p.shape[1])[codes]) ** 2
@@ -70,7 +74,8 @@ def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
 
 def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
     mean, sd = (predictions[name].to_numpy() for name in ("mean", "sd"))
-    values = np.asarray(truth, dtype=float)
+    check_finite(np.stack([mean, sd]), "predictions", OWNER)
+    values = check_real(_aligned(truth, predictions, "mean"), "labels_new", OWNER)
     check_finite(values, "labels_new", OWNER)
     if values.shape != mean.shape:
         raise argument_error("labels_new", OWNER, f"shape {mean.shape}", f"shape {values.shape}")
@@ -78,3 +83,10 @@ def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
         "rmse": float(np.sqrt(np.mean((mean - values) ** 2))),
         "log_score": float(norm.logpdf(values, mean, sd).mean()),
     }
+
+
+def _aligned(truth: Any, predictions: Dataset, name: str) -> Any:
+    """Truth in the order of the objects along a variable's first dim that is not the classes."""
+    values = predictions[name]
+    dims = [dim for dim in values.dims if dim != "class"]
+    return aligned(truth, ids_along(values, dims[0]), "labels_new", OWNER) if dims else truth

@@ -49,6 +49,7 @@ from scipy.linalg import lapack
 from scipy.optimize import brentq
 from scipy.special import digamma, gammaln, log_softmax, multigammaln, softmax
 
+from ..models.alignment import aligned
 from ..models.checks import argument_error, check_labels
 from ..models.completion_input import PartitionedStack, check_degrees_of_freedom
 from ..models.moment_matching import (
@@ -106,6 +107,7 @@ class Given:
         n1 = len(stack.K11)
         codes = None
         if labels is not None:
+            labels = aligned(labels, stack.labels[:n1], "labels", _OWNER)
             codes, _ = check_labels(labels, "labels", _OWNER, n_objects=n1)
         empty = stack.names[np.trace(stack.kernels[:, :n1, :n1], axis1=1, axis2=2) <= 0]
         if len(empty):

@@ -20,7 +20,7 @@ from sklearn.metrics.pairwise import (
     rbf_kernel,
 )
 
-from .checks import argument_error, check_finite, check_positive
+from .checks import argument_error, check_finite, check_positive, check_unmasked
 
 
 class BaseKernel(ABC):
@@ -259,7 +259,9 @@ class BasisExpansion(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        features = np.asarray(self.function(X), dtype=float)
+        given = self.function(X)
+        check_unmasked(given, "function", "basis_expansion")
+        features = np.asarray(given, dtype=float)
         if features.ndim != 2 or len(features) != len(X):
             raise argument_error(
                 "function",

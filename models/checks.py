@@ -11,7 +11,7 @@ it was.  ``argument`` is the name as the user typed it, ``owner`` the class or f
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from numbers import Real
+from numbers import Number, Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -242,11 +242,12 @@ def check_labels(
     Raises
     ------
     ValueError
-        If labels are not one-dimensional, of the wrong number, missing (NaN, None, masked), of one
-        class only, or not among `classes`.
+        If labels are not one-dimensional, of the wrong number, missing (NaN, None, masked), of
+        several types, measurements rather than classes, of one class only, or not among `classes`.
     """
     check_unmasked(labels, argument, owner)
-    values = np.asarray(labels)
+    # What NumPy makes of a list has one type: NaN becomes the string "nan", and 1 the string "1".
+    values = np.asarray(labels, dtype=None if hasattr(labels, "dtype") else object)
     if values.ndim != 1:
         raise argument_error(
             argument, owner, "one-dimensional, one label an object", f"shape {values.shape}"
@@ -255,8 +256,7 @@ def check_labels(
         raise argument_error(
             argument, owner, f"of length {n_objects}, one label an object", f"length {len(values)}"
         )
-    # NaN differs from itself; None stands for a missing label in arrays of objects.
-    missing = np.array([value is None or value != value for value in values.tolist()], dtype=bool)
+    missing = np.array([_is_missing(value) for value in values.tolist()], dtype=bool)
     if missing.any():
         raise argument_error(
             argument,
@@ -264,6 +264,7 @@ def check_labels(
             "without missing labels",
             f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}",
         )
+    values = _of_one_type(values, argument, owner)
     if classes is None:
         return _codes_of_sorted_classes(values, argument, owner)
     known = np.asarray(classes)
@@ -279,6 +280,43 @@ def check_labels(
             f"the unseen {'class' if len(unseen) == 1 else 'classes'} {', '.join(unseen)}",
         )
     return np.array([codes[value] for value in values.tolist()], dtype=np.int64), known
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a label is None, NaN, NaT or NA: what differs from itself, or cannot say."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return True
+
+
+def _of_one_type(values: NDArray, argument: str, owner: str) -> NDArray:
+    """Return labels as NumPy has them, or raise unless they can be classes."""
+    plain = values.tolist()
+    kinds = {
+        bool if isinstance(x, bool | np.bool_) else Real if isinstance(x, Real) else type(x)
+        for x in plain
+    }
+    if len(kinds) > 1:
+        names = " and ".join(sorted({type(x).__name__ for x in plain}))
+        raise argument_error(
+            argument, owner, "labels of one type, so that classes can be sorted", names
+        )
+    odd = [x for x in plain if isinstance(x, Number) and not _is_whole(x)]
+    if odd:
+        raise argument_error(
+            argument,
+            owner,
+            "classes: strings or whole numbers, for instance, not measurements",
+            repr(odd[0]),
+        )
+    return values if values.dtype.kind != "O" or kinds - {bool, Real, str} else np.array(plain)
+
+
+def _is_whole(x: Number) -> bool:
+    return isinstance(x, Real) and float(x).is_integer()
 
 
 def _codes_of_sorted_classes(

@@ -27,7 +27,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error, check_finite, check_positive
+from .checks import argument_error, check_finite, check_positive, check_unmasked
 
 __all__ = [
     "SMALLEST",
@@ -234,6 +234,7 @@ class Binary(WeightedSum):
     empty: bool = False
 
     def __post_init__(self) -> None:
+        check_unmasked(self.probability, "probability", "Binary")
         values = np.asarray(self.probability, dtype=float)
         if values.ndim > 1 or not ((values > 0) & (values < 1)).all():
             raise argument_error(
@@ -292,6 +293,7 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
 
 def as_weights(weights: Sequence[float], argument: str, owner: str) -> tuple[float, ...]:
     """Return weights as a tuple, or raise unless they are non-negative and not all zero."""
+    check_unmasked(weights, argument, owner)
     values = np.atleast_1d(np.asarray(weights, dtype=float))
     check_finite(values, argument, owner)
     if values.ndim != 1 or (values < 0).any() or not values.any():

@@ -10,7 +10,8 @@ import pandas as pd
 import xarray as xr
 from scipy.linalg import LinAlgError, cholesky, eigvalsh
 
-from .checks import argument_error, check_finite, check_square_symmetric
+from .alignment import as_frame, check_distinct, counts_rows, listed, square_order
+from .checks import argument_error, check_finite, check_square_symmetric, check_unmasked
 from .kernel_stack import as_stack
 
 __all__ = [
@@ -67,7 +68,7 @@ class PartitionedStack:
             For matrices that are not finite, square and symmetric, K11 not positive definite, for
             sizes or labels that disagree, and when no object is missing.
         """
-        stack = as_stack(_frame(theta), owner=owner, argument="theta")
+        stack = as_stack(as_frame(theta), owner=owner, argument="theta")
         check_gram(stack, owner)
         kernels, labels = stack.values, stack["obs"].values
         observed, names = _observed(K11, owner)
@@ -158,6 +159,7 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
     requirement = f"{n_kernels} finite non-negative numbers, not all zero, one a kernel of theta"
     requirement += f" ({', '.join(map(str, names))})"
     weights = in_order(weights, names.tolist(), argument, owner, requirement)
+    check_unmasked(weights, argument, owner)
     try:
         given = np.asarray(weights, dtype=float)
     except (TypeError, ValueError):
@@ -177,7 +179,8 @@ def in_order(values: Any, names: list[Any], argument: str, owner: str, requireme
     if isinstance(values, xr.DataArray) and values.dims == ("kernel",) and values.coords:
         values = values.to_series()
     # The index that pandas makes up says no more than the order.
-    numbered = isinstance(getattr(values, "index", None), pd.RangeIndex)
+    index = getattr(values, "index", None)
+    numbered = isinstance(index, pd.Index) and _made_up(index)
     if numbered or not isinstance(values, Mapping | pd.Series):
         return values
     pairs = [(str(name), value) for name, value in values.items()]
@@ -229,19 +232,22 @@ def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
         ) from None
 
 
-def _frame(kernels: Any) -> Any:
-    """Two-dimensional DataArrays with labels as DataFrames, by which a stack knows them."""
-    if not (isinstance(kernels, xr.DataArray) and kernels.ndim == 2):
-        return kernels
-    return kernels.to_pandas() if kernels.coords else kernels.to_numpy()
+def _made_up(index: pd.Index) -> bool:
+    return isinstance(index, pd.RangeIndex) and counts_rows(index)
 
 
 def _observed(K11: Any, owner: str) -> tuple[Array, npt.NDArray[Any] | None]:
     """K11 as an array, and its labels when it has any."""
-    frame = _frame(K11)
+    frame = as_frame(K11)
     # The index that pandas makes up says no more than the order.
-    labelled = isinstance(frame, pd.DataFrame) and not isinstance(frame.index, pd.RangeIndex)
-    names = frame.index.to_numpy() if labelled else None
+    labelled = isinstance(frame, pd.DataFrame) and not _made_up(frame.index)
+    check_unmasked(K11, "K11", owner)
+    names = None
+    if labelled:
+        names = frame.index.to_numpy()
+        check_distinct(names, "K11", owner)
+        columns = square_order(frame.index, frame.columns, "K11", owner)
+        frame = frame if columns is None else frame.iloc[:, columns]
     values = np.asarray(frame)
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
         raise argument_error(
@@ -260,14 +266,11 @@ def _training_first(
 ) -> npt.NDArray[np.intp]:
     """Positions in theta of the named training objects, then of the others."""
     index = pd.Index(labels)
-    positions = index.get_indexer(pd.Index(names)) if index.is_unique else np.array([-1])
-    if len(set(positions.tolist())) < len(names) or (positions < 0).any():
-        unknown = [name for name in names.tolist() if name not in index]
+    positions = index.get_indexer(pd.Index(names))
+    if (positions < 0).any():
+        unknown = names[positions < 0].tolist()
         raise argument_error(
-            "K11",
-            owner,
-            "labelled by distinct objects of theta",
-            f"the unknown {unknown[0]!r}" if unknown else "repeated labels",
+            "K11", owner, "labelled by objects of theta", f"the unknown {listed(unknown)}"
         )
     others = np.setdiff1d(np.arange(len(labels)), positions)
     return np.concatenate([positions, others])

@@ -6,8 +6,10 @@ from typing import Any, Self, override
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import xarray as xr
 from pytensor.tensor import TensorVariable
 
+from .alignment import aligned, ids_along
 from .checks import (
     argument_error,
     check_codes,
@@ -43,7 +45,7 @@ class _CompositeKernel(pm.Model):
         sigma: float,
         varsigma: float,
         bias: bool,
-    ) -> np.ndarray:
+    ) -> xr.DataArray:
         """Check what both models take, name the dims, and return the stack of kernels."""
         owner = type(self).__name__
         stack = as_stack(kernels, owner=owner)
@@ -69,7 +71,7 @@ class _CompositeKernel(pm.Model):
             {dim: stack[dim].values for dim in ("kernel", "obs", "basis")}
             | {"function": ["bias", *basis] if bias else basis}
         )
-        return stack.values
+        return stack
 
     def _declare_precisions(self) -> TensorVariable:
         return pm.Gamma("phi", alpha=self.sigma, beta=self.varsigma, dims="function")
@@ -132,8 +134,9 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
         mean something only if the kernels are of one scale: ``kernels.normalize("trace")``.
-    targets : array_like (obs,)
-        What is to be predicted. The priors expect numbers of about unit size: standardise them.
+    targets : array_like, Series or DataArray (obs,)
+        What is to be predicted. The priors expect numbers of about unit size: standardise them. A
+        Series goes by the ids of the objects where kernels and Series have ids, else by position.
     combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
         How the kernels are combined. With one kernel there is nothing to learn: its weight is 1.
     bias : bool, default=True
@@ -211,6 +214,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         super().__init__()
         owner = type(self).__name__
         stack = self._open(kernels, combination, sigma, varsigma, bias)
+        targets = aligned(targets, ids_along(stack, "obs"), "targets", owner)
         values = check_targets(targets, stack.shape[1], owner)
         self.rho = check_positive(rho, "rho", owner)
         self.varrho = check_positive(varrho, "varrho", owner)
@@ -219,12 +223,12 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             observed = pm.Data("targets", values, dims="obs")
             gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho)
             if collapsed:
-                composite = self._declare_composite(stack)
+                composite = self._declare_composite(stack.values)
                 scaled = composite / pt.sqrt(self._declare_precisions())
                 covariance = pt.dot(scaled, scaled.T) + pt.eye(len(values)) / gamma
                 pm.MvNormal("t", np.zeros(len(values)), covariance, observed=observed, dims="obs")
             else:
-                y = self._declare_response(stack)
+                y = self._declare_response(stack.values)
                 pm.Normal("t", y, 1 / pt.sqrt(gamma), observed=observed, dims="obs")
         self.seal()
 
@@ -273,8 +277,9 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
         mean something only if the kernels are of one scale: ``kernels.normalize("trace")``.
-    labels : array_like (obs,)
-        Class of each training object, one of two values that can be sorted.
+    labels : array_like, Series or DataArray (obs,)
+        Class of each training object, one of two values that can be sorted. A Series goes by the
+        ids of the objects where kernels and Series have ids, else by position.
     combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
         How the kernels are combined. With one kernel there is nothing to learn: its weight is 1.
     bias : bool, default=True
@@ -335,6 +340,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         super().__init__()
         owner = type(self).__name__
         stack = self._open(kernels, combination, sigma, varsigma, bias)
+        labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(
             labels, "labels", owner, classes=classes, n_objects=stack.shape[1]
         )
@@ -348,7 +354,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         self.add_coord("class", known)
         with self:
             observed = pm.Data("labels", codes, dims="obs")
-            y = self._declare_response(stack)
+            y = self._declare_response(stack.values)
             pm.Bernoulli("t", logit_p=y, observed=observed, dims="obs")
         self.seal()
 

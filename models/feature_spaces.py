@@ -1,15 +1,26 @@
 """Objects and their feature spaces: one array, or a dict of arrays of the same objects."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import argument_error, check_finite, check_name
+from .alignment import (
+    NUMBERED,
+    aligned,
+    as_frame,
+    check_distinct,
+    counts_rows,
+    labels_of,
+    order_of,
+)
+from .checks import argument_error, check_finite, check_name, check_real
 
 
 @dataclass(frozen=True)
@@ -27,11 +38,14 @@ def cross_gram(similarities: ArrayLike, *, self_similarity: ArrayLike) -> CrossG
     ----------
     similarities : array-like or DataFrame of shape (n, N)
         k(x_i, x_j) of new objects i and training objects j.
-    self_similarity : array-like of shape (n,)
+    self_similarity : array-like or Series of shape (n,)
         k(x_i, x_i) of the new objects.
     """
-    diagonal = np.asarray(self_similarity, dtype=float)
+    similarities = as_frame(similarities)
     shape = np.shape(similarities)
+    ids = labels_of(similarities) or range(shape[0] if shape else 0)
+    diagonal = aligned(self_similarity, ids, "self_similarity", "cross_gram")
+    diagonal = check_real(diagonal, "self_similarity", "cross_gram")
     if diagonal.shape != shape[:1]:
         raise argument_error(
             "self_similarity", "cross_gram", f"of shape {shape[:1]}", f"shape {diagonal.shape}"
@@ -51,11 +65,45 @@ class Objects:
     labels : ndarray of shape (n,)
     self_similarity : dict
         Feature space -> ndarray of shape (n,), for precomputed kernels where given.
+    columns : dict
+        Feature space -> names of its features, where they have any.
+    numbered : bool
+        Whether the labels were made up: they number new objects without ids.
     """
 
     features: dict[str | None, NDArray]
     labels: NDArray
     self_similarity: dict[str | None, NDArray]
+    columns: dict[str | None, pd.Index] = field(default_factory=dict)
+    numbered: bool = False
+
+    @property
+    def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
+        """Coordinate of the dim "obs" that the labels make."""
+        return "obs", self.labels, NUMBERED if self.numbered else None
+
+    def with_gram(self, space: str | None, name: str) -> "Objects":
+        """Return training objects whose features in one space are similarities among themselves.
+
+        Named columns get the order of the rows. `name` is that of the kernel, for messages.
+        """
+        labels, columns = pd.Index(self.labels), self.columns.get(space)
+        if self.features[space].shape[1] != len(labels):
+            return self
+        order = None
+        if columns is not None:
+            requirement = "labelled alike in rows and columns"
+            order = order_of(columns, labels, "X", name, requirement)
+        if order is not None:
+            gram = self.features[space][:, order]
+            return replace(
+                self,
+                features=self.features | {space: gram},
+                columns=self.columns | {space: labels},
+            )
+        if columns is None or counts_rows(columns):
+            return replace(self, columns=self.columns | {space: labels})
+        return self
 
     def spaces_of(self, space: str | None) -> list[str | None]:
         """Feature spaces that a kernel reads: the one it is bound to, or all."""
@@ -97,34 +145,55 @@ def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
     Raises
     ------
     ValueError
-        On an array that is not two-dimensional, numeric and finite, or on feature spaces that
-        disagree in their objects.
+        On an array that is not two-dimensional, numeric and finite, on feature spaces that
+        disagree in their objects, and on new objects that disagree in their features.
+
+    Notes
+    -----
+    DataFrames go by their labels: rows get the order of the first space that has ids, columns of
+    new objects that of the training objects.
     """
     tables = {None: X} if not isinstance(X, Mapping) else {str(key): X[key] for key in X}
     if not tables:
         raise argument_error("X", "Kernels", "a dict with at least one feature space", "none")
+    if isinstance(X, Mapping) and len(tables) < len(X):
+        twice = [name for name, times in Counter(map(str, X)).items() if times > 1]
+        raise argument_error("X", "Kernels", "of spaces with distinct names", f"{twice[0]!r} twice")
     read = {space: _read(table) for space, table in tables.items()}
-    features = {space: _as_features(table.values, space) for space, table in read.items()}
+    reference = next((table.labels for table in read.values() if table.labels is not None), None)
+    checked = {space: _checked(table, space, reference, train) for space, table in read.items()}
+    features = {space: table.values for space, table in checked.items()}
     sizes = {space: len(array) for space, array in features.items()}
     if len(set(sizes.values())) > 1:
         raise argument_error(
             "X", "Kernels", "the same objects in every feature space", f"numbers of rows {sizes}"
         )
+    n = next(iter(sizes.values()))
+    numbered = reference is None and train is not None
+    if reference is not None:
+        labels = reference.to_numpy()
+    else:
+        labels = np.arange(n) if train is None else labels_after(train.labels, n)
     return Objects(
         features,
-        _common_labels({space: table.labels for space, table in read.items()}, sizes, train),
+        labels,
         {
             space: table.self_similarity
-            for space, table in read.items()
+            for space, table in checked.items()
             if table.self_similarity is not None
         },
+        {space: table.columns for space, table in checked.items() if table.columns is not None},
+        numbered,
     )
 
 
 @dataclass(frozen=True)
 class _Table:
+    """Features as given, with the labels of objects and features where there are any."""
+
     values: Any
-    labels: NDArray | None = None
+    labels: pd.Index | None = None
+    columns: pd.Index | None = None
     self_similarity: NDArray | None = None
 
 
@@ -135,54 +204,65 @@ def _read(table: Any) -> _Table:
 
 @_read.register
 def _(table: pd.DataFrame) -> _Table:
-    return _Table(table, table.index.to_numpy())
+    return _Table(table, table.index, table.columns)
+
+
+@_read.register
+def _(table: xr.DataArray) -> _Table:
+    frame = as_frame(table)
+    return _Table(table.to_numpy()) if frame is table else _read(frame)
 
 
 @_read.register
 def _(table: CrossGram) -> _Table:
-    inner = _read(table.similarities)
-    return _Table(inner.values, inner.labels, table.self_similarity)
+    return replace(_read(table.similarities), self_similarity=table.self_similarity)
 
 
-def _as_features(table: Any, space: str | None) -> NDArray:
+def _checked(
+    table: _Table, space: str | None, reference: pd.Index | None, train: Objects | None
+) -> _Table:
+    """Numbers of one feature space, in the order of the objects and of the training features."""
     argument = "X" if space is None else f'X["{space}"]'
+    values, own = _as_features(table.values, argument), table.self_similarity
+    columns = table.columns
+    if table.labels is not None and reference is not None:
+        requirement = "of the same objects as the first feature space with ids"
+        rows = order_of(
+            *(table.labels, reference, argument, "Kernels", requirement), by_position=False
+        )
+        if rows is not None:
+            values, own = values[rows], None if own is None else own[rows]
+    if columns is not None:
+        check_distinct(columns, argument, "Kernels")
+    expected = None if train is None else train.columns.get(space)
+    if columns is not None and expected is not None:
+        requirement = "of the features that the training objects have"
+        order = order_of(columns, expected, argument, "Kernels", requirement)
+        if order is not None:
+            values, columns = values[:, order], columns[order]
+    return _Table(values, table.labels, columns, own)
+
+
+def _as_features(table: Any, argument: str) -> NDArray:
     try:
-        array = np.asarray(table, dtype=float)
-    except (TypeError, ValueError):
-        raise argument_error(
-            argument, "Kernels", "an array of numbers", f"{type(table).__name__} with other entries"
-        ) from None
+        array = table if np.ma.isMaskedArray(table) else np.asarray(table)
+    except ValueError:
+        raise argument_error(argument, "Kernels", "an array of numbers", "a ragged one") from None
     if array.ndim != 2 or 0 in array.shape:
         raise argument_error(
             argument, "Kernels", "of shape (objects, features)", f"shape {array.shape}"
         )
+    if array.dtype.kind in "mM":
+        raise argument_error(argument, "Kernels", "real numbers", str(array.dtype))
+    # Truth values are features, though no numbers where a setting is one.
+    if array.dtype.kind == "b":
+        array = array.astype(float)
+    elif array.dtype.kind == "O":
+        plain = [float(x) if isinstance(x, bool | np.bool_) else x for x in array.ravel()]
+        array = np.array(plain, dtype=object).reshape(array.shape)
+    array = check_real(array, argument, "Kernels")
     check_finite(array, argument, "Kernels")
     return array
-
-
-def _common_labels(
-    labels: dict[str | None, NDArray | None],
-    sizes: dict[str | None, int],
-    train: Objects | None,
-) -> NDArray:
-    given = {space: index for space, index in labels.items() if index is not None}
-    n = next(iter(sizes.values()))
-    if not given:
-        return np.arange(n) if train is None else labels_after(train.labels, n)
-    first, reference = next(iter(given.items()))
-    for space, index in given.items():
-        if not np.array_equal(index, reference):
-            at = int(np.argmax(index != reference))
-            here, there = reference.tolist()[at], index.tolist()[at]
-            raise argument_error(
-                "X",
-                "Kernels",
-                "the same objects in the same order in every feature space",
-                f"{here!r} in {first!r} but {there!r} in {space!r}, row {at}",
-            )
-    if len(set(reference.tolist())) < n:
-        raise argument_error("X", "Kernels", "of objects with distinct labels", "repeated labels")
-    return reference
 
 
 def labels_after(labels: NDArray, n: int) -> NDArray:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from .alignment import as_frame
 from .kernel_stack import DIMS
 
 __all__ = ["blank", "entries"]
@@ -44,10 +45,8 @@ def _(kernels: pd.DataFrame) -> Any:
 
 @blank.register
 def _(kernels: xr.DataArray) -> Any:
-    if kernels.ndim != 2:
-        return xr.zeros_like(kernels, dtype=float)
     # A matrix is known by its labels, whatever its dims are called: a frame says the same.
-    return blank(kernels.to_pandas() if kernels.coords else kernels.to_numpy())
+    return xr.zeros_like(kernels, dtype=float) if kernels.ndim != 2 else blank(as_frame(kernels))
 
 
 @singledispatch

@@ -14,6 +14,7 @@ import pymc as pm
 import xarray as xr
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh
 
+from .alignment import aligned_matrices, as_frame
 from .checks import (
     ROUNDING,
     argument_error,
@@ -21,6 +22,7 @@ from .checks import (
     check_jitter,
     check_psd,
     check_square_symmetric,
+    check_unmasked,
 )
 from .incomplete_forms import blank, entries
 from .kernel_stack import DIMS, as_stack, label_difference
@@ -218,6 +220,8 @@ class IncompleteKernels:
             that are not finite, symmetric and positive semidefinite; an object that no kernel has;
             when no kernel has two objects.
         """
+        # Labels and entries are read apart, and have to be in one order.
+        kernels = aligned_matrices(as_frame(kernels), "kernels", owner)
         stack = as_stack(blank(kernels), owner=owner)
         _n_kernels, n, n_columns = stack.shape
         if n != n_columns:
@@ -226,10 +230,6 @@ class IncompleteKernels:
             found = label_difference(stack["basis"].values, stack["obs"].values)
             got = f"labels of columns: {found}"
             raise argument_error("kernels", owner, "labelled alike in rows and columns", got)
-        for dim in ("kernel", "obs"):
-            if not (index := stack.get_index(dim)).is_unique:
-                twice = index[index.duplicated()].tolist()[:5]
-                raise argument_error("kernels", owner, "labelled without repetition", f"{twice}")
         jitter = check_jitter(jitter, owner)
         names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values
         try:
@@ -303,6 +303,7 @@ def _seen(
 def _mask(visible: Any, stack: xr.DataArray, owner: str) -> npt.NDArray[np.bool_]:
     """Check the mask (object, kernel) and order it as the stack."""
     n_kernels, n, _ = stack.shape
+    check_unmasked(visible, "visible", owner)
     if isinstance(visible, xr.DataArray):
         visible = visible.transpose(..., "kernel") if "kernel" in visible.dims else visible
         visible = visible.to_pandas() if visible.coords else visible.to_numpy()

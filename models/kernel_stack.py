@@ -16,6 +16,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from .alignment import NUMBERED, aligned_matrices, check_distinct, order_of
 from .checks import (
     ROUNDING,
     argument_error,
@@ -23,6 +24,7 @@ from .checks import (
     check_jitter,
     check_psd,
     check_square_symmetric,
+    check_unmasked,
 )
 from .feature_spaces import labels_after
 
@@ -63,6 +65,7 @@ def kernel_stack(
     ValueError
         See `as_stack`.
     """
+    arrays = aligned_matrices(arrays, argument, owner)
     return as_stack(
         _build(arrays, obs, basis, None, owner, argument),
         jitter=jitter,
@@ -84,11 +87,13 @@ def as_stack(
     Parameters
     ----------
     kernels : DataArray, dict of name -> (n, M) array, or array-like of shape (n, M) or (S, n, M)
+        DataFrames and DataArrays go by their labels: those of a dict get the order of the first,
+        and the columns of a Gram matrix the order of its rows. Arrays go by position.
     jitter : float, default=0
         Added to the diagonal of each Gram matrix, on request only.
     like : DataArray, optional
-        The training stack, where `kernels` are of new objects: names, their order and the basis
-        must be the same; bare arrays take them from it.
+        The training stack, where `kernels` are of new objects: they get the order of its kernels
+        and of its basis, by name and by label; bare arrays take both from it.
     owner, argument : str
         For messages: the function called by the user, and its argument.
 
@@ -102,18 +107,22 @@ def as_stack(
     Raises
     ------
     ValueError
-        If dims or shapes disagree (naming what looks transposed), names repeat, entries are not
-        finite; for Gram matrices also if one is not symmetric or not positive semidefinite.
+        If dims, shapes or labels disagree (naming what looks transposed, and which labels), names
+        or labels repeat, entries are masked or not finite; for Gram matrices also if one is not
+        symmetric or not positive semidefinite.
 
     Notes
     -----
     Gram matrices cost one Cholesky factorisation each, O(S N^3 / 3).  What counts as rounding is
     a relative 1e-8, or what the precision of the array given allows if that is coarser (float32).
     """
-    stack = _labelled(kernels, like, owner, argument)
+    basis = None if like is None else like["basis"]
+    stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
     _check_names(stack["kernel"].values.tolist(), owner, argument)
+    for dim in ("obs", "basis"):
+        check_distinct(stack.indexes[dim], argument, owner)
     if like is not None:
-        _check_like(stack, like, owner, argument)
+        stack = _in_order_of(stack, like, owner, argument)
     precision = _precision(stack.dtype)
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
@@ -166,10 +175,15 @@ def label_difference(labels: Iterable, expected: Iterable) -> str:
     return f"{kind}, {one!r} in place of {other!r}"
 
 
-def _check_like(stack: xr.DataArray, like: xr.DataArray, owner: str, argument: str) -> None:
+def _in_order_of(
+    stack: xr.DataArray, like: xr.DataArray, owner: str, argument: str
+) -> xr.DataArray:
+    """Return kernels of new objects in the order of the training stack's kernels and basis."""
     names, expected = stack["kernel"].values.tolist(), like["kernel"].values.tolist()
+    if sorted(names, key=str) != sorted(expected, key=str):
+        raise argument_error(argument, owner, f"the kernels {expected}", f"{names}")
     if names != expected:
-        raise argument_error(argument, owner, f"the kernels {expected}, in this order", f"{names}")
+        stack = stack.isel(kernel=[names.index(name) for name in expected])
     n_train, given = like.sizes["basis"], stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""
@@ -179,15 +193,12 @@ def _check_like(stack: xr.DataArray, like: xr.DataArray, owner: str, argument: s
             f"of shape ({len(names)}, new objects, {n_train} training objects)",
             f"shape {stack.shape}{hint}",
         )
-    columns, expected = stack["basis"].values.tolist(), like["basis"].values.tolist()
-    if columns != expected:
-        at = next(m for m in range(n_train) if columns[m] != expected[m])
-        raise argument_error(
-            argument,
-            owner,
-            "computed against the training objects, in their order",
-            f"{columns[at]!r} in place of {expected[at]!r} in column {at}",
-        )
+    columns = order_of(
+        *(stack.indexes["basis"], like.indexes["basis"], argument, owner),
+        "computed against the training objects",
+        by_position=False,
+    )
+    return stack if columns is None else stack.isel(basis=columns)
 
 
 @singledispatch
@@ -237,16 +248,16 @@ def _build(
     numbers = {name: _numbers(array, name, owner, argument) for name, array in named.items()}
     _check_shapes(numbers, obs, basis, owner, argument)
     values = np.stack(list(numbers.values()))
-    found = _frame_labels(named, owner, argument)
+    found = _frame_labels(named)
     columns = found[1] if basis is None else np.asarray(basis)
     if columns is None:
         columns = np.arange(values.shape[2])
-    rows = found[0] if obs is None else np.asarray(obs)
-    if rows is None:
+    rows: Any = found[0] if obs is None else np.asarray(obs)
+    if rows is None and basis is None:
+        rows = np.arange(values.shape[1])
+    elif rows is None:
         # Next to a basis given by the user, unnamed rows are new objects.
-        rows = (
-            np.arange(values.shape[1]) if basis is None else labels_after(columns, values.shape[1])
-        )
+        rows = ("obs", labels_after(columns, values.shape[1]), NUMBERED)
     return xr.DataArray(
         values, dims=DIMS, coords={"kernel": list(numbers), "obs": rows, "basis": columns}
     )
@@ -283,6 +294,7 @@ def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[s
 
 
 def _numbers(array: Any, name: str, owner: str, argument: str) -> NDArray:
+    check_unmasked(array, _entry(argument, name), owner)
     values = np.asarray(array)
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
         raise argument_error(
@@ -319,21 +331,9 @@ def _check_shapes(
             )
 
 
-def _frame_labels(
-    arrays: dict[str, Any], owner: str, argument: str
-) -> tuple[NDArray | None, NDArray | None]:
-    """Row and column labels of the DataFrames among the arrays, which must agree."""
-    frames = {name: array for name, array in arrays.items() if isinstance(array, pd.DataFrame)}
-    if not frames:
-        return None, None
-    first, *others = frames
-    reference = frames[first]
-    for name in others:
-        frame = frames[name]
-        if not (frame.index.equals(reference.index) and frame.columns.equals(reference.columns)):
-            got = label_difference(
-                [*frame.index, *frame.columns], [*reference.index, *reference.columns]
-            )
-            requirement = f"labelled as {first!r} is"
-            raise argument_error(_entry(argument, name), owner, requirement, f"labels: {got}")
-    return reference.index.to_numpy(), reference.columns.to_numpy()
+def _frame_labels(arrays: dict[str, Any]) -> tuple[NDArray | None, NDArray | None]:
+    """Row and column labels of the DataFrames among the arrays, which agree."""
+    for array in arrays.values():
+        if isinstance(array, pd.DataFrame):
+            return array.index.to_numpy(), array.columns.to_numpy()
+    return None, None

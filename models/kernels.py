@@ -217,9 +217,10 @@ class Kernels:
         Parameters
         ----------
         X : array-like or DataFrame of shape (n, D), or dict of them
-            The objects of the rows.  A dict has one entry a feature space, with the same objects in
-            the same order; an index becomes the labels of the objects.  For a precomputed kernel,
-            similarities in place of features: (N, N) for training, (n, N) for new objects.
+            The objects of the rows.  A dict has one entry a feature space, with the same objects.
+            DataFrames go by their labels: the index has the ids of the objects, and columns of new
+            objects get the order of the training features.  For a precomputed kernel, similarities
+            in place of features: (N, N) for training, (n, N) for new objects.
         X_train : the same of N rows, optional
             The training objects; needed when `X` are new ones.
 
@@ -234,8 +235,8 @@ class Kernels:
         Raises
         ------
         ValueError
-            On inputs that are not finite and two-dimensional, disagree in objects or in features,
-            lack a feature space, or cannot be normalised.
+            On inputs that are not finite and two-dimensional, disagree in objects or in features
+            (naming the ids, or the features), lack a feature space, or cannot be normalised.
 
         Notes
         -----
@@ -243,8 +244,11 @@ class Kernels:
         needs it, O(S N^2 D) more.
         """
         train = feature_spaces(X if X_train is None else X_train)
-        new = train if X_train is None else feature_spaces(X, train)
         entries = list(self._resolve(train))
+        for name, member, space in entries:
+            if isinstance(member.base, Precomputed):
+                train = train.with_gram(space, name)
+        new = train if X_train is None else feature_spaces(X, train)
         new.check_has(space for _, _, space in entries)
         columns = [
             (name, _evaluate(member, name, new, train, space)) for name, member, space in entries
@@ -268,7 +272,7 @@ class Kernels:
         stack = xr.DataArray(
             values,
             dims=("kernel", "obs", "basis"),
-            coords={"kernel": [name for name, _ in columns], "obs": new.labels, "basis": basis},
+            coords={"kernel": [name for name, _ in columns], "obs": new.coord, "basis": basis},
             name="kernels",
         )
         return ParametricStack(stack, learned) if learned else stack

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytensor.tensor as pt
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 
-from .checks import argument_error, check_name
+from .checks import argument_error, check_name, check_unmasked
 from .completion_input import check_degrees_of_freedom, check_gram, check_weights
 from .kernel_stack import as_stack
 from .matrix_draws import log_det_of_factor
@@ -88,6 +88,7 @@ def match_wishart(
 
 def check_component_degrees(eta: Any, n_kernels: int, n: int, owner: str) -> Array:
     """Return the degrees of freedom eta_k (kernel,), n + 1 for None, or raise."""
+    check_unmasked(eta, "eta", owner)
     values = np.asarray(n + 1 if eta is None else eta, dtype=object)
     if values.shape not in ((), (n_kernels,)):
         raise argument_error(

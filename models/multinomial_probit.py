@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 from xarray import DataArray
 
+from .alignment import aligned, ids_along
 from .checks import argument_error, check_codes, check_labels, check_name, check_positive
 from .combination import Binary, Combination, FixedWeights, Mean
 from .declaration import Declaration
@@ -63,8 +64,9 @@ class MultinomialProbit(Declaration):
         ParametricStack
         Training kernels: square Gram matrices, or any basis expansion of the objects. Of kernels
         with parameters to learn, theta ~ Gamma(omega, phi), see `Theta`.
-    labels : array_like (obs,)
-        Class of each training object; any values that can be sorted.
+    labels : array_like, Series or DataArray (obs,)
+        Class of each training object; any values that can be sorted. A Series goes by the ids of
+        the objects where kernels and Series have ids, else by position.
     combination : str or Combination, default="mean"
         How the kernels are combined: a name of the table above, or a rule with its own settings
         (`Mean`, `FixedWeights`, `Binary`, `Product`, `FixedProduct`). The mean of one kernel has
@@ -88,7 +90,7 @@ class MultinomialProbit(Declaration):
     ------
     ValueError
         For kernels that are no stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, labels of one class or of a number that disagrees with the
+        positive semi-definite, labels of one class or of a number or of ids that disagree with the
         kernels' rows, hyperparameters that are not positive; for products of kernels that are
         negative somewhere (of kernels with parameters: at their prior means).
 
@@ -153,6 +155,7 @@ class MultinomialProbit(Declaration):
         self.parametric = kernels if isinstance(kernels, ParametricStack) else None
         stack = as_stack(self.parametric.start if self.parametric else kernels, owner=owner)
         n_kernels, n_obs, _ = stack.shape
+        labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
         check_positive(tau, "tau", owner)
         check_positive(upsilon, "upsilon", owner)

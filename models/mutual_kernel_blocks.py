@@ -9,7 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error, check_positive
+from .checks import argument_error, check_positive, check_unmasked
 from .completion_blocks import partition
 from .completion_input import in_order
 from .incomplete_kernels import IncompleteKernel
@@ -65,6 +65,7 @@ def check_freedom(
     least, bound = (0, "0 (collapsed)") if collapsed else (n - 1, f"l - 1 = {n - 1}")
     requirement = f"above {bound}, one number or one for each of {names}"
     requirement += "" if collapsed else ", or a GammaExcess"
+    check_unmasked(nu, "nu", owner)
     nu = in_order(nu, names, "nu", owner, requirement)
     try:
         given = np.asarray(n + 1 if nu is None else nu, dtype=float)

@@ -299,6 +299,22 @@ class ParametricStack:
         """Return the stack with another name of its parameters, for models with a theta."""
         return replace(self, name=name)
 
+    def in_order_of(self, other: "ParametricStack") -> "ParametricStack":
+        """Return the stack with its kernels in the order of another that has the same ones.
+
+        Itself where the names differ, which whoever compares the two says better.
+        """
+        names = self.start["kernel"].values.tolist()
+        wanted = other.start["kernel"].values.tolist()
+        if names == wanted or sorted(names) != sorted(wanted):
+            return self
+        learned = (replace(k, position=wanted.index(k.name)) for k in self.learned)
+        return replace(
+            self,
+            start=self.start.isel(kernel=[names.index(name) for name in wanted]),
+            learned=tuple(sorted(learned, key=lambda kernel: kernel.position)),
+        )
+
     @property
     def parameters(self) -> list[str]:
         """Labels of the parameters."""

@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error, check_name, check_positive
+from .checks import argument_error, check_name, check_positive, check_unmasked
 from .completion_blocks import (
     Blocks,
     declare_inverse_wishart,
@@ -373,6 +373,7 @@ def _check_definite(kernels: np.ndarray, weights: np.ndarray, prior: str, owner:
 
 
 def _check_concentration(concentration: Any, n_kernels: int, owner: str) -> np.ndarray:
+    check_unmasked(concentration, "concentration", owner)
     values = np.asarray(concentration, dtype=object)
     if values.shape not in ((), (n_kernels,)):
         raise argument_error(

@@ -9,6 +9,7 @@ from arviz_plots import PlotCollection
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 
+from ...models.alignment import aligned, ids_along
 from ...models.checks import check_labels
 from ...models.kernels import as_stack
 from .house_style import figure_options
@@ -62,6 +63,7 @@ def plot_kernels(
     gram = np.array_equal(stack["obs"].values, stack["basis"].values)
     starts: dict[str, int] = {}
     if labels is not None:
+        labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(
             labels, "labels", owner, classes=classes, n_objects=stack.sizes["obs"]
         )

@@ -16,7 +16,8 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.checks import argument_error, check_finite, check_labels
+from ...models.alignment import aligned
+from ...models.checks import argument_error, check_finite, check_labels, check_unmasked
 from ..predict import predict
 from .house_style import MARKERS, PALETTE, cycle, figure_options
 
@@ -88,6 +89,7 @@ def plot_decision_regions(
     for argument, number, least in (("resolution", resolution, 2), ("draws", draws, 1)):
         if not isinstance(number, (int, np.integer)) or number < least:
             raise argument_error(argument, owner, f"an integer of {least} or more", repr(number))
+    check_unmasked(X_train, "X_train", owner)
     points = pd.DataFrame(X_train)
     if points.shape[1] != 2:
         raise argument_error("X_train", owner, "of two features", f"shape {points.shape}")
@@ -99,6 +101,7 @@ def plot_decision_regions(
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
     predictions = predict(model, _thinned(result, draws), kernels(objects, X_train))
     classes = predictions["class"].values
+    y_train = aligned(y_train, points.index, "y_train", owner)
     codes, _ = check_labels(y_train, "y_train", owner, classes=classes, n_objects=len(values))
     shape = (resolution, resolution)
     coords = {"y": grid[1], "x": grid[0]}

@@ -14,6 +14,7 @@ from matplotlib.patches import StepPatch
 from scipy import stats
 from xarray import Dataset
 
+from ...models.alignment import aligned, ids_along
 from ...models.checks import argument_error, check_labels
 from .house_style import GREY, MARKERS, PALETTE, cycle, figure_options, open_frame
 
@@ -161,6 +162,7 @@ def _events(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Probability given to an event for each object, and whether it happened."""
     classes = probability["class"].values.tolist()
+    labels = aligned(labels, ids_along(probability, "obs"), "labels", owner)
     codes, _ = check_labels(
         labels, "labels", owner, classes=classes, n_objects=probability.sizes["obs"]
     )

@@ -36,7 +36,7 @@ def _design_of_new_objects(model: CompositeKernelModel, kernels_new: Any) -> xr.
     return xr.DataArray(
         model.with_bias(stack.to_numpy()),
         dims=("kernel", "obs", "function"),
-        coords={"obs": stack["obs"].to_numpy()},
+        coords={"obs": stack["obs"]},
     )
 
 
@@ -47,7 +47,7 @@ def _weights(model: CompositeKernelModel, posterior: Dataset) -> NDArray:
     return np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
 
 
-def _by_draw(values: NDArray, posterior: Dataset, obs: NDArray) -> xr.DataArray:
+def _by_draw(values: NDArray, posterior: Dataset, obs: Any) -> xr.DataArray:
     """Values (sample, obs) as draws of chains again."""
     shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(obs))
     return xr.DataArray(
@@ -81,10 +81,10 @@ def _(
             "sd": ("obs", np.sqrt(variance + noise), {"long_name": "of a new target"}),
             "response_sd": ("obs", np.sqrt(variance), {"long_name": "of the response, no noise"}),
         },
-        coords={"obs": obs},
+        coords={"obs": design["obs"]},
     )
     if draws is not None:
-        predictions["mean_draws"] = _by_draw(draws, posterior, obs)
+        predictions["mean_draws"] = _by_draw(draws, posterior, design["obs"])
     return predictions
 
 
@@ -151,12 +151,12 @@ def _(
             ),
             "label": ("obs", classes[(mean > 0.5).astype(int)]),
         },
-        coords={"obs": obs, "class": classes},
+        coords={"obs": design["obs"], "class": classes},
     )
     if draws is not None:
         both = np.stack([1 - draws, draws], axis=-1)
         predictions["probability_draws"] = xr.concat(
-            [_by_draw(both[..., c], posterior, obs) for c in (0, 1)], dim="class"
+            [_by_draw(both[..., c], posterior, design["obs"]) for c in (0, 1)], dim="class"
         ).transpose("chain", "draw", "obs", "class")
     return predictions
 

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from xarray import Dataset, DataTree
 
+from ...models.alignment import NUMBERED, aligned, counts_rows
 from ...models.checks import argument_error, check_labels, check_name
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...models.wishart_completion import WishartCompletion
@@ -45,8 +46,8 @@ def completed_labels(
         The model holds its test objects already.
     keep_draws : bool, default=False
         Keep the label of every draw of K21 as well.
-    labels : array_like (train,)
-        Classes of the training objects.
+    labels : array_like or Series (train,)
+        Classes of the training objects. A Series goes by their ids, as for the models.
     rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
         Classifier in the feature space of the kernel.
 
@@ -67,12 +68,15 @@ def completed_labels(
     if labels is None:
         raise argument_error("labels", OWNER, "the classes of the training objects", "None")
     K11 = np.asarray(model.K11_values)
+    labels = aligned(labels, model.coords["train"], "labels", OWNER)
     _, classes = check_labels(labels, "labels", OWNER, n_objects=len(K11))
     check_name(rule, RULES, "rule", OWNER)
-    classifier = RULES[rule]().fit(K11, labels)
+    classifier = RULES[rule]().fit(K11, np.asarray(labels))
 
     draws = _draws(result)
-    coords = {"test": list(model.coords["test"]), "class": classes}
+    numbered = counts_rows(model.coords["object"])
+    test = ("test", np.asarray(model.coords["test"]), NUMBERED if numbered else None)
+    coords = {"test": test, "class": classes}
     predictions = Dataset(
         {"label": ("test", classifier.predict(_mean(result, model.completed)))}, coords=coords
     )

@@ -149,6 +149,8 @@ def _(model: MultinomialProbit, result: DataTree, kernels_new: Any, *, keep_draw
         )
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "W", "beta", "theta")
+    if model.parametric is not None and isinstance(kernels_new, ParametricStack):
+        kernels_new = kernels_new.in_order_of(model.parametric)
     stack = _kernels_of_new_objects(model, kernels_new)
     drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
     n_draws, n_classes = drawn.W.shape[:2]
@@ -171,7 +173,7 @@ def _(model: MultinomialProbit, result: DataTree, kernels_new: Any, *, keep_draw
             "probability_sd": (("obs", "class"), sd, {"long_name": "posterior sd of p"}),
             "label": ("obs", classes[mean.argmax(-1)]),
         },
-        coords={"obs": stack["obs"].values, "class": classes},
+        coords={"obs": stack["obs"], "class": classes},
     )
     if draws is not None:
         shape = (posterior.sizes["chain"], posterior.sizes["draw"], n_obs, n_classes)

@@ -163,11 +163,15 @@ BAD = {
     "K11 of words": (THETA, np.full((2, 2), "x"), "'K11' argument .* matrix of numbers"),
     "K11 empty": (THETA, np.empty((0, 0)), r"'K11' argument .* shape \(0, 0\)"),
     "K11 unknown labels": (THETA, frame(K11, [0, 1, 9]), "objects of theta.*the unknown 9"),
-    "K11 repeated labels": (THETA, frame(K11, [0, 1, 1]), "objects of theta.*repeated labels"),
+    "K11 repeated labels": (
+        THETA,
+        frame(K11, [0, 1, 1]),
+        "'K11' .* distinct ids. Got 1 more than once",
+    ),
     "K11 crossed labels": (
         THETA,
         pd.DataFrame(K11, index=[0, 1, 2], columns=[2, 1, 0]),
-        "'K11' argument .* alike in rows and columns",
+        "'K11' argument .* 0 to 2, on one side in another order",
     ),
     "theta too small": (THETA[:2, :2], K11, r"'theta' argument .* 3 of K11 .* shape \(2, 2\)"),
     "no test objects": (THETA[:3, :3], K11, "n2 = 0"),

@@ -88,12 +88,16 @@ def test_bound_kernel_on_one_array(X):
 def test_indexes_of_the_spaces_must_agree(X):
     first, second = pd.DataFrame(X), pd.DataFrame(X, index=[1, 0, *range(2, N)])
     with pytest.raises(
-        ValueError, match=r"same order in every .* Got 0 in 'a' but 1 in 'b', row 0"
+        ValueError, match=r"""'X\["b"\]' .* Got the numbers 0 to 8, on one side in another order"""
     ):
         linear()({"a": first, "b": second})
+    with pytest.raises(
+        ValueError, match=r"""'X\["b"\]' .* the unknown 11, 10, .* none for 0, 1, 2"""
+    ):
+        linear()({"a": first, "b": second.rename(index=lambda row: row + 10)})
     assert linear()({"a": X, "b": second})["obs"].values.tolist() == second.index.tolist()
 
 
 def test_repeated_labels(X):
-    with pytest.raises(ValueError, match=r"of objects with distinct labels. Got repeated labels"):
+    with pytest.raises(ValueError, match=r"by distinct ids. Got 0 more than once"):
         linear()(pd.DataFrame(X, index=[0] * N))

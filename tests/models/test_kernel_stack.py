@@ -77,10 +77,13 @@ def test_labels_of_data_frames_are_kept(train):
     }
     result = kernel_stack(frames)
     assert result["obs"].values.tolist() == result["basis"].values.tolist() == people
-    frames["y"] = frames["y"].iloc[:, ::-1]
+    frames["y"] = frames["y"].iloc[[2, 0, 1, 5, 4, 3], ::-1]
+    xr.testing.assert_identical(kernel_stack(frames), result)
+    frames["y"].index = [*"ghi", *people[3:]]
     with pytest.raises(
         ValueError,
-        match=r"labelled as 'x' is. Got labels: the same in another order, 'f' in place of 'a'",
+        match=r"""'kernels\["y"\]' .* as the first kernel is. Got the unknown 'g', 'h', 'i'; """
+        r"none for 'a', 'b', 'c'",
     ):
         kernel_stack(frames)
 
@@ -170,10 +173,13 @@ def test_like_lends_names_and_basis_to_bare_arrays(train, cross):
     [
         (lambda c: c.values.swapaxes(1, 2), r"of shape \(6, 6\).* Got shape \(6, 4\)"),
         (lambda c: c.values[:1], r"the 2 kernels \['gaussian', 'linear'\]. Got 1\."),
-        (lambda c: c[::-1], r"kernels \['gaussian', 'linear'\], in this order. Got \['linear'"),
-        (lambda c: {"gaussian": c.values[0]}, r"in this order. Got \['gaussian'\]"),
+        (lambda c: {"gaussian": c.values[0]}, r"kernels .*, 'linear'\]. Got \['gaussian'\]"),
         (lambda c: c[:, :, :5], r"\(2, new objects, 6 training .* Got shape \(2, 4, 5\)\."),
-        (lambda c: c[:, :, ::-1], r"in their order. Got 5 in place of 0 in column 0"),
+        (lambda c: c[:, :, ::-1], r"Got the numbers 0 to 5, on one side in another order"),
+        (
+            lambda c: c.assign_coords(basis=list("abcdef")),
+            r"computed against the training objects. Got the unknown 'a', .* none for 0, 1, 2",
+        ),
         (
             lambda c: c.rename(obs="basis", basis="obs"),
             r"Got shape \(2, 6, 4\), which looks transposed",

@@ -173,7 +173,7 @@ def test_bad_settings(make, message):
     [
         (np.ones(3), None, r"'X' argument of Kernels must be of shape \(objects, features\). Got"),
         (np.ones((0, 3)), None, r"Got shape \(0, 3\)"),
-        ([["a", "b"]], None, "must be an array of numbers. Got list"),
+        ([["a", "b"]], None, "must be real numbers. Got str"),
         ([[1.0, np.nan]], None, r"must be finite. Got 1 NaN .* position \(0, 1\)"),
         (np.ones((3, 2)), np.ones((1, 3)), "of 2 features, as the training .* Got 3 features"),
         (np.ones((3, 2)), {"a": np.ones((1, 2))}, "one array, as the training .* a dict with"),
