@@ -169,7 +169,11 @@ def label_difference(labels: Iterable, expected: Iterable) -> str:
 def _check_like(stack: xr.DataArray, like: xr.DataArray, owner: str, argument: str) -> None:
     names, expected = stack["kernel"].values.tolist(), like["kernel"].values.tolist()
     if names != expected:
-        raise argument_error(argument, owner, f"the kernels {expected}, in this order", f"{names}")
+        alone = np.array_equal(stack["obs"].values, stack["basis"].values)
+        hint = ", of the new objects alone; kernels(X_new, X_train) gives them" if alone else ""
+        raise argument_error(
+            argument, owner, f"the kernels {expected}, in this order", f"{names}{hint}"
+        )
     n_train, given = like.sizes["basis"], stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""

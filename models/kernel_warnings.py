@@ -53,9 +53,9 @@ def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
     warn_user(
         f"The {'kernel' if one else 'kernels'} {', '.join(map(repr, names))} given to {owner} "
         f"{'is' if one else 'are'} nearly the identity: more than half of the entries off the "
-        f"diagonal are below {NEGLIGIBLE:g} of it, so that most objects are like no other, and "
-        "little can be learned about new ones. Take a wider kernel, such as gaussian('median'), "
-        "on z-scored features.",
+        f"diagonal are below {NEGLIGIBLE:g} of it, so that most pairs of objects have nothing in "
+        "common, and little can be learned about new ones. Take a wider kernel, such as "
+        "gaussian('median'), on z-scored features.",
         KernelWarning,
     )
 
