@@ -173,7 +173,7 @@ def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:
     target.set_axisbelow(True)
 
 
-class EngineLabeller(BaseLabeller):  # type: ignore[misc]
+class EngineLabeller(BaseLabeller):
     """Names engines in a legend by given labels.
 
     Parameters
