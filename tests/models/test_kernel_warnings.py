@@ -154,8 +154,9 @@ def test_features_are_not_warned_of_where_scales_do_no_harm(silence):
     linear()(X * np.where(SCALES == 300, 90.0, SCALES))
 
 
-def test_new_objects_are_not_warned_of(silence):
-    linear()(X * SCALES, X)
+def test_kernels_of_new_objects_do_not_warn_again(silence):
+    for new, train in ((X * SCALES, X), (X, X * SCALES)):
+        linear()(new, train)
 
 
 def test_a_quarter_of_the_features_must_be_small(silence):
