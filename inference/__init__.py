@@ -12,7 +12,7 @@ from .completion_scores import (
     missing_entries,
     svm_auc,
 )
-from .diagnostics import pareto_k
+from .diagnostics import ApproximationWarning, pareto_k
 from .em.engine import EM
 from .engines import Engine, EngineDescription, EngineTable, describe, engines, fit
 from .evidence import log_evidence
@@ -43,6 +43,7 @@ __all__ = [
     "NUTS",
     "SMC",
     "VB",
+    "ApproximationWarning",
     "Comparison",
     "Engine",
     "EngineDescription",

@@ -16,7 +16,7 @@ from scipy.stats import norm
 from xarray import Dataset, DataTree
 
 from ..models.checks import argument_error, check_name
-from .diagnostics import pareto_k
+from .diagnostics import LARGEST_USABLE, is_unreliable, k_hat_of
 from .identified import identified
 from .moments import pooled
 from .predict import predict
@@ -28,6 +28,8 @@ __all__ = ["Comparison", "compare_engines"]
 WASSERSTEIN_DRAWS = 1000
 # Chance that one of a quantity's elements exceeds the bound on z when engines agree.
 ERROR_RATE = 0.01
+# Marks an engine whose draws are not to be believed.
+DAGGER = "\N{DAGGER}"
 
 type Table = dict[Hashable, dict[str, xr.DataArray]]
 
@@ -35,6 +37,9 @@ type Table = dict[Hashable, dict[str, xr.DataArray]]
 @dataclass(frozen=True)
 class Comparison:
     """Engines compared with a reference; prints as two tables.
+
+    Printed, engines whose k-hat is above 0.7 are marked with a dagger: their draws are no usable
+    stand-in for the posterior.
 
     Attributes
     ----------
@@ -73,20 +78,42 @@ class Comparison:
             caption += f" (not in every result: {', '.join(self.left_out)})"
         return caption
 
+    @property
+    def _marked(self) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+        """Tables with a dagger at engines that are not to be believed, and the footnote."""
+        marks = {
+            name: f"{name} {DAGGER}"
+            for name, k_hat in self.engines["pareto_k"].items()
+            if is_unreliable(k_hat)
+        }
+        footnote = (
+            f"{DAGGER} k-hat above {LARGEST_USABLE}: the draws are no usable stand-in for the "
+            "posterior. Do not read their means and intervals (weights of kernels among them)."
+        )
+        return (
+            self.engines.rename(index=marks),
+            self.variables.rename(index=marks, level="engine"),
+            footnote if marks else "",
+        )
+
     def __repr__(self) -> str:
+        engines, variables, footnote = self._marked
         with pd.option_context("display.width", 160, "display.max_columns", None):
-            return (
-                f"{self.engines.T.to_string(float_format='{:.3g}'.format)}\n\n"
+            text = (
+                f"{engines.T.to_string(float_format='{:.3g}'.format)}\n\n"
                 f"{self._caption}\n"
-                f"{self.variables.to_string(float_format='{:.3g}'.format)}"
+                f"{variables.to_string(float_format='{:.3g}'.format)}"
             )
+        return f"{text}\n\n{footnote}" if footnote else text
 
     def _repr_html_(self) -> str:
-        return (
-            self.engines.T.to_html(float_format="{:.3g}".format)
+        engines, variables, footnote = self._marked
+        html = (
+            engines.T.to_html(float_format="{:.3g}".format)
             + f"<p>{self._caption}</p>"
-            + self.variables.to_html(float_format="{:.3g}".format)
+            + variables.to_html(float_format="{:.3g}".format)
         )
+        return f"{html}<p>{footnote}</p>" if footnote else html
 
 
 def compare_engines(
@@ -359,7 +386,7 @@ def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
         "draws": posterior.get("chain", 0) * posterior.get("draw", 0),
         "converged": tree.attrs.get("converged", "unknown"),
         "ess_per_second": _least_ess(moments) / seconds if kind == "mcmc" else np.nan,
-        "pareto_k": pareto_k(tree),
+        "pareto_k": k_hat_of(tree),
     }
     if "log_evidence" in tree.attrs:
         row["log_evidence"] = float(tree.attrs["log_evidence"])

@@ -22,6 +22,7 @@ from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name
 from .compilation import python_mode
+from .diagnostics import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .draws_on_disk import check_store
 from .engine_description import EngineDescription
 from .engine_table import EngineRow, EngineTable
@@ -216,6 +217,12 @@ def fit(
         When the engine does not apply to the model (the message names those that do), when a
         setting or a number is out of range.
 
+    Warns
+    -----
+    ApproximationWarning
+        When the Pareto k-hat of an approximation (the attribute ``pareto_k``) is above 0.7: its
+        draws are no usable stand-in for the posterior. The message names the engines that sample.
+
     Examples
     --------
     >>> vb = kz.fit(model, kz.VB())
@@ -264,7 +271,7 @@ def fit(
         pm.compute_log_likelihood(
             tree, model=model, progressbar=False, compile_kwargs={"mode": python_mode()}
         )
-    return stamp(
+    result = stamp(
         tree,
         model,
         engine=engine.name,
@@ -273,6 +280,15 @@ def fit(
         random_seed=seed,
         seconds=seconds,
     )
+    if is_unreliable(k_hat := k_hat_of(result)):
+        warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
+    return result
+
+
+def _samplers(model: pm.Model) -> list[str]:
+    """Names of the engines that draw from the model's posterior, independent draws first."""
+    rows = [row for row in engines(model).rows if row.reason is None]
+    return [row.engine for kind in ("exact", "mcmc") for row in rows if row.kind == kind]
 
 
 def engines(model: pm.Model) -> EngineTable:

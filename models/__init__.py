@@ -6,6 +6,7 @@ from .declaration import Declaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion
 from .distributions import CategoricalProbit
 from .eigenvector_kernels import eigenvector_kernels
+from .kernel_warnings import KernelWarning
 from .kernels import (
     Kernels,
     Theta,
@@ -56,6 +57,7 @@ __all__ = [
     "FixedWeights",
     "GammaExcess",
     "InverseWishart",
+    "KernelWarning",
     "Kernels",
     "MatrixF",
     "MatrixNormal",

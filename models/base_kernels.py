@@ -5,9 +5,9 @@ its diagonal k(x, x) in O(n D), so that normalisations do not need a Gram matrix
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, override
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,29 @@ from sklearn.metrics.pairwise import (
     rbf_kernel,
 )
 
-from .checks import argument_error, check_finite, check_positive, check_unmasked
+from .checks import argument_error, check_finite, check_name, check_positive, check_unmasked
+from .kernel_widths import (
+    median_of_distances,
+    median_of_squared_distances,
+    variance_of_entries,
+)
+
+type Rules = Mapping[str, Callable[[NDArray, str], float]]
 
 
 class BaseKernel(ABC):
     """A kernel of features, without normalisation.  Subclasses are frozen dataclasses."""
 
     is_kernel: ClassVar[bool] = True
+
+    @property
+    def adds_features_up(self) -> bool:
+        """Whether features count by their scales as they are: those of small scale hardly do."""
+        return False
+
+    def on_training(self, X: NDArray) -> Self:
+        """Kernel with what it chooses from the features (N, D) of the training objects."""
+        return self
 
     @abstractmethod
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -68,11 +84,46 @@ def label(name: str, space: str | None, *settings: str) -> str:
 
 @dataclass(frozen=True)
 class _Radial(BaseKernel):
-    gamma: float | None = None
+    """A kernel with a width, `gamma`: a number, the name of a rule, or None for 1 / n_features.
+
+    Where training objects have given the number, `rule` is the rule by which they did.
+    """
+
+    gamma: float | str | None = None
+    rule: str | None = None
+    rules: ClassVar[Rules]
 
     def __post_init__(self) -> None:
-        if self.gamma is not None:
-            check_positive(self.gamma, "gamma", type(self).__name__.lower())
+        if isinstance(self.gamma, str):
+            check_name(self.gamma, self.rules, "gamma", self._name)
+        elif self.gamma is not None:
+            check_positive(self.gamma, "gamma", self._name)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__.lower()
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return True
+
+    @override
+    def on_training(self, X: NDArray) -> Self:
+        if not isinstance(self.gamma, str):
+            return self
+        owner = f"{self._name}({self.gamma!r})"
+        return replace(self, gamma=self.rules[self.gamma](X, owner), rule=self.gamma)
+
+    @property
+    def number(self) -> float | None:
+        """Gamma; raises a ValueError before training objects have given it."""
+        if isinstance(self.gamma, str):
+            raise ValueError(
+                f"{self._name}({self.gamma!r}) takes its width from the training objects, and none "
+                "have been given: kernels(X_train), or kernels(X_new, X_train)."
+            )
+        return self.gamma
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
@@ -80,26 +131,32 @@ class _Radial(BaseKernel):
 
     @override
     def describe(self, space: str | None) -> str:
-        settings = () if self.gamma is None else (f"{self.gamma:.4g}",)
-        return label(type(self).__name__.lower(), space, *settings)
+        if self.gamma is None:
+            return label(self._name, space)
+        setting = self.gamma if isinstance(self.gamma, str) else f"{self.gamma:.4g}"
+        return label(self._name, space, setting if self.rule is None else f"{self.rule}={setting}")
 
 
 @dataclass(frozen=True)
 class Gaussian(_Radial):
     """exp(-gamma ||x - x'||^2)."""
 
+    rules: ClassVar[Rules] = {"median": median_of_squared_distances, "scale": variance_of_entries}
+
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return rbf_kernel(X, Y, gamma=self.gamma)
+        return rbf_kernel(X, Y, gamma=self.number)
 
 
 @dataclass(frozen=True)
 class Laplace(_Radial):
     """exp(-gamma ||x - x'||_1)."""
 
+    rules: ClassVar[Rules] = {"median": median_of_distances}
+
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return laplacian_kernel(X, Y, gamma=self.gamma)
+        return laplacian_kernel(X, Y, gamma=self.number)
 
 
 @dataclass(frozen=True)
@@ -122,6 +179,11 @@ class Polynomial(BaseKernel):
                 repr(self.coef0),
             )
 
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return True
+
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         return polynomial_kernel(X, Y, degree=self.degree, gamma=self.gamma, coef0=self.coef0)
@@ -142,6 +204,11 @@ class Polynomial(BaseKernel):
 class Linear(BaseKernel):
     """x'x."""
 
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return True
+
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         return linear_kernel(X, Y)
@@ -158,6 +225,11 @@ class Linear(BaseKernel):
 @dataclass(frozen=True)
 class Cosine(BaseKernel):
     """x'x / (||x|| ||x'||), and 0 where a norm is 0."""
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return True
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:

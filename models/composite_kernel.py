@@ -20,6 +20,7 @@ from .checks import (
 )
 from .combination import Combination, DirichletWeights, FixedWeights
 from .declaration import Declaration
+from .kernel_warnings import warn_of_near_identity
 from .kernels import as_stack
 
 __all__ = ["CompositeKernelClassification", "CompositeKernelRegression"]
@@ -65,6 +66,7 @@ class _CompositeKernel(pm.Model):
         if len(stack) == 1 and isinstance(combination, DirichletWeights):
             combination = FixedWeights([1.0])
         combination.check(stack)
+        warn_of_near_identity(stack, owner)
         self.combination = combination
         basis = [str(label) for label in stack["basis"].values]
         self.add_coords(
@@ -165,6 +167,12 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         For kernels that are no stack of finite matrices, Gram matrices that are not symmetric
         positive semi-definite, targets that are not finite or of a number that disagrees with the
         kernels' rows, hyperparameters that are not positive.
+
+    Warns
+    -----
+    KernelWarning
+        For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
+        below 1e-6 of it.
 
     Notes
     -----
@@ -306,6 +314,12 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         For kernels that are no stack of finite matrices, Gram matrices that are not symmetric
         positive semi-definite, labels that are not of two classes or of a number that disagrees
         with the kernels' rows, hyperparameters that are not positive.
+
+    Warns
+    -----
+    KernelWarning
+        For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
+        below 1e-6 of it.
 
     Notes
     -----

@@ -1,16 +1,12 @@
 """Kernels of the same objects, each of which lacks some of them: rows and columns together."""
 
-import os
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pymc as pm
 import xarray as xr
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh
 
@@ -26,6 +22,7 @@ from .checks import (
 )
 from .incomplete_forms import blank, entries
 from .kernel_stack import DIMS, as_stack, label_difference
+from .user_warnings import warn_user
 
 __all__ = [
     "IncompleteKernel",
@@ -40,8 +37,6 @@ type Array = npt.NDArray[np.float64]
 
 # Kernels whose mean diagonals differ by this factor are most likely in different units.
 SCALE_MISMATCH = 1_000.0
-# Folders between a warning and the line that the user wrote.
-NOT_THE_USERS = tuple(f"{Path(f).resolve().parent}{os.sep}" for f in (__file__, pm.__file__))
 
 
 @dataclass(frozen=True)
@@ -360,12 +355,11 @@ def _check_mask(block: Array, name: str, objects: npt.NDArray[Any], owner: str) 
 def _warn_of_mismatch(units: dict[str, float], owner: str) -> None:
     least, most = min(units, key=lambda k: units[k]), max(units, key=lambda k: units[k])
     if units[most] >= SCALE_MISMATCH * units[least]:
-        warnings.warn(
+        warn_user(
             f"The mean diagonals of the kernels given to {owner} differ by a factor of "
             f"{units[most] / units[least]:.0f} ({units[least]:.3g} of {least!r}, "
             f"{units[most]:.3g} of {most!r}): the model takes them to be of one scale. "
-            "normalize=True divides each by its own.",
-            skip_file_prefixes=NOT_THE_USERS,
+            "normalize=True divides each by its own."
         )
 
 

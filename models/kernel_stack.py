@@ -181,7 +181,9 @@ def _in_order_of(
     """Return kernels of new objects in the order of the training stack's kernels and basis."""
     names, expected = stack["kernel"].values.tolist(), like["kernel"].values.tolist()
     if sorted(names, key=str) != sorted(expected, key=str):
-        raise argument_error(argument, owner, f"the kernels {expected}", f"{names}")
+        alone = np.array_equal(stack["obs"].values, stack["basis"].values)
+        hint = ", of the new objects alone; kernels(X_new, X_train) gives them" if alone else ""
+        raise argument_error(argument, owner, f"the kernels {expected}", f"{names}{hint}")
     if names != expected:
         stack = stack.isel(kernel=[names.index(name) for name in expected])
     n_train, given = like.sizes["basis"], stack.sizes["basis"]

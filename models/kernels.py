@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -37,8 +37,10 @@ from .base_kernels import (
 )
 from .checks import argument_error, check_count, check_name
 from .feature_spaces import Objects, cross_gram, feature_spaces
+from .kernel_member import Member
 from .kernel_stack import as_stack, kernel_stack
-from .normalization import NORMALIZATIONS, Similarities, needs_training_gram, normalize
+from .kernel_warnings import warn_of_unequal_scales
+from .normalization import NORMALIZATIONS
 from .nystroem import NystroemFeatures
 from .parametric_kernels import (
     LearnedCovariance,
@@ -63,34 +65,6 @@ __all__ = [
     "polynomial",
     "precomputed",
 ]
-
-
-@dataclass(frozen=True)
-class Member:
-    """One kernel of a specification.
-
-    Parameters
-    ----------
-    base : BaseKernel
-        The function of two sets of objects.
-    name : str, optional
-        By default, the description of `base` and the feature space.
-    space : str, optional
-        Feature space that it reads; by default, each one there is.
-    steps : tuple of {"trace", "unit", "center"}
-        Normalisations, in the order applied.
-    """
-
-    base: BaseKernel
-    name: str | None = None
-    space: str | None = None
-    steps: tuple[str, ...] = ()
-
-    def name_on(self, space: str | None) -> str:
-        """Name of this kernel on one feature space (None: the only one there is)."""
-        if self.name is not None:
-            return self.name if space is None or self.space == space else f"{self.name}[{space}]"
-        return self.base.describe(space)
 
 
 @dataclass(frozen=True)
@@ -229,7 +203,8 @@ class Kernels:
         DataArray of shape (S, n, M)
             Dims "kernel", "obs", "basis", with coords; float64.  For a training stack of kernels
             the labels of "basis" are those of "obs".  New objects without an index of their own are
-            numbered on from the training objects.  Where a kernel has parameters to learn
+            numbered on from the training objects.  The attributes describe the kernels that have
+            been given names.  Where a kernel has parameters to learn
             (`Theta`): a `ParametricStack`, which models and `predict` take in its place.
 
         Raises
@@ -237,6 +212,12 @@ class Kernels:
         ValueError
             On inputs that are not finite and two-dimensional, disagree in objects or in features
             (naming the ids, or the features), lack a feature space, or cannot be normalised.
+
+        Warns
+        -----
+        KernelWarning
+            Where training features that a kernel adds up as they are differ much in scale: a
+            quarter of them or more have less than a hundredth of the largest's standard deviation.
 
         Notes
         -----
@@ -250,8 +231,11 @@ class Kernels:
                 train = train.with_gram(space, name)
         new = train if X_train is None else feature_spaces(X, train)
         new.check_has(space for _, _, space in entries)
+        if new is train:
+            added_up = {space for _, member, space in entries if member.base.adds_features_up}
+            warn_of_unequal_scales({s: train.features[s] for s in train.features if s in added_up})
         columns = [
-            (name, _evaluate(member, name, new, train, space)) for name, member, space in entries
+            (name, member.evaluate(name, new, train, space)) for name, member, space in entries
         ]
         shapes = {name: values.shape for name, values in columns}
         if len(set(shapes.values())) > 1:
@@ -274,13 +258,16 @@ class Kernels:
             dims=("kernel", "obs", "basis"),
             coords={"kernel": [name for name, _ in columns], "obs": new.coord, "basis": basis},
             name="kernels",
+            attrs={name: m.base.describe(s) for name, m, s in entries if m.name is not None},
         )
         return ParametricStack(stack, learned) if learned else stack
 
     def _resolve(self, objects: Objects) -> Iterator[tuple[str, Member, str | None]]:
-        """Yield name, kernel and feature space of every entry of the stack."""
+        """Yield name, kernel and feature space of every entry; `objects` are the training ones."""
         pairs = [
-            (member, space) for member in self.members for space in objects.spaces_of(member.space)
+            (replace(member, base=member.base.on_training(objects.features[space])), space)
+            for member in self.members
+            for space in objects.spaces_of(member.space)
         ]
         taken = {member.name_on(space) for member, space in pairs if member.name is not None}
         for member, space in pairs:
@@ -293,41 +280,45 @@ class Kernels:
             yield name, member, space
 
 
-def _evaluate(
-    member: Member, name: str, new: Objects, train: Objects, space: str | None
-) -> NDArray:
-    """Values of one kernel, normalised, of shape (n, M)."""
-    base, X_train = member.base, train.features[space]
-    if new is train:
-        values = base.train(X_train, name)
-        if not member.steps:
-            return values
-        part = Similarities(values, np.diagonal(values).copy())
-        return normalize(part, part, member.steps, name)
-    X_new = new.features[space]
-    values = base.cross(X_new, X_train, name)
-    if not member.steps:
-        return values
-    gram = base.train(X_train, name) if needs_training_gram(member.steps) else None
-    return normalize(
-        Similarities(values, base.new_diagonal(X_new, new.self_similarity.get(space))),
-        Similarities(gram, base.diagonal(X_train)),
-        member.steps,
-        name,
-    )
+def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) -> Kernels:
+    """Gaussian kernel exp(-gamma ||x - x'||^2).
 
+    z-score the features first, on the training part (``kz.datasets`` does so in ``split``): among
+    features as they are, those of large scale decide alone, and a width that suits one data set
+    makes the kernel of another one the identity.
 
-def gaussian(gamma: float | Theta | None = None) -> Kernels:
-    """Gaussian kernel exp(-gamma ||x - x'||^2); `gamma` is 1 / n_features by default.
+    Parameters
+    ----------
+    gamma : float, {"median", "scale"} or Theta, optional
+        - a number; 1 / n_features by default;
+        - "median": 1 / (2 m), with m the median of ||x_i - x_j||^2 over pairs i < j of training
+          objects, of 1,000 drawn with a fixed seed where there are more;
+        - "scale": 1 / (n_features v), with v the variance of all entries of the training features,
+          as in ``sklearn.svm.SVC(gamma="scale")``;
+        - a `Theta`: gamma is learned; ``Theta(ard=True)`` gives one for each feature,
+          exp(-sum_d gamma_d (x_d - x'_d)^2).
 
-    With a `Theta` in place of a number, `gamma` is learned; ``Theta(ard=True)`` gives one for each
-    feature, exp(-sum_d gamma_d (x_d - x'_d)^2).
+    Notes
+    -----
+    A rule in place of a number is applied to the training objects of each call, in each feature
+    space by itself: ``kernels(X_new, X_train)`` has the width of ``kernels(X_train)``, which its
+    label says.
+
+    Examples
+    --------
+    >>> kernels = (gaussian("median") | linear()).normalize("trace")
+    >>> kernels(X_train)["kernel"].values
+    array(['gaussian(median=0.0192)', 'linear'], dtype='<U23')
     """
     return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else Gaussian(gamma))
 
 
-def laplace(gamma: float | None = None) -> Kernels:
-    """Laplace kernel exp(-gamma ||x - x'||_1); `gamma` is 1 / n_features by default."""
+def laplace(gamma: float | Literal["median"] | None = None) -> Kernels:
+    """Laplace kernel exp(-gamma ||x - x'||_1).
+
+    `gamma` is 1 / n_features by default; "median" is 1 over the median of ||x_i - x_j||_1 among the
+    training objects. See `gaussian`.
+    """
     return _one(Laplace(gamma))
 
 

@@ -14,6 +14,7 @@ from .checks import argument_error, check_codes, check_labels, check_name, check
 from .combination import Binary, Combination, FixedWeights, Mean
 from .declaration import Declaration
 from .distributions import CategoricalProbit
+from .kernel_warnings import warn_of_near_identity
 from .kernels import as_stack
 from .parametric_kernels import ParametricStack
 from .product_combination import FixedProduct, Product
@@ -93,6 +94,12 @@ class MultinomialProbit(Declaration):
         positive semi-definite, labels of one class or of a number or of ids that disagree with the
         kernels' rows, hyperparameters that are not positive; for products of kernels that are
         negative somewhere (of kernels with parameters: at their prior means).
+
+    Warns
+    -----
+    KernelWarning
+        For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
+        below 1e-6 of it.
 
     Notes
     -----
@@ -174,6 +181,7 @@ class MultinomialProbit(Declaration):
         if n_kernels == 1 and isinstance(combination, Mean):
             combination = FixedWeights([1.0])
         combination.check(stack)
+        warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
 
         super().__init__(
             coords={

@@ -8,8 +8,8 @@ so that phi(x)'phi(x') is the kernel projected on the landmarks, and the kernel 
 Williams & Seeger (2001), Using the Nystroem method to speed up kernel machines.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, override
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,15 @@ class NystroemFeatures(BaseKernel):
     n_components: int
     seed: int
     is_kernel: ClassVar[bool] = False
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return self.base.adds_features_up
+
+    @override
+    def on_training(self, X: NDArray) -> Self:
+        return replace(self, base=self.base.on_training(X))
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:

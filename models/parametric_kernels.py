@@ -104,6 +104,12 @@ class LearnedGaussian(LearnedCovariance):
 
     function: Callable[..., Any] = pm.gp.cov.ExpQuad
 
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        # With a parameter for each feature, their scales are learned.
+        return not self.theta.ard
+
     @override
     def tensor_at(self, theta: TensorVariable, n_features: int) -> Any:
         scales = theta if self.theta.ard else theta[0]

@@ -8,6 +8,7 @@ from matplotlib.colors import to_rgb
 from xarray import DataTree
 
 from ...models.checks import argument_error
+from ..diagnostics import is_unreliable, k_hat_of
 
 #: Okabe and Ito's colours, told apart with every common colour blindness; yellow is left out
 #: (unreadable on white).
@@ -54,3 +55,11 @@ def by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str,
                 f"{type(tree).__name__} without a group 'posterior' for {name!r}",
             )
     return named
+
+
+def legend_labels(results: Mapping[str, DataTree]) -> dict[str, str]:
+    """Name of each result as figures show it: with a warning where its draws are not to be read."""
+    return {
+        name: f"{name}\n(k-hat {k_hat:.2g}: do not read)" if is_unreliable(k_hat) else name
+        for name, k_hat in ((name, k_hat_of(tree)) for name, tree in results.items())
+    }

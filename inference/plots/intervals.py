@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from arviz import rcParams
+from arviz_base.labels import BaseLabeller
 from arviz_plots import PlotCollection
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
@@ -89,6 +90,7 @@ def plot_intervals(
     draws: Mapping[str, Dataset],
     summaries: Summaries,
     *,
+    labels: Mapping[str, str],
     title: str,
     value: str,
     figure_kwargs: Mapping[str, Any] | None,
@@ -99,6 +101,8 @@ def plot_intervals(
     ----------
     draws : mapping of str to Dataset
         By engine; each variable has the dims "sample" and one other, whose labels name the rows.
+    labels : mapping of str to str
+        What the legend calls an engine.
     title, value : str
         Of the figure, and of its horizontal axes.
     """
@@ -125,7 +129,7 @@ def plot_intervals(
     collection.map(_rows, "rows", data=data, ignore_aes="all", store_artist=False)
     last = collection.iget_target(len(rows) - 1, 0)
     last.set_xlabel(f"{value} ({summaries.text(summaries.probs)})")
-    name_engines(collection, names, title)
+    name_engines(collection, labels, title)
     return collection
 
 
@@ -169,10 +173,34 @@ def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:
     target.set_axisbelow(True)
 
 
-def name_engines(collection: PlotCollection, names: list[str], title: str) -> None:
-    """Name one engine in the title, several in a legend."""
-    if len(names) > 1:
-        collection.add_legend("model", aes=["color", "marker"], title="", frameon=False)
+class EngineLabeller(BaseLabeller):
+    """Names engines in a legend by given labels.
+
+    Parameters
+    ----------
+    labels : mapping of str to str
+        By name of the engine; see `legend_labels`.
+    """
+
+    def __init__(self, labels: Mapping[str, str]):
+        self.labels = labels
+
+    def sel_to_str(self, sel: Mapping[str, Any], isel: Mapping[str, Any]) -> str:
+        """Label of the engine selected."""
+        return self.labels[str(sel["model"])]
+
+
+def name_engines(collection: PlotCollection, labels: Mapping[str, str], title: str) -> None:
+    """Name one engine in the title, several in a legend, by their `legend_labels`."""
+    if len(labels) > 1:
+        collection.add_legend(
+            "model",
+            aes=["color", "marker"],
+            title="",
+            labeller=EngineLabeller(labels),
+            frameon=False,
+        )
     else:
-        title = f"{title}, {names[0]}"
+        (label,) = labels.values()
+        title = f"{title}, {' '.join(label.splitlines())}"
     collection.add_title(title, size="large", color="black")

@@ -13,7 +13,7 @@ from xarray import Dataset, DataTree
 
 from ...models.checks import argument_error, check_name
 from ..identified import identified
-from .house_style import MARKERS, PALETTE, by_name, cycle, figure_options
+from .house_style import MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
 from .intervals import Summaries, name_engines, plot_intervals, side_by_side
 
 __all__ = ["plot_engines"]
@@ -94,7 +94,14 @@ def plot_engines(
     if n_shown < n_all:
         title += f" on {n_shown} of {n_all} quantities"
     draw = {"forest": plot_intervals, "density": _densities}[kind]
-    return draw(draws, summaries, title=title, value="value", figure_kwargs=figure_kwargs)
+    return draw(
+        draws,
+        summaries,
+        labels=legend_labels(named),
+        title=title,
+        value="value",
+        figure_kwargs=figure_kwargs,
+    )
 
 
 def _variables(dataset: Dataset, var_names: Iterable[str] | None, owner: str) -> list[str]:
@@ -170,6 +177,7 @@ def _densities(
     draws: Mapping[str, Dataset],
     summaries: Summaries,
     *,
+    labels: Mapping[str, str],
     title: str,
     value: str,
     figure_kwargs: Mapping[str, Any] | None,
@@ -213,7 +221,7 @@ def _densities(
     collection.viz["figure"].item().supxlabel(
         f"{value} ({summaries.text([prob])})", fontsize="medium"
     )
-    name_engines(collection, names, title)
+    name_engines(collection, labels, title)
     return collection
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xarray import DataTree
 
 from ...models.checks import argument_error, check_name
-from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, figure_options
+from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
 from .intervals import Summaries, plot_intervals, side_by_side
 from .marginals import named_draws
 
@@ -35,6 +35,9 @@ def plot_weights(
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
     """Weights of the kernels, engines side by side.
+
+    The legend says where weights are not to be read: of an approximation whose Pareto k-hat is
+    above 0.7.
 
     Parameters
     ----------
@@ -80,10 +83,11 @@ def plot_weights(
             raise argument_error("kind", owner, "'forest' unless kernels are three", f"{n_kernels}")
         if not sums:
             raise argument_error("kind", owner, "'forest' for what does not sum to 1", repr(kind))
-        return _simplex(draws, figure_kwargs)
+        return _simplex(draws, legend_labels(named), figure_kwargs)
     collection = plot_intervals(
         {name: array.to_dataset(name=var_name) for name, array in draws.items()},
         summaries,
+        labels=legend_labels(named),
         title="Weights of the kernels",
         value="weight",
         figure_kwargs=figure_kwargs,
@@ -111,7 +115,9 @@ def _weights(name: str, tree: DataTree, var_name: str, owner: str) -> xr.DataArr
 
 
 def _simplex(
-    draws: Mapping[str, xr.DataArray], figure_kwargs: Mapping[str, Any] | None
+    draws: Mapping[str, xr.DataArray],
+    labels: Mapping[str, str],
+    figure_kwargs: Mapping[str, Any] | None,
 ) -> PlotCollection:
     names = list(draws)
     data = side_by_side((array.to_dataset(name="weights") for array in draws.values()), names)
@@ -127,7 +133,14 @@ def _simplex(
         marker=cycle(MARKERS, len(names)),
         figure_kwargs=figure_options(figure_kwargs, figsize=(3.4 * n_columns, 3.3 * n_rows)),
     )
-    collection.map(_triangle, "triangle", store_artist=False, ignore_aes="all", subset_info=True)
+    collection.map(
+        _triangle,
+        "triangle",
+        store_artist=False,
+        ignore_aes="all",
+        subset_info=True,
+        labels=labels,
+    )
     collection.map(_scatter, "draws")
     collection.map(_mean, "mean")
     collection.add_title("Weights of the kernels: draws and mean", size="large", color="black")
@@ -139,7 +152,9 @@ def on_triangle(weights: NDArray) -> NDArray:
     return weights @ CORNERS
 
 
-def _triangle(da: xr.DataArray, target: Axes, *, sel: dict, **_: Any) -> None:
+def _triangle(
+    da: xr.DataArray, target: Axes, *, sel: dict, labels: Mapping[str, str], **_: Any
+) -> None:
     for level in (0.25, 0.5, 0.75):
         for corner in range(3):
             ends = np.full((2, 3), 0.0)
@@ -155,7 +170,7 @@ def _triangle(da: xr.DataArray, target: Axes, *, sel: dict, **_: Any) -> None:
     sides = (("center", "top", -0.1), ("center", "top", -0.1), ("center", "bottom", 0.05))
     for (x, y), kernel, (ha, va, shift) in zip(CORNERS, da["kernel"].values, sides, strict=True):
         target.text(x, y + shift, str(kernel), ha=ha, va=va, fontsize=9)
-    target.set_title(str(sel["model"]), fontsize=10, pad=14)
+    target.set_title(labels[str(sel["model"])], fontsize=10, pad=14)
     target.set_aspect("equal")
     target.set(xlim=(-0.25, 1.25), ylim=(-0.2, 1.0))
     target.axis("off")

@@ -30,6 +30,11 @@ class VB(Handwritten):
 
     Notes
     -----
+    Do not read the weights of kernels that it gives, nor its intervals, where ``pareto_k`` in the
+    result's attributes is above 0.7 (`fit` warns): q is far narrower than the posterior, and may
+    settle on one kernel where the data cannot tell kernels apart. Class probabilities suffer less:
+    held-out data tell. For weights, run ``"gibbs"`` or another engine that samples.
+
     An implementation is a function (model, run, *, settings) -> VariationalAnswer.
     """
 

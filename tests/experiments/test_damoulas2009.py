@@ -63,7 +63,7 @@ def test_algorithm_is_the_recipes(monkeypatch):
 
     monkeypatch.setattr(classifiers, "VB", Refused)
     with pytest.raises(InterruptedError):
-        classifiers.fitted(np.eye(4), [0, 0, 1, 1], 1, damoulas2009.RECIPE)
+        classifiers.fitted(0.5 + 0.5 * np.eye(4), [0, 0, 1, 1], 1, damoulas2009.RECIPE)
     ((model, settings),) = made
     assert (model.tau, model.upsilon) == (1.0, 1.0)
     assert settings == {

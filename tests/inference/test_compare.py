@@ -255,6 +255,30 @@ def test_prints_as_text_and_html():
         assert "wasserstein" in text
 
 
+def test_engines_that_are_not_to_be_believed_are_marked_where_they_are_printed():
+    trees = {name: result(0, 1, kind="vb", seed=i) for i, name in enumerate(("far", "near", "?"))}
+    trees["far"].attrs["pareto_k"], trees["near"].attrs["pareto_k"] = 4.1, 0.7
+    comparison = kz.compare_engines({**trees, "chain": result(0, 1, seed=9)})
+    for text in (repr(comparison), comparison._repr_html_()):
+        # As columns of the first table and as rows of the second.
+        assert text.count("far \N{DAGGER}") == 2
+        assert text.count("\N{DAGGER}") == 3
+        assert "\N{DAGGER} k-hat above 0.7" in text
+        assert "Do not read" in text
+    # Tables to compute with keep the names.
+    assert list(comparison.engines.index) == [*trees, "chain"]
+    assert comparison.engines["pareto_k"].to_list()[:2] == [4.1, 0.7]
+    assert "far" in comparison.variables.index.get_level_values("engine")
+
+
+def test_nothing_is_marked_without_reason():
+    trees = {"vb": result(0, 1, kind="vb"), "chain": result(0, 1, seed=9)}
+    comparison = kz.compare_engines(trees)
+    for text in (repr(comparison), comparison._repr_html_()):
+        assert "\N{DAGGER}" not in text
+        assert "k-hat above" not in text
+
+
 @pytest.mark.parametrize(
     ("results", "options", "message"),
     [

@@ -129,6 +129,43 @@ def test_figure_says_what_the_intervals_are(results):
     assert "80 % equal-tailed interval" in pc.viz["figure"].item().get_supxlabel()
 
 
+@pytest.fixture
+def poor():
+    """Results of which VB's is not to be believed."""
+    return {"Gibbs": result(2, 50, 1), "VB": result(1, 50, 2, engine="VB", pareto_k=4.123)}
+
+
+def shown_names(collection):
+    legend = collection.viz["figure"].item().legends[0]
+    return [" ".join(text.get_text().split()) for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("kind", ["forest", "density"])
+def test_engines_that_are_not_to_be_believed_are_marked(poor, kind):
+    marked = ["Gibbs", "VB (k-hat 4.1: do not read)"]
+    pc = plot_engines(poor, kind=kind, var_names="beta")
+    assert shown_names(pc) == marked
+    if kind == "forest":
+        pc = plot_weights(poor)
+        assert shown_names(pc) == marked
+        # What is drawn is found by the names given.
+        assert pc.viz["point_estimate"]["beta"].sel(model="VB").item()
+    poor["VB"].attrs["pareto_k"] = 0.7
+    assert shown_names(plot_engines(poor, kind=kind, var_names="beta")) == ["Gibbs", "VB"]
+
+
+def test_an_engine_alone_is_marked_in_the_title(poor):
+    title = plot_weights(poor["VB"]).viz["figure"].item().get_suptitle()
+    assert title == "Weights of the kernels, VB (k-hat 4.1: do not read)"
+    assert plot_weights(poor["Gibbs"]).viz["figure"].item().get_suptitle().endswith(", Gibbs")
+
+
+def test_triangles_are_marked(poor):
+    axes = plot_weights(poor, kind="simplex").viz["figure"].item().axes
+    titles = [" ".join(each.get_title().split()) for each in axes]
+    assert titles[:2] == ["Gibbs", "VB (k-hat 4.1: do not read)"]
+
+
 def test_engines_share_rows_without_hiding_each_other(results):
     pc = plot_engines(results, var_names=["beta"])
     heights = [
