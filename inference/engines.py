@@ -17,11 +17,12 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pymc as pm
+from pytensor.compile.mode import Mode
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name
-from .compilation import python_mode
+from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .diagnostics import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .draws_on_disk import check_store
 from .engine_description import EngineDescription
@@ -48,6 +49,7 @@ class Run:
     moments: tuple[str, ...] | None = None
     store: Path | None = None
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
+    mode: Mode | None = None
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Make a generator from the seed; streams of other numbers are independent."""
@@ -64,6 +66,11 @@ class Run:
         if self.moments is not None:
             return list(self.moments)
         return list(getattr(model, "streamed", ()))
+
+    @property
+    def compile_kwargs(self) -> dict[str, Any]:
+        """What PyMC compiles a density with that is evaluated tens of thousands of times."""
+        return {"mode": self.mode or "NUMBA"}
 
     @contextmanager
     def track(self, total: int | None, description: str) -> Iterator[ProgressBar]:
@@ -157,6 +164,7 @@ def fit(
     store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
     blas_threads: int | None = 1,
+    compile_kwargs: Mapping[str, Any] | None = None,
     **sampler_options: Any,
 ) -> DataTree:
     """Infer a model with an engine.
@@ -196,6 +204,11 @@ def fit(
         Threads of BLAS while the engine runs in this process; None leaves them as they are. One
         is right for matrices of up to about a thousand rows, whose work is smaller than the
         threads' overhead. Chains in processes of their own share the cores out among them.
+    compile_kwargs : dict, optional
+        As in ``pm.sample``, with the key ``mode``: the PyTensor mode, or its name, by which graphs
+        are compiled. Default: numba, in seconds to a minute, for the density that NUTS, ADVI, SMC
+        and Pathfinder evaluate tens of thousands of times; nothing is compiled for the others,
+        whose graphs NumPy evaluates node by node.
     **sampler_options
         Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
         ``pm.sample_smc``, for the engines of kind "mcmc".
@@ -250,7 +263,17 @@ def fit(
             raise ValueError(f"{engine.name} writes no store; these engines do: {able}.")
         store = check_store(store, "fit")
     run = Run(
-        draws, tune, chains, cores, seed, progressbar, var_names, moments, store, sampler_options
+        draws,
+        tune,
+        chains,
+        cores,
+        seed,
+        progressbar,
+        var_names,
+        moments,
+        store,
+        sampler_options,
+        mode=check_compile_kwargs(compile_kwargs, "fit"),
     )
     if sampler_options and engine.kind != "mcmc":
         raise ValueError(
@@ -258,7 +281,10 @@ def fit(
             f"{', '.join(map(repr, sampler_options))}."
         )
     start = time.perf_counter()
-    with threadpool_limits(blas_threads, user_api="blas"):
+    with (
+        threadpool_limits(blas_threads, user_api="blas"),
+        compiling_with(run.mode or python_mode()),
+    ):
         tree = engine.run(model, run)
     seconds = time.perf_counter() - start
     drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()

@@ -8,6 +8,7 @@ from pymc.util import is_transformed_name
 from scipy.linalg import cholesky
 from xarray import Dataset, DataTree
 
+from .compilation import python_mode
 from .diagnostics import pareto_k
 from .engines import Run
 from .independent import lean_tree
@@ -54,7 +55,7 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
         [*outputs, model.logp(jacobian=True)],
         model.continuous_value_vars,
     )
-    evaluate = pm.compile([joined], graph)
+    evaluate = pm.compile([joined], graph, mode=python_mode())
     evaluate.trust_input = True
     *columns, log_density = (
         np.array(column) for column in zip(*(evaluate(point) for point in points), strict=True)

@@ -59,6 +59,7 @@ class ADVI(Engine):
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
+            compile_kwargs=run.compile_kwargs,
         )
         if self.covariance == "mean-field":
             factor = approximation.std.eval()

@@ -93,6 +93,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
             cores=run.cores,
             random_seed=run.random_seed,
             progressbar=run.progressbar,
+            compile_kwargs=run.compile_kwargs,
             **options,
             **user,
         )
@@ -251,6 +252,7 @@ class SMC(Engine):
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             model=model,
+            compile_kwargs=run.compile_kwargs,
             **run.sampler_options,
         )
         with_group(

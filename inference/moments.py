@@ -20,6 +20,7 @@ from pytensor.graph.traversal import toposort
 from xarray import Dataset
 
 from .answers import Moments
+from .compilation import python_mode
 
 __all__ = [
     "EachDraw",
@@ -134,15 +135,17 @@ class MomentsOfChains:
 def _compile(
     model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> Callable[..., list[NDArray]]:
-    """Compile a function of `inputs`; what depends on data alone is computed here, once.
+    """Make a function of `inputs`; what depends on data alone is computed here, once.
 
     As arguments, and not as constants of the compiled code, which is never given back.
     """
     known = _of_data_alone(model, outputs)
     stand_ins = [variable.type() for variable in known]
     rest = graph_replace(list(outputs), dict(zip(known, stand_ins, strict=True)), strict=False)
-    arrays = compile_graph([], known, mode="FAST_COMPILE")() if known else []
-    function = compile_graph([*inputs, *stand_ins], rest, on_unused_input="ignore")
+    arrays = compile_graph([], known, mode=python_mode())() if known else []
+    function = compile_graph(
+        [*inputs, *stand_ins], rest, on_unused_input="ignore", mode=python_mode()
+    )
     function.trust_input = True
     return lambda *values: function(*values, *arrays)
 

@@ -5,13 +5,15 @@ from typing import ClassVar
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+from pymc.logprob.transforms import LogTransform, SimplexTransform
 from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import equal_dataclass_values
 from scipy import stats
 
 from family import assert_z
-from kernelzoo.custom_steps.block import GibbsBlock, ValueMap
+from kernelzoo.custom_steps.block import _BY_NUMPY, GibbsBlock, ValueMap
 
 Y = np.random.default_rng(0).normal(size=(4, 2))
 
@@ -210,3 +212,21 @@ def exact_means():
     weights = np.prod([j.sum(axis=1) for j in joint], axis=0)
     means = [(j @ mu) / j.sum(axis=1) for j in joint]
     return [np.average(m, weights=weights) for m in means]
+
+
+@pytest.mark.parametrize(
+    ("transform", "value"),
+    [
+        (LogTransform(), np.array([[0.3, 2.0], [1e-200, 1e200]])),
+        (LogTransform(), np.array(0.7)),
+        (SimplexTransform(), np.array([0.2, 0.5, 0.3])),
+        (SimplexTransform(), np.array([[0.1, 0.9], [1e-250, 1.0]])),
+    ],
+)
+def test_transforms_by_numpy_are_those_of_pymc(transform, value):
+    forward, backward = _BY_NUMPY[type(transform)]
+    x = pt.as_tensor(value)
+    packed = transform.forward(x).eval(mode="FAST_COMPILE")
+    np.testing.assert_allclose(forward(value), packed, rtol=1e-12)
+    back = transform.backward(pt.as_tensor(packed)).eval(mode="FAST_COMPILE")
+    np.testing.assert_allclose(backward(packed), back, rtol=1e-12)
