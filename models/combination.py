@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from .checks import argument_error, check_finite, check_positive, check_unmasked
+from .matrix_product import matrix_product
 
 __all__ = [
     "SMALLEST",
@@ -71,7 +72,8 @@ class Combination(Protocol):
 def weighted_sum(stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
     """Sum over the kernels: one matrix-vector product over the flattened stack."""
     n_kernels, n_obs, n_basis = stack.shape
-    return pt.dot(weights, stack.reshape((n_kernels, n_obs * n_basis))).reshape((n_obs, n_basis))
+    flat = stack.reshape((n_kernels, n_obs * n_basis))
+    return matrix_product(weights, flat).reshape((n_obs, n_basis))
 
 
 class WeightedSum(Combination, Protocol):

@@ -22,6 +22,7 @@ from .combination import Combination, DirichletWeights, FixedWeights
 from .declaration import Declaration
 from .kernel_warnings import warn_of_near_identity
 from .kernels import as_stack
+from .matrix_product import matrix_product
 
 __all__ = ["CompositeKernelClassification", "CompositeKernelRegression"]
 
@@ -91,7 +92,7 @@ class _CompositeKernel(pm.Model):
         composite = self._declare_composite(stack)
         phi = self._declare_precisions()
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims="function")
-        return pt.dot(composite, alpha)
+        return matrix_product(composite, alpha)
 
     @property
     def learned(self) -> bool:

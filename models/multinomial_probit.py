@@ -16,6 +16,7 @@ from .declaration import Declaration
 from .distributions import CategoricalProbit
 from .kernel_warnings import warn_of_near_identity
 from .kernels import as_stack
+from .matrix_product import matrix_product
 from .parametric_kernels import ParametricStack
 from .product_combination import FixedProduct, Product
 
@@ -201,7 +202,7 @@ class MultinomialProbit(Declaration):
             beta = combination.declare()
             zeta = pm.InverseGamma("zeta", alpha=tau, beta=upsilon, dims=("class", "basis"))
             W = pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))
-            f = pt.specify_shape(pt.dot(combination.combine(K, beta), W.T), (None, len(known)))
+            f = matrix_product(combination.combine(K, beta), W.T)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
 
