@@ -12,7 +12,7 @@ import pandas as pd
 
 from .catalogue import CATALOGUE
 from .dataset import Card, Dataset, Split
-from .generators import balance_scale, neal_three_class, twonorm
+from .generators import balance_scale, cohort, neal_three_class, twonorm
 from .sources import Cached
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Dataset",
     "Split",
     "balance_scale",
+    "cohort",
     "load",
     "names",
     "neal_three_class",

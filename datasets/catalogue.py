@@ -103,6 +103,13 @@ CATALOGUE: dict[str, Entry] = {
     "neal_three_class": Entry(
         "400", "4", 3, generators.NEAL_THREE_CLASS, generated(generators.neal_three_class)
     ),
+    "cohort": Entry(
+        "200",
+        "clinical 12, expression 200, methylation 80, technical 50",
+        3,
+        generators.COHORT,
+        generated(generators.cohort),
+    ),
     "crabs": Entry(
         "200",
         "5",

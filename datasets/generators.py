@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 from .dataset import Card, Dataset
 
@@ -22,6 +23,17 @@ NEAL_THREE_CLASS = Card(
     "Made by its generator; Neal (1998), Bayesian Statistics 6, 475-501.",
     "none needed: generated",
 )
+COHORT = Card(
+    "A made-up cohort: three classes, four blocks of measurements. clinical and expression tell of "
+    "the class, methylation repeats a part of expression, technical is noise. Extra: probability, "
+    "the class probabilities given the factors behind the blocks.",
+    "Made by its generator, see kernelzoo.datasets.cohort.",
+    "none needed: generated",
+)
+#: Features of the blocks of the cohort.
+COHORT_FEATURES = {"clinical": 12, "expression": 200, "methylation": 80, "technical": 50}
+#: Genes of the cohort that depend on the class; methylation is read off them.
+ACTIVE_GENES = 40
 
 
 def balance_scale() -> Dataset:
@@ -117,4 +129,68 @@ def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset
         X=pd.DataFrame(clean + noise * rng.normal(size=(n, 4)), columns=["x1", "x2", "x3", "x4"]),
         y=np.where(near, 0, np.where(below, 1, 2)),
         card=NEAL_THREE_CLASS,
+    )
+
+
+def cohort(n: int = 200, seed: int = 0, separation: float = 1.0) -> Dataset:
+    """Cohort with four blocks of measurements: two tell of the class, one repeats, one is noise.
+
+    Each object has a class y of three, equally likely, and two factors of two dimensions, which are
+    independent given the class: u ~ N(a_y, I) and v ~ N(a_y, I). The centres a_0, a_1, a_2 lie on
+    a circle around zero, `separation` from it and a third of a turn apart. Given the factors, with
+    independent standard normal E and loadings that are drawn once:
+
+    =========== ======== ====================================================================
+    block       features values
+    =========== ======== ====================================================================
+    clinical    12       u A + E, loadings A ~ N(0, 1/4)
+    expression  200      v B + E, loadings B ~ N(0, 1/4) for the first 40, 0 for the others
+    methylation 80       mean over 10 of the first 40 of expression, plus E / 4
+    technical   50       E
+    =========== ======== ====================================================================
+
+    Given expression, methylation is independent of the class: it is redundant. technical is
+    independent of everything.
+
+    Parameters
+    ----------
+    n : int, default=200
+        Number of objects.
+    seed : int, default=0
+        Also of the loadings.
+    separation : float, default=1
+        Distance of a class's centres from zero, in standard deviations of the factors.
+
+    Returns
+    -------
+    Dataset
+        X of the four blocks. Its extra ``probability`` (n, 3) is p(y | u, v), which no classifier
+        of the blocks beats in expected log score.
+    """
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    turn = 2 * np.pi * np.arange(3) / 3
+    centres = separation * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    u, v = centres[y] + rng.normal(size=(2, n, 2))
+    # The centres are equally far from zero, so that their squares cancel in p(y | u, v).
+    score = (u + v) @ centres.T
+    noise = {block: rng.normal(size=(n, m)) for block, m in COHORT_FEATURES.items()}
+    blocks = dict(noise)
+    blocks["clinical"] = u @ rng.normal(scale=0.5, size=(2, 12)) + noise["clinical"]
+    loadings = np.zeros((2, COHORT_FEATURES["expression"]))
+    loadings[:, :ACTIVE_GENES] = rng.normal(scale=0.5, size=(2, ACTIVE_GENES))
+    blocks["expression"] = v @ loadings + noise["expression"]
+    chosen = np.stack(
+        [rng.choice(ACTIVE_GENES, 10, replace=False) for _ in range(COHORT_FEATURES["methylation"])]
+    )
+    blocks["methylation"] = blocks["expression"][:, chosen].mean(axis=2) + noise["methylation"] / 4
+    return Dataset(
+        name="cohort",
+        X={
+            block: pd.DataFrame(values, columns=[f"{block}{d + 1}" for d in range(values.shape[1])])
+            for block, values in blocks.items()
+        },
+        y=y,
+        card=COHORT,
+        extras={"probability": softmax(score, axis=1)},
     )

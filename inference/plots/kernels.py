@@ -1,23 +1,37 @@
 """Kernels as pictures."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from arviz_plots import PlotCollection
 from matplotlib.axes import Axes
+from matplotlib.colors import FuncNorm, Normalize
 from matplotlib.image import AxesImage
+from numpy.typing import NDArray
 
 from ...models.alignment import aligned, ids_along
 from ...models.checks import check_labels
 from ...models.kernels import as_stack
+from .class_labels import name_classes
 from .house_style import figure_options
 
 __all__ = ["plot_kernels"]
 
 #: Share of the entries whose size the scale of colours covers.
 SATURATED = 0.99
+#: The scale covers at least this share of the diagonal, so that nothing looks like something.
+LEAST_REACH = 0.01
+#: Strength of the colour of the median entry, where the scale is curved to show small entries.
+MEDIAN_TONE = 0.2
+#: Exponent of the most curved scale.
+LEAST_EXPONENT = 0.35
+#: Ticks of a curved scale in one hue, and of each hue of two.
+TICKS = {1: 5, 2: 4}
+#: Negative entries smaller than this share of the largest entry count as rounding.
+ROUNDING = 1e-9
 
 
 def plot_kernels(
@@ -30,7 +44,10 @@ def plot_kernels(
     """Draw base kernels as pictures side by side, each on a scale of its own.
 
     A kernel without negative entries is drawn from light to dark; one with them in two hues that
-    meet at zero. The scale covers 99 % of the entries; an arrow on it says that some lie beyond.
+    meet at zero. The scale covers 99 % of the entries (the diagonal of a Gram matrix left out); an
+    arrow on it says that some lie beyond. It begins above zero where all entries are large. Where
+    most entries are small beside the largest ones, the scale is curved (a power of the entry), so
+    that small entries show: the ticks of the colour bar are then not evenly spaced.
 
     Parameters
     ----------
@@ -38,7 +55,8 @@ def plot_kernels(
         As `MultinomialProbit` takes them.
     labels : array_like (obs,), optional
         Classes of the objects: rows (and, of Gram matrices, columns) are ordered by class, and
-        lines drawn between classes.
+        lines drawn between classes. Names that would collide are set apart and joined to their
+        class by a line; where there is no room for all, some are left out, small classes first.
     classes : sequence, optional
         Classes in the order to draw. Default: the sorted distinct labels.
     figure_kwargs : mapping, optional
@@ -79,51 +97,66 @@ def plot_kernels(
         col_wrap=n_columns,
         backend="matplotlib",
         figure_kwargs=figure_options(
-            figure_kwargs, figsize=(0.4 + 3.0 * n_columns, 2.9 * -(-n_kernels // n_columns))
+            figure_kwargs, figsize=(0.4 + 3.3 * n_columns, 2.9 * -(-n_kernels // n_columns))
         ),
     )
-    collection.map(_picture, "picture", subset_info=True, starts=starts, gram=gram)
+    collection.map(_picture, "picture", subset_info=True, gram=gram)
+    pictures = [image.axes for image in collection.viz["picture"]["kernels"].values.ravel()]
+    for axes in pictures:
+        axes.set(xlabel="object" if gram else "basis function", ylabel="object")
+    if starts:
+        name_classes(pictures, starts, stack.sizes["obs"], columns=gram)
     return collection
 
 
-def _picture(
-    da: xr.DataArray, target: Axes, *, sel: dict, starts: dict[str, int], gram: bool, **_: Any
-) -> AxesImage:
+def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any) -> AxesImage:
     values = da.transpose("obs", "basis").values
-    # A few large entries (polynomials have them) would leave all others pale.
-    reach = float(np.quantile(np.abs(values), SATURATED)) or 1.0
-    signed = values.min() < 0
+    norm, ticks = _scale(values, gram)
+    low, high = float(norm.vmin or 0.0), float(norm.vmax or 0.0)
     image = target.imshow(
         values,
         interpolation="nearest",
         aspect="equal" if gram else "auto",
-        cmap="RdBu" if signed else "Blues",
-        vmin=-reach if signed else 0.0,
-        vmax=reach,
+        cmap="RdBu" if low < 0 else "Blues",
+        norm=norm,
     )
-    beyond = {(False, False): "neither", (False, True): "max", (True, False): "min"}
-    extend = beyond.get((bool(values.min() < -reach), bool(values.max() > reach)), "both")
-    target.figure.colorbar(image, ax=target, shrink=0.8, pad=0.03, extend=extend)
+    extend = {(False, False): "neither", (False, True): "max", (True, False): "min"}
+    beyond = extend.get((bool(values.min() < low), bool(values.max() > high)), "both")
+    # Axes inside those of the picture are as high as the picture, whatever its shape.
+    bar = target.inset_axes((1.03, 0.0, 0.05, 1.0))
+    number = "%g" if ticks else None
+    target.figure.colorbar(image, cax=bar, extend=beyond, ticks=ticks, format=number)
     target.set_title(str(sel["kernel"]), fontsize=10)
-    if starts:
-        _divide(target, starts, len(values), gram)
-    else:
-        target.set(xlabel="object" if gram else "basis function", ylabel="object")
     return image
 
 
-def _divide(axes: Axes, starts: dict[str, int], n_objects: int, gram: bool) -> None:
-    """Name each class at the middle of its objects and draw lines between classes."""
-    edges = np.array([*starts.values(), n_objects])
-    for edge in edges[1:-1] - 0.5:
-        axes.axhline(edge, color="black", linewidth=0.7)
-        if gram:
-            axes.axvline(edge, color="black", linewidth=0.7)
-    middles = (edges[:-1] + edges[1:] - 1) / 2
-    axes.set_yticks(middles, list(starts))
-    axes.set_ylabel("objects by class")
-    if gram:
-        axes.set_xticks(middles, list(starts))
-    else:
-        axes.set_xlabel("basis function")
-    axes.tick_params(length=0)
+def _scale(values: NDArray, gram: bool) -> tuple[Normalize, list[float] | None]:
+    """Scale of the colours, which begins below zero if it has two hues, and its ticks."""
+    off_diagonal = gram and len(values) > 1
+    entries = values[~np.eye(len(values), dtype=bool)] if off_diagonal else values.ravel()
+    signed = bool(values.min() < -ROUNDING * np.abs(values).max())
+    # A few large entries (polynomials have them) would leave all others pale.
+    reach = float(np.quantile(np.abs(entries), SATURATED))
+    if off_diagonal:
+        reach = max(reach, LEAST_REACH * float(np.median(np.diag(values))))
+    reach = reach or 1.0
+    # All entries of a wide Gaussian kernel are near 1: what differs among them is to be seen.
+    smallest = float(np.quantile(entries, 1 - SATURATED))
+    if not signed and reach / 2 < smallest < reach:
+        return Normalize(smallest, reach), None
+    sizes = np.abs(entries[entries != 0]) / reach
+    middle = float(np.median(sizes)) if len(sizes) else 1.0
+    low = -reach if signed else 0.0
+    if middle >= MEDIAN_TONE:
+        return Normalize(low, reach), None
+    exponent = max(LEAST_EXPONENT, float(np.log(MEDIAN_TONE) / np.log(middle)))
+    curve, inverse = (partial(_signed_power, exponent=e) for e in (exponent, 1 / exponent))
+    sizes = reach * inverse(np.linspace(0, 1, TICKS[1 + signed]))
+    ticks = {float(f"{size:.1g}") for size in sizes}
+    ticks |= {-tick for tick in ticks} if signed else set()
+    return FuncNorm((curve, inverse), vmin=low, vmax=reach), sorted(ticks)
+
+
+def _signed_power(values: NDArray, exponent: float) -> NDArray:
+    """Sizes to a power, with their signs."""
+    return np.sign(values) * np.abs(values) ** exponent

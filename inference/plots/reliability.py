@@ -4,13 +4,13 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from arviz_plots import PlotCollection
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
+from numpy.typing import NDArray
 from scipy import stats
 from xarray import Dataset
 
@@ -20,21 +20,26 @@ from .house_style import GREY, MARKERS, PALETTE, cycle, figure_options, open_fra
 
 __all__ = ["plot_reliability"]
 
+#: Entries side by side in the legend.
+LEGEND_COLUMNS = 3
+
 
 def plot_reliability(
     predictions: xr.DataArray | Dataset | Mapping[str, xr.DataArray | Dataset],
     labels: Any,
     *,
     bins: int = 10,
+    min_count: int = 10,
     of_class: Hashable | None = None,
     prob: float = 0.95,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
     """Reliability diagram: how often a class occurs among objects given some probability for it.
 
-    Calibrated probabilities lie on the diagonal; below it they are too confident. Each bin shows
-    its frequency at its mean probability, with a binomial interval; the histogram below counts
-    the objects.
+    Calibrated probabilities lie on the diagonal; below it they are too confident. Each point shows
+    the frequency in a bin at the bin's mean probability, with a binomial interval. Bins of fewer
+    than `min_count` objects are pooled with the next ones. The histogram below counts the objects
+    before bins are pooled.
 
     Parameters
     ----------
@@ -44,6 +49,10 @@ def plot_reliability(
         True classes, among those of the coordinate "class".
     bins : int, default=10
         Bins of equal width on [0, 1], each with its lower edge (the last with both).
+    min_count : int, default=10
+        Fewest objects in a point. Neighbouring bins are pooled from the left until they hold that
+        many; what is left over on the right joins the last point. 1: every bin that is not empty
+        has a point of its own.
     of_class : optional
         Probability of this class against its frequency. Default: probability of the predicted
         class (confidence) against how often the prediction is right.
@@ -55,14 +64,16 @@ def plot_reliability(
     Returns
     -------
     PlotCollection
-        Its data are ``calibration`` (model, summary, bin); bins without objects are NaN and have
-        no point.
+        Its data are ``calibration`` (model, summary, bin): the pooled bins of each model from left
+        to right with their mean probability, frequency, interval, count and edges, NaN where a
+        model has fewer of them; and ``histogram`` (model, interval), the counts of the bins of
+        equal width.
 
     Raises
     ------
     ValueError
         For probabilities that are none, labels of another number or unknown classes, an unknown
-        `of_class`, fewer than one bin.
+        `of_class`, fewer than one bin, a `min_count` below one.
 
     Notes
     -----
@@ -77,21 +88,32 @@ def plot_reliability(
     >>> kz.plot_reliability({"VB": predictions, "Gibbs": others}, data.y_test, bins=5)
     """
     owner = "plot_reliability"
-    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise argument_error("bins", owner, "an integer of 1 or more", repr(bins))
+    for argument, number in (("bins", bins), ("min_count", min_count)):
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
+            raise argument_error(argument, owner, "an integer of 1 or more", repr(number))
     if not 0 < prob < 1:
         raise argument_error("prob", owner, "a probability between 0 and 1", repr(prob))
     named = dict(predictions) if type(predictions) is dict else {"": predictions}
     if not named:
         raise argument_error("predictions", owner, "at least one prediction", "none")
-    tables = []
+    edges = np.linspace(0, 1, int(bins) + 1)
+    tables, counts = [], []
     for entry in named.values():
         probability = _probability(entry, owner)
         assigned, happened = _events(probability, labels, of_class, owner)
-        tables.append(_calibration(assigned, happened, int(bins), prob))
+        # A sum that is off by rounding may leave a probability above 1, beyond the last edge.
+        assigned = np.clip(assigned, 0.0, 1.0)
+        counts.append(np.histogram(assigned, edges)[0])
+        pooled = _pooled_edges(counts[-1], edges, int(min_count))
+        tables.append(_calibration(assigned, happened, pooled, prob))
     names = list(named)
-    table = xr.concat(tables, dim=pd.Index(names, name="model"))
-    data = table.to_dataset(name="calibration")
+    data = Dataset(
+        {
+            "calibration": xr.concat(tables, dim="model", join="outer"),
+            "histogram": (("model", "interval"), counts),
+        },
+        coords={"model": names, "interval": (edges[:-1] + edges[1:]) / 2},
+    )
 
     collection = PlotCollection.grid(
         data.expand_dims(panel=["diagram", "histogram"]),
@@ -110,18 +132,23 @@ def plot_reliability(
     )
     diagram.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, zorder=0)
     above = {"panel": "diagram"}
-    collection.map(_interval, "interval", data=data, coords=above)
-    collection.map(_frequency, "frequency", data=data, coords=above)
-    collection.map(_counts, "count", data=data, coords={"panel": "histogram"})
-    what = "predicted class" if of_class is None else f"class {of_class}"
+    collection.map(_interval, "interval", data=data[["calibration"]], coords=above)
+    collection.map(_frequency, "frequency", data=data[["calibration"]], coords=above)
+    collection.map(_counts, "count", data=data[["histogram"]], coords={"panel": "histogram"})
+    what = "the predicted class" if of_class is None else f"class {of_class}"
     seen = "frequency of right predictions" if of_class is None else f"frequency of {what}"
+    rule = (
+        f"\nbins pooled to hold at least {min(min_count, len(happened))}"
+        if any(np.any((n > 0) & (n < min_count)) for n in counts)
+        else ""
+    )
     diagram.set(
         ylabel=f"{seen}\n({100 * prob:g} % Jeffreys intervals)",
         xlim=(-0.02, 1.02),
         ylim=(-0.02, 1.02),
-        title=f"Reliability on {len(happened)} objects",
+        title=f"Reliability on {len(happened)} objects{rule}",
     )
-    histogram.set(xlabel=f"probability of the {what}", ylabel="objects")
+    histogram.set(xlabel=f"probability of {what}", ylabel="objects")
     histogram.yaxis.get_major_locator().set_params(integer=True)
     open_frame(diagram)
     open_frame(histogram)
@@ -135,7 +162,14 @@ def plot_reliability(
     handles.append(
         Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="perfectly calibrated")
     )
-    diagram.legend(handles=handles, frameon=False, loc="upper left", fontsize="small")
+    # Outside the axes, where no curve can run below it.
+    collection.viz["figure"].item().legend(
+        handles=handles,
+        frameon=False,
+        loc="outside lower center",
+        ncols=min(len(handles), LEGEND_COLUMNS),
+        fontsize="small",
+    )
     return collection
 
 
@@ -159,7 +193,7 @@ def _probability(entry: Any, owner: str) -> xr.DataArray:
 
 def _events(
     probability: xr.DataArray, labels: Any, of_class: Hashable | None, owner: str
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[NDArray, NDArray]:
     """Probability given to an event for each object, and whether it happened."""
     classes = probability["class"].values.tolist()
     labels = aligned(labels, ids_along(probability, "obs"), "labels", owner)
@@ -175,29 +209,40 @@ def _events(
     return p[:, code], codes == code
 
 
-def _calibration(
-    assigned: np.ndarray, happened: np.ndarray, bins: int, prob: float
-) -> xr.DataArray:
+def _pooled_edges(counts: NDArray, edges: NDArray, min_count: int) -> NDArray:
+    """Edges of the bins after neighbours are pooled until each holds `min_count` objects."""
+    kept, held = [edges[0]], 0
+    for count, upper in zip(counts, edges[1:], strict=True):
+        held += count
+        if held >= min_count:
+            kept.append(upper)
+            held = 0
+    # The remainder joins the last bin, which is the only one where objects are fewer than asked.
+    if len(kept) == 1:
+        kept.append(edges[-1])
+    kept[-1] = edges[-1]
+    return np.array(kept)
+
+
+def _calibration(assigned: NDArray, happened: NDArray, edges: NDArray, prob: float) -> xr.DataArray:
     """Calibration by bin (summary, bin)."""
-    edges = np.linspace(0, 1, bins + 1)
-    bin_of = np.clip(np.digitize(assigned, edges) - 1, 0, bins - 1)
-    n = np.bincount(bin_of, minlength=bins).astype(float)
-    k = np.bincount(bin_of, weights=happened, minlength=bins)
-    total = np.bincount(bin_of, weights=assigned, minlength=bins)
-    with np.errstate(invalid="ignore"):
-        mean, frequency = total / n, k / n
-    tails = stats.beta.ppf([[(1 - prob) / 2], [(1 + prob) / 2]], k + 0.5, n - k + 0.5)
-    lower = np.where(k == 0, 0.0, tails[0])
-    upper = np.where(k == n, 1.0, tails[1])
-    empty = n == 0
-    lower[empty] = upper[empty] = np.nan
+    n = np.histogram(assigned, edges)[0].astype(float)
+    k = np.histogram(assigned, edges, weights=happened.astype(float))[0]
+    total = np.histogram(assigned, edges, weights=assigned)[0]
+    lower, upper = stats.beta.ppf([[(1 - prob) / 2], [(1 + prob) / 2]], k + 0.5, n - k + 0.5)
+    summaries = {
+        "probability": total / n,
+        "frequency": k / n,
+        "lower": np.where(k == 0, 0.0, lower),
+        "upper": np.where(k == n, 1.0, upper),
+        "count": n,
+        "left edge": edges[:-1],
+        "right edge": edges[1:],
+    }
     return xr.DataArray(
-        np.stack([mean, frequency, lower, upper, n]),
+        np.stack(list(summaries.values())),
         dims=("summary", "bin"),
-        coords={
-            "summary": ["probability", "frequency", "lower", "upper", "count"],
-            "bin": (edges[:-1] + edges[1:]) / 2,
-        },
+        coords={"summary": list(summaries), "bin": np.arange(len(n))},
     )
 
 
@@ -228,5 +273,5 @@ def _frequency(da: xr.DataArray, target: Axes, *, color: str, marker: str, **_: 
 
 
 def _counts(da: xr.DataArray, target: Axes, *, color: str, **_: Any) -> StepPatch:
-    edges = np.linspace(0, 1, da.sizes["bin"] + 1)
-    return target.stairs(da.sel(summary="count").values, edges, color=color, linewidth=1.5)
+    edges = np.linspace(0, 1, da.sizes["interval"] + 1)
+    return target.stairs(da.values, edges, color=color, linewidth=1.5)
