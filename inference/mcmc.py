@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, override
 import arviz as az
 import numpy as np
 import pymc as pm
+from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
@@ -196,25 +197,34 @@ class Gibbs(Handwritten):
 def _prior_population(
     model: pm.Model, draws: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Prior draws in unconstrained coordinates, all finite.
+    """Draws (draw, ...) of the free variables' prior given the data, in unconstrained coordinates.
 
-    Draws that underflow (a Dirichlet weight of exactly zero) have no finite coordinates; PyMC's
-    own starting population keeps them and turns all its weights into NaN.
+    What depends on an observed variable is drawn given its value, as the prior density that
+    `pm.sample_smc` tempers from has it; PyMC's own starting population simulates the observation.
+
+    All are finite. Draws that underflow (a Dirichlet weight of exactly zero) have no finite
+    coordinates; PyMC's own population keeps them and turns all its weights into NaN.
     """
-    coordinates = {
+    drawn = {
         model.rvs_to_values[rv].name: rv
         if (transform := model.rvs_to_transforms[rv]) is None
         else transform.forward(rv, *rv.owner.inputs)
         for rv in model.free_RVs
     }
+    data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    coordinates = clone_replace(list(drawn.values()), data)
     density = model.compile_logp(jacobian=True)
     kept: list[dict[str, np.ndarray]] = []
     while len(kept) < draws:
-        values = pm.draw(list(coordinates.values()), draws=draws, random_seed=rng)
-        points = (dict(zip(coordinates, row, strict=True)) for row in zip(*values, strict=True))
+        # A single draw would come without its leading axis. Thousands of draws by Python take less
+        # time than it takes to compile them.
+        values = pm.draw(
+            coordinates, max(draws - len(kept), 2), random_seed=rng, mode="FAST_COMPILE"
+        )
+        points = (dict(zip(drawn, row, strict=True)) for row in zip(*values, strict=True))
         with np.errstate(all="ignore"):
             kept += [point for point in points if np.isfinite(density(point))]
-    return {name: np.array([point[name] for point in kept[:draws]]) for name in coordinates}
+    return {name: np.array([point[name] for point in kept[:draws]]) for name in drawn}
 
 
 @dataclass(frozen=True)
@@ -241,10 +251,14 @@ class SMC(Engine):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        rng = run.rng()
+        population = _prior_population(model, run.draws * run.chains, run.rng())
+        of_chains = {name: np.split(values, run.chains) for name, values in population.items()}
         tree = pm.sample_smc(
             run.draws,
-            start=[_prior_population(model, run.draws, rng) for _ in range(run.chains)],
+            start=[
+                {name: values[chain] for name, values in of_chains.items()}
+                for chain in range(run.chains)
+            ],
             kernel=getattr(pm.smc.kernels, self.kernel),
             chains=run.chains,
             cores=run.cores,

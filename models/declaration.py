@@ -1,8 +1,13 @@
 """What every model of the zoo adds to `pm.Model`: what is large, and what was declared."""
 
-from typing import Self
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, override
 
 import pymc as pm
+from pymc.initial_point import make_initial_point_fn
+from pytensor.graph.replace import clone_replace
+from pytensor.tensor import TensorVariable
 
 __all__ = ["Declaration", "family"]
 
@@ -44,9 +49,52 @@ class Declaration(pm.Model):
         """Names of the terms added to or taken from the declaration since it was sealed."""
         return sorted(self._terms() ^ self._declared)
 
+    @override
+    def _make_initial_point(
+        self,
+        *,
+        overrides: Mapping[Any, Any] | None = None,
+        jitter_rvs: Collection[TensorVariable] | None = None,
+        return_transformed: bool = True,
+    ) -> Callable[..., dict[str, Any]]:
+        """Compile PyMC's initial point, with observed variables at their values.
+
+        PyMC draws them: a variable that depends on one would start at another point at each call.
+        """
+        data = {rv: self.rvs_to_values[rv] for rv in self.observed_RVs}
+        given = dict(zip(self.free_RVs, clone_replace(self.free_RVs, data), strict=True))
+        variables = {str(rv.name): replaced for rv, replaced in given.items()}
+        starts = {getattr(key, "name", key): value for key, value in (overrides or {}).items()}
+        return make_initial_point_fn(
+            model=_GivenData(
+                variables,
+                {new: self.rvs_to_transforms[rv] for rv, new in given.items()},
+                {new: self.rvs_to_initial_values[rv] for rv, new in given.items()},
+            ),
+            overrides=starts,
+            jitter_rvs={given[rv] for rv in jitter_rvs or ()},
+            return_transformed=return_transformed,
+        )
+
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
         return frozenset(str(term.name) for term in terms)
+
+
+@dataclass(frozen=True)
+class _GivenData:
+    """What PyMC reads of a model for its initial point: free variables given the observed ones."""
+
+    variables: Mapping[str, TensorVariable]
+    rvs_to_transforms: Mapping[TensorVariable, Any]
+    rvs_to_initial_values: Mapping[TensorVariable, Any]
+
+    @property
+    def free_RVs(self) -> list[TensorVariable]:
+        return list(self.variables.values())
+
+    def __getitem__(self, name: str) -> TensorVariable:
+        return self.variables[name]
 
 
 def family(model: pm.Model) -> str:
