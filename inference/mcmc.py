@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal, override
 import arviz as az
 import numpy as np
 import pymc as pm
+from pymc.sampling.mcmc import STEP_METHODS
+from pymc.step_methods.hmc.base_hmc import BaseHMC
 from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
@@ -21,6 +23,7 @@ from .handwritten import Handwritten
 from .identified import identified
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .result import Converged, with_group
+from .sampler_options import keywords_of
 
 __all__ = ["NUTS", "SMC", "Gibbs"]
 
@@ -28,6 +31,11 @@ RHAT_BOUND = 1.01
 
 # Implementations of NUTS, which are packages, and the extras of this one that install them.
 _BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
+
+# What `pm.sample` hands to NUTS where that is the only step, but for what it sets itself.
+_OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
+    *("vars", "blocked", "potential", "rng", "initial_point")
+}
 
 
 def _converged(tree: DataTree, model: pm.Model, draws: int) -> Converged:
@@ -156,6 +164,11 @@ class NUTS(Engine):
         check_count(self.max_treedepth, "max_treedepth", "NUTS")
 
     @override
+    def sampler_arguments(self) -> frozenset[str]:
+        known = keywords_of(pm.sample) | {"nuts"}
+        return known | _OF_NUTS if self.backend == "pymc" else known
+
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         if find_spec(self.backend) is None:
             extra = _BACKENDS[self.backend]
@@ -187,6 +200,10 @@ class Gibbs(Handwritten):
     name: ClassVar[str] = "Gibbs"
     kind: ClassVar[Kind] = "mcmc"
     stores: ClassVar[bool] = True
+
+    @override
+    def sampler_arguments(self) -> frozenset[str]:
+        return keywords_of(pm.sample) | {method.name for method in STEP_METHODS}
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -244,6 +261,12 @@ class SMC(Engine):
 
     def __post_init__(self) -> None:
         check_name(self.kernel, ("IMH", "MH"), "kernel", "SMC")
+
+    @override
+    def sampler_arguments(self) -> frozenset[str]:
+        kernel = getattr(pm.smc.kernels, self.kernel)
+        initialisers = [cls.__init__ for cls in kernel.__mro__[:-2]]
+        return keywords_of(pm.sample_smc, *initialisers) - {"start", "kernel"}
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
