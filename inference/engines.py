@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -29,6 +30,7 @@ from .engine_description import EngineDescription
 from .engine_table import EngineRow, EngineTable
 from .progress import ProgressBar, track
 from .result import stamp
+from .sampler_options import check_sampler_options
 
 __all__ = ["Engine", "EngineDescription", "EngineTable", "Run", "describe", "engines", "fit"]
 
@@ -111,6 +113,10 @@ class Engine(ABC):
     def documented(self, model: pm.Model) -> list[Any]:
         """List what documents the settings on a model; last, what is run."""
         return [type(self)]
+
+    def sampler_arguments(self) -> frozenset[str]:
+        """Names of the sampler's arguments that `fit` passes on; none without one of PyMC's."""
+        return frozenset()
 
     @abstractmethod
     def why_not(self, model: pm.Model) -> str | None:
@@ -211,7 +217,7 @@ def fit(
         whose graphs NumPy evaluates node by node.
     **sampler_options
         Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
-        ``pm.sample_smc``, for the engines of kind "mcmc".
+        ``pm.sample_smc``, for the engines of kind "mcmc"; what they do not know is refused.
 
     Returns
     -------
@@ -275,11 +281,13 @@ def fit(
         sampler_options,
         mode=check_compile_kwargs(compile_kwargs, "fit"),
     )
-    if sampler_options and engine.kind != "mcmc":
-        raise ValueError(
-            f"{engine.name} does not run in pm.sample and takes no "
-            f"{', '.join(map(repr, sampler_options))}."
-        )
+    check_sampler_options(
+        sampler_options,
+        engine.name,
+        known=engine.sampler_arguments(),
+        settings=engine.settings_on(model),
+        own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
+    )
     start = time.perf_counter()
     with (
         threadpool_limits(blas_threads, user_api="blas"),

@@ -9,6 +9,9 @@ from typing import Any, ClassVar, Literal, override
 import arviz as az
 import numpy as np
 import pymc as pm
+from pymc.sampling.mcmc import STEP_METHODS
+from pymc.step_methods.hmc.base_hmc import BaseHMC
+from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
@@ -20,6 +23,7 @@ from .handwritten import Handwritten
 from .identified import identified
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .result import Converged, with_group
+from .sampler_options import keywords_of
 
 __all__ = ["NUTS", "SMC", "Gibbs"]
 
@@ -27,6 +31,11 @@ RHAT_BOUND = 1.01
 
 # Implementations of NUTS, which are packages, and the extras of this one that install them.
 _BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
+
+# What `pm.sample` hands to NUTS where that is the only step, but for what it sets itself.
+_OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
+    *("vars", "blocked", "potential", "rng", "initial_point")
+}
 
 
 def _converged(tree: DataTree, model: pm.Model, draws: int) -> Converged:
@@ -156,6 +165,11 @@ class NUTS(Engine):
         check_count(self.max_treedepth, "max_treedepth", "NUTS")
 
     @override
+    def sampler_arguments(self) -> frozenset[str]:
+        known = keywords_of(pm.sample) | {"nuts"}
+        return known | _OF_NUTS if self.backend == "pymc" else known
+
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         if find_spec(self.backend) is None:
             extra = _BACKENDS[self.backend]
@@ -189,6 +203,10 @@ class Gibbs(Handwritten):
     stores: ClassVar[bool] = True
 
     @override
+    def sampler_arguments(self) -> frozenset[str]:
+        return keywords_of(pm.sample) | {method.name for method in STEP_METHODS}
+
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         steps: Sequence[Any] = self.implement(model, run)
         return _sample(model, run, step=list(steps))
@@ -197,25 +215,34 @@ class Gibbs(Handwritten):
 def _prior_population(
     model: pm.Model, draws: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Prior draws in unconstrained coordinates, all finite.
+    """Draws (draw, ...) of the free variables' prior given the data, in unconstrained coordinates.
 
-    Draws that underflow (a Dirichlet weight of exactly zero) have no finite coordinates; PyMC's
-    own starting population keeps them and turns all its weights into NaN.
+    What depends on an observed variable is drawn given its value, as the prior density that
+    `pm.sample_smc` tempers from has it; PyMC's own starting population simulates the observation.
+
+    All are finite. Draws that underflow (a Dirichlet weight of exactly zero) have no finite
+    coordinates; PyMC's own population keeps them and turns all its weights into NaN.
     """
-    coordinates = {
+    drawn = {
         model.rvs_to_values[rv].name: rv
         if (transform := model.rvs_to_transforms[rv]) is None
         else transform.forward(rv, *rv.owner.inputs)
         for rv in model.free_RVs
     }
+    data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    coordinates = clone_replace(list(drawn.values()), data)
     density = model.compile_logp(jacobian=True)
     kept: list[dict[str, np.ndarray]] = []
     while len(kept) < draws:
-        values = pm.draw(list(coordinates.values()), draws=draws, random_seed=rng)
-        points = (dict(zip(coordinates, row, strict=True)) for row in zip(*values, strict=True))
+        # A single draw would come without its leading axis. Thousands of draws by Python take less
+        # time than it takes to compile them.
+        values = pm.draw(
+            coordinates, max(draws - len(kept), 2), random_seed=rng, mode="FAST_COMPILE"
+        )
+        points = (dict(zip(drawn, row, strict=True)) for row in zip(*values, strict=True))
         with np.errstate(all="ignore"):
             kept += [point for point in points if np.isfinite(density(point))]
-    return {name: np.array([point[name] for point in kept[:draws]]) for name in coordinates}
+    return {name: np.array([point[name] for point in kept[:draws]]) for name in drawn}
 
 
 @dataclass(frozen=True)
@@ -237,15 +264,25 @@ class SMC(Engine):
         check_name(self.kernel, ("IMH", "MH"), "kernel", "SMC")
 
     @override
+    def sampler_arguments(self) -> frozenset[str]:
+        kernel = getattr(pm.smc.kernels, self.kernel)
+        initialisers = [cls.__init__ for cls in kernel.__mro__[:-2]]
+        return keywords_of(pm.sample_smc, *initialisers) - {"start", "kernel"}
+
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         return None if model.observed_RVs else "the model has no observed variable"
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        rng = run.rng()
+        population = _prior_population(model, run.draws * run.chains, run.rng())
+        of_chains = {name: np.split(values, run.chains) for name, values in population.items()}
         tree = pm.sample_smc(
             run.draws,
-            start=[_prior_population(model, run.draws, rng) for _ in range(run.chains)],
+            start=[
+                {name: values[chain] for name, values in of_chains.items()}
+                for chain in range(run.chains)
+            ],
             kernel=getattr(pm.smc.kernels, self.kernel),
             chains=run.chains,
             cores=run.cores,

@@ -68,7 +68,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         unconstrained coordinates either way.
     max_iterations : int
     """
-    start = DictToArrayBijection.map(model.initial_point()).data
+    start = DictToArrayBijection.map(model.initial_point(run.random_seed)).data
     start = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
     (log_density,), joined = join_nonshared_inputs(
         model.initial_point(),

@@ -135,3 +135,14 @@ def test_make_tries_no_other_interpreter_than_the_one_asked_for(tmp_path):
     old = script(tmp_path / "python3", "exit 1")
     good = script(tmp_path / "good", f'exec "{sys.executable}" "$@"')
     assert chosen_interpreter(f"PYTHON={old}", f"CANDIDATES={good}") == ""
+
+
+def test_progress_bars_in_jupyter_find_what_they_need():
+    """Without ipywidgets, rich warns in place of each bar."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    cell = nbformat.v4.new_code_cell("from rich.progress import track\nfor _ in track([1]): pass")
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    nbclient.NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
+    outputs = [output.get("data", {}) for output in cell.outputs]
+    assert any("application/vnd.jupyter.widget-view+json" in data for data in outputs)
+    assert "ipywidgets" not in str(outputs)

@@ -309,6 +309,15 @@ def test_engines_print_as_text_and_html(model):
         ("gibbs", {"chains": 0}, "'chains' argument of fit"),
         ("gibbs", {"tune": -1}, "'tune' argument of fit"),
         ("vb", {"initvals": {}}, "takes no 'initvals'"),
+        ("vb", {"draw": 5}, "takes no 'draw' .*nearest is 'draws'"),
+        ("vb", {"starts": 5}, r"'starts' argument of fit must be given to the engine, VB\("),
+        ("nuts", {"target_acept": 0.9}, r"'target_acept' .*setting NUTS\(target_accept="),
+        ("nuts", {"target_accept": 0.9}, r"given to the engine, NUTS\(target_accept=...\)"),
+        ("nuts", {"step_scal": 0.9}, "nearest is 'step_scale'"),
+        ("nuts", {"return_inferencedata": False}, "that fit or the sampler of NUTS knows"),
+        (kz.NUTS(backend="numpyro"), {"step_scale": 0.9}, "the sampler of NUTS knows"),
+        ("gibbs", {"initval": {}}, "nearest is 'initvals'"),
+        ("smc", {"treshold": 0.3}, "nearest is 'threshold'"),
         ("vb", {"var_names": ["weights"]}, "'var_names' argument of fit"),
         ("gibbs", {"step": []}, "itself sets 'step'"),
         ("vb", {"random_seed": "one"}, "'random_seed' argument of fit"),
@@ -338,6 +347,14 @@ def test_bad_requests_are_refused(model, engine, options, message):
 def test_bad_settings_are_refused_at_once(make):
     with pytest.raises(ValueError, match=r"argument of (NUTS|ADVI|SMC|MAP|Laplace|Pathfinder)"):
         make()
+
+
+def test_options_that_samplers_know_are_passed_on():
+    with pm.Model() as plain:
+        pm.Normal("x")
+    options = {"initvals": {"x": 1.0}, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+    for option in ({"step_scale": 0.1}, {"init": "adapt_diag"}, {"Emax": 500.0}):
+        kz.fit(plain, "nuts", draws=5, tune=5, chains=1, **option, **options, **COMMON)
 
 
 def test_fit_wants_a_model():

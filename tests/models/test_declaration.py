@@ -1,0 +1,137 @@
+"""What the seven declarations have in common."""
+
+import pickle
+
+import cloudpickle
+import joblib
+import numpy as np
+import pymc as pm
+import pytest
+
+import kernelzoo as kz
+
+MODELS = {model.__name__: model for model in kz.MODELS}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_initial_point_is_one(name):
+    """A variable whose start depends on an observed one starts from its value, not from a draw."""
+    model = MODELS[name].example()
+    first, second = model.initial_point(0), model.initial_point(1)
+    for variable, values in first.items():
+        np.testing.assert_array_equal(values, second[variable])
+
+
+def test_the_initial_point_follows_the_data_and_what_is_asked_for():
+    model = kz.WishartCompletion.example()
+    before = model.initial_point()
+    coefficients = np.linalg.solve(model.theta[:3, :3], model.theta[:3, 3:]).T
+    np.testing.assert_allclose(before["K21"], coefficients @ model.K11_values)
+    pm.set_data({"K11_values": 3 * model.K11_values}, model=model)
+    np.testing.assert_allclose(model.initial_point()["K21"], 3 * before["K21"])
+    K21 = np.ones((2, 3))
+    start = model._make_initial_point(overrides={"K21": K21})(0)
+    np.testing.assert_array_equal(start["K21"], K21)
+    moved = model._make_initial_point(jitter_rvs={model["B"]})(0)
+    gap = np.abs(moved["B"] - before["B"])
+    assert (gap > 0).all()
+    assert (gap < 1).all()
+    np.testing.assert_allclose(moved["K21"], moved["B"] @ model.K11_values)
+
+
+def log_density(model):
+    return model.compile_logp(mode="FAST_COMPILE")(model.initial_point())
+
+
+def cheapest(model):
+    """Handwritten engine that takes the least time."""
+    engines = (kz.Exact(), kz.VB(max_iterations=5), kz.EM())
+    return next(engine for engine in engines if engine.why_not(model) is None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_pickle(name):
+    model = MODELS[name].example(random_seed=2)
+    data = next(data for data in model.data_vars if data.dtype == "float64")
+    pm.set_data({data.name: 1.1 * data.get_value()}, model=model)
+    known = log_density(model)
+    for library in (pickle, cloudpickle):
+        again = library.loads(library.dumps(model))
+        assert type(again) is type(model)
+        assert again.coords == model.coords
+        assert kz.engines(again).rows == kz.engines(model).rows
+    assert log_density(again) == known
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_pickled_model_is_fitted_as_the_first(name):
+    model = MODELS[name].example()
+    again = pickle.loads(pickle.dumps(model))
+    options = {"draws": 5, "random_seed": 1, "progressbar": False, "log_likelihood": False}
+    found, known = (kz.fit(m, cheapest(m), **options)["posterior"] for m in (again, model))
+    for variable in known.data_vars:
+        np.testing.assert_array_equal(found[variable], known[variable])
+
+
+def test_a_pickled_model_has_the_options_and_objects_that_it_had():
+    model = kz.CompositeKernelRegression.example(bias=False, collapsed=True, rho=2.5)
+    x = np.random.default_rng(3).normal(size=(3, 2))
+    kernels = (kz.gaussian(0.3) | kz.linear())(x, np.ones((8, 2)))
+    new = {"K": kernels.values, "targets": np.arange(3.0)}
+    labels = {"obs": ["a", "b", "c"]}
+    plain = kz.CompositeKernelRegression(model["K"].get_value(), model.target_values)
+    with plain:
+        pm.set_data(new, coords=labels)
+    for known in (model, plain):
+        again = pickle.loads(pickle.dumps(known))
+        assert again.variant == known.variant
+        assert (again.bias, again.rho) == (known.bias, known.rho)
+        assert again.coords == known.coords
+        np.testing.assert_array_equal(again["K"].get_value(), known["K"].get_value())
+
+
+def test_an_amended_model_keeps_its_amendments():
+    model = kz.WishartCompletion.example()
+    with model:
+        pm.Potential("pull", -(model["K21"] ** 2).sum())
+    again = cloudpickle.loads(cloudpickle.dumps(model))
+    assert again.amendments() == ["pull"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["nuts", "gibbs", "smc"])
+def test_chains_in_new_processes_are_the_same(engine):
+    """Processes that are not forked read the model, and steps that refer to it, from a pickle."""
+    model = kz.WishartCompletion.example()
+    options = {"draws": 20, "chains": 2, "random_seed": 1, "progressbar": False}
+    options |= {"tune": 20, "var_names": ["K21"]}
+    here = kz.fit(model, engine, cores=1, **options)
+    there = kz.fit(model, engine, cores=2, mp_ctx="spawn", **options)
+    np.testing.assert_array_equal(here["posterior"]["K21"], there["posterior"]["K21"])
+
+
+@pytest.mark.slow
+def test_joblib_fits_in_processes_of_its_own():
+    models = [kz.WishartCompletion.example(random_seed=seed) for seed in (1, 2)]
+    options = {"draws": 5, "random_seed": 1, "progressbar": False}
+    fits = joblib.Parallel(n_jobs=2)(
+        joblib.delayed(kz.fit)(model, "exact", **options) for model in models
+    )
+    for model, found in zip(models, fits, strict=True):
+        known = kz.fit(model, "exact", **options)["moments"]["K21_mean"]
+        np.testing.assert_array_equal(found["moments"]["K21_mean"], known)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_inside_another_says_why_not(name):
+    with pm.Model() as outer, pytest.raises(ValueError, match=f"{name} must be declared outside"):
+        MODELS[name].example()
+    assert not outer.named_vars
+    assert not outer.coords
+
+
+def test_a_model_takes_no_name():
+    with pytest.raises(ValueError, match="'name' argument of WishartCompletion must be left out"):
+        kz.WishartCompletion(np.eye(3), np.eye(2), name="inner")
