@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name
+from .deadline import Clock
 from .draws_on_disk import check_store
 from .engine_description import EngineDescription
 from .engine_table import EngineRow, EngineTable
@@ -46,6 +47,7 @@ class Run:
     moments: tuple[str, ...] | None = None
     store: Path | None = None
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Make a generator from the seed; streams of other numbers are independent."""
@@ -65,8 +67,15 @@ class Run:
 
     @contextmanager
     def track(self, total: int | None, description: str) -> Iterator[ProgressBar]:
-        """Progress bar in PyMC's style; silent when the user asked for none."""
-        with track(total, description, visible=self.progressbar) as bar:
+        """Progress bar in PyMC's style; silent when the user asked for none.
+
+        Its `advance` raises `OutOfTime`, a KeyboardInterrupt, when the time for the fit is over:
+        a loop that keeps what it has when it is interrupted keeps it then as well.
+        """
+        self.clock.opened(description, total)
+        with track(
+            total, description, visible=self.progressbar, after=self.clock.advanced
+        ) as bar:
             yield bar
 
 

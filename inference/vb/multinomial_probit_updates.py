@@ -16,7 +16,7 @@ from scipy.linalg import blas, lapack, solve_triangular
 from ...models.combination import Binary, Combination, FixedWeights, Mean
 from ...models.kernel_scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.multinomial_probit import MultinomialProbit
-from ...models.probit import truncated_moments
+from ...models.probit import default_nodes, truncated_moments
 from ...models.product_combination import FixedProduct, Product
 from .binary import BinaryFactor, binary_factor
 from .concentration import ConcentrationFactor, concentration_factor
@@ -29,6 +29,17 @@ from .simplex import SimplexFactor, simplex_factor
 __all__ = ["Approximation", "Data", "State", "start", "update"]
 
 type Array = npt.NDArray[np.float64]
+
+# Updates of Y and the means of W with the same covariances at most, and their share of the time of
+# these covariances,
+MOST_INNER = 6
+SHARE_OF_INNER = 0.25
+# in units of a multiplication of a factorisation: a node of the quadrature, and a number of the
+# covariances, which is read from memory.
+QUADRATURE_COST = 900
+MEMORY_COST = 12
+# Numbers of the covariances that are kept for it at most (1 GB).
+MOST_KEPT = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -165,7 +176,11 @@ def _(rule: Binary, weights: Array) -> Array:
 
 
 def update(data: Data, state: State) -> State:
-    """One iteration: W, zeta, weights, exponents and parameters, Y, and the objective."""
+    """One iteration: W, zeta, weights, exponents and parameters, Y, and the objective.
+
+    The covariances of W do not depend on Y: where they are expensive, Y and the means of W are
+    updated in turn a few times with the same ones, which raises the bound as more iterations would.
+    """
     shape = data.tau + 0.5
     precision = shape / state.zeta_rate
     kernels = state.kernels
@@ -178,6 +193,8 @@ def update(data: Data, state: State) -> State:
     W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     covariance = np.zeros_like(gram)
     log_det = 0.0
+    inverses = []
+    inner = _inner_steps(data, kernels.design.shape)
     for c in range(data.n_classes):
         factor, pivots = precision_factor(gram, precision[c])
         log_det -= 2 * np.log(pivots).sum()
@@ -185,11 +202,22 @@ def update(data: Data, state: State) -> State:
         W_var[c] = np.diag(inverse)
         W_mean[c] = blas.dsymv(1.0, inverse, target[c], lower=True)
         covariance += inverse.T
+        if inner:
+            inverses.append(inverse)
+    y_mean = state.y_mean
+    for _ in range(inner):
+        f = (state.beta_mean @ _scores(kernels, W_mean)).reshape(y_mean.shape)
+        _, y_mean = truncated_moments(f, data.labels)
+        target = np.tensordot(state.beta_mean, y_mean.T @ kernels.design, axes=1)
+        for c, inverse in enumerate(inverses):
+            W_mean[c] = blas.dsymv(1.0, inverse, target[c], lower=True)
+    inverses.clear()
     covariance *= kernels.products.fold
     zeta_rate = data.upsilon + 0.5 * (W_mean**2 + W_var)
     moment = W_mean.T @ W_mean + (0.0 if data.plug_in else covariance)
     new = replace(
         state,
+        y_mean=y_mean,
         W_mean=W_mean,
         W_var=W_var,
         W_precision=precision,
@@ -198,13 +226,13 @@ def update(data: Data, state: State) -> State:
         zeta_rate=zeta_rate,
     )
     scores, curvature = _scores(kernels, W_mean), kernels.products.traces(moment)
-    linear = scores @ state.y_mean.ravel()
+    linear = scores @ y_mean.ravel()
     new = _update_weights(data.rule, data.plug_in, new, linear, curvature)
     if new.psi is not None:
         new = _update_parameters(data, new, moment)
         scores, curvature = _scores(new.kernels, W_mean), new.kernels.products.traces(moment)
 
-    f = (new.beta_mean @ scores).reshape(state.y_mean.shape)
+    f = (new.beta_mean @ scores).reshape(y_mean.shape)
     log_z, y_mean = truncated_moments(f, data.labels)
     if data.plug_in:
         spread = np.sum(new.kernels.products.gram(new.beta_second) * covariance)
@@ -214,6 +242,20 @@ def update(data: Data, state: State) -> State:
         objective += regressors_bound(data.tau, data.upsilon, log_det, zeta_rate) + new.gain
         objective += 0.0 if new.psi is None else new.psi.gain
     return replace(new, y_mean=y_mean, objective=float(objective))
+
+
+def _inner_steps(data: Data, shape: tuple[int, int, int]) -> int:
+    """Updates of Y and the means of W between two of the covariances.
+
+    None on small problems, and in the equations as printed.
+    """
+    S, N, M = shape
+    C = data.n_classes
+    if data.plug_in or C * M * M > MOST_KEPT:
+        return 0
+    # In units of a multiplication of the factorisations, as measured.
+    step = QUADRATURE_COST * N * C * default_nodes(C) + 4 * S * N * M * C + MEMORY_COST * C * M * M
+    return min(MOST_INNER, int(SHARE_OF_INNER * C * M**3 / step))
 
 
 def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
