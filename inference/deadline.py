@@ -1,11 +1,14 @@
 """The time that a fit may take: checked wherever a loop reports its progress."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from ..models.checks import argument_error
 
 __all__ = ["Clock", "EndOfTime", "OutOfTime"]
 
@@ -28,7 +31,7 @@ class Clock:
 
     seconds: float | None = None
     ended: bool = False
-    _started: float = field(default_factory=time.monotonic)
+    _started: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def left(self) -> float:
@@ -48,6 +51,17 @@ class Clock:
         """Raise `OutOfTime` when the time is over, once: what follows the loop runs to its end."""
         if not self.ended and self.left <= 0:
             self.end()
+
+    @contextmanager
+    def explained(self, what: str) -> Iterator[None]:
+        """Say of an error that follows the end that the time did not do for `what`."""
+        try:
+            yield
+        except ValueError as error:
+            if not self.ended:
+                raise
+            got = f"{self.seconds:g}"
+            raise argument_error("max_seconds", "fit", f"enough {what}", got) from error
 
     def end(self) -> None:
         """End the loop that calls this."""

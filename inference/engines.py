@@ -7,6 +7,7 @@ dataclass fields; those with an implementation a paper (`VB`, `Gibbs`, ...) are 
 
 import json
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
-from ..models.checks import argument_error, check_count, check_name
+from ..models.checks import argument_error, check_count, check_name, check_positive
 from .deadline import Clock
 from .draws_on_disk import check_store
 from .engine_description import EngineDescription
@@ -73,9 +74,7 @@ class Run:
         a loop that keeps what it has when it is interrupted keeps it then as well.
         """
         self.clock.opened(description, total)
-        with track(
-            total, description, visible=self.progressbar, after=self.clock.advanced
-        ) as bar:
+        with track(total, description, visible=self.progressbar, after=self.clock.advanced) as bar:
             yield bar
 
 
@@ -115,6 +114,10 @@ class Engine(ABC):
     @abstractmethod
     def why_not(self, model: pm.Model) -> str | None:
         """Why the engine does not apply to the model; None when it does."""
+
+    def why_not_ended(self) -> str | None:
+        """Why ``max_seconds`` of `fit` cannot end it; None when it looks at the run's clock."""
+        return None
 
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -163,6 +166,7 @@ def fit(
     moments: Sequence[str] | None = None,
     store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
+    max_seconds: float | None = None,
     blas_threads: int | None = 1,
     **sampler_options: Any,
 ) -> DataTree:
@@ -199,6 +203,12 @@ def fit(
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept, in memory. Left out where observations are not independent given
         them (one multivariate normal or Wishart of all): ``az.loo`` would count one observation.
+    max_seconds : float, optional
+        End the engine after so many seconds, compilation included, and keep what there is: the
+        result says ``converged`` "no" and has the attribute ``ended_by``. It ends after the draw or
+        iteration that it is at, and what a result consists of (draws of a variational posterior,
+        log likelihoods) is made afterwards. Chains that run in turn share the time. SMC,
+        Laplace, Pathfinder and NUTS of nutpie and numpyro cannot be ended.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them as they are. One
         is right for matrices of up to about a thousand rows, whose work is smaller than the
@@ -222,7 +232,13 @@ def fit(
     ------
     ValueError
         When the engine does not apply to the model (the message names those that do), when a
-        setting or a number is out of range.
+        setting or a number is out of range, when the engine cannot be ended, and when no draw was
+        made in `max_seconds`.
+
+    Warns
+    -----
+    UserWarning
+        When `max_seconds` ended the engine.
 
     Examples
     --------
@@ -250,8 +266,13 @@ def fit(
             able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
             raise ValueError(f"{engine.name} writes no store; these engines do: {able}.")
         store = check_store(store, "fit")
+    if max_seconds is not None:
+        check_positive(max_seconds, "max_seconds", "fit")
+        if reason := engine.why_not_ended():
+            raise ValueError(f"{engine.name} takes no 'max_seconds': {reason}.")
     run = Run(
-        draws, tune, chains, cores, seed, progressbar, var_names, moments, store, sampler_options
+        *(draws, tune, chains, cores, seed, progressbar, var_names, moments, store),
+        *(sampler_options, Clock(max_seconds)),
     )
     if sampler_options and engine.kind != "mcmc":
         raise ValueError(
@@ -262,6 +283,8 @@ def fit(
     with threadpool_limits(blas_threads, user_api="blas"):
         tree = engine.run(model, run)
     seconds = time.perf_counter() - start
+    if run.clock.ended:
+        _mark_as_ended(tree, engine, max_seconds)
     drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
     if (
         log_likelihood
@@ -279,6 +302,15 @@ def fit(
         random_seed=seed,
         seconds=seconds,
     )
+
+
+def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) -> None:
+    """Say in a result that its time was over, and warn."""
+    note = f"{engine.name} was ended by max_seconds={max_seconds:g}: this is what there was."
+    tree.attrs["converged"] = "no"
+    tree.attrs["ended_by"] = "max_seconds"
+    tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
+    warnings.warn(note, stacklevel=3)
 
 
 def engines(model: pm.Model) -> EngineTable:

@@ -59,6 +59,7 @@ class ADVI(Engine):
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
+            callbacks=[lambda approximation, losses, iteration: run.clock.check()],
         )
         if self.covariance == "mean-field":
             factor = approximation.std.eval()
@@ -106,6 +107,10 @@ class Pathfinder(Engine):
             # pymc_extras labels the coordinates of a value variable by the variable's dims.
             return f"pymc-extras cannot label a transformed matrix ({', '.join(reshaped)})"
         return discrete_variables(model)
+
+    @override
+    def why_not_ended(self) -> str | None:
+        return "pymc-extras runs its paths to their end"
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

@@ -1,5 +1,6 @@
 """Engines that run inside `pm.sample`, and sequential Monte Carlo."""
 
+import os
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from xarray import Dataset, DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables
+from .deadline import EndOfTime
 from .draws_on_disk import DrawsOnDisk
 from .engines import Engine, Kind, Run
 from .handwritten import Handwritten
@@ -80,12 +82,20 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     if consumers := [c for c in (moments and moments.update, store and store.append) if c]:
         names = [*dict.fromkeys([*(streamed if moments else ()), *(kept if store else ())])]
         options["callback"] = EachDraw(model, names, consumers, user.pop("callback", None))
+    if run.clock.seconds is not None:
+        in_turn = (run.cores or os.cpu_count() or 1) == 1
+        callback = options.pop("callback", None) or user.pop("callback", None)
+        options["callback"] = EndOfTime(run.clock, run.chains, in_turn, callback)
     if set(recorded) != set(everything):
         options["var_names"] = recorded
         # PyMC's own checks look at free variables only, and fail when there are none.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
-    with model, nullcontext() if store is None else closing(store):
+    with (
+        model,
+        nullcontext() if store is None else closing(store),
+        run.clock.explained("for one draw at least after tuning"),
+    ):
         tree = pm.sample(
             run.draws,
             tune=run.tune,
@@ -160,6 +170,12 @@ class NUTS(Engine):
             extra = _BACKENDS[self.backend]
             return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
         return discrete_variables(model)
+
+    @override
+    def why_not_ended(self) -> str | None:
+        if self.backend == "pymc":
+            return None
+        return f"PyMC does not see the draws of {self.backend}; backend='pymc' takes it"
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -238,6 +254,10 @@ class SMC(Engine):
     @override
     def why_not(self, model: pm.Model) -> str | None:
         return None if model.observed_RVs else "the model has no observed variable"
+
+    @override
+    def why_not_ended(self) -> str | None:
+        return "between prior and posterior it has no draws of the posterior"
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

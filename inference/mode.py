@@ -143,6 +143,10 @@ class Laplace(Engine):
         return discrete_variables(model) or too_large(model)
 
     @override
+    def why_not_ended(self) -> str | None:
+        return "away from the mode there is no Gaussian"
+
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         mode = find_mode(model, run, "unconstrained", self.max_iterations)
         precision = _curvature(mode)
