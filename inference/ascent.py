@@ -143,9 +143,9 @@ def beginnings[S: State](
 
 
 def _rounds(n_starts: int, first: int, most: int) -> list[tuple[int, int, int]]:
-    """Rounds of a competition: starts that are in it, iterations of each until its end, and in it.
+    """List the rounds of a competition: starts, iterations of each until its end, and in it.
 
-    Of `first` iterations or fewer in the first round, `most` in all.
+    The first is of `first` iterations at most; there are `most` in all.
     """
     rounds = [(n_starts, min(first, most), min(first, most))]
     while rounds[-1][1] < most:

@@ -36,12 +36,12 @@ def fill_probabilities(scores, bottom, top, per_unit, middle, coefficients, out)
         Where the answer goes.
     """
     n_obs, n_classes = scores.shape
-    most = 1 + int(math.ceil((top - bottom.min()) * per_unit))
+    most = 1 + math.ceil((top - bottom.min()) * per_unit)
     hazards = np.empty((n_classes, most))
     x, t, tail = np.empty(most), np.empty(most), np.empty(most)
     product, exponent = np.empty(most), np.empty(most)
     for n in range(n_obs):
-        nodes = 1 + int(math.ceil((top - bottom[n]) * per_unit))
+        nodes = 1 + math.ceil((top - bottom[n]) * per_unit)
         spacing = (top - bottom[n]) / (nodes - 1)
         decay = math.exp(-spacing * spacing)
         for q in range(nodes):

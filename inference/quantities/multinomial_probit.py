@@ -56,7 +56,7 @@ class _Draws:
         return cls(beta, W, theta)
 
     def __getitem__(self, block: slice) -> Self:
-        """Some of the draws."""
+        """Take some of the draws."""
         theta = None if self.theta is None else self.theta[block]
         return replace(self, beta=self.beta[block], W=self.W[block], theta=theta)
 

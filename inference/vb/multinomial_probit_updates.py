@@ -245,7 +245,7 @@ def update(data: Data, state: State) -> State:
 
 
 def _inner_steps(data: Data, shape: tuple[int, int, int]) -> int:
-    """Updates of Y and the means of W between two of the covariances.
+    """Count the updates of Y and the means of W with the same covariances.
 
     None on small problems, and in the equations as printed.
     """
