@@ -15,6 +15,7 @@ from .completion_scores import (
 from .diagnostics import pareto_k
 from .em.engine import EM
 from .engines import Engine, EngineDescription, EngineTable, describe, engines, fit
+from .estimate import Estimate, estimate
 from .evidence import log_evidence
 from .exact.engine import Exact
 from .generic import ADVI, Pathfinder
@@ -47,6 +48,7 @@ __all__ = [
     "Engine",
     "EngineDescription",
     "EngineTable",
+    "Estimate",
     "Exact",
     "Gibbs",
     "Laplace",
@@ -57,6 +59,7 @@ __all__ = [
     "describe",
     "engines",
     "entry_coverage",
+    "estimate",
     "fit",
     "identified",
     "impute_kernels",

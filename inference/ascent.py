@@ -30,6 +30,9 @@ type Array = npt.NDArray[np.float64]
 # Starts at most unless more are asked for.
 MOST_STARTS = 8
 
+# Iterations that a start usually takes to its end, more or less.
+USUAL = 100
+
 # Iterations over which the shrinkage of the gains is measured.
 SPAN = 5
 
@@ -230,7 +233,9 @@ def climb[S: State](
         bar.skip(more - (len(ascent.history) - done))
 
     try:
-        with run.track(sum(count * more for count, _, more in rounds), engine) as bar:
+        total = sum(count * more for count, _, more in rounds)
+        usual = sum(count * min(more, USUAL) for count, _, more in rounds)
+        with run.track(total, engine, usual=usual) as bar:
             _, most, more = rounds[0]
             for k, ascent in enumerate(begun):
                 ascents.append(ascent)

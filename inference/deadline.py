@@ -40,8 +40,8 @@ class Clock:
             return np.inf
         return self.seconds - (time.monotonic() - self._started)
 
-    def opened(self, description: str, total: int | None) -> None:
-        """Take note of a loop that begins, of so many steps; None: nobody knows."""
+    def opened(self, description: str, most: int | None, usual: int | None) -> None:
+        """Take note of a loop that begins, and of the steps that it may and usually does take."""
 
     def advanced(self, steps: int) -> None:
         """Take note of steps that a loop has done."""

@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
+from .cost import Cost
 from .deadline import Clock
 from .draws_on_disk import check_store
 from .engine_description import EngineDescription
@@ -67,13 +68,23 @@ class Run:
         return list(getattr(model, "streamed", ()))
 
     @contextmanager
-    def track(self, total: int | None, description: str) -> Iterator[ProgressBar]:
+    def track(
+        self,
+        total: int | None,
+        description: str,
+        *,
+        usual: int | None = None,
+        most: int | None = None,
+    ) -> Iterator[ProgressBar]:
         """Progress bar in PyMC's style; silent when the user asked for none.
+
+        `usual` is what a loop that may take `total` steps, or `most` where the bar has no end,
+        usually takes: `estimate` needs it.
 
         Its `advance` raises `OutOfTime`, a KeyboardInterrupt, when the time for the fit is over:
         a loop that keeps what it has when it is interrupted keeps it then as well.
         """
-        self.clock.opened(description, total)
+        self.clock.opened(description, total or most, usual)
         with track(total, description, visible=self.progressbar, after=self.clock.advanced) as bar:
             yield bar
 
@@ -115,6 +126,10 @@ class Engine(ABC):
     def why_not(self, model: pm.Model) -> str | None:
         """Why the engine does not apply to the model; None when it does."""
 
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        """Tell what the run will cost, from a few steps of it; see `cost`."""
+        raise ValueError(f"{self.name} has no estimate of its cost.")
+
     def why_not_ended(self) -> str | None:
         """Why ``max_seconds`` of `fit` cannot end it; None when it looks at the run's clock."""
         return None
@@ -133,7 +148,7 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", owner)]()
 
 
-def _applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
+def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
     """Engine from itself or from its name, or raise where it does not apply to the model."""
     if not isinstance(model, pm.Model):
         raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
@@ -245,7 +260,7 @@ def fit(
     >>> vb = kz.fit(model, kz.VB())
     >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
     """
-    engine = _applicable(model, engine, "fit")
+    engine = applicable(model, engine, "fit")
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         check_count(value, name, "fit", least=least)
     if random_seed is None:
@@ -359,7 +374,7 @@ def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
     >>> kz.describe(model, "vb")
     >>> kz.describe(model, kz.MAP(method="gradient")).settings["space"]
     """
-    engine = _applicable(model, engine, "describe")
+    engine = applicable(model, engine, "describe")
     documented = engine.documented(model)
     return EngineDescription.of(
         engine.name, type(model).__name__, engine.settings_on(model), documented

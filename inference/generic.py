@@ -10,13 +10,19 @@ from xarray import DataTree
 
 from ..models.checks import check_count, check_name, check_positive
 from .applicability import discrete_variables, too_large
+from .cost import Cost, peak_of_memory, timed
 from .density import log_density
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
 from .independent import lean_tree
+from .mode import compile_objective
 from .result import trajectory, with_group
 
 __all__ = ["ADVI", "Pathfinder"]
+
+# Of a step of windowed AdaGrad, which keeps the last gradients.
+SECONDS_A_PARAMETER = 5e-8
+WINDOW = 10
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,18 @@ class ADVI(Engine):
     def why_not(self, model: pm.Model) -> str | None:
         full = self.covariance == "full-rank"
         return discrete_variables(model) or (too_large(model) if full else None)
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        with peak_of_memory() as peak:
+            start, objective = compile_objective(model, jacobian=True)
+            objective(start)
+        seconds, calls = timed(lambda: objective(start))
+        size = len(start) ** 2 if self.covariance == "full-rank" else len(start)
+        total = self.iterations * (seconds + SECONDS_A_PARAMETER * size)
+        measured = f"{calls} gradients of {seconds:.2g} s each"
+        # Parameters, gradient, and the optimiser's window of gradients.
+        return Cost(total, total, peak[0] + 8 * size * (3 + WINDOW), measured)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

@@ -16,10 +16,11 @@ from scipy.linalg import blas, lapack, solve_triangular
 from ...models.combination import Binary, Combination, FixedWeights, Mean
 from ...models.kernel_scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.multinomial_probit import MultinomialProbit
-from ...models.probit import default_nodes, truncated_moments
+from ...models.probit import truncated_moments
 from ...models.product_combination import FixedProduct, Product
 from .binary import BinaryFactor, binary_factor
 from .concentration import ConcentrationFactor, concentration_factor
+from .inner_steps import inner_steps
 from .kernel_parameters import ParameterFactor
 from .kernel_products import KernelProducts
 from .probit_kernels import ExpectedKernels, KernelFamily
@@ -29,17 +30,6 @@ from .simplex import SimplexFactor, simplex_factor
 __all__ = ["Approximation", "Data", "State", "start", "update"]
 
 type Array = npt.NDArray[np.float64]
-
-# Updates of Y and the means of W with the same covariances at most, and their share of the time of
-# these covariances,
-MOST_INNER = 6
-SHARE_OF_INNER = 0.25
-# in units of a multiplication of a factorisation: a node of the quadrature, and a number of the
-# covariances, which is read from memory.
-QUADRATURE_COST = 900
-MEMORY_COST = 12
-# Numbers of the covariances that are kept for it at most (1 GB).
-MOST_KEPT = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -194,7 +184,7 @@ def update(data: Data, state: State) -> State:
     covariance = np.zeros_like(gram)
     log_det = 0.0
     inverses = []
-    inner = _inner_steps(data, kernels.design.shape)
+    inner = 0 if data.plug_in else inner_steps(*kernels.design.shape, data.n_classes)
     for c in range(data.n_classes):
         factor, pivots = precision_factor(gram, precision[c])
         log_det -= 2 * np.log(pivots).sum()
@@ -242,20 +232,6 @@ def update(data: Data, state: State) -> State:
         objective += regressors_bound(data.tau, data.upsilon, log_det, zeta_rate) + new.gain
         objective += 0.0 if new.psi is None else new.psi.gain
     return replace(new, y_mean=y_mean, objective=float(objective))
-
-
-def _inner_steps(data: Data, shape: tuple[int, int, int]) -> int:
-    """Count the updates of Y and the means of W with the same covariances.
-
-    None on small problems, and in the equations as printed.
-    """
-    S, N, M = shape
-    C = data.n_classes
-    if data.plug_in or C * M * M > MOST_KEPT:
-        return 0
-    # In units of a multiplication of the factorisations, as measured.
-    step = QUADRATURE_COST * N * C * default_nodes(C) + 4 * S * N * M * C + MEMORY_COST * C * M * M
-    return min(MOST_INNER, int(SHARE_OF_INNER * C * M**3 / step))
 
 
 def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
