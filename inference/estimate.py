@@ -124,8 +124,10 @@ def _numbers_of_a_draw(model: pm.Model, names: list[str]) -> int:
     """Numbers in one draw of the variables."""
     total = 0
     for name in names:
-        shape = model[name].type.shape
-        if None in shape:
+        dims = model.named_vars_to_dims.get(name, ())
+        if dims and all(model.coords.get(dim) is not None for dim in dims):
+            shape = tuple(len(model.coords[dim]) for dim in dims)
+        elif None in (shape := model[name].type.shape):
             shape = model[name].shape.eval()
         total += int(np.prod(shape))
     return total

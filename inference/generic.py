@@ -1,8 +1,8 @@
 """Variational engines that PyMC and pymc-extras bring: ADVI and Pathfinder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import ClassVar, Literal, override
+from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
@@ -10,19 +10,14 @@ from xarray import DataTree
 
 from ..models.checks import check_count, check_name, check_positive
 from .applicability import discrete_variables, too_large
-from .cost import Cost, peak_of_memory, timed
+from .cost import Cost, Stopwatch, peak_of_memory
 from .density import log_density
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
 from .independent import lean_tree
-from .mode import compile_objective
 from .result import trajectory, with_group
 
 __all__ = ["ADVI", "Pathfinder"]
-
-# Of a step of windowed AdaGrad, which keeps the last gradients.
-SECONDS_A_PARAMETER = 5e-8
-WINDOW = 10
 
 
 @dataclass(frozen=True)
@@ -58,27 +53,16 @@ class ADVI(Engine):
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        watch = Stopwatch()
         with peak_of_memory() as peak:
-            start, objective = compile_objective(model, jacobian=True)
-            objective(start)
-        seconds, calls = timed(lambda: objective(start))
-        size = len(start) ** 2 if self.covariance == "full-rank" else len(start)
-        total = self.iterations * (seconds + SECONDS_A_PARAMETER * size)
-        measured = f"{calls} gradients of {seconds:.2g} s each"
-        # Parameters, gradient, and the optimiser's window of gradients.
-        return Cost(total, total, peak[0] + 8 * size * (3 + WINDOW), measured)
+            self._approximation(model, replace(run, clock=watch, progressbar=False))
+        loop = watch.loops[0]
+        total = self.iterations * loop.each
+        return Cost(total, total, peak[0], watch.measured)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        approximation = pm.fit(
-            n=self.iterations,
-            method="advi" if self.covariance == "mean-field" else "fullrank_advi",
-            model=model,
-            random_seed=run.random_seed,
-            progressbar=run.progressbar,
-            obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
-            callbacks=[lambda approximation, losses, iteration: run.clock.check()],
-        )
+        approximation = self._approximation(model, run)
         if self.covariance == "mean-field":
             factor = approximation.std.eval()
         else:
@@ -89,6 +73,25 @@ class ADVI(Engine):
         finished = len(elbo) == self.iterations and _flat(elbo)
         tree.attrs["converged"] = "yes" if finished else "no"
         return tree
+
+    def _approximation(self, model: pm.Model, run: Run) -> Any:
+        """Run `pm.fit`, which ends when the clock of the run says so."""
+
+        def look_at_the_clock(approximation: Any, losses: Any, iteration: int) -> None:
+            # Compilation is over.
+            if iteration == 1:
+                run.clock.opened("ADVI", self.iterations, self.iterations)
+            run.clock.advanced(1)
+
+        return pm.fit(
+            n=self.iterations,
+            method="advi" if self.covariance == "mean-field" else "fullrank_advi",
+            model=model,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
+            callbacks=[look_at_the_clock],
+        )
 
 
 def _flat(elbo: np.ndarray) -> bool:
