@@ -71,11 +71,14 @@ class Stopwatch(Run):
     ends: list[float]
 
     @contextmanager
-    def track(self, total: int | None, description: str) -> Iterator[Any]:
+    def track(self, total: int | None, description: str, **_: Any) -> Iterator[Any]:
         """Stand in for the progress bar, which engines advance once an iteration."""
         ends: list[float] = []
         object.__setattr__(self, "ends", ends)
-        yield SimpleNamespace(advance=lambda *args, **columns: ends.append(time.perf_counter()))
+        yield SimpleNamespace(
+            advance=lambda *args, **columns: ends.append(time.perf_counter()),
+            skip=lambda steps: None,
+        )
 
 
 def vb_iteration(model: MultinomialProbit, iterations: int = 100) -> float:

@@ -15,6 +15,7 @@ from .completion_scores import (
 from .diagnostics import ApproximationWarning, pareto_k
 from .em.engine import EM
 from .engines import Engine, EngineDescription, EngineTable, describe, engines, fit
+from .estimate import Estimate, estimate
 from .evidence import log_evidence
 from .exact.engine import Exact
 from .generic import ADVI, Pathfinder
@@ -48,6 +49,7 @@ __all__ = [
     "Engine",
     "EngineDescription",
     "EngineTable",
+    "Estimate",
     "Exact",
     "Gibbs",
     "Laplace",
@@ -58,6 +60,7 @@ __all__ = [
     "describe",
     "engines",
     "entry_coverage",
+    "estimate",
     "fit",
     "identified",
     "impute_kernels",

@@ -5,6 +5,9 @@ A state is any frozen object with an `objective`; `start` makes one from kernel 
 
 An objective that gains little in an iteration may have much left to gain: on a ridge the gains
 shrink slowly. What is left is told from how they shrink, as of a geometric series.
+
+Where an iteration is expensive the starts compete: all do a few iterations, the better half of them
+goes on for twice as many, and one start goes on to its end.
 """
 
 import warnings
@@ -17,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.checks import check_count, check_positive
+from .deadline import OutOfTime
 from .engines import Run
 
 __all__ = ["Ascent", "Summit", "beginnings", "check_settings", "climb"]
@@ -25,6 +29,9 @@ type Array = npt.NDArray[np.float64]
 
 # Starts at most unless more are asked for.
 MOST_STARTS = 8
+
+# Iterations that a start usually takes to its end, more or less.
+USUAL = 100
 
 # Iterations over which the shrinkage of the gains is measured.
 SPAN = 5
@@ -138,6 +145,20 @@ def beginnings[S: State](
         yield Ascent(start(rng.dirichlet(np.ones(n_kernels))))
 
 
+def _rounds(n_starts: int, first: int, most: int) -> list[tuple[int, int, int]]:
+    """List the rounds of a competition: starts, iterations of each until its end, and in it.
+
+    The first is of `first` iterations at most; there are `most` in all.
+    """
+    rounds = [(n_starts, min(first, most), min(first, most))]
+    while rounds[-1][1] < most:
+        starts, before, _ = rounds[-1]
+        starts = (starts + 1) // 2
+        until = min(2 * before, most) if starts > 1 else most
+        rounds.append((starts, until, until - before))
+    return rounds
+
+
 def climb[S: State](
     starts_at: Sequence[Callable[[Array], S]],
     update: Callable[[S], S],
@@ -150,6 +171,7 @@ def climb[S: State](
     tolerance: float,
     least: int = 0,
     remaining: float = np.inf,
+    rounds_from: int | None = None,
     engine: str = "VB",
 ) -> Summit[S]:
     """Climb from every beginning and choose the highest summit.
@@ -175,6 +197,9 @@ def climb[S: State](
         Iterations that a start does in any case.
     remaining : float
         A start goes on while it has more than this left to gain, which is told from 7 iterations.
+    rounds_from : int, optional
+        Iterations of every start in the first of the rounds in which starts compete. Default: every
+        start goes on to its end.
     engine : str
         Its name, for messages.
 
@@ -196,23 +221,36 @@ def climb[S: State](
         )
     else:
         n_starts, begun = 1, (Ascent(start(known)) for start in starts_at)
+    rounds = _rounds(len(starts_at) * n_starts, rounds_from or max_iterations, max_iterations)
     ascents: list[Ascent[S]] = []
     interrupted = False
+
+    def go_on(k: int, most: int, more: int) -> None:
+        ascent, done = ascents[k], len(ascents[k].history)
+        while ascent.climbing(most):
+            ascent.advance(update, tolerance, least, remaining)
+            bar.advance(start=k + 1, bound=ascent.state.objective)
+        bar.skip(more - (len(ascent.history) - done))
+
     try:
-        with run.track(len(starts_at) * n_starts * max_iterations, engine) as bar:
-            for number, ascent in enumerate(begun, 1):
+        total = sum(count * more for count, _, more in rounds)
+        usual = sum(count * min(more, USUAL) for count, _, more in rounds)
+        with run.track(total, engine, usual=usual) as bar:
+            _, most, more = rounds[0]
+            for k, ascent in enumerate(begun):
                 ascents.append(ascent)
-                bar.advance(len(ascent.history), start=number)
-                while ascent.climbing(max_iterations):
-                    ascent.advance(update, tolerance, least, remaining)
-                    bar.advance(start=number, bound=ascent.state.objective)
-                bar.advance(max_iterations - len(ascent.history), start=number)
-    except KeyboardInterrupt:
+                go_on(k, most, more)
+            for count, most, more in rounds[1:]:
+                highest = sorted(range(len(ascents)), key=lambda k: -ascents[k].height)
+                for k in highest[:count]:
+                    go_on(k, most, more)
+    except KeyboardInterrupt as interruption:
         interrupted = True
         ascents = [ascent for ascent in ascents if ascent.history]
         if not ascents:
             raise
-        warnings.warn(f"{engine} was interrupted: the answer so far is returned.", stacklevel=3)
+        if not isinstance(interruption, OutOfTime):
+            warnings.warn(f"{engine} was interrupted: the answer so far is returned.", stacklevel=3)
     best = int(np.argmax([ascent.height for ascent in ascents]))
     if not np.isfinite(ascents[best].height):
         raise FloatingPointError(

@@ -1,5 +1,7 @@
 """Functions of new objects on composite kernels, from draws of the weights: what predicts."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import singledispatch
 from typing import Any
 
@@ -12,13 +14,14 @@ from xarray import Dataset
 from ..models.checks import argument_error
 from ..models.combination import Binary, Combination, FixedWeights, Mean
 from ..models.kernels import as_stack
+from .progress import track
 
 __all__ = [
-    "blocks",
     "check_draws",
     "combined_functions",
     "composite_functions",
     "stack_of_new_objects",
+    "tracked_blocks",
 ]
 
 # Largest block of functions held at once, in numbers (64 MB).
@@ -72,15 +75,13 @@ def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
 
     Notes
     -----
-    Cost O(draws S N M C).
+    Cost O(draws S N M C). In memory the objects come first, so that no array is transposed.
     """
     n_draws, n_classes, n_basis = W.shape
-    regressors = W.reshape(-1, n_basis).T
-    f = np.zeros((n_draws, stack.shape[1], n_classes))
+    f = np.zeros((stack.shape[1], n_draws * n_classes))
     for kernel, weight in zip(stack, beta.T, strict=True):
-        projected = (kernel @ regressors).reshape(-1, n_draws, n_classes)
-        f += weight[:, None, None] * projected.transpose(1, 0, 2)
-    return f
+        f += kernel @ (weight[:, None, None] * W).reshape(-1, n_basis).T
+    return f.reshape(-1, n_draws, n_classes).transpose(1, 0, 2)
 
 
 @singledispatch
@@ -114,7 +115,24 @@ def _(rule: Combination, stack: NDArray, beta: NDArray, W: NDArray) -> NDArray[n
     return composite_functions(stack, beta, W)
 
 
-def blocks(n_obs: int, numbers_an_object: int) -> list[slice]:
-    """Slices of the objects so that a block of functions has `BLOCK` numbers at most."""
-    size = max(1, BLOCK // numbers_an_object)
-    return [slice(start, start + size) for start in range(0, n_obs, size)]
+def blocks(n_draws: int, numbers_a_draw: int) -> list[slice]:
+    """Slices of the draws so that a block of functions has `BLOCK` numbers at most."""
+    size = max(1, BLOCK // numbers_a_draw)
+    return [slice(start, min(start + size, n_draws)) for start in range(0, n_draws, size)]
+
+
+@contextmanager
+def tracked_blocks(
+    n_draws: int, numbers_a_draw: int, progressbar: bool
+) -> Iterator[Iterator[slice]]:
+    """Blocks of the draws, with a progress bar where there are several."""
+    slices = blocks(n_draws, numbers_a_draw)
+
+    def each() -> Iterator[slice]:
+        for block in slices:
+            yield block
+            bar.advance(block.stop - block.start)
+
+    visible = progressbar and len(slices) > 1
+    with track(n_draws, "Predictions by draw", visible=visible) as bar:
+        yield each()

@@ -7,6 +7,7 @@ dataclass fields; those with an implementation a paper (`VB`, `Gibbs`, ...) are 
 
 import json
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ from pytensor.compile.mode import Mode
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
-from ..models.checks import argument_error, check_count, check_name
+from ..models.checks import argument_error, check_count, check_name, check_positive
 from .compilation import check_compile_kwargs, compiling_with, python_mode
+from .cost import Cost
+from .deadline import Clock
 from .diagnostics import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .draws_on_disk import check_store
 from .engine_description import EngineDescription
@@ -52,6 +55,7 @@ class Run:
     store: Path | None = None
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
     mode: Mode | None = None
+    clock: Clock = field(default_factory=Clock)
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Make a generator from the seed; streams of other numbers are independent."""
@@ -75,9 +79,24 @@ class Run:
         return {"mode": self.mode or "NUMBA"}
 
     @contextmanager
-    def track(self, total: int | None, description: str) -> Iterator[ProgressBar]:
-        """Progress bar in PyMC's style; silent when the user asked for none."""
-        with track(total, description, visible=self.progressbar) as bar:
+    def track(
+        self,
+        total: int | None,
+        description: str,
+        *,
+        usual: int | None = None,
+        most: int | None = None,
+    ) -> Iterator[ProgressBar]:
+        """Progress bar in PyMC's style; silent when the user asked for none.
+
+        `usual` is what a loop that may take `total` steps, or `most` where the bar has no end,
+        usually takes: `estimate` needs it.
+
+        Its `advance` raises `OutOfTime`, a KeyboardInterrupt, when the time for the fit is over:
+        a loop that keeps what it has when it is interrupted keeps it then as well.
+        """
+        self.clock.opened(description, total or most, usual)
+        with track(total, description, visible=self.progressbar, after=self.clock.advanced) as bar:
             yield bar
 
 
@@ -122,6 +141,14 @@ class Engine(ABC):
     def why_not(self, model: pm.Model) -> str | None:
         """Why the engine does not apply to the model; None when it does."""
 
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        """Tell what the run will cost, from a few steps of it; see `cost`."""
+        raise ValueError(f"{self.name} has no estimate of its cost.")
+
+    def why_not_ended(self) -> str | None:
+        """Why ``max_seconds`` of `fit` cannot end it; None when it looks at the run's clock."""
+        return None
+
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
         """Infer the model. `fit` has checked `why_not` and stamps the result."""
@@ -136,7 +163,7 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", owner)]()
 
 
-def _applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
+def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
     """Engine from itself or from its name, or raise where it does not apply to the model."""
     if not isinstance(model, pm.Model):
         raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
@@ -169,6 +196,7 @@ def fit(
     moments: Sequence[str] | None = None,
     store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
+    max_seconds: float | None = None,
     blas_threads: int | None = 1,
     compile_kwargs: Mapping[str, Any] | None = None,
     **sampler_options: Any,
@@ -206,6 +234,12 @@ def fit(
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept, in memory. Left out where observations are not independent given
         them (one multivariate normal or Wishart of all): ``az.loo`` would count one observation.
+    max_seconds : float, optional
+        End the engine after so many seconds, compilation included, and keep what there is: the
+        result says ``converged`` "no" and has the attribute ``ended_by``. It ends after the draw or
+        iteration that it is at, and what a result consists of (draws of a variational posterior,
+        log likelihoods) is made afterwards. Chains that run in turn share the time. SMC,
+        Laplace, Pathfinder and NUTS of nutpie and numpyro cannot be ended.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them as they are. One
         is right for matrices of up to about a thousand rows, whose work is smaller than the
@@ -234,10 +268,13 @@ def fit(
     ------
     ValueError
         When the engine does not apply to the model (the message names those that do), when a
-        setting or a number is out of range.
+        setting or a number is out of range, when the engine cannot be ended, and when no draw was
+        made in `max_seconds`.
 
     Warns
     -----
+    UserWarning
+        When `max_seconds` ended the engine.
     ApproximationWarning
         When the Pareto k-hat of an approximation (the attribute ``pareto_k``) is above 0.7: its
         draws are no usable stand-in for the posterior. The message names the engines that sample.
@@ -247,7 +284,7 @@ def fit(
     >>> vb = kz.fit(model, kz.VB())
     >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
     """
-    engine = _applicable(model, engine, "fit")
+    engine = applicable(model, engine, "fit")
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         check_count(value, name, "fit", least=least)
     if random_seed is None:
@@ -268,18 +305,15 @@ def fit(
             able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
             raise ValueError(f"{engine.name} writes no store; these engines do: {able}.")
         store = check_store(store, "fit")
+    if max_seconds is not None:
+        check_positive(max_seconds, "max_seconds", "fit")
+        if reason := engine.why_not_ended():
+            raise ValueError(f"{engine.name} takes no 'max_seconds': {reason}.")
     run = Run(
-        draws,
-        tune,
-        chains,
-        cores,
-        seed,
-        progressbar,
-        var_names,
-        moments,
-        store,
+        *(draws, tune, chains, cores, seed, progressbar, var_names, moments, store),
         sampler_options,
         mode=check_compile_kwargs(compile_kwargs, "fit"),
+        clock=Clock(max_seconds),
     )
     check_sampler_options(
         sampler_options,
@@ -295,6 +329,8 @@ def fit(
     ):
         tree = engine.run(model, run)
     seconds = time.perf_counter() - start
+    if run.clock.ended:
+        _mark_as_ended(tree, engine, max_seconds)
     drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
     if (
         log_likelihood
@@ -323,6 +359,15 @@ def _samplers(model: pm.Model) -> list[str]:
     """Names of the engines that draw from the model's posterior, independent draws first."""
     rows = [row for row in engines(model).rows if row.reason is None]
     return [row.engine for kind in ("exact", "mcmc") for row in rows if row.kind == kind]
+
+
+def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) -> None:
+    """Say in a result that its time was over, and warn."""
+    note = f"{engine.name} was ended by max_seconds={max_seconds:g}: this is what there was."
+    tree.attrs["converged"] = "no"
+    tree.attrs["ended_by"] = "max_seconds"
+    tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
+    warnings.warn(note, stacklevel=3)
 
 
 def engines(model: pm.Model) -> EngineTable:
@@ -371,7 +416,7 @@ def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
     >>> kz.describe(model, "vb")
     >>> kz.describe(model, kz.MAP(method="gradient")).settings["space"]
     """
-    engine = _applicable(model, engine, "describe")
+    engine = applicable(model, engine, "describe")
     documented = engine.documented(model)
     return EngineDescription.of(
         engine.name, type(model).__name__, engine.settings_on(model), documented

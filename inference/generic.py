@@ -1,8 +1,8 @@
 """Variational engines that PyMC and pymc-extras bring: ADVI and Pathfinder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import ClassVar, Literal, override
+from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
@@ -10,6 +10,7 @@ from xarray import DataTree
 
 from ..models.checks import check_count, check_name, check_positive
 from .applicability import discrete_variables, too_large
+from .cost import Cost, Stopwatch, peak_of_memory
 from .density import log_density
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
@@ -51,16 +52,17 @@ class ADVI(Engine):
         return discrete_variables(model) or (too_large(model) if full else None)
 
     @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        watch = Stopwatch()
+        with peak_of_memory() as peak:
+            self._approximation(model, replace(run, clock=watch, progressbar=False))
+        loop = watch.loops[0]
+        total = self.iterations * loop.each
+        return Cost(total, total, peak[0], watch.measured)
+
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        approximation = pm.fit(
-            n=self.iterations,
-            method="advi" if self.covariance == "mean-field" else "fullrank_advi",
-            model=model,
-            random_seed=run.random_seed,
-            progressbar=run.progressbar,
-            obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
-            compile_kwargs=run.compile_kwargs,
-        )
+        approximation = self._approximation(model, run)
         if self.covariance == "mean-field":
             factor = approximation.std.eval()
         else:
@@ -71,6 +73,26 @@ class ADVI(Engine):
         finished = len(elbo) == self.iterations and _flat(elbo)
         tree.attrs["converged"] = "yes" if finished else "no"
         return tree
+
+    def _approximation(self, model: pm.Model, run: Run) -> Any:
+        """Run `pm.fit`, which ends when the clock of the run says so."""
+
+        def look_at_the_clock(approximation: Any, losses: Any, iteration: int) -> None:
+            # Compilation is over.
+            if iteration == 1:
+                run.clock.opened("ADVI", self.iterations, self.iterations)
+            run.clock.advanced(1)
+
+        return pm.fit(
+            n=self.iterations,
+            method="advi" if self.covariance == "mean-field" else "fullrank_advi",
+            model=model,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
+            callbacks=[look_at_the_clock],
+            compile_kwargs=run.compile_kwargs,
+        )
 
 
 def _flat(elbo: np.ndarray) -> bool:
@@ -107,6 +129,10 @@ class Pathfinder(Engine):
             # pymc_extras labels the coordinates of a value variable by the variable's dims.
             return f"pymc-extras cannot label a transformed matrix ({', '.join(reshaped)})"
         return discrete_variables(model)
+
+    @override
+    def why_not_ended(self) -> str | None:
+        return "pymc-extras runs its paths to their end"
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

@@ -5,18 +5,42 @@ model, and its docstring explains them to `describe`.
 """
 
 import inspect
+import time
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any, ClassVar, override
 
 import pymc as pm
 
 from ..models.checks import argument_error, check_name
 from ..models.declaration import Declaration
+from .answers import ExactAnswer, VariationalAnswer
 from .applicability import setting_of_no_use
+from .cost import Cost, Stopwatch, peak_of_memory, timed
 from .engines import Engine, Run
 
 __all__ = ["Handwritten", "Implementation"]
+
+
+# Steps that a loop usually takes of which nothing else is known.
+USUAL = 100
+# Draws that are timed.
+FEW = 10
+
+
+@singledispatch
+def seconds_of_draws(answer: Any, run: Run) -> float:
+    """Seconds that the draws of an answer take; a point has none."""
+    return 0.0
+
+
+@seconds_of_draws.register
+def _(answer: VariationalAnswer | ExactAnswer, run: Run) -> float:
+    few = min(FEW, run.draws)
+    seconds, _ = timed(lambda: answer.sample(few, run.rng()))
+    return seconds * run.draws / few
 
 
 @dataclass(frozen=True)
@@ -126,6 +150,25 @@ class Handwritten(Engine):
     def implement(self, model: pm.Model, run: Run) -> Any:
         """Call the implementation for the model with this engine's settings."""
         return self._checked(model).function(model, run, **self._settings)
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        with peak_of_memory() as peak:
+            self._watched(model, run, Stopwatch(first_only=True))
+        start = time.perf_counter()
+        watch = Stopwatch()
+        answer = self._watched(model, run, watch)
+        spent = time.perf_counter() - start
+        likely, most = watch.more(usual=USUAL)
+        drawing = seconds_of_draws(answer, run)
+        measured = watch.measured or f"the whole of {self.name}"
+        return Cost(spent + likely + drawing, spent + most + drawing, peak[0], measured)
+
+    def _watched(self, model: pm.Model, run: Run, watch: Stopwatch) -> Any:
+        """Call the implementation, whose loops a stopwatch ends."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.implement(model, replace(run, clock=watch, progressbar=False))
 
     def _checked(self, model: pm.Model) -> Implementation:
         """Choose the implementation for the model, or raise unless it takes the settings."""

@@ -76,8 +76,10 @@ def independent_draws(
         run.track(run.draws, "Independent draws") as bar,
     ):
         while left:
-            size = min(size, left)
             try:
+                if left < run.draws:
+                    bar.advance(size)
+                size = min(size, left)
                 draws, log_q = sample(size, rng)
                 draws = {**draws, **derive(draws)}
             except KeyboardInterrupt:
@@ -97,7 +99,7 @@ def independent_draws(
             for name, accumulated in running.items():
                 accumulated.update(draws[name])
             left -= size
-            bar.advance(size)
+        bar.skip(size)
     tree = draws_to_tree(
         model,
         {name: np.concatenate(parts) for name, parts in blocks.items() if parts},

@@ -1,5 +1,6 @@
 """Engines that run inside `pm.sample`, and sequential Monte Carlo."""
 
+import os
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -17,10 +18,13 @@ from xarray import Dataset, DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables
+from .cost import Cost, peak_of_memory, timed
+from .deadline import EndOfTime
 from .draws_on_disk import DrawsOnDisk
 from .engines import Engine, Kind, Run
 from .handwritten import Handwritten
 from .identified import identified
+from .mode import compile_objective
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .result import Converged, with_group
 from .sampler_options import keywords_of
@@ -28,6 +32,8 @@ from .sampler_options import keywords_of
 __all__ = ["NUTS", "SMC", "Gibbs"]
 
 RHAT_BOUND = 1.01
+# Doublings of a trajectory that are usual.
+USUAL_DEPTH = 5
 
 # Implementations of NUTS, which are packages, and the extras of this one that install them.
 _BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
@@ -89,12 +95,20 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     if consumers := [c for c in (moments and moments.update, store and store.append) if c]:
         names = [*dict.fromkeys([*(streamed if moments else ()), *(kept if store else ())])]
         options["callback"] = EachDraw(model, names, consumers, user.pop("callback", None))
+    if run.clock.seconds is not None:
+        in_turn = _processes(run) == 1
+        callback = options.pop("callback", None) or user.pop("callback", None)
+        options["callback"] = EndOfTime(run.clock, run.chains, in_turn, callback)
     if set(recorded) != set(everything):
         options["var_names"] = recorded
         # PyMC's own checks look at free variables only, and fail when there are none.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
-    with model, nullcontext() if store is None else closing(store):
+    with (
+        model,
+        nullcontext() if store is None else closing(store),
+        run.clock.explained("for one draw at least after tuning"),
+    ):
         tree = pm.sample(
             run.draws,
             tune=run.tune,
@@ -115,6 +129,16 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     tree.attrs["converged"] = _converged(tree, model, run.draws)
     tree.attrs["lp_measure"] = "unconstrained"
     return tree
+
+
+def _processes(run: Run) -> int:
+    """Chains that run at once."""
+    return run.cores or min(4, os.cpu_count() or 1)
+
+
+def _in_turn(run: Run) -> int:
+    """Chains that a process runs one after the other."""
+    return -(-run.chains // _processes(run))
 
 
 def _smallest(model: pm.Model) -> str:
@@ -177,6 +201,24 @@ class NUTS(Engine):
         return discrete_variables(model)
 
     @override
+    def why_not_ended(self) -> str | None:
+        if self.backend == "pymc":
+            return None
+        return f"PyMC does not see the draws of {self.backend}; backend='pymc' takes it"
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        with peak_of_memory() as peak:
+            start, objective = compile_objective(model, jacobian=True)
+            objective(start)
+        seconds, calls = timed(lambda: objective(start))
+        draws = _in_turn(run) * (run.tune + run.draws)
+        usual, most = (2 ** min(d, self.max_treedepth) - 1 for d in (USUAL_DEPTH, 99))
+        measured = f"{calls} gradients of {seconds:.2g} s each"
+        memory = min(_processes(run), run.chains) * peak[0]
+        return Cost(usual * draws * seconds, most * draws * seconds, memory, measured)
+
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options = {"target_accept": self.target_accept, depth: self.max_treedepth}
@@ -205,6 +247,26 @@ class Gibbs(Handwritten):
     @override
     def sampler_arguments(self) -> frozenset[str]:
         return keywords_of(pm.sample) | {method.name for method in STEP_METHODS}
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        with peak_of_memory() as peak:
+            steps: Sequence[Any] = self.implement(model, run)
+            point = model.initial_point()
+            for step in steps:
+                step.setup_chain(run.rng(), run.tune, run.draws)
+            for step in steps:
+                point, _ = step.step(point)
+
+        def sweep() -> None:
+            nonlocal point
+            for step in steps:
+                point, _ = step.step(point)
+
+        seconds, sweeps = timed(sweep)
+        total = _in_turn(run) * (run.tune + run.draws) * seconds
+        measured = f"{sweeps} sweeps of {seconds:.2g} s each"
+        return Cost(total, total, min(_processes(run), run.chains) * peak[0], measured)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -272,6 +334,10 @@ class SMC(Engine):
     @override
     def why_not(self, model: pm.Model) -> str | None:
         return None if model.observed_RVs else "the model has no observed variable"
+
+    @override
+    def why_not_ended(self) -> str | None:
+        return "between prior and posterior it has no draws of the posterior"
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

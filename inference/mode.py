@@ -17,13 +17,16 @@ from xarray import DataTree
 
 from ..models.checks import check_count
 from .applicability import discrete_variables, too_large
+from .cost import Cost, peak_of_memory, timed
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
 
-__all__ = ["Laplace", "Mode", "Space", "find_mode"]
+__all__ = ["Laplace", "Mode", "Space", "compile_objective", "find_mode"]
 
 Space = Literal["constrained", "unconstrained"]
 
+# Iterations that a search usually takes, more or less.
+USUAL = 200
 # At a mode the gradient vanishes; an optimiser in double precision leaves about this much of it.
 GRADIENT_BOUND = 1e-2
 
@@ -68,23 +71,12 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         unconstrained coordinates either way.
     max_iterations : int
     """
-    start = DictToArrayBijection.map(model.initial_point(run.random_seed)).data
-    start = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
-    (log_density,), joined = join_nonshared_inputs(
-        model.initial_point(),
-        [model.logp(jacobian=space == "unconstrained")],
-        model.continuous_value_vars,
+    start, negative_log_density = compile_objective(
+        model, jacobian=space == "unconstrained", random_seed=run.random_seed
     )
-    (slope,) = cast(Sequence[TensorVariable], grad(-log_density, [joined]))
-    objective = pm.compile([joined], [-log_density, slope])
-    objective.trust_input = True
-
-    def negative_log_density(x: NDArray) -> tuple[float, NDArray]:
-        value, gradient = objective(x)
-        return float(value), gradient
-
+    start = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
     last, history = start, [-negative_log_density(start)[0]]
-    with run.track(None, "Mode") as bar:
+    with run.track(None, "Mode", usual=USUAL, most=max_iterations) as bar:
 
         def report(intermediate_result: OptimizeResult) -> None:
             nonlocal last
@@ -110,6 +102,33 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
     value, gradient = negative_log_density(last)
     # The first is that of the start, unless there is nothing to climb.
     return Mode(last, -value, np.array(history[1:] or history), -gradient, negative_log_density)
+
+
+def compile_objective(
+    model: pm.Model, *, jacobian: bool, random_seed: int | None = None
+) -> tuple[NDArray, Callable[[NDArray], tuple[float, NDArray]]]:
+    """Compile minus the log density and its gradient in unconstrained coordinates.
+
+    Returns
+    -------
+    tuple of ndarray (D,) and callable
+        The model's initial point, and x -> (value, gradient).
+    """
+    start = DictToArrayBijection.map(model.initial_point(random_seed)).data
+    (log_density,), joined = join_nonshared_inputs(
+        model.initial_point(),
+        [model.logp(jacobian=jacobian)],
+        model.continuous_value_vars,
+    )
+    (slope,) = cast(Sequence[TensorVariable], grad(-log_density, [joined]))
+    objective = pm.compile([joined], [-log_density, slope])
+    objective.trust_input = True
+
+    def negative_log_density(x: NDArray) -> tuple[float, NDArray]:
+        value, gradient = objective(x)
+        return float(value), gradient
+
+    return start, negative_log_density
 
 
 @dataclass(frozen=True)
@@ -141,6 +160,20 @@ class Laplace(Engine):
     @override
     def why_not(self, model: pm.Model) -> str | None:
         return discrete_variables(model) or too_large(model)
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        with peak_of_memory() as peak:
+            start, objective = compile_objective(model, jacobian=True)
+            seconds, calls = timed(lambda: objective(start))
+        usual, most = (2 * (n + len(start)) for n in (USUAL, self.max_iterations))
+        measured = f"{calls} gradients of {seconds:.2g} s each"
+        # The curvature, its factor and the inverse.
+        return Cost(usual * seconds, most * seconds, peak[0] + 4 * 8 * len(start) ** 2, measured)
+
+    @override
+    def why_not_ended(self) -> str | None:
+        return "away from the mode there is no Gaussian"
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

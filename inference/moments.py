@@ -54,6 +54,11 @@ class RunningMoments:
         self.count = total
 
     @property
+    def spread(self) -> NDArray:
+        """Standard deviation of the draws themselves: that of an expectation over them."""
+        return np.sqrt(self._squares / self.count)
+
+    @property
     def sd(self) -> NDArray:
         """Sample standard deviation; NaN before the second draw."""
         if self.count < 2:

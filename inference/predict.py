@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import xarray as xr
 from xarray import Dataset, DataTree
 
+from ..models.checks import check_count
 from .moments import pooled
 from .result import with_group
 
@@ -21,7 +23,8 @@ def predictive(
 ) -> Dataset:
     """Predictions of a model's type: from a result to a Dataset (obs, ...).
 
-    Each paper registers its own; it works in blocks, so that memory stays bounded. Moments in the
+    Each paper registers its own; it works in blocks, so that memory stays bounded. One that goes
+    through the draws takes `progressbar`, and gets those that the user asks for. Moments in the
     result have no dimension "chain": they are pooled, weighted by the chains' numbers of draws.
     """
     written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
@@ -37,6 +40,8 @@ def predict(
     kernels_new: Any = None,
     *,
     keep_draws: bool = False,
+    draws: int | None = None,
+    progressbar: bool = True,
     **options: Any,
 ) -> Dataset:
     """Predictions for new objects, or of what is missing, averaged over an engine's draws.
@@ -54,6 +59,11 @@ def predict(
     keep_draws : bool, default=False
         Keep the predictions of every draw as well: draws x objects numbers, on which ``az.mcse``
         gives the Monte Carlo error.
+    draws : int, optional
+        Average over so many of the draws, evenly spaced and as many of each chain, rounded up:
+        for many objects, whose predictions cost as much a draw. Default: all.
+    progressbar : bool, default=True
+        Show progress where draws are taken in several blocks.
     **options
         Of completion models. `WishartCompletion`, `DiagonalWishartCompletion` and
         `WishartKernelMixture` take ``labels`` (train), the classes of the training objects, which
@@ -124,7 +134,7 @@ def predict(
     >>> predictions["probability"].sel(obs=0)
     >>> kz.predict(completion, result, labels=data.y_train)["label"]
     """
-    _check_options(model, options)
+    taken = _check_options(model, options)
     if not isinstance(result, DataTree):
         raise TypeError(
             f"The 'result' argument of predict must be a result of fit. Got {type(result)}."
@@ -133,6 +143,16 @@ def predict(
         # A tree of its own, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
         result = with_group(result.copy(), "moments", pooled(moments))
+    if "progressbar" in taken:
+        options["progressbar"] = progressbar
+    if draws is not None:
+        check_count(draws, "draws", "predict")
+        if "progressbar" not in taken:
+            raise TypeError(
+                f"predict of a {type(model).__name__} takes no 'draws': it does not go through "
+                "them one by one."
+            )
+        result = _thinned(result, draws)
     predictions: xr.Dataset = predictive(
         model, result, kernels_new, keep_draws=keep_draws, **options
     )
@@ -142,14 +162,27 @@ def predict(
     return predictions
 
 
-def _check_options(model: pm.Model, options: Mapping[str, Any]) -> None:
-    """Raise unless the predictions of the model's type take the options."""
-    parameters = inspect.signature(predictive.dispatch(type(model))).parameters.values()
+def _thinned(result: DataTree, draws: int) -> DataTree:
+    """Keep evenly spaced draws, as many of each chain."""
+    posterior = result["posterior"].to_dataset()
+    n_draws = posterior.sizes["draw"]
+    kept = min(-(-draws // posterior.sizes["chain"]), n_draws)
+    spaced = ((np.arange(kept) + 0.5) * n_draws / kept).astype(int)
+    return with_group(result.copy(), "posterior", posterior.isel(draw=spaced))
+
+
+def _check_options(model: pm.Model, options: Mapping[str, Any]) -> list[str]:
+    """List what the predictions of the model's type take; raise unless the options are of it."""
+    function = predictive.dispatch(type(model))
+    parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
+        return list(options)
     taken = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
     if unknown := sorted(options.keys() - taken):
+        own = [name for name in taken if name != "progressbar"]
+        loops = ["draws"] * ("progressbar" in taken)
         raise TypeError(
             f"predict of a {type(model).__name__} takes no {', '.join(map(repr, unknown))}; its "
-            f"options are {', '.join(map(repr, ['keep_draws', *taken]))}."
+            f"options are {', '.join(map(repr, ['keep_draws', *loops, *own]))}."
         )
+    return taken

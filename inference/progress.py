@@ -1,6 +1,6 @@
 """Progress bars in PyMC's style, for engines that PyMC does not run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.progress import (
@@ -17,11 +17,22 @@ __all__ = ["ProgressBar", "track"]
 
 
 class ProgressBar:
-    """One line of progress; `advance` moves it and shows current figures beside it."""
+    """One line of progress; `advance` moves it and shows current figures beside it.
 
-    def __init__(self, progress: Progress, task: TaskID):
+    Parameters
+    ----------
+    progress : Progress
+    task : TaskID
+    after : callable (steps)
+        Called whenever the bar has moved; what it raises ends the loop.
+    """
+
+    def __init__(
+        self, progress: Progress, task: TaskID, after: Callable[[int], None] = lambda steps: None
+    ):
         self._progress = progress
         self._task = task
+        self._after = after
 
     def advance(self, steps: int = 1, **figures: float | str) -> None:
         """Move on by `steps`, showing figures such as ``bound=-123.4``."""
@@ -30,10 +41,21 @@ class ProgressBar:
             for name, value in figures.items()
         )
         self._progress.update(self._task, advance=steps, figures=text)
+        self._after(steps)
+
+    def skip(self, steps: int) -> None:
+        """Move on by steps that need not be done."""
+        self._progress.update(self._task, advance=steps)
 
 
 @contextmanager
-def track(total: int | None, description: str, *, visible: bool = True) -> Iterator[ProgressBar]:
+def track(
+    total: int | None,
+    description: str,
+    *,
+    visible: bool = True,
+    after: Callable[[int], None] = lambda steps: None,
+) -> Iterator[ProgressBar]:
     """Progress bar over `total` steps (None: unknown), shown while the context is open."""
     with Progress(
         TextColumn("{task.description}"),
@@ -44,4 +66,5 @@ def track(total: int | None, description: str, *, visible: bool = True) -> Itera
         TextColumn("{task.fields[figures]}"),
         disable=not visible,
     ) as progress:
-        yield ProgressBar(progress, progress.add_task(description, total=total, figures=""))
+        task = progress.add_task(description, total=total, figures="")
+        yield ProgressBar(progress, task, after)

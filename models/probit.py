@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 from numpy.polynomial import Chebyshev, Polynomial
-from scipy.special import erfcx
+from scipy.special import erfcx, ndtr
 
 from .checks import check_count
 
@@ -50,6 +50,10 @@ FLOOR = 54.0
 SPACING = 0.95
 # Elements of one work array, half a megabyte: objects are taken in blocks of this size.
 BLOCK = 1 << 16
+# Nodes of all objects and classes from which on compilation is worth its while (seconds),
+LARGE = 100_000_000
+# and classes for which a product of scaled distribution functions does not underflow.
+MOST_COMPILED = 100
 
 
 def _tail_coefficients(degree: int) -> Array:
@@ -374,11 +378,15 @@ def class_probabilities(f: npt.ArrayLike) -> Array:
     Returns
     -------
     array of shape (..., C)
-        Each row sums to one. Cost O(C sqrt(C)) a row, in blocks of bounded memory.
+        Each row sums to one. Cost O(C sqrt(C)) a row, in blocks of bounded memory. Of many rows
+        (a few seconds) it is compiled, which takes seconds once on a machine.
     """
     scores = np.asarray(f, dtype=float)
     n_classes = scores.shape[-1]
     flat = scores.reshape(-1, n_classes)
+    if n_classes == 2:
+        # P(t = c | f) is Phi((f_c - f_other) / sqrt 2).
+        return ndtr((flat - flat[:, ::-1]) * np.sqrt(0.5)).reshape(scores.shape)
     flat = np.maximum(flat - flat.max(axis=1, keepdims=True), -FLOOR)
     # The modes of all integrands lie between half the lowest score and a little above the highest.
     bottom = flat.min(axis=1) / 2 - REACH
@@ -387,6 +395,12 @@ def class_probabilities(f: npt.ArrayLike) -> Array:
     nodes = int(np.ceil(longest * np.sqrt(n_classes) / SPACING)) + 1
     grid = np.linspace(0.0, 1.0, nodes)
     out = np.empty_like(flat)
+    if flat.size * nodes > LARGE and n_classes <= MOST_COMPILED:
+        from .probit_probabilities import fill_probabilities
+
+        per_unit = np.sqrt(n_classes) / SPACING
+        fill_probabilities(flat, bottom, top, per_unit, MIDDLE, TAIL, out)
+        return out.reshape(scores.shape)
     size = max(1, BLOCK // (n_classes * nodes))
     for start in range(0, len(flat), size):
         block = slice(start, start + size)

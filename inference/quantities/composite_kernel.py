@@ -1,6 +1,8 @@
 """Posterior quantities of the composite-kernel models: predictions, and what data identify."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
@@ -11,12 +13,13 @@ from xarray import Dataset, DataTree
 from ...custom_steps.normal_regression import primal, solve_lower, solve_upper
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..composite_functions import (
-    blocks,
     check_draws,
     composite_functions,
     stack_of_new_objects,
+    tracked_blocks,
 )
 from ..identified import identifies
+from ..moments import RunningMoments
 from ..predict import predictive
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
@@ -59,21 +62,30 @@ def _by_draw(values: NDArray, posterior: Dataset, obs: Any) -> xr.DataArray:
 
 @predictive.register
 def _(
-    model: CompositeKernelRegression, result: DataTree, kernels_new: Any, *, keep_draws: bool
+    model: CompositeKernelRegression,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
 ) -> Dataset:
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "alpha", "beta", "gamma", *(["phi"] * model.collapsed))
     design = _design_of_new_objects(model, kernels_new)
     new, obs = design.to_numpy(), design["obs"].to_numpy()
     respond = _expected_responses if model.collapsed else _drawn_responses
-    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    mean, variance = np.empty((2, len(obs)))
+    parameters = _Parameters.of(model, posterior)
+    n_draws = len(parameters)
+    moments, within = RunningMoments(), np.zeros(len(obs))
     draws = np.empty((n_draws, len(obs))) if keep_draws else None
-    for block in blocks(len(obs), n_draws * len(new)):
-        y, spread = respond(model, posterior, new[:, block])
-        mean[block], variance[block] = y.mean(0), y.var(0) + spread
-        if draws is not None:
-            draws[:, block] = y
+    with tracked_blocks(n_draws, new[0].size, progressbar) as blocks:
+        for block in blocks:
+            y, spread = respond(model, parameters[block], new)
+            moments.update(y)
+            within += spread
+            if draws is not None:
+                draws[block] = y
+    mean, variance = moments.mean, moments.spread**2 + within / n_draws
     noise = (1 / _joined(posterior, "gamma")).mean()
     predictions = Dataset(
         {
@@ -88,55 +100,81 @@ def _(
     return predictions
 
 
+@dataclass(frozen=True)
+class _Parameters:
+    """Draws of the weights (draw, matrix) and, as far as there are, of alpha, phi and gamma."""
+
+    beta: NDArray
+    others: Mapping[str, NDArray]
+
+    @classmethod
+    def of(cls, model: CompositeKernelModel, posterior: Dataset) -> Self:
+        """Draws of a posterior, chains joined."""
+        names = [name for name in ("alpha", "phi", "gamma") if name in posterior]
+        others = {name: _joined(posterior, name) for name in names}
+        return cls(_weights(model, posterior), others)
+
+    def __len__(self) -> int:
+        return len(self.beta)
+
+    def __getitem__(self, block: slice) -> Self:
+        others = {name: values[block] for name, values in self.others.items()}
+        return type(self)(self.beta[block], others)
+
+
 def _drawn_responses(
-    model: CompositeKernelModel, posterior: Dataset, design: NDArray
+    model: CompositeKernelModel, drawn: _Parameters, design: NDArray
 ) -> tuple[NDArray, NDArray | float]:
     """Responses y (sample, obs) of draws of alpha; what they leave out of the variance: nothing."""
-    alpha = _joined(posterior, "alpha")
-    y = composite_functions(design, _weights(model, posterior), alpha[:, None])[:, :, 0]
+    alpha = drawn.others["alpha"]
+    y = composite_functions(design, drawn.beta, alpha[:, None])[:, :, 0]
     return y, 0.0
 
 
 def _expected_responses(
-    model: CompositeKernelRegression, posterior: Dataset, design: NDArray
+    model: CompositeKernelRegression, drawn: _Parameters, design: NDArray
 ) -> tuple[NDArray, NDArray]:
-    """E[y | draw] (sample, obs) with alpha integrated out, and the mean of Var[y | draw] (obs).
+    """E[y | draw] (sample, obs) with alpha integrated out, and the sum of Var[y | draw] (obs).
 
     Costs O(N M^2 + M^3) a draw.
     """
-    beta, phi, gamma = (
-        _weights(model, posterior),
-        _joined(posterior, "phi"),
-        _joined(posterior, "gamma"),
-    )
+    phi, gamma = drawn.others["phi"], drawn.others["gamma"]
     trained, targets = model.design, model.target_values
-    expected = np.empty((len(beta), design.shape[1]))
+    expected = np.empty((len(drawn), design.shape[1]))
     spread = np.zeros(design.shape[1])
-    for row, weights, precisions, g in zip(expected, beta, phi, gamma, strict=True):
+    for row, weights, precisions, g in zip(expected, drawn.beta, phi, gamma, strict=True):
         law = primal(np.tensordot(weights, trained, axes=1), g, g * targets, precisions)
         composite = np.tensordot(weights, design, axes=1)
         row[:] = composite @ solve_upper(law.factor, law.half)
         spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
-    return expected, spread / len(beta)
+    return expected, spread
 
 
 @predictive.register
 def _(
-    model: CompositeKernelClassification, result: DataTree, kernels_new: Any, *, keep_draws: bool
+    model: CompositeKernelClassification,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
 ) -> Dataset:
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "alpha", "beta")
     design = _design_of_new_objects(model, kernels_new)
     new, obs = design.to_numpy(), design["obs"].to_numpy()
     classes = np.asarray(model.coords["class"])
-    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    mean, sd = np.empty((2, len(obs)))
+    parameters = _Parameters.of(model, posterior)
+    n_draws = len(parameters)
+    moments = RunningMoments()
     draws = np.empty((n_draws, len(obs))) if keep_draws else None
-    for block in blocks(len(obs), n_draws * len(new)):
-        p = expit(_drawn_responses(model, posterior, new[:, block])[0])
-        mean[block], sd[block] = p.mean(0), p.std(0)
-        if draws is not None:
-            draws[:, block] = p
+    with tracked_blocks(n_draws, len(obs), progressbar) as blocks:
+        for block in blocks:
+            p = expit(_drawn_responses(model, parameters[block], new)[0])
+            moments.update(p)
+            if draws is not None:
+                draws[block] = p
+    mean, sd = moments.mean, moments.spread
     predictions = Dataset(
         {
             "probability": (

@@ -1,6 +1,6 @@
 """Posterior quantities of the multinomial probit: class probabilities, identified contrasts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,12 +15,13 @@ from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
 from ...models.parametric_kernels import LearnedKernel, ParametricStack
 from ...models.probit import class_probabilities
 from ..composite_functions import (
-    blocks,
     check_draws,
     combined_functions,
     stack_of_new_objects,
+    tracked_blocks,
 )
 from ..identified import identifies
+from ..moments import RunningMoments
 from ..predict import predictive
 
 # Rules whose composite kernels are known in numbers.
@@ -54,15 +55,21 @@ class _Draws:
         theta = joined["theta"].transpose("sample", ...).values if "theta" in joined else None
         return cls(beta, W, theta)
 
+    def __getitem__(self, block: slice) -> Self:
+        """Take some of the draws."""
+        theta = None if self.theta is None else self.theta[block]
+        return replace(self, beta=self.beta[block], W=self.W[block], theta=theta)
+
     def functions(self, rule: Combination, stack: NDArray) -> NDArray:
         """Functions (draw, obs, class) on kernels (kernel, obs, basis)."""
         return combined_functions(rule, stack, self.beta, self.W)
 
     def functions_with_parameters(
-        self, rule: Combination, kernels: ParametricStack, rows: slice
+        self, rule: Combination, kernels: ParametricStack, n_obs: int
     ) -> NDArray:
-        """Functions of some of the objects on kernels with parameters: a stack a draw."""
+        """Functions (draw, obs, class) on kernels with parameters: a stack a draw."""
         assert self.theta is not None
+        rows = slice(0, n_obs)
         f = np.concatenate(
             [
                 combined_functions(rule, kernels.evaluate(theta, rows), beta[None], W[None])
@@ -140,7 +147,14 @@ def _spaced(n: int, most: int) -> NDArray[np.int64]:
 
 
 @predictive.register
-def _(model: MultinomialProbit, result: DataTree, kernels_new: Any, *, keep_draws: bool) -> Dataset:
+def _(
+    model: MultinomialProbit,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
+) -> Dataset:
     rule = model.combination
     if type(rule).__name__ not in RULES:
         raise ValueError(
@@ -155,17 +169,20 @@ def _(model: MultinomialProbit, result: DataTree, kernels_new: Any, *, keep_draw
     drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
     n_draws, n_classes = drawn.W.shape[:2]
     n_obs = stack.sizes["obs"]
-    mean, sd = np.empty((2, n_obs, n_classes))
+    moments = RunningMoments()
     draws = np.empty((n_draws, n_obs, n_classes)) if keep_draws else None
-    for block in blocks(n_obs, n_draws * n_classes):
-        if model.parametric is None:
-            f = drawn.functions(rule, stack.values[:, block])
-        else:
-            f = drawn.functions_with_parameters(rule, kernels_new, block)
-        p = class_probabilities(f)
-        mean[block], sd[block] = p.mean(0), p.std(0)
-        if draws is not None:
-            draws[:, block] = p
+    with tracked_blocks(n_draws, n_obs * n_classes, progressbar) as blocks:
+        for block in blocks:
+            if model.parametric is None:
+                f = drawn[block].functions(rule, stack.values)
+            else:
+                f = drawn[block].functions_with_parameters(rule, kernels_new, n_obs)
+            # As they lie in memory.
+            p = class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
+            moments.update(p)
+            if draws is not None:
+                draws[block] = p
+    mean, sd = moments.mean, moments.spread
     classes = np.asarray(model.coords["class"])
     predictions = Dataset(
         {

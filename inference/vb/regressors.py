@@ -6,7 +6,7 @@ from scipy.special import gammaln
 
 from ...custom_steps.normal_regression import precision_factor_or_none
 
-__all__ = ["precision_factor", "regressors_bound"]
+__all__ = ["precision_factor", "printed_bound", "regressors_bound"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -41,3 +41,16 @@ def regressors_bound(shape: float, rate: float, log_det: float, posterior_rate: 
     constant = 0.5 + shape * np.log(rate) - gammaln(shape) + gammaln(posterior_shape)
     terms = posterior_rate.size * constant - posterior_shape * np.log(posterior_rate).sum()
     return float(0.5 * log_det + terms)
+
+
+def printed_bound(
+    log_z: float, log_det: float, precision: Array, W_mean: Array, W_var: Array, spread: float
+) -> float:
+    """E.5-E.7 of the probit for the fixed Z = 1/precision; spread = sum_nc k_n'V_c k_n."""
+    return float(
+        0.5 * (W_mean.size + log_det)
+        + log_z
+        - 0.5 * np.sum(precision * (W_var + W_mean**2))
+        + 0.5 * np.log(precision).sum()
+        - 0.5 * spread
+    )

@@ -90,6 +90,26 @@ def test_each_way_of_starting_is_tried_at_each_weights():
     assert summit.converged
 
 
+def test_the_better_half_of_competing_starts_goes_on():
+    """Starts that begin lower and rise faster: those in front when a round ends go on."""
+    rises = {0: 1.0, 1: 3.0, 2: 2.0, 3: 0.5, 4: 4.0, 5: 0.2}
+    names = iter(rises)
+
+    def start(weights):
+        name = next(names)
+        return SimpleNamespace(objective=-1000.0 - rises[name], name=name)
+
+    def update(now):
+        return SimpleNamespace(objective=now.objective + rises[now.name], name=now.name)
+
+    settings = {"known": None, "starts": 6, "max_iterations": 100, "tolerance": 1e-9}
+    with pytest.warns(UserWarning, match="did not converge in 100 iterations"):
+        summit = climb([start], update, RUN, 5, rounds_from=10, remaining=1e-9, **settings)
+    by_name = {s.name: len(h) for s, h in zip(summit.states, summit.histories, strict=True)}
+    assert by_name == {0: 10, 1: 40, 2: 20, 3: 10, 4: 100, 5: 10}
+    assert summit.state.name == 4
+
+
 def quadratic_boundaries(n_objects):
     data = neal_three_class(n_objects, 1)
     x, y = np.asarray(data.X)[:, :2].T

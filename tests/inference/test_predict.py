@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import tracemalloc
 
 import numpy as np
 import pymc as pm
@@ -74,6 +75,58 @@ def test_blocks_do_not_change_the_answer(setting, monkeypatch):
     whole = kz.predict(model, result, new)
     monkeypatch.setattr(composite_functions, "BLOCK", 1)
     xr.testing.assert_allclose(kz.predict(model, result, new), whole)
+
+
+def test_draws_are_thinned_evenly_in_every_chain(setting):
+    model, result, new = setting
+    predictions = kz.predict(model, result, new, draws=5)
+    # Three of seven draws of each of two chains.
+    kept = DataTree.from_dict({"posterior": result["posterior"].to_dataset().isel(draw=[1, 3, 5])})
+    np.testing.assert_allclose(
+        predictions["probability"], by_hand(kept, new).mean(0), rtol=0, atol=1e-8
+    )
+    assert result["posterior"].sizes["draw"] == 7
+    kept_draws = kz.predict(model, result, new, draws=2, keep_draws=True)["probability_draws"]
+    assert dict(kept_draws.sizes) == {"chain": 2, "draw": 1, "obs": 5, "class": 3}
+    xr.testing.assert_allclose(
+        kz.predict(model, result, new, draws=1000), kz.predict(model, result, new)
+    )
+
+
+@pytest.mark.parametrize("draws", [0, -1, 2.5])
+def test_draws_are_a_count(setting, draws):
+    with pytest.raises(ValueError, match="'draws' argument of predict must be"):
+        kz.predict(*setting, draws=draws)
+
+
+def test_draws_are_no_option_where_nothing_goes_through_them():
+    with pytest.raises(TypeError, match="WishartCompletion takes no 'draws'"):
+        kz.predict(kz.WishartCompletion.example(), DataTree(), draws=5)
+
+
+def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
+    """Scores of all draws at once took N x draws x C numbers, and several times over."""
+    model, result, _ = setting
+    rng = np.random.default_rng(0)
+    posterior = result["posterior"].to_dataset()
+    many = posterior.isel(draw=np.zeros(1000, dtype=int)).assign_coords(draw=np.arange(1000))
+    new = rng.normal(size=(2, 200, 12))
+    monkeypatch.setattr(composite_functions, "BLOCK", 10_000)
+    tracemalloc.start()
+    kz.predict(model, DataTree.from_dict({"posterior": many}), new, progressbar=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2000 * 200 * 3
+
+
+def test_progress_is_shown_where_there_are_several_blocks(setting, monkeypatch, capsys):
+    kz.predict(*setting)
+    assert not capsys.readouterr().out
+    monkeypatch.setattr(composite_functions, "BLOCK", 30)
+    kz.predict(*setting)
+    assert "14/14" in capsys.readouterr().out
+    kz.predict(*setting, progressbar=False)
+    assert not capsys.readouterr().out
 
 
 def test_probabilities_ignore_a_shift_of_all_classes(setting):
@@ -231,7 +284,8 @@ def test_the_docstring_names_every_option():
     told = explained_parameters(kz.predict)["**options"]
     for model in kz.MODELS:
         parameters = inspect.signature(predictive.dispatch(model)).parameters.values()
-        options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - {"keep_draws"}
+        named = inspect.signature(kz.predict).parameters
+        options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - set(named)
         # Of the sentence that begins with the models' names.
         sentence = re.search(rf"`{model.__name__}`.*?(?=\.|$)", told, re.DOTALL)
         assert set(re.findall(r"``(\w+)``", sentence[0] if sentence else "")) == options

@@ -149,6 +149,16 @@ def test_class_probabilities_agree_with_log_probability(n_classes):
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-14)
 
 
+@pytest.mark.parametrize("n_classes", [3, 10, 60])
+def test_compiled_probabilities_are_the_same(n_classes, monkeypatch):
+    f = np.concatenate([scores(n_classes, seed) for seed in range(3)])
+    interpreted = probit.class_probabilities(f)
+    monkeypatch.setattr(probit, "LARGE", 0)
+    compiled = probit.class_probabilities(f)
+    np.testing.assert_allclose(compiled, interpreted, rtol=1e-8, atol=1e-280)
+    np.testing.assert_allclose(compiled.sum(axis=1), 1, rtol=1e-14)
+
+
 def test_class_probabilities_keep_leading_dimensions():
     f = np.random.default_rng(1).normal(size=(4, 5, 3))
     p = probit.class_probabilities(f)

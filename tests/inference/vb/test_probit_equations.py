@@ -13,6 +13,7 @@ from scipy.stats import norm
 from kernelzoo.inference.vb import kernel_parameters
 from kernelzoo.inference.vb import multinomial_probit as vb
 from kernelzoo.inference.vb import multinomial_probit_updates as updates
+from kernelzoo.inference.vb.regressors import printed_bound
 from kernelzoo.models.combination import Binary, FixedWeights
 from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
@@ -40,7 +41,7 @@ def test_printed_bound_for_fixed_z():
             + np.log(np.linalg.det(np.diag(Z)) / np.linalg.det(covariance))
         )
     spread = sum(k @ covariance @ k for k in design for covariance in V)
-    found = updates.printed_bound(
+    found = printed_bound(
         log_z,
         np.linalg.slogdet(V)[1].sum(),
         precision,
@@ -136,7 +137,7 @@ def test_printed_objective_is_of_one_state():
     gram = np.einsum("snm,tnk,st->mk", design, design, state.W_weights)
     covariance = [np.linalg.inv(gram + np.diag(row)) for row in state.W_precision]
     k = np.tensordot(state.beta_mean, design, axes=1)
-    expected = updates.printed_bound(
+    expected = printed_bound(
         log_probability(k @ state.W_mean.T, data.labels).sum(),
         sum(np.linalg.slogdet(V)[1] for V in covariance),
         (data.tau + 0.5) / state.zeta_rate,
