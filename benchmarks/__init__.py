@@ -3,6 +3,7 @@
 from . import (
     completion,
     composite_kernel,
+    held_out,
     many_objects,
     memory,
     mixing,
@@ -20,5 +21,6 @@ BENCHMARKS = {
     "memory": memory.run,
     "composite": composite_kernel.run,
     "many": many_objects.run,
+    "heldout": held_out.run,
     "mutual": mutual_kernel.run,
 }

@@ -11,6 +11,7 @@ import kernelzoo as kz
 from kernelzoo.benchmarks import (
     BENCHMARKS,
     composite_kernel,
+    held_out,
     many_objects,
     memory,
     mixing,
@@ -123,6 +124,38 @@ def test_composite_kernels(monkeypatch):
         assert np.isfinite(composite_kernel.weights_per_second(model, engine, 20)).all()
 
 
+def test_held_out_scores(monkeypatch):
+    problems = {"small": lambda: kz.datasets.cohort(60, separation=2.0)}
+    monkeypatch.setattr(held_out, "PROBLEMS", problems)
+    monkeypatch.setattr(held_out, "SPLITS", 2)
+    short = {
+        "VB": (kz.VB(starts=1), {"draws": 50}),
+        "Gibbs": (kz.Gibbs(), {"draws": 40, "tune": 40, "chains": 1}),
+    }
+    monkeypatch.setattr(held_out, "ENGINES", short)
+    table = rows("heldout")
+    names = {"VB", "Gibbs", *held_out.CLASSIFIERS, held_out.FACTORS}
+    assert table.keys() == {("small", name) for name in names}
+    for (_, name), (_, *cells) in table.items():
+        assert_numbers([cell for cell in cells if cell])
+        loss, _, accuracy, *_ = map(float, cells[:4])
+        # Bug: probabilities of other objects, or in another order of the classes.
+        assert loss < np.log(3), name
+        assert accuracy > 0.5, name
+    losses = {name: float(cells[1]) for (_, name), cells in table.items()}
+    assert min(losses, key=losses.get) == held_out.FACTORS
+
+
+def test_held_out_says_what_is_left_out(monkeypatch):
+    def absent():
+        raise FileNotFoundError("put it there")
+
+    monkeypatch.setattr(held_out, "PROBLEMS", {"far away": absent})
+    out = StringIO()
+    held_out.run(Console(file=out, width=100))
+    assert "far away is left out: put it there" in out.getvalue()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_whole_benchmarks(name):
@@ -130,5 +163,5 @@ def test_whole_benchmarks(name):
 
 
 def test_none_is_forgotten():
-    here = {"paper", "mutual", "memory", "many", "mixing", "composite"}
+    here = {"paper", "mutual", "memory", "many", "mixing", "composite", "heldout"}
     assert BENCHMARKS.keys() == here | WHOLE

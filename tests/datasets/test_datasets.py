@@ -58,11 +58,17 @@ def test_packaged(name, shape, counts):
 def test_every_packaged_set_is_complete(name):
     data = datasets.load(name)
     row = datasets.table().loc[name]
-    assert data.X.shape == (int(row.objects), int(row.features))
+    sizes = {view: str(X.shape[1]) for view, X in data.views.items()}
+    alone = len(sizes) == 1
+    assert row.features == (
+        sizes[name] if alone else ", ".join(f"{view} {size}" for view, size in sizes.items())
+    )
     assert len(np.unique(data.y)) == row.classes
-    assert set(data.X.dtypes.astype(str)) == {"float64"}
-    assert np.isfinite(data.X.to_numpy()).all()
-    assert data.X.index.tolist() == list(range(len(data.y)))
+    for X in data.views.values():
+        assert len(X) == int(row.objects)
+        assert set(X.dtypes.astype(str)) == {"float64"}
+        assert np.isfinite(X.to_numpy()).all()
+        assert X.index.tolist() == list(range(len(data.y)))
     assert data.description
     assert data.source == row.source
     assert data.licence == row.licence
@@ -157,6 +163,50 @@ def test_neal_has_the_class_probabilities_and_noise_of_its_law():
     X = data.X.to_numpy()
     assert_mean(X, 0.5)
     assert_mean((X - 0.5) ** 2, 1 / 12 + 0.1**2)
+
+
+def test_cohort_repeats_itself_by_seed():
+    first, again, other = (datasets.cohort(20, seed) for seed in (3, 3, 4))
+    for block, table in first.X.items():
+        pd.testing.assert_frame_equal(table, again.X[block])
+        assert not table.equals(other.X[block])
+    np.testing.assert_array_equal(first.y, again.y)
+
+
+def test_cohort_has_the_truth_that_it_states():
+    """Extra probabilities are calibrated, and the blocks tell what they are said to tell."""
+    n = 20_000
+    data = datasets.cohort(n, seed=1, separation=1.2)
+    p, truth = data.extras["probability"], np.eye(3)[data.y]
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert_mean(truth - p, 0.0)
+    # Bug: the score of one factor alone, or of squares that do not cancel, is not calibrated.
+    for c in range(3):
+        for low in (0.0, 0.2, 0.4, 0.6, 0.8):
+            there = (p[:, c] >= low) & (p[:, c] < low + 0.2)
+            assert_mean((truth - p)[there, c], 0.0)
+    X = {block: table.to_numpy() for block, table in data.X.items()}
+    assert {block: x.shape[1] for block, x in X.items()} == {
+        "clinical": 12,
+        "expression": 200,
+        "methylation": 80,
+        "technical": 50,
+    }
+    spread = {
+        block: np.array([x[data.y == c].mean(axis=0) for c in range(3)]).std(axis=0)
+        for block, x in X.items()
+    }
+    noise = 4 / np.sqrt(n / 3)
+    assert spread["clinical"].max() > 5 * noise
+    assert spread["expression"][:40].max() > 5 * noise
+    assert spread["expression"][40:].max() < noise
+    assert spread["technical"].max() < noise
+    # Given expression, methylation is noise of standard deviation 1/4, of no use for the class.
+    design = np.column_stack([np.ones(n), X["expression"][:, :40]])
+    residual = X["methylation"] - design @ np.linalg.lstsq(design, X["methylation"], rcond=None)[0]
+    np.testing.assert_allclose(residual.std(axis=0), 0.25, rtol=0.05)
+    told = np.array([residual[data.y == c].mean(axis=0) for c in range(3)]).std(axis=0)
+    assert told.max() < noise / 4
 
 
 # --- splits -----------------------------------------------------------------------------------
