@@ -1,11 +1,13 @@
-"""The demonstration: one model of the wine data, three engines, one comparison."""
+"""The demonstration: two models, several engines on each, and how these compare."""
 
 import os
 import warnings
 from pathlib import Path
 from typing import Any
 
+import pymc as pm
 from rich.console import Console
+from xarray import DataTree
 
 from ..datasets import load
 from ..inference import (
@@ -14,6 +16,7 @@ from ..inference import (
     ApproximationWarning,
     Comparison,
     Engine,
+    Exact,
     Gibbs,
     compare_engines,
     engines,
@@ -24,13 +27,15 @@ from ..inference import (
     plot_weights,
     predict,
 )
-from ..models import MultinomialProbit, gaussian, linear, polynomial
+from ..models import MultinomialProbit, WishartCompletion, gaussian, linear, polynomial
 
 __all__ = ["run"]
 
+type Runs = tuple[tuple[Engine, dict[str, Any]], ...]
+
 
 def run(out: Path, seed: int, console: Console) -> Comparison:
-    """Fit wine with VB, Gibbs and NUTS; compare them on held-out objects; write what was found.
+    """Classify wines with VB and Gibbs; complete a kernel with Exact, Gibbs and NUTS; compare.
 
     Parameters
     ----------
@@ -40,39 +45,33 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
         Of the split and of every engine.
     console : Console
         Where progress and tables go.
+
+    Returns
+    -------
+    Comparison
+        Of the engines on wine.
     """
     out.mkdir(parents=True, exist_ok=True)
+    cores = min(2, os.cpu_count() or 1)
+    comparison = _classify(out, seed, cores, console)
+    _complete(out, seed, cores, console)
+    console.print(f"\nwritten to {out}/: {', '.join(sorted(p.name for p in out.iterdir()))}")
+    return comparison
+
+
+def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
+    """Learn which of three kernels tells wines apart, and how sure that is."""
     data = load("wine").split(test_size=0.3, seed=seed)
     kernels = (gaussian(1 / 13) | linear() | polynomial(2)).normalize("trace")
     model = MultinomialProbit(kernels(data.X_train), data.y_train)
     test_kernels = kernels(data.X_test, data.X_train)
+    console.rule("a classifier on three kernels: MultinomialProbit")
     console.print(
         f"wine: {len(data.y_train)} objects to learn from, {len(data.y_test)} held out, "
-        f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}"
+        f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}\n{_able(model)}"
     )
-    console.print(engines(model))
-    console.print(
-        "The first run compiles the model's density and its gradient, a few minutes in which bars "
-        "stand still; later runs take them from a cache."
-    )
-
-    cores = min(2, os.cpu_count() or 1)
-    results = {}
-    runs: tuple[tuple[Engine, dict[str, Any]], ...] = (
-        (VB(), {}),
-        (Gibbs(), {"chains": 4, "draws": 500, "tune": 300}),
-        (NUTS(), {"chains": 2, "draws": 200, "tune": 200, "cores": cores}),
-    )
-    for engine, options in runs:
-        console.rule(engine.name)
-        with warnings.catch_warnings():
-            # The tables and figures below mark such an engine.
-            warnings.simplefilter("ignore", ApproximationWarning)
-            result = fit(model, engine, random_seed=seed, **options)
-        result.to_netcdf(out / f"wine-{engine.name.lower()}.nc")
-        results[engine.name] = result
-
-    console.rule("comparison")
+    gibbs = {"chains": 4, "draws": 1500, "tune": 500, "cores": cores}
+    results = _fit(model, ((VB(), {}), (Gibbs(), gibbs)), "wine", out, seed)
     comparison = compare_engines(
         results, model=model, kernels_new=test_kernels, labels_new=data.y_test
     )
@@ -89,5 +88,38 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
         ("reliability", plot_reliability(predictions, data.y_test)),
     ):
         figure.savefig(out / f"{name}.png")
-    console.print(f"\nwritten to {out}/: {', '.join(sorted(p.name for p in out.iterdir()))}")
     return comparison
+
+
+def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
+    """Draw what is missing of a small kernel matrix without a chain, and with two."""
+    model = WishartCompletion.example()
+    console.rule("a kernel with missing rows: WishartCompletion")
+    console.print(
+        f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: so few "
+        f"that NUTS, which works on every model, can be held against the others\n{_able(model)}"
+    )
+    chains = {"chains": 4, "draws": 1000, "tune": 500, "cores": cores}
+    engines_here: Runs = ((Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains))
+    results = _fit(model, engines_here, "completion", out, seed)
+    comparison = compare_engines(results)
+    console.print(comparison, markup=False, highlight=False, soft_wrap=True)
+
+
+def _able(model: pm.Model) -> str:
+    """One line: who applies."""
+    names = ", ".join(row.engine for row in engines(model).rows if row.reason is None)
+    return f"engines that apply: {names} (python -m kernelzoo engines tells more)"
+
+
+def _fit(model: pm.Model, runs: Runs, stem: str, out: Path, seed: int) -> dict[str, DataTree]:
+    """Fit with each engine and save its result."""
+    results = {}
+    for engine, options in runs:
+        with warnings.catch_warnings():
+            # The tables and figures mark such an engine.
+            warnings.simplefilter("ignore", ApproximationWarning)
+            result = fit(model, engine, random_seed=seed, **options)
+        result.to_netcdf(out / f"{stem}-{engine.name.lower()}.nc")
+        results[engine.name] = result
+    return results
