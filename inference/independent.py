@@ -75,17 +75,19 @@ def independent_draws(
         nullcontext() if store is None else closing(store),
         run.track(run.draws, "Independent draws") as bar,
     ):
-        while left:
+        while True:
             try:
                 if left < run.draws:
                     bar.advance(size)
+                if not left:
+                    break
                 size = min(size, left)
                 draws, log_q = sample(size, rng)
                 draws = {**draws, **derive(draws)}
             except KeyboardInterrupt:
                 if left == run.draws:
                     raise
-                interrupted = True
+                interrupted = left > 0
                 break
             if log_q is not None:
                 log_density = log_density or compile_log_density(model)
@@ -99,7 +101,6 @@ def independent_draws(
             for name, accumulated in running.items():
                 accumulated.update(draws[name])
             left -= size
-        bar.skip(size)
     tree = draws_to_tree(
         model,
         {name: np.concatenate(parts) for name, parts in blocks.items() if parts},

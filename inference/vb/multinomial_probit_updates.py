@@ -169,8 +169,9 @@ def _(rule: Binary, weights: Array) -> Array:
 def update(data: Data, state: State) -> State:
     """One iteration: W, zeta, weights, exponents and parameters, Y, and the objective.
 
-    Where the covariances of W are expensive, all but them, and but the exponents and parameters, is
-    updated a few times more, which raises the bound nearly as so many iterations would.
+    Where the covariances of W are expensive, all but them is updated a few times more, which raises
+    the bound nearly as so many iterations would. Not with exponents and parameters: W would follow
+    too closely the ones that are to change.
     """
     shape = data.tau + 0.5
     precision = shape / state.zeta_rate
@@ -186,7 +187,9 @@ def update(data: Data, state: State) -> State:
     log_det = 0.0
     inverses = []
     n_kernels, n_obs, n_basis = kernels.design.shape
-    inner = 0 if data.plug_in else inner_steps(n_kernels, n_obs, n_basis, data.n_classes)
+    inner = inner_steps(n_kernels, n_obs, n_basis, data.n_classes)
+    if data.plug_in or state.psi is not None:
+        inner = 0
     for c in range(data.n_classes):
         factor, pivots = precision_factor(gram, precision[c])
         log_det -= 2 * np.log(pivots).sum()
@@ -216,8 +219,6 @@ def update(data: Data, state: State) -> State:
     inverses.clear()
     W_mean, zeta_rate = new.W_mean, new.zeta_rate
     if new.psi is not None:
-        if inner:
-            moment = W_mean.T @ W_mean + covariance
         new = _update_parameters(data, new, moment)
         scores, curvature = _scores(new.kernels, W_mean), new.kernels.products.traces(moment)
 

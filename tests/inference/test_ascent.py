@@ -128,6 +128,17 @@ def test_more_may_be_left_to_gain_of_more_objects(n_objects, left, monkeypatch):
         fit_multinomial_probit(quadratic_boundaries(n_objects), RUN)
 
 
+def test_more_may_be_left_to_gain_of_more_classes(monkeypatch):
+    def climb(*_, remaining, **__):
+        assert remaining == pytest.approx(0.01 * 60 * 9 / 200)
+        raise InterruptedError
+
+    monkeypatch.setattr(multinomial_probit, "climb", climb)
+    model = MultinomialProbit(np.eye(60), np.arange(60) % 10)
+    with pytest.raises(InterruptedError):
+        fit_multinomial_probit(model, RUN)
+
+
 def test_probit_goes_on_while_much_is_left_to_gain():
     """On a ridge a change of a thousandth is far from the summit; as printed, it is the end."""
     model = quadratic_boundaries(80)
