@@ -1,7 +1,9 @@
 """Base class of the handwritten Gibbs steps: everything but the conditional draws."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +20,8 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from ..models.declaration import Declaration
+from ..models.positive_definite import PositiveDefinite
+from .packed_factor import Triangle
 
 __all__ = ["GibbsBlock", "GibbsBlockState", "ValueMap"]
 
@@ -102,10 +106,30 @@ def _simplex_backward(value: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-# PyMC's transforms that NumPy computes faster than PyTensor calls a function: (forward, backward).
+@cache
+def _triangle(n: int) -> Triangle:
+    return Triangle(n)
+
+
+def _pack(matrices: np.ndarray) -> np.ndarray:
+    n = matrices.shape[-1]
+    factors = np.linalg.cholesky(matrices).reshape(-1, n, n)
+    packed = [_triangle(n).pack(factor) for factor in factors]
+    return np.array(packed).reshape(*matrices.shape[:-2], -1)
+
+
+def _unpack(packed: np.ndarray) -> np.ndarray:
+    n = (math.isqrt(8 * packed.shape[-1] + 1) - 1) // 2
+    vectors = packed.reshape(-1, packed.shape[-1])
+    factors = np.array([_triangle(n).unpack(vector) for vector in vectors])
+    return (factors @ factors.mT).reshape(*packed.shape[:-1], n, n)
+
+
+# Transforms that NumPy computes faster than PyTensor calls a function: (forward, backward).
 _BY_NUMPY: dict[type, tuple[Map, Map]] = {
     LogTransform: (np.log, np.exp),
     SimplexTransform: (_simplex_forward, _simplex_backward),
+    PositiveDefinite: (_pack, _unpack),
 }
 
 

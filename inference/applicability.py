@@ -2,16 +2,27 @@
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
 
 from ..models.combination import Combination
 
-__all__ = ["combination_other_than", "discrete_variables", "setting_of_no_use", "too_large"]
+__all__ = [
+    "combination_other_than",
+    "coordinates",
+    "discrete_variables",
+    "setting_of_no_use",
+    "small_only",
+    "too_large",
+]
 
 # A matrix over this many coordinates takes 0.8 GB.
 LARGEST_DIMENSION = 10_000
+
+# By model, what the count was made for, and the count: it takes a compilation.
+_COORDINATES: WeakKeyDictionary[pm.Model, tuple[object, int]] = WeakKeyDictionary()
 
 
 def discrete_variables(model: pm.Model) -> str | None:
@@ -22,13 +33,37 @@ def discrete_variables(model: pm.Model) -> str | None:
 
 def too_large(model: pm.Model) -> str | None:
     """Why an engine with a matrix over all coordinates does not apply; None when it fits."""
-    size = sum(np.size(value) for value in model.initial_point().values())
+    size = coordinates(model)
     if size <= LARGEST_DIMENSION:
         return None
     return (
         f"it needs a matrix over the model's {size:,} coordinates; it does at most "
         f"{LARGEST_DIMENSION:,}"
     )
+
+
+def coordinates(model: pm.Model) -> int:
+    """Count the unconstrained coordinates of a model."""
+    shapes = tuple(data.get_value(borrow=True).shape for data in model.data_vars)
+    known, size = _COORDINATES.get(model, (None, 0))
+    if known != (shapes, len(model.free_RVs)):
+        size = sum(np.size(value) for value in model.initial_point().values())
+        _COORDINATES[model] = (shapes, len(model.free_RVs)), size
+    return size
+
+
+def small_only(model: pm.Model, most: int | None) -> str | None:
+    """Say that an engine does not serve as many coordinates as the model has; None where it does.
+
+    Parameters
+    ----------
+    model : pm.Model
+    most : int or None
+        What it serves; None where any number.
+    """
+    if most is None or (size := coordinates(model)) <= most:
+        return None
+    return f"small n only: the model has {size:,} coordinates; it serves about {most:,}"
 
 
 def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:

@@ -14,12 +14,13 @@ __all__ = ["EngineRow", "EngineTable"]
 
 @dataclass(frozen=True)
 class EngineRow:
-    """One engine on one model: `reason` is None when it applies."""
+    """One engine on one model: `reason` is None when it applies, `advice` when it also serves."""
 
     engine: str
     kind: str
     reason: str | None
     settings: dict[str, Any]
+    advice: str | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class EngineTable:
                 (
                     row.engine,
                     row.kind,
-                    row.reason or "yes",
+                    row.reason or row.advice or "yes",
                     ", ".join(f"{k}={v!r}" for k, v in row.settings.items()),
                 )
                 for row in self.rows

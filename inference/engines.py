@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
+from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .cost import Cost
 from .deadline import Clock
@@ -137,6 +138,10 @@ class Engine(ABC):
         """Names of the sampler's arguments that `fit` passes on; none without one of PyMC's."""
         return frozenset()
 
+    def serves(self, model: pm.Model) -> int | None:
+        """Most unconstrained coordinates that it serves in practice; None where any number."""
+        return None
+
     @abstractmethod
     def why_not(self, model: pm.Model) -> str | None:
         """Why the engine does not apply to the model; None when it does."""
@@ -180,6 +185,21 @@ def _by_observation(model: pm.Model) -> bool:
     """Whether the log likelihood of every observed variable is one number an observation."""
     supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
     return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
+
+
+def _no_log_likelihood(model: pm.Model, kind: Kind, tree: DataTree) -> str | None:
+    """Why a result has no group ``log_likelihood``; None when it has one."""
+    if kind == "point":
+        return "az.loo needs draws from the posterior, and a point is none"
+    if not model.observed_RVs:
+        return "the model has no observed variable"
+    if not _by_observation(model):
+        return "observations are not independent given the variables, so that az.loo has no meaning"
+    drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
+    missing = {str(rv.name) for rv in model.free_RVs} - drawn
+    if missing:
+        return f"it needs draws of {', '.join(sorted(missing))} (var_names)"
+    return None
 
 
 def fit(
@@ -331,13 +351,15 @@ def fit(
     seconds = time.perf_counter() - start
     if run.clock.ended:
         _mark_as_ended(tree, engine, max_seconds)
-    drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
-    if (
-        log_likelihood
-        and store is None
-        and _by_observation(model)
-        and drawn >= {rv.name for rv in model.free_RVs}
-    ):
+    if not log_likelihood:
+        reason: str | None = "not asked for"
+    elif store is not None:
+        reason = "the draws are in a store; pm.compute_log_likelihood reads them"
+    else:
+        reason = _no_log_likelihood(model, engine.kind, tree)
+    if reason:
+        tree.attrs["no_log_likelihood"] = reason
+    else:
         pm.compute_log_likelihood(
             tree, model=model, progressbar=False, compile_kwargs={"mode": python_mode()}
         )
@@ -381,6 +403,13 @@ def engines(model: pm.Model) -> EngineTable:
     -------
     EngineTable
         Prints as a table; ``.rows`` holds the entries. `describe` says what the settings mean.
+
+    Notes
+    -----
+    "Small n only" is advice: the engine runs, but the model has more unconstrained coordinates than
+    it serves in practice. These are about 2,000 for NUTS (whose trajectories lengthen with them),
+    Pathfinder and Laplace (two gradients a coordinate), 5,000 for ADVI (thousands of noisy steps),
+    10,000 for MAP by gradients, and 50 for SMC (whose particles do not cover more).
     """
     rows = []
     kinds = get_args(Kind)
@@ -388,7 +417,8 @@ def engines(model: pm.Model) -> EngineTable:
         engine = cls()
         reason = engine.why_not(model)
         settings = engine.settings_on(model) if reason is None else engine.settings
-        rows.append(EngineRow(engine.name, engine.kind, reason, settings))
+        advice = small_only(model, engine.serves(model)) if reason is None else None
+        rows.append(EngineRow(engine.name, engine.kind, reason, settings, advice))
     return EngineTable(type(model).__name__, tuple(rows))
 
 

@@ -47,6 +47,10 @@ class ADVI(Engine):
         check_positive(self.learning_rate, "learning_rate", "ADVI")
 
     @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 5_000
+
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         full = self.covariance == "full-rank"
         return discrete_variables(model) or (too_large(model) if full else None)
@@ -119,6 +123,10 @@ class Pathfinder(Engine):
 
     def __post_init__(self) -> None:
         check_count(self.paths, "paths", "Pathfinder")
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 2_000
 
     @override
     def why_not(self, model: pm.Model) -> str | None:

@@ -194,6 +194,10 @@ class NUTS(Engine):
         return known | _OF_NUTS if self.backend == "pymc" else known
 
     @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 2_000
+
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         if find_spec(self.backend) is None:
             extra = _BACKENDS[self.backend]
@@ -330,6 +334,10 @@ class SMC(Engine):
         kernel = getattr(pm.smc.kernels, self.kernel)
         initialisers = [cls.__init__ for cls in kernel.__mro__[:-2]]
         return keywords_of(pm.sample_smc, *initialisers) - {"start", "kernel"}
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 50
 
     @override
     def why_not(self, model: pm.Model) -> str | None:

@@ -158,6 +158,10 @@ class Laplace(Engine):
         check_count(self.max_iterations, "max_iterations", "Laplace")
 
     @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 2_000
+
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         return discrete_variables(model) or too_large(model)
 

@@ -59,6 +59,10 @@ class MAP(Handwritten):
         return super().candidates(model)
 
     @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 10_000 if self.implementation(model).model_type is pm.Model else None
+
+    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         answer: ModeAnswer = self.implement(model, run)
         tree = point_to_tree(model, answer.values, {"lp": np.array([answer.log_density])})

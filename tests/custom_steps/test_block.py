@@ -14,6 +14,7 @@ from scipy import stats
 
 from family import assert_z
 from kernelzoo.custom_steps.block import _BY_NUMPY, GibbsBlock, ValueMap
+from kernelzoo.models.positive_definite import PositiveDefinite
 
 Y = np.random.default_rng(0).normal(size=(4, 2))
 
@@ -221,6 +222,8 @@ def exact_means():
         (LogTransform(), np.array(0.7)),
         (SimplexTransform(), np.array([0.2, 0.5, 0.3])),
         (SimplexTransform(), np.array([[0.1, 0.9], [1e-250, 1.0]])),
+        (PositiveDefinite(), np.array([[2.0, 0.3, 0.1], [0.3, 1.0, -0.2], [0.1, -0.2, 0.5]])),
+        (PositiveDefinite(), np.array([[[2.0, 0.3], [0.3, 1.0]], [[1.0, 0.9], [0.9, 1.0]]])),
     ],
 )
 def test_transforms_by_numpy_are_those_of_pymc(transform, value):

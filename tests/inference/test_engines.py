@@ -10,6 +10,7 @@ import pytest
 from xarray import DataTree
 
 import kernelzoo as kz
+from kernelzoo.inference.applicability import coordinates
 from kernelzoo.inference.engines import Engine, _by_observation, as_engine
 from kernelzoo.inference.handwritten import Handwritten
 from kernelzoo.inference.identified import identified
@@ -125,7 +126,8 @@ def test_draws_of_the_multinomial_probit_are_on_their_own_scale(results, engine)
     np.testing.assert_allclose(posterior["beta"].sum("kernel"), 1)
     assert (posterior["zeta"] > 0).all()
     assert list(posterior["kernel"].values) == ["gaussian", "linear"]
-    assert tree["log_likelihood"]["t"].dims == ("chain", "draw", "obs")
+    if tree.attrs["kind"] != "point":
+        assert tree["log_likelihood"]["t"].dims == ("chain", "draw", "obs")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -209,6 +211,19 @@ def test_results_hold_the_data_by_which_others_are_told_apart(results, model):
 def test_log_likelihood_can_be_left_out(model):
     tree = kz.fit(model, "vb", draws=5, log_likelihood=False, **COMMON)
     assert "log_likelihood" not in tree.children
+    assert tree.attrs["no_log_likelihood"] == "not asked for"
+    tree = kz.fit(model, "vb", draws=5, var_names=["beta"], **COMMON)
+    assert "needs draws of W, rho, zeta" in tree.attrs["no_log_likelihood"]
+
+
+def test_a_point_says_why_it_has_no_log_likelihood():
+    model = kz.CompositeKernelRegression.example(combination="fixed")
+    tree = kz.fit(model, "map", **COMMON)
+    with pytest.raises(TypeError, match="log likelihood not found"):
+        az.loo(tree)
+    assert "az.loo needs draws from the posterior" in tree.attrs["no_log_likelihood"]
+    draws = kz.fit(model, "vb", draws=5, **COMMON)
+    assert "no_log_likelihood" not in draws.attrs
 
 
 def test_log_likelihood_is_left_out_unless_by_observation():
@@ -225,6 +240,7 @@ def test_log_likelihood_is_left_out_unless_by_observation():
         assert _by_observation(model) != collapsed
     tree = kz.fit(kz.WishartCompletion.example(), "exact", draws=5, **COMMON)
     assert "log_likelihood" not in tree.children
+    assert "not independent" in tree.attrs["no_log_likelihood"]
     with pm.Model() as rows:
         mean = pm.Normal("mean", shape=2)
         pm.MvNormal("rows", mean, np.eye(2), observed=np.zeros((3, 2)))
@@ -280,6 +296,37 @@ def test_engines_refuse_a_combination_they_do_not_know(model):
     assert reasons["NUTS"] is None
     with pytest.raises(ValueError, match=r"VB does not apply: .*Unknown.*Engines that do: .*NUTS"):
         kz.fit(other, "vb")
+
+
+def test_engines_say_where_a_model_is_too_large_for_them():
+    n, n1 = 60, 40
+    large = kz.WishartCompletion(np.eye(n), np.eye(n1))
+    # Sigma11, then Sigma22.1 and K22.1, then B and K21.
+    size = 40 * 41 // 2 + 2 * (20 * 21 // 2) + 2 * 20 * 40
+    table = kz.engines(large)
+    advice = {row.engine: row.advice for row in table.rows}
+    assert f"small n only: the model has {size:,} coordinates" in advice["NUTS"]
+    assert advice["ADVI"] is advice["MAP"] is advice["Exact"] is advice["Gibbs"] is None
+    assert "small n only" in advice["SMC"]
+    applies = table.to_frame().set_index("engine")["applies"]
+    assert applies["NUTS"] == advice["NUTS"]
+    assert applies["ADVI"] == applies["Exact"] == "yes"
+    # Advice, no refusal.
+    assert kz.NUTS().why_not(large) is None
+    own = kz.engines(kz.CompositeKernelRegression.example(combination="fixed"))
+    assert all(row.advice is None for row in own.rows)
+
+
+def test_the_count_of_coordinates_follows_the_model():
+    with pm.Model() as model:
+        data = pm.Data("data", np.zeros(3))
+        pm.Normal("x", shape=data.shape)
+    assert coordinates(model) == 3
+    pm.set_data({"data": np.zeros(5)}, model=model)
+    assert coordinates(model) == 5
+    with model:
+        pm.Gamma("s", 1, 1)
+    assert coordinates(model) == 6
 
 
 def test_engines_print_as_text_and_html(model):

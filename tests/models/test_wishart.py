@@ -6,7 +6,9 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.blocking import DictToArrayBijection
 from pymc.logprob.utils import ParameterValueError
+from pytensor.compile.mode import Mode
 from scipy import stats
 
 from family import assert_ks, assert_mean
@@ -166,3 +168,31 @@ def test_nuts_finds_the_moments():
     ess = float(az.ess(trace)["S"].min())
     draws = trace["posterior"]["S"].values.reshape(-1, 2, 2)
     assert_mean(draws, psi / (12.5 - 3), ess=ess)
+
+
+@pytest.mark.parametrize("data", [False, True])
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=IDS)
+def test_a_batch_is_rewritten_without_complaint(ours, theirs, data, caplog, capfd):
+    """All of PyTensor's rewrites on what NUTS evaluates: a failed one logs a traceback."""
+    scales = np.stack([positive_definite(3, seed) for seed in range(4)])
+    with pm.Model() as model:
+        X = ours("X", np.array([3.5, 5.0, 8.0, 9.0]), pm.Data("psi", scales) if data else scales)
+        pm.Normal("y", X[:, 0, 1], 1.0, observed=np.zeros(4))
+    everything = Mode("py", "fast_run")
+    slope = model.logp_dlogp_function(ravel_inputs=True, mode=everything)
+    point = DictToArrayBijection.map(model.initial_point())
+    slope.set_extra_values({})
+    value, gradient = slope(point)
+    assert np.isfinite(gradient).all()
+    assert value == pytest.approx(float(model.compile_logp(mode=everything)(model.initial_point())))
+    density = model.compile_logp(vars=[X], jacobian=False, sum=False, mode=everything)
+    (found,) = density(model.initial_point())
+    values = (
+        model.rvs_to_transforms[X].backward(pt.as_tensor(point.data.reshape(4, 6))).eval(mode=MODE)
+    )
+    exact = [
+        theirs(df, psi).logpdf(x) for df, psi, x in zip((3.5, 5, 8, 9), scales, values, strict=True)
+    ]
+    np.testing.assert_allclose(found, exact, rtol=1e-10)
+    assert not [record for record in caplog.records if record.levelname != "INFO"]
+    assert "rror" not in capfd.readouterr().err
