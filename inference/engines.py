@@ -327,8 +327,8 @@ def fit(
         store = check_store(store, "fit")
     if max_seconds is not None:
         check_positive(max_seconds, "max_seconds", "fit")
-        if reason := engine.why_not_ended():
-            raise ValueError(f"{engine.name} takes no 'max_seconds': {reason}.")
+        if unable := engine.why_not_ended():
+            raise ValueError(f"{engine.name} takes no 'max_seconds': {unable}.")
     run = Run(
         *(draws, tune, chains, cores, seed, progressbar, var_names, moments, store),
         sampler_options,

@@ -12,12 +12,14 @@ import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
 from pymc.step_methods.hmc.base_hmc import BaseHMC
+from pytensor.compile.mode import get_mode
 from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables
+from .compilation import compiling_with
 from .cost import Cost, peak_of_memory, timed
 from .deadline import EndOfTime
 from .draws_on_disk import DrawsOnDisk
@@ -32,6 +34,10 @@ from .sampler_options import keywords_of
 __all__ = ["NUTS", "SMC", "Gibbs"]
 
 RHAT_BOUND = 1.01
+
+# What is recorded of a draw is computed in about a millisecond by Python; compiling that takes up
+# to twenty seconds.
+MANY_DRAWS = 20_000
 # Doublings of a trajectory that are usual.
 USUAL_DEPTH = 5
 
@@ -275,7 +281,9 @@ class Gibbs(Handwritten):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         steps: Sequence[Any] = self.implement(model, run)
-        return _sample(model, run, step=list(steps))
+        many = run.chains * (run.tune + run.draws) > MANY_DRAWS
+        with compiling_with(get_mode("NUMBA")) if many and run.mode is None else nullcontext():
+            return _sample(model, run, step=list(steps))
 
 
 def _prior_population(
