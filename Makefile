@@ -65,7 +65,7 @@ $(VENV):
 
 install: .venv/installed ## build .venv and install the project and its tools into it
 
-demo: .venv/installed ## fit one model with several engines on real data, compare, draw: results/
+demo: .venv/installed ## fit two models with several engines, compare, draw: results/
 	$(VENV) -m kernelzoo demo
 
 test: .venv/installed ## the fast suite

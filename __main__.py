@@ -36,7 +36,7 @@ WIDTH = 160
 
 
 def demo(options: argparse.Namespace, console: Console) -> None:
-    """Fit wine with VB, Gibbs and NUTS and compare them."""
+    """Fit two models with several engines and compare them."""
     run_demo(options.out, options.seed, console)
 
 
@@ -120,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=__version__)
     commands = root.add_subparsers(required=True, metavar="COMMAND")
 
-    command = commands.add_parser("demo", help="fit wine with VB, Gibbs and NUTS and compare them")
+    command = commands.add_parser("demo", help="fit two models with several engines and compare them")
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.add_argument("--seed", type=int, default=1)
     command.set_defaults(function=demo)
