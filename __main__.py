@@ -120,7 +120,9 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=__version__)
     commands = root.add_subparsers(required=True, metavar="COMMAND")
 
-    command = commands.add_parser("demo", help="fit two models with several engines and compare them")
+    command = commands.add_parser(
+        "demo", help="fit two models with several engines and compare them"
+    )
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.add_argument("--seed", type=int, default=1)
     command.set_defaults(function=demo)

@@ -1,6 +1,7 @@
 """Timings beside the BLAS calls an engine needs, memory, mixing, and held-out scores."""
 
 from . import (
+    cold,
     completion,
     composite_kernel,
     held_out,
@@ -13,6 +14,7 @@ from . import (
 )
 
 BENCHMARKS = {
+    "cold": cold.run,
     "speed": speed.run,
     "paper": speed.run_paper,
     "mixing": mixing.run,

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 import kernelzoo as kz
 from kernelzoo.benchmarks import (
     BENCHMARKS,
+    cold,
     composite_kernel,
     held_out,
     many_objects,
@@ -156,6 +158,18 @@ def test_held_out_says_what_is_left_out(monkeypatch):
     assert "far away is left out: put it there" in out.getvalue()
 
 
+def test_first_fits_in_processes_of_their_own(monkeypatch):
+    monkeypatch.setattr(cold, "MODELS", (kz.WishartCompletion,))
+    rows_of = kz.engines(kz.WishartCompletion.example()).rows
+    table_of = SimpleNamespace(rows=[row for row in rows_of if row.engine in ("EM", "VB")])
+    monkeypatch.setattr(cold, "engines", lambda model: table_of)
+    table = rows("cold")
+    assert table.keys() == {("WishartCompletion", "EM()"), ("WishartCompletion", "VB()")}
+    for _, pymc, both, first, second in table.values():
+        assert_numbers([pymc, both, first, second])
+        assert 0 < float(pymc) < float(both)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_whole_benchmarks(name):
@@ -163,5 +177,5 @@ def test_whole_benchmarks(name):
 
 
 def test_none_is_forgotten():
-    here = {"paper", "mutual", "memory", "many", "mixing", "composite", "heldout"}
+    here = {"cold", "paper", "mutual", "memory", "many", "mixing", "composite", "heldout"}
     assert BENCHMARKS.keys() == here | WHOLE
