@@ -327,6 +327,12 @@ class SMC(Engine):
     ----------
     kernel : {"IMH", "MH"}, default="IMH"
         Independent or random-walk Metropolis-Hastings moves.
+
+    Notes
+    -----
+    It starts from the prior given the data. `pm.sample_smc` by itself simulates observed variables
+    for its start, and is wrong where a free variable depends on one, as K21 on K11 in
+    `WishartCompletion`.
     """
 
     name: ClassVar[str] = "SMC"
