@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from arviz_plots import PlotCollection
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from xarray import DataTree
 
@@ -102,7 +103,8 @@ def plot_bound(
     )
     open_frame(left)
     open_frame(right)
-    _legend(left, best, n_starts, float(bound.sel(start=best).dropna("iteration")[-1]))
+    figure = collection.viz["figure"].item()
+    _legend(figure, best, n_starts, float(bound.sel(start=best).dropna("iteration")[-1]))
     return collection
 
 
@@ -137,9 +139,12 @@ def _zoom(axes: Axes, bound: xr.DataArray) -> str:
     return f"\n(up to {hidden} first iterations lie below, down to {lowest:,.0f})"
 
 
-def _legend(axes: Axes, best: Any, n_starts: int, final: float) -> None:
+def _legend(figure: Figure, best: Any, n_starts: int, final: float) -> None:
     label = f"start {best}" + (f", the best of {n_starts}" if n_starts > 1 else "")
     handles = [Line2D([], [], color=PALETTE[0], linewidth=2.2, label=f"{label}: {final:,.2f} nats")]
     if n_starts > 1:
         handles.append(Line2D([], [], color=GREY, linewidth=1, label="other starts"))
-    axes.legend(handles=handles, loc="center right", frameon=False, fontsize="small")
+    # Off the axes: starts may rise anywhere in them.
+    figure.legend(
+        handles=handles, loc="outside lower left", frameon=False, fontsize="small", ncols=2
+    )

@@ -163,8 +163,8 @@ def _triangle(
             target.plot(*on_triangle(ends).T, color="0.88", linewidth=0.8, zorder=0)
             # The value is written at the end on the side that runs up to this corner.
             x, y = on_triangle(ends[0])
-            away = np.array([x, y]) - CORNERS.mean(0)
-            x, y = np.array([x, y]) + 0.05 * away / np.linalg.norm(away)
+            outwards = CORNERS[[corner, corner - 2]].mean(0) - CORNERS[corner - 1]
+            x, y = np.array([x, y]) + 0.07 * outwards / np.linalg.norm(outwards)
             target.text(x, y, f"{level:g}", color=GREY, fontsize=7, ha="center", va="center")
     target.plot(*CORNERS[[0, 1, 2, 0]].T, color="0.3", linewidth=1)
     sides = (("center", "top", -0.1), ("center", "top", -0.1), ("center", "bottom", 0.05))

@@ -153,7 +153,7 @@ def _warn_of(slowest: _Slowest) -> None:
             f"Of {name}, which moves slowest of the entries that were kept, there are {ess:.0f} "
             "effective draws: deviations and intervals of such entries are rough. More draws, in "
             "more chains, make them better: fit(..., draws=, chains=).",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

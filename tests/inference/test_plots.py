@@ -231,6 +231,20 @@ def test_simplex_puts_each_kernel_at_its_own_corner(results):
     assert np.isfinite(np.asarray(drawn)).all()
 
 
+def test_levels_of_the_simplex_are_written_outside_of_the_triangle(results):
+    # Bug: numbers across the sides, where draws of favoured kernels lie.
+    pc = plot_weights(results, kind="simplex")
+    figure = pc.viz["figure"].item()
+    figure.canvas.draw()
+    for axes in figure.axes:
+        triangle = next(line for line in axes.get_lines() if len(line.get_xdata()) == 4)
+        path = triangle.get_path().transformed(axes.transData)
+        levels = [text for text in axes.texts if text.get_text() in {"0.25", "0.5", "0.75"}]
+        assert len(levels) == 9
+        for level in levels:
+            assert not path.intersects_bbox(level.get_window_extent(), filled=True)
+
+
 # --- Bound
 
 
@@ -261,9 +275,24 @@ def test_best_start_is_highlighted_and_every_start_drawn():
     widths = {start: line.get_linewidth() for start, line in lines.items()}
     assert max(widths, key=widths.get) == 1
     assert lines[0].get_color() == lines[2].get_color() != lines[1].get_color()
-    legend = pc.get_target("bound", {}).get_legend().get_texts()[0].get_text()
+    legend = pc.viz["figure"].item().legends[0].get_texts()[0].get_text()
     assert "start 1, the best of 3" in legend
     assert f"{elbo[1, 29]:,.2f}" in legend
+
+
+def test_the_legend_of_the_bound_is_off_the_axes():
+    # A start that is slow to rise crosses the middle of the picture.
+    t = np.arange(100)
+    slow = -58 + 6 / (1 + np.exp(-(t - 45) / 8))
+    figure = plot_bound(trajectory([-52 - 6 * 0.7**t, slow], best=1)).viz["figure"].item()
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= box.y0
+    for axes in figure.axes:
+        assert axes.get_legend() is None
+        assert not box.overlaps(axes.get_tightbbox())
 
 
 def test_first_iterations_do_not_dwarf_the_bound():
