@@ -34,6 +34,9 @@ def compiling_with(mode: Mode) -> Iterator[None]:
 
 def check_compile_kwargs(compile_kwargs: Mapping[str, Any] | None, owner: str) -> Mode | None:
     """Return the mode that a user chose, None where none was, or raise for what is no mode."""
+    if not isinstance(compile_kwargs, Mapping | None):
+        rule = "a dict with the key 'mode'"
+        raise argument_error("compile_kwargs", owner, rule, repr(compile_kwargs))
     given = dict(compile_kwargs or {})
     if unknown := sorted(given.keys() - {"mode"}):
         names = ", ".join(map(repr, unknown))

@@ -9,6 +9,7 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 
 from ..models.checks import check_count, check_name
+from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .engines import Engine, Run, applicable, fit
 
 __all__ = ["Estimate", "estimate"]
@@ -95,13 +96,18 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     for name, least in (("draws", 1), ("tune", 0), ("chains", 1)):
         check_count(given[name], name, "estimate", least=least)
     names = given["var_names"]
+    mode = check_compile_kwargs(given["compile_kwargs"], "estimate")
     run = Run(
         *(given["draws"], given["tune"], given["chains"], given["cores"]),
         random_seed=given["random_seed"] or 0,
         progressbar=False,
         var_names=None if names is None else tuple(np.atleast_1d(names)),
+        mode=mode,
     )
-    with threadpool_limits(given["blas_threads"], user_api="blas"):
+    with (
+        threadpool_limits(given["blas_threads"], user_api="blas"),
+        compiling_with(mode or python_mode()),
+    ):
         cost = engine.calibrate(model, run)
     kept = _numbers_of_a_draw(model, run.kept(model)) * _draws(engine, run)
     return Estimate(

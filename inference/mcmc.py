@@ -1,6 +1,5 @@
 """Engines that run inside `pm.sample`, and sequential Monte Carlo."""
 
-import os
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
+from pymc.sampling.parallel import _cpu_count
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from pytensor.compile.mode import get_mode
 from pytensor.graph.replace import clone_replace
@@ -138,8 +138,8 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
 
 
 def _processes(run: Run) -> int:
-    """Chains that run at once."""
-    return run.cores or min(4, os.cpu_count() or 1)
+    """Chains that run at once: as many as PyMC chooses where the user did not."""
+    return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
 
 
 def _in_turn(run: Run) -> int:
@@ -219,7 +219,7 @@ class NUTS(Engine):
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
         with peak_of_memory() as peak:
-            start, objective = compile_objective(model, jacobian=True)
+            start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs)
             objective(start)
         seconds, calls = timed(lambda: objective(start))
         draws = _in_turn(run) * (run.tune + run.draws)
@@ -294,8 +294,9 @@ def _prior_population(
     What depends on an observed variable is drawn given its value, as the prior density that
     `pm.sample_smc` tempers from has it; PyMC's own starting population simulates the observation.
 
-    All are finite. Draws that underflow (a Dirichlet weight of exactly zero) have no finite
-    coordinates; PyMC's own population keeps them and turns all its weights into NaN.
+    All have finite coordinates. Draws that underflow (a Dirichlet weight of exactly zero) have
+    none; PyMC's own population keeps them and turns all its weights into NaN. Draws that the data
+    rule out stay: the evidence is the mean over the prior.
     """
     drawn = {
         model.rvs_to_values[rv].name: rv
@@ -305,7 +306,7 @@ def _prior_population(
     }
     data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     coordinates = clone_replace(list(drawn.values()), data)
-    density = model.compile_logp(jacobian=True)
+    densities = model.compile_fn([model.logp(vars=model.free_RVs), model.logp()])
     kept: list[dict[str, np.ndarray]] = []
     while len(kept) < draws:
         # A single draw would come without its leading axis. Thousands of draws by Python take less
@@ -315,7 +316,10 @@ def _prior_population(
         )
         points = (dict(zip(drawn, row, strict=True)) for row in zip(*values, strict=True))
         with np.errstate(all="ignore"):
-            kept += [point for point in points if np.isfinite(density(point))]
+            for point in points:
+                prior, posterior = densities(point)
+                if np.isfinite(prior) and not np.isnan(posterior):
+                    kept.append(point)
     return {name: np.array([point[name] for point in kept[:draws]]) for name in drawn}
 
 

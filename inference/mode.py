@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast, override
+from typing import Any, ClassVar, Literal, cast, override
 
 import numpy as np
 import pymc as pm
@@ -105,7 +105,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
 
 
 def compile_objective(
-    model: pm.Model, *, jacobian: bool, random_seed: int | None = None
+    model: pm.Model, *, jacobian: bool, random_seed: int | None = None, **compile_kwargs: Any
 ) -> tuple[NDArray, Callable[[NDArray], tuple[float, NDArray]]]:
     """Compile minus the log density and its gradient in unconstrained coordinates.
 
@@ -121,7 +121,7 @@ def compile_objective(
         model.continuous_value_vars,
     )
     (slope,) = cast(Sequence[TensorVariable], grad(-log_density, [joined]))
-    objective = pm.compile([joined], [-log_density, slope])
+    objective = pm.compile([joined], [-log_density, slope], **compile_kwargs)
     objective.trust_input = True
 
     def negative_log_density(x: NDArray) -> tuple[float, NDArray]:

@@ -13,7 +13,7 @@ __all__ = ["check_sampler_options", "keywords_of"]
 _TAKEN = frozenset(
     {
         *("draws", "tune", "chains", "cores", "random_seed", "progressbar", "model", "self"),
-        *("return_inferencedata", "nuts_sampler_kwargs"),
+        *("return_inferencedata", "nuts_sampler_kwargs", "compile_kwargs", "backend"),
     }
 )
 

@@ -2,7 +2,8 @@
 
 PyTensor's products take numba a third of a minute to compile, in as many variants as there are
 memory layouts: two thirds of what the gradient of a whole model takes. This one has one variant,
-which copies an operand that is not contiguous; those of the models are small, or contiguous.
+which copies an operand that is not contiguous. Gradients transpose no operand of the product, only
+slopes, which are small in the models: the larger operand is a contiguous stack of kernels.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +50,10 @@ class MatrixProduct(Op):
         left: Any = inputs[0]
         right: Any = inputs[1]
         slope: Any = cotangents[0]
-        return [self(slope, right.T), self(left.T, slope)]  # type: ignore[list-item]
+        # Transposed as a whole, so that the operands, which may be large, are read as they lie.
+        of_left: Any = self(right, slope.T)
+        of_right: Any = self(slope.T, left)
+        return [of_left.T, of_right.T]
 
 
 _product: Any = MatrixProduct()
@@ -85,12 +89,16 @@ def _register_numba(module: Any) -> None:
     )
 
     @register_funcify_default_op_cache_key(MatrixProduct)
-    def numba_product(op: MatrixProduct, node: Apply, **kwargs: Any) -> Callable[..., Any]:
+    def numba_product(
+        op: MatrixProduct, node: Apply, **kwargs: Any
+    ) -> tuple[Callable[..., Any], int]:
         @numba_njit
         def product(a, b):  # type: ignore[no-untyped-def]
             return np.dot(np.ascontiguousarray(a), np.ascontiguousarray(b))
 
-        return product
+        # PyTensor keeps the compiled code by the operation's name and this number: another source
+        # needs another.
+        return product, 1
 
 
 @wrapt.when_imported("pytensor.link.jax.dispatch")

@@ -48,6 +48,8 @@ REACH = 6.15
 FLOOR = 54.0
 # Node spacing in units of 1/sqrt(C), the narrowest possible width: relative error about 2e-9.
 SPACING = 0.95
+# Squares of differences of larger scores overflow.
+LARGEST_SCORE = 1e150
 # Elements of one work array, half a megabyte: objects are taken in blocks of this size.
 BLOCK = 1 << 16
 # Nodes of all objects and classes from which on compilation is worth its while (seconds),
@@ -293,8 +295,9 @@ def hessian(f: npt.ArrayLike, t: npt.ArrayLike) -> Array:
 
 
 def _possible(scores: Array, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Objects with finite scores and a code of one of the classes."""
-    return np.isfinite(scores).all(axis=1) & (codes >= 0) & (codes < scores.shape[1])
+    """Objects with scores that can be computed with and a code of one of the classes."""
+    sized = (np.abs(scores) <= LARGEST_SCORE).all(axis=1)
+    return sized & (codes >= 0) & (codes < scores.shape[1])
 
 
 def log_probability_and_gradient(
@@ -316,7 +319,7 @@ def log_probability_and_gradient(
     -------
     log_p : array of shape (N,)
         log P(t_n | f_n); minus infinity for a code that is no class, and where a score is not
-        finite.
+        finite or above 1e150 in size.
     gradient : array of shape (N, C)
         E[y_n] - f_n of the truncated normal (eqs 7, 8); zero where `log_p` is minus infinity.
 

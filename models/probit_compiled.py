@@ -9,35 +9,19 @@ written here.
 """
 
 import math
-from collections.abc import Callable
-from hashlib import sha256
-from pathlib import Path
-from typing import Any
 
-from numba import njit
-
-from .probit import LOG_2PI, SQRT_2PI
+from .compiled import compiled
+from .probit import LARGEST_SCORE, LOG_2PI, SQRT_2PI
 
 __all__ = ["probit_kernel"]
 
-# Sums may be reordered into vector instructions; infinities and NaN keep their meaning.
-_FAST = {"contract", "reassoc", "nsz"}
 # Phi(x) is one in double precision from here on.
 _CERTAIN = 8.5
 
 
-def _cached[F: Callable[..., Any]](function: F) -> F:
-    """Compile when first called; keep the result in PyTensor's cache, if there is one to write."""
-    options: dict[str, Any] = {"fastmath": _FAST, "error_model": "numpy"}
-    try:
-        from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
-
-        # Functions compiled here are inlined into one another: the key is of the whole file.
-        source = sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-        CACHED_SRC_FUNCTIONS[function] = f"kernelzoo_{function.__name__}_{source}"
-        return njit(cache=True, **options)(function)
-    except (OSError, RuntimeError):
-        return njit(**options)(function)
+# Sums may be reordered into vector instructions; infinities and NaN keep their meaning.
+_FAST = {"contract", "reassoc", "nsz"}
+_cached = compiled("probit.py", "probit_compiled.py", fastmath=_FAST, error_model="numpy")
 
 
 @_cached
@@ -110,7 +94,7 @@ def probit_kernel(f, labels, nodes, reach, middle, coefficients, work, log_p, gr
         possible = 0 <= own < n_classes
         for k in range(n_classes):
             gradient[n, k] = 0.0
-            possible = possible and math.isfinite(f[n, k])
+            possible = possible and abs(f[n, k]) <= LARGEST_SCORE
         if not possible:
             log_p[n] = -math.inf
             continue

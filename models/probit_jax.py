@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from pytensor.link.jax.dispatch import jax_funcify
 
-from .probit import LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL, default_nodes
+from .probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL, default_nodes
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
 __all__ = ["hessian", "log_probability_and_gradient"]
@@ -61,7 +61,7 @@ def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
 def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
     """Log probability (N,), gradient (N, C) and Hessian (N, C, C) in the scores."""
     n_classes = f.shape[1]
-    possible = jnp.isfinite(f).all(axis=1) & (t >= 0) & (t < n_classes)
+    possible = (jnp.abs(f) <= LARGEST_SCORE).all(axis=1) & (t >= 0) & (t < n_classes)
     scores, own = jnp.where(possible[:, None], f, 0.0), jnp.where(possible, t, 0)
     losers = (own[:, None] + 1 + jnp.arange(n_classes - 1)) % n_classes
     # Row j of a map picks f_i - f_j: gaps from scores, and derivatives back.

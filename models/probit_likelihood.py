@@ -129,14 +129,20 @@ def probit_log_probability(f: TensorLike, t: TensorLike) -> TensorVariable:
     O(C x nodes) an object, with about 6.5 (1 + sqrt(C)) nodes; relative error of the probability
     about 1e-8.
     """
-    f, t = pt.as_tensor(f), pt.as_tensor(t)
-    if (f.ndim, t.ndim) == (2, 1) and f.type.broadcastable[0] == t.type.broadcastable[0]:
-        return _log_probability_and_gradient(f, t)[0]
-    shape = pt.broadcast_shape(f[..., 0], t)
-    n_classes = f.type.shape[-1] or f.shape[-1]
-    scores = pt.broadcast_to(f, (*shape, n_classes)).reshape((-1, n_classes))
-    log_p = _log_probability_and_gradient(scores, pt.broadcast_to(t, shape).ravel())[0]
-    return log_p.reshape(shape, ndim=max(f.ndim - 1, t.ndim))
+    scores: Any = pt.as_tensor(f)
+    codes: Any = pt.as_tensor(t)
+    if codes.type.dtype.startswith("float"):
+        # A cast would make -0.5 the first class.
+        codes = pt.floor(codes)
+    if (scores.ndim, codes.ndim) == (2, 1) and (
+        scores.type.broadcastable[0] == codes.type.broadcastable[0]
+    ):
+        return _log_probability_and_gradient(scores, codes)[0]
+    shape = pt.broadcast_shape(scores[..., 0], codes)
+    n_classes = scores.type.shape[-1] or scores.shape[-1]
+    rows = pt.broadcast_to(scores, (*shape, n_classes)).reshape((-1, n_classes))
+    log_p = _log_probability_and_gradient(rows, pt.broadcast_to(codes, shape).ravel())[0]
+    return log_p.reshape(shape, ndim=max(scores.ndim - 1, codes.ndim))
 
 
 # Linkers are imported when something is compiled with them; so are their implementations.

@@ -12,11 +12,15 @@ from pytensor.link.numba.dispatch.basic import (
     register_funcify_default_op_cache_key,
 )
 
+from .compiled import source_digest
 from .probit import MIDDLE, REACH, TAIL, default_nodes, hessian, working_memory
 from .probit_compiled import probit_kernel
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
 __all__ = ["numba_probit_hessian", "numba_probit_log_probability"]
+
+# PyTensor keeps compiled code by the name of the operation: code of other sources is another's.
+SALT = int(source_digest("probit.py", "probit_compiled.py", "probit_numba.py"), 16)
 
 _default_nodes = njit(default_nodes)
 _working_memory = njit(working_memory)
@@ -25,8 +29,8 @@ _working_memory = njit(working_memory)
 @register_funcify_default_op_cache_key(ProbitLogProbability)
 def numba_probit_log_probability(
     op: ProbitLogProbability, node: Apply, **kwargs: Any
-) -> Callable[..., Any]:
-    """Return the compiled function (f, t) -> (log_p, gradient)."""
+) -> tuple[Callable[..., Any], int]:
+    """Return the compiled function (f, t) -> (log_p, gradient), and what its cache depends on."""
 
     @numba_njit
     def log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
@@ -46,7 +50,7 @@ def numba_probit_log_probability(
         probit_kernel(scores, codes, nodes, REACH, MIDDLE, TAIL, work, log_p, gradient)
         return log_p, gradient
 
-    return log_probability_and_gradient
+    return log_probability_and_gradient, SALT
 
 
 @numba_funcify.register(ProbitHessian)

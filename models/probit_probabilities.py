@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from .compiled import compiled
 
 __all__ = ["fill_probabilities"]
 
@@ -18,7 +19,7 @@ type Array = npt.NDArray[np.float64]
 _FAST = {"contract", "reassoc", "nsz"}
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@compiled("probit_probabilities.py", fastmath=_FAST, error_model="numpy")
 def fill_probabilities(scores, bottom, top, per_unit, middle, coefficients, out):  # type: ignore[no-untyped-def]
     """Write the probabilities of all classes into `out`; each row sums to one.
 

@@ -90,6 +90,7 @@ def test_the_default_mode_is_as_before_once_a_fit_is_over():
     [
         ({"mode": "NUMB"}, "'NUMB'"),
         ({"mode": 3}, "3"),
+        ("NUMBA", "'NUMBA'"),
         ({"mdoe": "NUMBA"}, "'mdoe'"),
         ({"mode": "NUMBA", "borrow": True}, "'borrow'"),
     ],

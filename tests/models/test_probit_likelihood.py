@@ -83,7 +83,7 @@ def test_certain_classes_have_no_gradient(other):
     np.testing.assert_allclose(second, 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
 def test_what_is_impossible_has_no_probability_and_no_gradient(python, other, bad):
     f = np.zeros((4, 3))
     f[1, 2] = bad
@@ -141,6 +141,11 @@ def test_shapes_broadcast_and_vectorise():
     x = pt.dmatrix()
     batch = vectorize_graph(probit_log_probability(x, t), {x: pt.as_tensor(np.stack([f, f + 1]))})
     np.testing.assert_allclose(batch.eval(**evaluate), [expected, expected], rtol=1e-8)
+
+
+def test_values_that_are_no_integers_are_no_class_below_zero():
+    log_p = probit_log_probability(np.zeros(2), np.array([-0.5, 0.0, 1.0, 2.0])).eval(mode=PYTHON)
+    np.testing.assert_allclose(np.exp(log_p), [0, 0.5, 0.5, 0], rtol=1e-8)
 
 
 def test_log_probability_of_the_distribution():
