@@ -73,6 +73,8 @@ class Declaration(pm.Model):
     def seal(self) -> None:
         """Record what has been declared: engines written for it refuse a model that was amended."""
         self._declared = self._terms()
+        self._named = frozenset(self.named_vars)
+        self._starts = list(self.rvs_to_initial_values.values())
 
     def amendments(self) -> list[str]:
         """Names of the terms added to or taken from the declaration since it was sealed."""
@@ -80,10 +82,18 @@ class Declaration(pm.Model):
 
     @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        if not hasattr(self, "_declared") or self.amendments():
+        if not hasattr(self, "_declared") or self._is_more_than_declared():
             return super().__reduce_ex__(protocol)
         data = {str(variable.name): variable.get_value() for variable in self.data_vars}
         return _declared_anew, (type(self), *self._arguments, data, dict(self.coords))
+
+    def _is_more_than_declared(self) -> bool:
+        """Whether variables, data or initial values were added that a new declaration lacks."""
+        starts = list(self.rvs_to_initial_values.values())
+        same = len(starts) == len(self._starts) and all(
+            now is then for now, then in zip(starts, self._starts, strict=True)
+        )
+        return bool(self.amendments()) or frozenset(self.named_vars) != self._named or not same
 
     @override
     def _make_initial_point(
@@ -127,9 +137,10 @@ def _declared_anew[M: Declaration](
     """Declare a model as it was once declared, with the data that it had last."""
     model = cls(*args, **kwargs)
     for name, values in data.items():
-        if not np.array_equal(values, model[name].get_value()):
-            dims = model.named_vars_to_dims.get(name, ())
-            labels = {dim: coords[dim] for dim in dims if coords[dim] is not None}
+        dims = model.named_vars_to_dims.get(name, ())
+        labels = {dim: coords[dim] for dim in dims if coords[dim] is not None}
+        relabelled = any(not np.array_equal(new, model.coords[dim]) for dim, new in labels.items())
+        if relabelled or not np.array_equal(values, model[name].get_value()):
             pm.set_data({name: values}, model=model, coords=labels)
     return model
 

@@ -135,3 +135,26 @@ def test_a_model_inside_another_says_why_not(name):
 def test_a_model_takes_no_name():
     with pytest.raises(ValueError, match="'name' argument of WishartCompletion must be left out"):
         kz.WishartCompletion(np.eye(3), np.eye(2), name="inner")
+
+
+def test_what_was_added_to_a_model_is_in_its_copy():
+    model = kz.WishartCompletion.example()
+    with model:
+        pm.Deterministic("twice", 2 * model["K21"])
+        pm.Data("extra", np.arange(3.0))
+    copy = cloudpickle.loads(cloudpickle.dumps(model))
+    assert "twice" in copy.named_vars
+    np.testing.assert_array_equal(copy["extra"].get_value(), [0, 1, 2])
+    started = kz.MultinomialProbit.example()
+    started.set_initval(started["W"], np.full((3, 12), 0.5))
+    copy = cloudpickle.loads(cloudpickle.dumps(started))
+    np.testing.assert_array_equal(copy.initial_point()["W"], 0.5)
+
+
+def test_labels_of_data_are_in_a_copy():
+    model = kz.MultinomialProbit.example()
+    ids = [f"object {i}" for i in range(12)]
+    with model:
+        pm.set_data({"labels": model["labels"].get_value()}, coords={"obs": ids})
+    copy = pickle.loads(pickle.dumps(model))
+    assert list(copy.coords["obs"]) == ids
