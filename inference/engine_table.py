@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class EngineTable:
         for column in frame.columns:
             table.add_column(column, overflow="fold")
         for row in frame.itertuples(index=False):
-            table.add_row(*row)
+            # Else an extra in square brackets would be read as markup.
+            table.add_row(*map(escape, row))
         return table
 
     def __repr__(self) -> str:
