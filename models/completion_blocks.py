@@ -12,7 +12,8 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
 from .matrix_normal import MatrixNormal, RegressionMatrix
-from .positive_definite import cholesky_or_nan, log_det
+from .matrix_product import matrix_product
+from .triangular import cholesky_or_nan, log_det, solve_lower
 from .wishart import InverseWishart, Wishart
 
 __all__ = ["Blocks", "declare_inverse_wishart", "declare_kernel", "object_coords", "partition"]
@@ -40,9 +41,9 @@ def partition(whole: TensorVariable, n1: int) -> Partition:
     """Blocks of a positive definite matrix (n, n). O(n^3)."""
     block11, block12 = whole[:n1, :n1], whole[:n1, n1:]
     factor = cholesky_or_nan(block11)
-    half = pt.linalg.solve_triangular(factor, block12, lower=True)
-    coefficients = pt.linalg.solve_triangular(factor.T, half, lower=False).T
-    return Partition(block11, factor, whole[n1:, n1:] - half.T @ half, coefficients)
+    half = solve_lower(factor, block12)
+    coefficients = solve_lower(factor, half, transposed=True).T
+    return Partition(block11, factor, whole[n1:, n1:] - matrix_product(half.T, half), coefficients)
 
 
 def declare_inverse_wishart(theta: TensorVariable, eta: TensorVariable | float, n1: int) -> Blocks:
@@ -66,11 +67,12 @@ def declare_kernel(
     Sigma11, Sigma22_1, S, B = sigma
     K11 = Wishart("K11", r, Sigma11, observed=observed, dims=("train", "train_"))
     C11 = cholesky_or_nan(K11)
-    K21 = MatrixNormal("K21", B @ K11, S, C11, dims=("test", "train"))
+    K21 = MatrixNormal("K21", matrix_product(B, K11), S, C11, dims=("test", "train"))
     K22_1 = Wishart("K22_1", r - n1, Sigma22_1, dims=("test", "test_"))
 
-    explained = pt.linalg.solve_triangular(C11, K21.T, lower=True)
-    K22 = pm.Deterministic("K22", K22_1 + explained.T @ explained, dims=("test", "test_"))
+    explained = solve_lower(C11, K21.T)
+    K22_values = K22_1 + matrix_product(explained.T, explained)
+    K22 = pm.Deterministic("K22", K22_values, dims=("test", "test_"))
     pm.Deterministic("trace_K22", pt.trace(K22_1) + (explained**2).sum())
     pm.Deterministic("log_det_Sigma22_1", log_det(S))
     if deterministic_K:

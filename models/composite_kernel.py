@@ -234,7 +234,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             if collapsed:
                 composite = self._declare_composite(stack.values)
                 scaled = composite / pt.sqrt(self._declare_precisions())
-                covariance = pt.dot(scaled, scaled.T) + pt.eye(len(values)) / gamma
+                covariance = matrix_product(scaled, scaled.T) + pt.eye(len(values)) / gamma
                 pm.MvNormal("t", np.zeros(len(values)), covariance, observed=observed, dims="obs")
             else:
                 y = self._declare_response(stack.values)

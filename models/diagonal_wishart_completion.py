@@ -12,7 +12,8 @@ from .completion_input import PartitionedKernels, check_degrees_of_freedom
 from .completion_spectrum import Spectrum
 from .declaration import Declaration
 from .matrix_normal import MatrixNormal
-from .positive_definite import cholesky_or_nan
+from .matrix_product import matrix_product
+from .triangular import cholesky_or_nan, solve_lower
 from .wishart import Wishart
 
 __all__ = ["DiagonalWishartCompletion"]
@@ -159,14 +160,15 @@ class DiagonalWishartCompletion(Declaration):
                 W22_1 = Wishart("W22_1", self.r - n1, pt.diag(delta[n1:]), dims=("test", "test_"))
 
             # K21 = rows C1; K22 is what W22.1 and the rows add up to.
-            rows = coefficients @ C1.T @ W11 + C2.T @ W21
-            K21 = pm.Deterministic("K21", rows @ C1, dims=("test", "train"))
-            explained = pt.linalg.solve_triangular(L11, rows.T, lower=True)
-            K22 = pm.Deterministic(
-                "K22", C2.T @ W22_1 @ C2 + explained.T @ explained, dims=("test", "test_")
-            )
+            projected = matrix_product(C2.T, W21)
+            rows = matrix_product(matrix_product(coefficients, C1.T), W11) + projected
+            K21 = pm.Deterministic("K21", matrix_product(rows, C1), dims=("test", "train"))
+            explained = solve_lower(L11, rows.T)
+            own = matrix_product(matrix_product(C2.T, W22_1), C2)
+            K22_values = own + matrix_product(explained.T, explained)
+            K22 = pm.Deterministic("K22", K22_values, dims=("test", "test_"))
             if deterministic_K:
-                K11 = C1.T @ W11 @ C1
+                K11 = matrix_product(matrix_product(C1.T, W11), C1)
                 blocks = [pt.concatenate([K11, K21.T], axis=1), pt.concatenate([K21, K22], axis=1)]
                 pm.Deterministic("K", pt.concatenate(blocks), dims=("object", "object_"))
         self.seal()

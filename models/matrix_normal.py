@@ -15,7 +15,8 @@ from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 
 from .checks import argument_error
-from .positive_definite import log_det
+from .matrix_product import matrix_product
+from .triangular import log_det, solve_lower
 
 __all__ = ["MatrixNormal", "RegressionMatrix"]
 
@@ -133,8 +134,8 @@ class MatrixNormal(_ByFactors):
     def logp(
         value, mu: TensorVariable, row_factor: TensorVariable, column_factor: TensorVariable
     ) -> TensorVariable:
-        half = pt.linalg.solve_triangular(row_factor, value - mu, lower=True, b_ndim=2)
-        whitened = pt.linalg.solve_triangular(column_factor, half.mT, lower=True, b_ndim=2)
+        half = solve_lower(row_factor, value - mu)
+        whitened = solve_lower(column_factor, half.mT)
         return _log_density(whitened.mT, row_factor, log_det(column_factor))
 
 
@@ -166,5 +167,7 @@ class RegressionMatrix(_ByFactors):
     def logp(
         value, mu: TensorVariable, row_factor: TensorVariable, column_factor: TensorVariable
     ) -> TensorVariable:
-        half = pt.linalg.solve_triangular(row_factor, value - mu, lower=True, b_ndim=2)
-        return _log_density(half @ column_factor, row_factor, -log_det(column_factor))
+        half = solve_lower(row_factor, value - mu)
+        return _log_density(
+            matrix_product(half, column_factor), row_factor, -log_det(column_factor)
+        )

@@ -15,6 +15,7 @@ import wrapt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor import TensorLike, TensorVariable
+from pytensor.tensor.blockwise import Blockwise
 
 __all__ = ["MatrixProduct", "matrix_product"]
 
@@ -60,19 +61,21 @@ _product: Any = MatrixProduct()
 
 
 def matrix_product(a: TensorLike, b: TensorLike) -> TensorVariable:
-    """Product of two matrices, either of which may be a vector.
+    """Product of two matrices, either of which may be a vector, or of stacks of matrices.
 
     Parameters
     ----------
-    a : tensor (N, K) or (K,)
-    b : tensor (K, M) or (K,)
+    a : tensor (..., N, K) or (K,)
+    b : tensor (..., K, M) or (K,)
 
     Returns
     -------
-    tensor (N, M), (N,), (M,) or ()
+    tensor (..., N, M), (N,), (M,) or ()
     """
     left: Any = pt.as_tensor(a)
     right: Any = pt.as_tensor(b)
+    if left.ndim > 2 or right.ndim > 2:
+        return Blockwise(_product)(left, right)
     product = _product(
         left[None, :] if left.ndim == 1 else left, right[:, None] if right.ndim == 1 else right
     )

@@ -16,6 +16,7 @@ from .checks import argument_error, check_name, check_unmasked
 from .completion_input import check_degrees_of_freedom, check_gram, check_weights
 from .kernel_stack import as_stack
 from .matrix_draws import log_det_of_factor
+from .matrix_product import matrix_product
 
 __all__ = ["check_component_degrees", "match_wishart", "matched_by_trace", "traces_of_products"]
 
@@ -104,13 +105,14 @@ def traces_of_products(kernels: Any) -> tuple[Any, Any]:
     O(K^2 n^2).
     """
     flat = kernels.reshape((kernels.shape[0], -1))
-    numbers: Any = np if isinstance(kernels, np.ndarray) else pt
-    return numbers.trace(kernels, axis1=1, axis2=2), flat @ flat.T
+    if isinstance(kernels, np.ndarray):
+        return np.trace(kernels, axis1=1, axis2=2), flat @ flat.T
+    return pt.trace(kernels, axis1=1, axis2=2), matrix_product(flat, flat.T)
 
 
 def matched_degrees(traces: Any, products: Any, etas: Any, weights: Any) -> Any:
     """Eq (13) from the traces; `weights` are alpha_k eta_k. Arrays or tensors, O(K^2)."""
-    mean = (weights @ traces) ** 2 + weights @ products @ weights
+    mean = (weights * traces).sum() ** 2 + (weights[:, None] * products * weights).sum()
     squares = traces**2 + products.diagonal()
     return mean / (weights**2 / etas * squares).sum()
 

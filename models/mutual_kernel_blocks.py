@@ -14,7 +14,8 @@ from .completion_blocks import partition
 from .completion_input import in_order
 from .incomplete_kernels import IncompleteKernel
 from .matrix_normal import MatrixNormal
-from .positive_definite import cholesky_or_nan, log_det
+from .matrix_product import matrix_product
+from .triangular import cholesky_or_nan, log_det, solve_lower
 from .wishart import Wishart
 
 __all__ = [
@@ -102,11 +103,12 @@ def declare_kernel(
         return Qvv, pt.trace(Qvv)
     parts = partition(psi, n)
     root, factor = cholesky_or_nan(parts.schur), cholesky_or_nan(Qvv)
-    Qhv = MatrixNormal(f"Qhv_{name}", parts.coefficients @ Qvv, root, factor, dims=(hidden, seen))
+    mean = matrix_product(parts.coefficients, Qvv)
+    Qhv = MatrixNormal(f"Qhv_{name}", mean, root, factor, dims=(hidden, seen))
     Qhh_v = Wishart(f"Qhh_v_{name}", nu - n, parts.schur, dims=(hidden, f"{hidden}_"))
-    explained = pt.linalg.solve_triangular(factor, Qhv.T, lower=True)
+    explained = solve_lower(factor, Qhv.T)
     trace = pt.trace(Qvv) + pt.trace(Qhh_v) + (explained**2).sum()
-    return _joined(Qvv, Qhv, Qhh_v + explained.T @ explained), trace
+    return _joined(Qvv, Qhv, Qhh_v + matrix_product(explained.T, explained)), trace
 
 
 def declare_visible(
@@ -120,14 +122,14 @@ def declare_visible(
     if n == 0:
         return s * M, s * pt.trace(M)
     values, parts = _visible_block(kernel), partition(M, n)
-    half = pt.linalg.solve_triangular(parts.factor11, values, lower=True)
-    whitened = pt.linalg.solve_triangular(parts.factor11, half.T, lower=True)
+    half = solve_lower(parts.factor11, values)
+    whitened = solve_lower(parts.factor11, half.T)
     deviance = pt.trace(whitened) / s + log_det(parts.factor11) + n * (pt.log(s) - 1)
     pm.Potential(f"Qvv_{kernel.name}", -0.5 * nu * deviance)
     if not len(kernel.hidden):
         return values, pt.trace(values)
-    Qhv = parts.coefficients @ values
-    Qhh = s * parts.schur + Qhv @ parts.coefficients.T
+    Qhv = matrix_product(parts.coefficients, values)
+    Qhh = s * parts.schur + matrix_product(Qhv, parts.coefficients.T)
     return _joined(values, Qhv, Qhh), pt.trace(values) + pt.trace(Qhh)
 
 

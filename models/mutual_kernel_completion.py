@@ -22,7 +22,7 @@ from .mutual_kernel_blocks import (
     declare_kernel,
     declare_visible,
 )
-from .positive_definite import cholesky_or_nan, log_det
+from .triangular import cholesky_or_nan, log_det
 from .wishart import InverseWishart
 
 __all__ = ["CompletionProblem", "MutualKernelCompletion"]

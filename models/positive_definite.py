@@ -1,6 +1,5 @@
-"""Positive definite matrices: their Cholesky factors and their unconstrained coordinates."""
+"""Unconstrained coordinates of positive definite matrices."""
 
-import math
 from typing import Any, override
 
 import numpy as np
@@ -8,7 +7,10 @@ import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 from pytensor.tensor import TensorLike, TensorVariable
 
-__all__ = ["PositiveDefinite", "cholesky_or_nan", "known_length", "log_det"]
+from .matrix_product import matrix_product
+from .triangular import cholesky_or_nan, order_of_packed, packed, unpacked
+
+__all__ = ["PositiveDefinite", "known_length"]
 
 _LOG2 = np.log(2.0)
 
@@ -28,31 +30,26 @@ class PositiveDefinite(Transform):
     def forward(self, value: TensorLike, *inputs: TensorVariable) -> TensorVariable:
         """Packed vector (..., n(n+1)/2) of positive definite matrices (..., n, n)."""
         value = pt.as_tensor_variable(value)
-        rows, columns, diagonal = _triangle(known_length(value))
-        packed = cholesky_or_nan(value)[..., rows, columns]
-        return packed[..., diagonal].set(pt.log(packed[..., diagonal]))
+        values = packed(cholesky_or_nan(value))
+        _, _, diagonal = _rows_and_diagonal(values)
+        return pt.switch(diagonal, pt.log(pt.switch(diagonal, values, 1.0)), values)
 
     @override
     def backward(self, value: TensorLike, *inputs: TensorVariable) -> TensorVariable:
         """Matrices (..., n, n) of packed vectors (..., n(n+1)/2)."""
         value = pt.as_tensor_variable(value)
-        n = _order(known_length(value))
-        rows, columns, diagonal = _triangle(n)
-        packed = value[..., diagonal].set(pt.exp(value[..., diagonal]))
-        factor = pt.zeros((*_batch(value, 1), n, n), dtype=value.dtype)
-        factor = factor[..., rows, columns].set(packed)
-        # PyTensor then knows that the Cholesky factor of the product is this matrix.
-        factor.tag.lower_triangular = True
-        return factor @ factor.mT
+        _, _, diagonal = _rows_and_diagonal(value)
+        # Off the diagonal nothing is exponentiated: entries there may be large.
+        on_diagonal = pt.exp(pt.switch(diagonal, value, 0.0))
+        factor = unpacked(pt.switch(diagonal, on_diagonal, value))
+        return matrix_product(factor, factor.mT)
 
     @override
     def log_jac_det(self, value: TensorLike, *inputs: TensorVariable) -> TensorVariable:
         """Log of the Jacobian determinant of `backward` (...)."""
         value = pt.as_tensor_variable(value)
-        n = _order(known_length(value))
-        _, _, diagonal = _triangle(n)
-        powers = pt.arange(n + 1, 1, -1).astype(value.dtype)
-        return n * _LOG2 + (powers * value[..., diagonal]).sum(-1)
+        n, rows, diagonal = _rows_and_diagonal(value)
+        return n * _LOG2 + ((n + 1.0 - rows) * diagonal * value).sum(-1)
 
 
 def known_length(x: TensorVariable) -> Any:
@@ -61,31 +58,12 @@ def known_length(x: TensorVariable) -> Any:
     return x.shape[-1] if static is None else static
 
 
-def _batch(x: TensorVariable, ndim_supp: int) -> list[Any]:
-    """Lengths of the leading axes, numbers where known."""
-    static = x.type.shape[: x.ndim - ndim_supp]
-    return [x.shape[i] if length is None else length for i, length in enumerate(static)]
-
-
-def _order(length: Any) -> Any:
-    """Find the n of which `length` is n(n+1)/2."""
+def _rows_and_diagonal(packed_values: TensorVariable) -> tuple[Any, Any, Any]:
+    """Order of a packed triangle, the row of each entry, and whether it lies on the diagonal."""
+    length = known_length(packed_values)
+    n = order_of_packed(length)
     if isinstance(length, int):
-        return (math.isqrt(8 * length + 1) - 1) // 2
-    return pt.round((pt.sqrt(8.0 * length + 1) - 1) / 2).astype("int64")
-
-
-def _triangle(n: Any) -> tuple[Any, Any, Any]:
-    """Rows and columns of the packed lower triangle, and where its diagonal lies."""
-    numbers: Any = np if isinstance(n, int) else pt
-    rows, columns = numbers.tril_indices(n)
-    return rows, columns, numbers.cumsum(numbers.arange(1, n + 1)) - 1
-
-
-def cholesky_or_nan(matrix: TensorVariable) -> TensorVariable:
-    """Lower Cholesky factor; NaN where there is none."""
-    return pt.linalg.cholesky(matrix, lower=True, on_error="nan")
-
-
-def log_det(factor: TensorVariable) -> TensorVariable:
-    """Log determinant (...) of LL' given L (..., n, n)."""
-    return 2 * pt.log(pt.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+        rows, columns = np.tril_indices(n)
+        return n, rows, rows == columns
+    rows, columns = pt.tril_indices(n)
+    return n, rows, pt.eq(rows, columns)

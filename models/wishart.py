@@ -19,7 +19,8 @@ from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 
 from .checks import argument_error
-from .positive_definite import PositiveDefinite, cholesky_or_nan, known_length, log_det
+from .positive_definite import PositiveDefinite, known_length
+from .triangular import cholesky_or_nan, log_det, solve_lower
 
 __all__ = ["InverseWishart", "MatrixF", "Wishart"]
 
@@ -185,7 +186,7 @@ class Wishart(_PositiveDefiniteMatrix):
     def logp(value, nu: TensorVariable, psi: TensorVariable) -> TensorVariable:
         n = known_length(psi)
         factor, scale = cholesky_or_nan(value), cholesky_or_nan(psi)
-        whitened = pt.linalg.solve_triangular(scale, factor, lower=True, b_ndim=2)
+        whitened = solve_lower(scale, factor)
         log_density = (
             0.5 * (nu - n - 1) * log_det(factor)
             - 0.5 * (whitened**2).sum((-2, -1))
@@ -236,7 +237,7 @@ class InverseWishart(_PositiveDefiniteMatrix):
     def logp(value, nu: TensorVariable, psi: TensorVariable) -> TensorVariable:
         n = known_length(psi)
         factor, scale = cholesky_or_nan(value), cholesky_or_nan(psi)
-        whitened = pt.linalg.solve_triangular(factor, scale, lower=True, b_ndim=2)
+        whitened = solve_lower(factor, scale)
         log_density = (
             0.5 * nu * log_det(scale)
             - 0.5 * (nu + n + 1) * log_det(factor)

@@ -24,13 +24,15 @@ from .completion_input import (
 )
 from .declaration import Declaration
 from .kernels import Kernels
+from .matrix_product import matrix_product
 from .moment_matching import (
     check_component_degrees,
     matched_by_trace,
     matched_degrees,
     traces_of_products,
 )
-from .positive_definite import cholesky_or_nan
+from .positive_definite import known_length
+from .triangular import cholesky_or_nan
 from .wishart import MatrixF, Wishart
 from .wishart_completion import CompletionParameters
 
@@ -309,7 +311,13 @@ class _Mixture(NamedTuple):
         """Match eta and Theta (n, n), eqs (10) and (13). O(K^2 n^2)."""
         weights = self.alpha * self.etas
         eta = matched_degrees(*traces_of_products(self.kernels), self.etas, weights)
-        return eta, pt.tensordot(weights / eta, self.kernels, axes=1)
+        return eta, _weighted_sum(weights / eta, self.kernels)
+
+
+def _weighted_sum(weights: TensorVariable, kernels: TensorVariable) -> TensorVariable:
+    """Sum (n, n) of kernels (kernel, n, n) times their weights (kernel,)."""
+    n = known_length(kernels)
+    return matrix_product(weights, kernels.reshape((-1, n * n))).reshape((n, n))
 
 
 def _at_initial_point(model: pm.Model, kernels: TensorVariable) -> np.ndarray:
@@ -323,7 +331,7 @@ def _at_initial_point(model: pm.Model, kernels: TensorVariable) -> np.ndarray:
 def _sum_of_components(mixture: _Mixture, n1: int) -> Blocks:
     dims = ("kernel", "object", "object_")
     M = Wishart("M", mixture.etas, mixture.kernels, dims=dims)
-    return _blocks_of(pt.tensordot(mixture.alpha, M, axes=1), n1)
+    return _blocks_of(_weighted_sum(mixture.alpha, M), n1)
 
 
 def _matched_wishart(mixture: _Mixture, n1: int) -> Blocks:
@@ -360,7 +368,8 @@ def _declare_evidence(mixture: _Mixture, rho: float, observed: TensorVariable, n
     delta = eta - (theta.type.shape[0] - n1)
     K11 = MatrixF("K11", rho, delta, parts.block11, observed=observed, dims=("train", "train_"))
     pm.Deterministic("eta", eta)
-    pm.Deterministic("K21_mean_given_alpha", parts.coefficients @ K11, dims=("test", "train"))
+    mean = matrix_product(parts.coefficients, K11)
+    pm.Deterministic("K21_mean_given_alpha", mean, dims=("test", "train"))
 
 
 def _check_definite(kernels: np.ndarray, weights: np.ndarray, prior: str, owner: str) -> None:
