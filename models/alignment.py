@@ -5,11 +5,16 @@ numbers 0 to n - 1 in order are no ids: pandas and kernel stacks make them up wh
 Wherever labels, targets, kernels or features are taken,
 
 - both sides have ids: they must be the same ids, and go by them. Ids that are unknown, missing or
-  repeated are named in an error;
+  repeated are named in an error. The same ids in the same order need no going by, so that they may
+  repeat, as those of a bootstrap sample do;
 - one side has none: by position. That holds for a Series that kept its index while the features
-  lost theirs in ``.values`` or a scaler, as in scikit-learn;
+  lost theirs in ``.values`` or a scaler, as in scikit-learn. Ids may repeat there. Among kernels
+  of one stack, and among feature spaces of the same objects, only an array is without ids: a
+  DataFrame that counts its rows beside one with ids is refused;
 - one side counts its rows, and the other has the same numbers in another order: an error, since
-  both readings are possible.
+  both readings are possible;
+- new objects count their rows as the training objects do: these are not the same objects, and the
+  new ones are numbered on.
 """
 
 from collections import Counter
@@ -28,6 +33,7 @@ __all__ = [
     "aligned",
     "aligned_matrices",
     "as_frame",
+    "check_complete",
     "check_distinct",
     "counts_rows",
     "ids_along",
@@ -49,9 +55,22 @@ def counts_rows(labels: Any) -> bool:
     return _count(_plain(labels))
 
 
-def check_distinct(labels: Any, argument: str, owner: str) -> None:
+def check_complete(labels: Any, argument: str, owner: str) -> None:
+    """Raise unless there are labels everywhere."""
+    absent = [row for row, label in enumerate(_plain(labels)) if pd.isna(label) is True]
+    if absent:
+        got = f"{len(absent)} missing, the first at position {absent[0]}"
+        raise argument_error(argument, owner, "labelled without gaps", got)
+
+
+def check_distinct(
+    labels: Any, argument: str, owner: str, requirement: str = "labelled by distinct ids"
+) -> None:
     """Raise unless there are labels everywhere, and no two the same; the error names them."""
-    _check_distinct(_plain(labels), argument, owner)
+    check_complete(labels, argument, owner)
+    repeated = [label for label, times in Counter(_plain(labels)).items() if times > 1]
+    if repeated:
+        raise argument_error(argument, owner, requirement, f"{listed(repeated)} more than once")
 
 
 def order_of(
@@ -68,7 +87,7 @@ def order_of(
     Parameters
     ----------
     given, wanted : sequence of labels
-        The latter distinct.
+        Those of the objects or features that are to be ordered, and those in the order to be had.
     argument, owner, requirement : str
         For messages; the requirement completes "must be ...".
     by_position : bool, default=True
@@ -83,11 +102,10 @@ def order_of(
     Raises
     ------
     ValueError
-        For labels that repeat, are unknown or missing, and where it cannot be told whether they
-        are ids or positions.
+        Where labels decide: for those that repeat, are unknown or missing. Where it cannot be told
+        whether they are ids or positions.
     """
     own, others = _plain(given), _plain(wanted)
-    _check_distinct(own, argument, owner)
     if own == others:
         return None
     place = {label: row for row, label in enumerate(own)}
@@ -95,13 +113,16 @@ def order_of(
     missing = [label for label in others if label not in place]
     unknown = [label for label in own if label not in expected]
     counted = _count(own) or _count(others)
-    if counted and not (missing or unknown):
+    if counted and len(own) == len(others) and not (missing or unknown):
         rule = "in the order of the objects, or labelled by ids that cannot be taken for positions"
         hint = "give an array to go by position, or sort it beforehand to go by label"
         got = f"the numbers 0 to {len(own) - 1}, on one side in another order ({hint})"
         raise argument_error(argument, owner, rule, got)
     if counted and by_position:
         return None
+    check_distinct(own, argument, owner)
+    rule = "an array, which goes by position: the labels that it would have to go by repeat"
+    check_distinct(others, argument, owner, rule)
     if missing or unknown:
         parts = [f"the unknown {listed(unknown)}"] if unknown else []
         parts += [f"none for {listed(missing)}"] if missing else []
@@ -116,8 +137,6 @@ def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int
     a basis expansion.
     """
     own, others = _plain(columns), _plain(rows)
-    for labels in (others, own):
-        _check_distinct(labels, argument, owner)
     if len(own) != len(others) or not set(own) & set(others):
         return None
     return order_of(own, others, argument, owner, "labelled alike in rows and columns")
@@ -217,7 +236,8 @@ def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None)
     Raises
     ------
     ValueError
-        For labels that repeat, and for those of one kernel that are not those of another.
+        For labels of one kernel that are not those of another, and for those that have to be
+        brought into another order and repeat.
     """
     return kernels
 
@@ -273,8 +293,6 @@ def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
 def _aligned_frame(
     frame: pd.DataFrame, first: pd.DataFrame | None, basis: Any, argument: str, owner: str
 ) -> pd.DataFrame:
-    _check_distinct(_plain(frame.index), argument, owner)
-    _check_distinct(_plain(frame.columns), argument, owner)
     rows = None
     if first is not None:
         requirement = "labelled as the first kernel is"
@@ -301,17 +319,6 @@ def _plain(labels: Any) -> list[Hashable]:
 
 def _count(labels: list[Hashable]) -> bool:
     return all(type(label) is int and label == row for row, label in enumerate(labels))
-
-
-def _check_distinct(labels: list[Hashable], argument: str, owner: str) -> None:
-    absent = [row for row, label in enumerate(labels) if pd.isna(label) is True]
-    if absent:
-        got = f"{len(absent)} missing, the first at position {absent[0]}"
-        raise argument_error(argument, owner, "labelled without gaps", got)
-    repeated = [label for label, times in Counter(labels).items() if times > 1]
-    if repeated:
-        got = f"{listed(repeated)} more than once"
-        raise argument_error(argument, owner, "labelled by distinct ids", got)
 
 
 def listed(labels: Iterable[Hashable]) -> str:

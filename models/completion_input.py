@@ -89,6 +89,7 @@ class PartitionedStack:
             )
         order = np.arange(n)
         if names is not None:
+            check_distinct(labels, "theta", owner)
             order = _training_first(labels, names, owner)
             kernels, labels = kernels[:, order[:, None], order], labels[order]
         check_positive_definite(observed, "K11", owner)
