@@ -37,9 +37,12 @@ __all__ = [
     "check_distinct",
     "counts_rows",
     "ids_along",
+    "in_order",
+    "kernel_names",
     "labelled_gram",
     "labels_of",
     "listed",
+    "made_up",
     "order_of",
     "square_order",
 ]
@@ -288,6 +291,49 @@ def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
     if labels is not None:
         return matrix, labels
     return matrix, range(*np.shape(matrix)[:1] or (0,))
+
+
+def made_up(index: pd.Index) -> bool:
+    """Whether pandas made an index up, which then says no more than the order."""
+    return isinstance(index, pd.RangeIndex) and counts_rows(index)
+
+
+def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | None:
+    """Names of the kernels that numbers, one a kernel, are for; None where they carry none.
+
+    Names are those of a DataArray's coordinate "kernel", of a Series, or of a mapping.
+
+    Raises
+    ------
+    ValueError
+        For names that are missing or repeat.
+    """
+    labels: Any = None
+    if isinstance(values, xr.DataArray) and values.dims == ("kernel",):
+        labels = values.indexes.get("kernel")
+    elif isinstance(values, Mapping):
+        labels = list(values)
+    elif isinstance(values, pd.Series) and not made_up(values.index):
+        labels = values.index
+    if labels is None:
+        return None
+    check_distinct(labels, argument, owner, "labelled by the names of different kernels")
+    return tuple(map(str, _plain(labels)))
+
+
+def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requirement: str) -> Any:
+    """Return numbers that carry the kernels' names in the order of these; others as they are.
+
+    The names, as `kernel_names` reads them, must be all of the kernels', and no others.
+    """
+    own, wanted = kernel_names(values, argument, owner), list(map(str, names))
+    if own is None:
+        return values
+    if sorted(own) != sorted(wanted):
+        raise argument_error(argument, owner, requirement, f"those of {list(own)}")
+    numbers = list(values.values()) if isinstance(values, Mapping) else values.to_numpy().tolist()
+    by_name = dict(zip(own, numbers, strict=True))
+    return [by_name[name] for name in wanted]
 
 
 def _aligned_frame(
