@@ -169,8 +169,8 @@ def test_determinants_that_rounding_decides_are_refused():
 def test_degrees_of_freedom_with_names_go_by_the_kernels():
     kernels = {"a": np.eye(3), "b": 2 * np.eye(3) + 1}
     by_name = pd.Series({"b": 9.0, "a": 5.0})
-    for given in (by_name, by_name.to_dict()):
-        found, expected = match_wishart(kernels, given), match_wishart(kernels, [5.0, 9.0])
+    for numbers in (by_name, by_name.to_dict()):
+        found, expected = match_wishart(kernels, numbers), match_wishart(kernels, [5.0, 9.0])
         assert found[0] == expected[0]
         np.testing.assert_array_equal(found[1], expected[1])
     with pytest.raises(ValueError, match=r"'eta' .* \(a, b\). Got those of \['b', 'c'\]"):
