@@ -174,7 +174,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     -----
     KernelWarning
         For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it.
+        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
 
     Notes
     -----
@@ -321,7 +321,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     -----
     KernelWarning
         For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it.
+        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
 
     Notes
     -----

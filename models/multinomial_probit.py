@@ -100,7 +100,7 @@ class MultinomialProbit(Declaration):
     -----
     KernelWarning
         For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it.
+        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
 
     Notes
     -----
