@@ -10,7 +10,6 @@ Where an iteration is expensive the starts compete: all do a few iterations, the
 goes on for twice as many, and one start goes on to its end.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.checks import check_count, check_positive
+from ..models.user_warnings import warn_user
 from .deadline import OutOfTime
 from .engines import Run
 
@@ -250,7 +250,7 @@ def climb[S: State](
         if not ascents:
             raise
         if not isinstance(interruption, OutOfTime):
-            warnings.warn(f"{engine} was interrupted: the answer so far is returned.", stacklevel=3)
+            warn_user(f"{engine} was interrupted: the answer so far is returned.")
     best = int(np.argmax([ascent.height for ascent in ascents]))
     if not np.isfinite(ascents[best].height):
         raise FloatingPointError(
@@ -259,9 +259,8 @@ def climb[S: State](
         )
     converged = ascents[best].converged and not interrupted
     if not converged and not interrupted:
-        warnings.warn(
-            f"{engine} did not converge in {max_iterations} iterations: raise max_iterations.",
-            stacklevel=3,
+        warn_user(
+            f"{engine} did not converge in {max_iterations} iterations: raise max_iterations."
         )
     histories = [np.array(ascent.history) for ascent in ascents]
     return Summit([ascent.state for ascent in ascents], histories, best, converged)

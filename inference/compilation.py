@@ -40,6 +40,7 @@ class _Defaults:
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._config: Any = pytensor.config
         self._open: dict[object, Mode] = {}
         self._before: Any = None
 
@@ -47,15 +48,15 @@ class _Defaults:
         """Let the mode of a block that opens be the default."""
         with self._lock:
             if not self._open:
-                self._before = pytensor.config.mode
+                self._before = self._config.mode
             self._open[block] = mode
-            pytensor.config.mode = mode
+            self._config.mode = mode
 
     def leave(self, block: object) -> None:
         """Let the default be that of the last block still open, or the one before all of them."""
         with self._lock:
             del self._open[block]
-            pytensor.config.mode = next(reversed(self._open.values()), self._before)
+            self._config.mode = next(reversed(self._open.values()), self._before)
 
 
 _DEFAULTS = _Defaults()

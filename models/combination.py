@@ -15,7 +15,6 @@ lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
 ========== ========= ============================== =====================
 """
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
@@ -32,6 +31,7 @@ from pytensor.tensor import TensorVariable
 from .alignment import in_order, kernel_names
 from .checks import argument_error, check_finite, check_positive, check_unmasked
 from .matrix_product import matrix_product
+from .user_warnings import warn_user
 
 __all__ = [
     "SMALLEST",
@@ -102,11 +102,10 @@ class WeightedSum(Combination, Protocol):
 def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
     """Warn when weights are often too small for doubles."""
     if probability > 0.01:
-        warnings.warn(
+        warn_user(
             f"{rule!r} makes weights of kernels smaller than {SMALLEST:g}, each with "
             f"probability {probability:.2g} or so: too small for double precision. Draws, chains "
-            "and densities are those of the prior cut off there.",
-            stacklevel=4,
+            "and densities are those of the prior cut off there."
         )
 
 

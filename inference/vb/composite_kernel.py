@@ -24,7 +24,6 @@ small, and the bound has several maxima in beta. Hence several starts, and the P
 result, which judges Q by the declaration's density.
 """
 
-import warnings
 from functools import partial, singledispatch
 from typing import Any, Literal
 
@@ -34,6 +33,7 @@ import pymc as pm
 from ...models.checks import check_count, check_name
 from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
 from ..applicability import setting_of_no_use
 from ..ascent import check_settings, climb
@@ -230,9 +230,8 @@ def _warn_of_drift(data: Data[Any], state: State[Any]) -> None:
         > DRIFTING * abs(now[name].shape - then[name].shape) / fitted
     ]
     if moving:
-        warnings.warn(
+        warn_user(
             "VB's type-II maximum likelihood runs away: "
             f"{', '.join(moving)} after {state.iterations} iterations, and still moving. These "
-            "values depend on max_iterations and tolerance; type_two=False keeps the priors.",
-            stacklevel=3,
+            "values depend on max_iterations and tolerance; type_two=False keeps the priors."
         )

@@ -31,7 +31,6 @@ inverses are kept (C more matrices, 1 GB at most), and all factors but the covar
 updated up to 6 times more with them: a fifth of the iterations, at 1.4 times the cost of each.
 """
 
-import warnings
 from functools import partial
 from typing import Literal
 
@@ -41,6 +40,7 @@ from ...models.checks import check_count, check_name
 from ...models.combination import Binary, Mean
 from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
 from ...models.product_combination import Product
+from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
 from ..applicability import combination_other_than, setting_of_no_use
 from ..ascent import check_settings, climb
@@ -186,10 +186,9 @@ def fit_multinomial_probit(
     if isinstance(summit.state.beta, SimplexFactor):
         warn_of_imprecision(summit.state.beta)
     if prior_samples and summit.state.psi is not None and summit.state.psi.ess < LEAST_ESS:
-        warnings.warn(
+        warn_user(
             f"VB's kernel parameters have {summit.state.psi.ess:,.0f} effective samples of their "
-            "prior: raise prior_samples, or leave it out for a normal factor.",
-            stacklevel=2,
+            "prior: raise prior_samples, or leave it out for a normal factor."
         )
     approximation = Approximation(data, summit.state)
     return VariationalAnswer(
