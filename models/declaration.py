@@ -116,7 +116,7 @@ class Declaration(pm.Model):
         variables = {str(rv.name): replaced for rv, replaced in given.items()}
         starts = {getattr(key, "name", key): value for key, value in (overrides or {}).items()}
         return make_initial_point_fn(
-            model=_GivenData(
+            model=_ConditionedOnData(
                 variables,
                 {new: self.rvs_to_transforms[rv] for rv, new in given.items()},
                 {new: self.rvs_to_initial_values[rv] for rv, new in given.items()},
@@ -153,7 +153,7 @@ def _declared_anew[M: Declaration](
 
 
 @dataclass(frozen=True)
-class _GivenData:
+class _ConditionedOnData:
     """What PyMC reads of a model for its initial point: free variables given the observed ones."""
 
     variables: Mapping[str, TensorVariable]

@@ -36,7 +36,7 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
 from ..applicability import setting_of_no_use
-from ..ascent import check_settings, climb
+from ..ascent import check_settings, multistart_ascent
 from ..engines import Run
 from .composite_kernel_answer import HYPERPARAMETERS, Approximation
 from .composite_kernel_likelihoods import Bernoulli, Gaussian, Likelihood
@@ -189,7 +189,7 @@ def fit_composite_kernel(
         integration=integration,
         type_two_from=type_two_from if type_two else np.inf,
     )
-    summit = climb(
+    ascended = multistart_ascent(
         [partial(start, data, len(model.coords["function"]))],
         partial(update, data),
         run,
@@ -201,17 +201,17 @@ def fit_composite_kernel(
         least=type_two_from if type_two else 0,
         remaining=remaining,
     )
-    warn_of_imprecision(summit.state.beta)
-    _warn_of_drift(data, summit.state)
-    approximation = Approximation(data, summit.state)
+    warn_of_imprecision(ascended.state.beta)
+    _warn_of_drift(data, ascended.state)
+    approximation = Approximation(data, ascended.state)
     parameters = approximation.parameters(model)
     if model.learned:
-        ends = np.array([state.beta_mean for state in summit.states])
+        ends = np.array([state.beta_mean for state in ascended.states])
         parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
     return VariationalAnswer(
-        elbo=summit.histories,
-        best=summit.best,
-        converged=summit.converged,
+        elbo=ascended.histories,
+        best=ascended.best,
+        converged=ascended.converged,
         parameters=parameters,
         sample=approximation.sample,
     )
