@@ -10,7 +10,6 @@ Where an iteration is expensive the starts compete: all do a few iterations, the
 goes on for twice as many, and one start goes on to its end.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -20,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.checks import check_count, check_positive
+from ..models.user_warnings import warn_user
 from .deadline import OutOfTime
 from .engines import Run
 
-__all__ = ["Ascent", "Summit", "beginnings", "check_settings", "climb"]
+__all__ = ["Ascent", "MultistartResult", "beginnings", "check_settings", "multistart_ascent"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -65,7 +65,11 @@ class Ascent[S: State]:
 
     @property
     def remaining(self) -> float:
-        """What is left to gain if the gains shrink on as they did; infinite while they grow."""
+        """What is left to gain if the gains shrink on as they did; infinite while they grow.
+
+        With gains g of the last 6 iterations, r = (g_6 / g_1)^(1/5) and the gains to come add up to
+        g_6 (r + r^2 + ...) = g_6 r / (1 - r).
+        """
         if len(self.history) < SPAN + 2:
             return np.inf
         gains = np.diff(self.history[-SPAN - 2 :])
@@ -90,7 +94,7 @@ class Ascent[S: State]:
 
 
 @dataclass(frozen=True)
-class Summit[S: State]:
+class MultistartResult[S: State]:
     """Where every start ended, the histories of all, and whether the best met the tolerance."""
 
     states: list[S]
@@ -127,18 +131,23 @@ def beginnings[S: State](
     starts: int,
     tolerance: float,
     rng: np.random.Generator,
+    check: Callable[[], None],
 ) -> Iterator[Ascent[S]]:
     """Uniform weights, the vertices, then uniform draws from the simplex.
 
-    If not all vertices are wanted, those are begun at that stand highest after one iteration
-    (which they keep), so that the answer does not depend on the order of the kernels.
+    If there are more vertices than starts left, each of them does one iteration, which it keeps,
+    and the highest go on: the answer does not depend on the order of the kernels. `check` is called
+    before each vertex, and ends the beginnings by an exception.
     """
     yield Ascent(start(np.full(n_kernels, 1 / n_kernels)))
     if starts > 1:
-        vertices = [Ascent(start(corner)) for corner in np.eye(n_kernels)]
+        vertices = []
+        for corner in np.eye(n_kernels):
+            check()
+            vertices.append(Ascent(start(corner)))
+            if starts <= n_kernels:
+                vertices[-1].advance(update, tolerance)
         if starts <= n_kernels:
-            for vertex in vertices:
-                vertex.advance(update, tolerance)
             vertices.sort(key=lambda vertex: vertex.height, reverse=True)
         yield from vertices[: starts - 1]
     for _ in range(starts - 1 - n_kernels):
@@ -159,7 +168,7 @@ def _rounds(n_starts: int, first: int, most: int) -> list[tuple[int, int, int]]:
     return rounds
 
 
-def climb[S: State](
+def multistart_ascent[S: State](
     starts_at: Sequence[Callable[[Array], S]],
     update: Callable[[S], S],
     run: Run,
@@ -173,8 +182,8 @@ def climb[S: State](
     remaining: float = np.inf,
     rounds_from: int | None = None,
     engine: str = "VB",
-) -> Summit[S]:
-    """Climb from every beginning and choose the highest summit.
+) -> MultistartResult[S]:
+    """Do coordinate ascent from every start and choose the one that ends highest.
 
     Parameters
     ----------
@@ -205,7 +214,7 @@ def climb[S: State](
 
     Returns
     -------
-    Summit
+    MultistartResult
         When interrupted: of what there is, unconverged.
 
     Raises
@@ -217,7 +226,8 @@ def climb[S: State](
     if known is None:
         n_starts, rng = starts or min(n_kernels + 1, MOST_STARTS), run.rng()
         begun = chain.from_iterable(
-            beginnings(start, update, n_kernels, n_starts, tolerance, rng) for start in starts_at
+            beginnings(start, update, n_kernels, n_starts, tolerance, rng, run.clock.check)
+            for start in starts_at
         )
     else:
         n_starts, begun = 1, (Ascent(start(known)) for start in starts_at)
@@ -250,7 +260,7 @@ def climb[S: State](
         if not ascents:
             raise
         if not isinstance(interruption, OutOfTime):
-            warnings.warn(f"{engine} was interrupted: the answer so far is returned.", stacklevel=3)
+            warn_user(f"{engine} was interrupted: the answer so far is returned.")
     best = int(np.argmax([ascent.height for ascent in ascents]))
     if not np.isfinite(ascents[best].height):
         raise FloatingPointError(
@@ -259,9 +269,8 @@ def climb[S: State](
         )
     converged = ascents[best].converged and not interrupted
     if not converged and not interrupted:
-        warnings.warn(
-            f"{engine} did not converge in {max_iterations} iterations: raise max_iterations.",
-            stacklevel=3,
+        warn_user(
+            f"{engine} did not converge in {max_iterations} iterations: raise max_iterations."
         )
     histories = [np.array(ascent.history) for ascent in ascents]
-    return Summit([ascent.state for ascent in ascents], histories, best, converged)
+    return MultistartResult([ascent.state for ascent in ascents], histories, best, converged)

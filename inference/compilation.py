@@ -3,10 +3,16 @@
 numba takes seconds to a minute to compile a graph, and evaluates it ten times as fast as Python
 does node by node, through NumPy. So a graph that is evaluated some thousand times is left to
 Python, and one that a sampler follows to numba, PyTensor's default.
+
+PyTensor has one default mode for the whole process. Fits that run in threads at the same time share
+it: the mode of the one begun last, of those that go on, counts for all. That alters the seconds
+that compilation and evaluation take, and no result; and only where a fit is given a mode of its own
+(``compile_kwargs``), since the others ask for the same one.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import pytensor
@@ -25,11 +31,46 @@ def python_mode() -> Mode:
     return Mode(linker="py", optimizer="fast_run").excluding("fusion")
 
 
+class _Defaults:
+    """PyTensor's default mode while blocks that ask for one are open, in whatever threads.
+
+    Each block putting back what it found would not do: of two that overlap, the second finds the
+    mode of the first, and would leave it behind.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._config: Any = pytensor.config
+        self._open: dict[object, Mode] = {}
+        self._before: Any = None
+
+    def enter(self, block: object, mode: Mode) -> None:
+        """Let the mode of a block that opens be the default."""
+        with self._lock:
+            if not self._open:
+                self._before = self._config.mode
+            self._open[block] = mode
+            self._config.mode = mode
+
+    def leave(self, block: object) -> None:
+        """Let the default be that of the last block still open, or the one before all of them."""
+        with self._lock:
+            del self._open[block]
+            self._config.mode = next(reversed(self._open.values()), self._before)
+
+
+_DEFAULTS = _Defaults()
+
+
 @contextmanager
 def compiling_with(mode: Mode) -> Iterator[None]:
     """Let a mode be PyTensor's default for what is compiled within."""
-    with pytensor.config.change_flags(mode=mode):
+    block = object()
+    _DEFAULTS.enter(block, mode)
+    try:
         yield
+    finally:
+        _DEFAULTS.leave(block)
 
 
 def check_compile_kwargs(compile_kwargs: Mapping[str, Any] | None, owner: str) -> Mode | None:

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 from xarray import Dataset
 
-from ..models.alignment import aligned, labelled_gram
+from ..models.alignment import aligned, check_distinct, labelled_gram
 from ..models.checks import (
     argument_error,
     check_count,
@@ -68,6 +68,7 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
         raise argument_error("truth", owner, f"one that has the kernels {names}", f"no {absent}")
     indices = {"obs": ours.get_index(rows), "basis": ours.get_index(columns)}
     for dim, index in indices.items():
+        check_distinct(stack.indexes[dim], "truth", owner)
         if set(index) != set(stack[dim].values.tolist()):
             raise argument_error(
                 "truth", owner, "of the objects that were completed", f"{stack[dim].values[:3]}..."
@@ -212,6 +213,7 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
             raise argument_error("entries", owner, "those that the model was made with", got)
         rows, columns = zip(*pairs, strict=True)
         matrix = by_name[name]
+        check_distinct(matrix.indexes["obs"], "truth", owner)
         at = [
             matrix.get_index(dim).get_indexer(list(objects))
             for dim, objects in (("obs", rows), ("basis", columns))

@@ -7,7 +7,6 @@ dataclass fields; those with an implementation a paper (`VB`, `Gibbs`, ...) are 
 
 import json
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
+from ..models.user_warnings import warn_user
 from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .cost import Cost
@@ -389,7 +389,7 @@ def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) ->
     tree.attrs["converged"] = "no"
     tree.attrs["ended_by"] = "max_seconds"
     tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
-    warnings.warn(note, stacklevel=3)
+    warn_user(note)
 
 
 def engines(model: pm.Model) -> EngineTable:

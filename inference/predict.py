@@ -23,8 +23,9 @@ def predictive(
 ) -> Dataset:
     """Predictions of a model's type: from a result to a Dataset (obs, ...).
 
-    Each paper registers its own; it works in blocks, so that memory stays bounded. One that goes
-    through the draws takes `progressbar`, and gets those that the user asks for. Moments in the
+    Each paper registers its own. One that goes through the draws takes `progressbar`, gets the
+    draws that the user asks for, and reads so many of them at a time that its work arrays are of a
+    bounded size, whatever their number. Moments in the
     result have no dimension "chain": they are pooled, weighted by the chains' numbers of draws.
     """
     written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
@@ -63,7 +64,7 @@ def predict(
         Average over so many of the draws, evenly spaced and as many of each chain, rounded up:
         for many objects, whose predictions cost as much a draw. Default: all.
     progressbar : bool, default=True
-        Show progress where draws are taken in several blocks.
+        Show progress where the draws do not fit into one block of a bounded size.
     **options
         Of completion models. `WishartCompletion`, `DiagonalWishartCompletion` and
         `WishartKernelMixture` take ``labels`` (train), the classes of the training objects, which

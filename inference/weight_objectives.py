@@ -103,7 +103,7 @@ class Given:
     def of(cls, theta: Any, K11: Any, labels: Any, eta: Any, rho: Any) -> "Given":
         """Check the arguments of `learn_weights`, which describes them."""
         stack = PartitionedStack.of(theta, K11, _OWNER)
-        n_kernels, n = stack.kernels.shape[:2]
+        n = stack.kernels.shape[-1]
         n1 = len(stack.K11)
         codes = None
         if labels is not None:
@@ -122,7 +122,7 @@ class Given:
             codes=codes,
             traces=traces,
             products=products,
-            etas=check_component_degrees(eta, n_kernels, n, _OWNER),
+            etas=check_component_degrees(eta, stack.names, n, _OWNER),
             rho=check_degrees_of_freedom(n + 1 if rho is None else rho, "rho", _OWNER, above=n - 1),
             n_test=n - n1,
         )

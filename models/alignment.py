@@ -5,11 +5,16 @@ numbers 0 to n - 1 in order are no ids: pandas and kernel stacks make them up wh
 Wherever labels, targets, kernels or features are taken,
 
 - both sides have ids: they must be the same ids, and go by them. Ids that are unknown, missing or
-  repeated are named in an error;
+  repeated are named in an error. The same ids in the same order need no going by, so that they may
+  repeat, as those of a bootstrap sample do;
 - one side has none: by position. That holds for a Series that kept its index while the features
-  lost theirs in ``.values`` or a scaler, as in scikit-learn;
+  lost theirs in ``.values`` or a scaler, as in scikit-learn. Ids may repeat there. Among kernels
+  of one stack, and among feature spaces of the same objects, only an array is without ids: a
+  DataFrame that counts its rows beside one with ids is refused;
 - one side counts its rows, and the other has the same numbers in another order: an error, since
-  both readings are possible.
+  both readings are possible;
+- new objects count their rows as the training objects do: these are not the same objects, and the
+  new ones are numbered on.
 """
 
 from collections import Counter
@@ -28,12 +33,16 @@ __all__ = [
     "aligned",
     "aligned_matrices",
     "as_frame",
+    "check_complete",
     "check_distinct",
     "counts_rows",
     "ids_along",
+    "in_order",
+    "kernel_names",
     "labelled_gram",
     "labels_of",
     "listed",
+    "made_up",
     "order_of",
     "square_order",
 ]
@@ -49,9 +58,22 @@ def counts_rows(labels: Any) -> bool:
     return _count(_plain(labels))
 
 
-def check_distinct(labels: Any, argument: str, owner: str) -> None:
+def check_complete(labels: Any, argument: str, owner: str) -> None:
+    """Raise unless there are labels everywhere."""
+    absent = [row for row, label in enumerate(_plain(labels)) if pd.isna(label) is True]
+    if absent:
+        got = f"{len(absent)} missing, the first at position {absent[0]}"
+        raise argument_error(argument, owner, "labelled without gaps", got)
+
+
+def check_distinct(
+    labels: Any, argument: str, owner: str, requirement: str = "labelled by distinct ids"
+) -> None:
     """Raise unless there are labels everywhere, and no two the same; the error names them."""
-    _check_distinct(_plain(labels), argument, owner)
+    check_complete(labels, argument, owner)
+    repeated = [label for label, times in Counter(_plain(labels)).items() if times > 1]
+    if repeated:
+        raise argument_error(argument, owner, requirement, f"{listed(repeated)} more than once")
 
 
 def order_of(
@@ -68,7 +90,7 @@ def order_of(
     Parameters
     ----------
     given, wanted : sequence of labels
-        The latter distinct.
+        Those of the objects or features that are to be ordered, and those in the order to be had.
     argument, owner, requirement : str
         For messages; the requirement completes "must be ...".
     by_position : bool, default=True
@@ -83,11 +105,10 @@ def order_of(
     Raises
     ------
     ValueError
-        For labels that repeat, are unknown or missing, and where it cannot be told whether they
-        are ids or positions.
+        Where labels decide: for those that repeat, are unknown or missing. Where it cannot be told
+        whether they are ids or positions.
     """
     own, others = _plain(given), _plain(wanted)
-    _check_distinct(own, argument, owner)
     if own == others:
         return None
     place = {label: row for row, label in enumerate(own)}
@@ -95,13 +116,16 @@ def order_of(
     missing = [label for label in others if label not in place]
     unknown = [label for label in own if label not in expected]
     counted = _count(own) or _count(others)
-    if counted and not (missing or unknown):
+    if counted and len(own) == len(others) and not (missing or unknown):
         rule = "in the order of the objects, or labelled by ids that cannot be taken for positions"
         hint = "give an array to go by position, or sort it beforehand to go by label"
         got = f"the numbers 0 to {len(own) - 1}, on one side in another order ({hint})"
         raise argument_error(argument, owner, rule, got)
     if counted and by_position:
         return None
+    check_distinct(own, argument, owner)
+    rule = "an array, which goes by position: the labels that it would have to go by repeat"
+    check_distinct(others, argument, owner, rule)
     if missing or unknown:
         parts = [f"the unknown {listed(unknown)}"] if unknown else []
         parts += [f"none for {listed(missing)}"] if missing else []
@@ -116,8 +140,6 @@ def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int
     a basis expansion.
     """
     own, others = _plain(columns), _plain(rows)
-    for labels in (others, own):
-        _check_distinct(labels, argument, owner)
     if len(own) != len(others) or not set(own) & set(others):
         return None
     return order_of(own, others, argument, owner, "labelled alike in rows and columns")
@@ -217,7 +239,8 @@ def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None)
     Raises
     ------
     ValueError
-        For labels that repeat, and for those of one kernel that are not those of another.
+        For labels of one kernel that are not those of another, and for those that have to be
+        brought into another order and repeat.
     """
     return kernels
 
@@ -270,11 +293,52 @@ def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
     return matrix, range(*np.shape(matrix)[:1] or (0,))
 
 
+def made_up(index: pd.Index) -> bool:
+    """Whether pandas made an index up, which then says no more than the order."""
+    return isinstance(index, pd.RangeIndex) and counts_rows(index)
+
+
+def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | None:
+    """Names of the kernels that numbers, one a kernel, are for; None where they carry none.
+
+    Names are those of a DataArray's coordinate "kernel", of a Series, or of a mapping.
+
+    Raises
+    ------
+    ValueError
+        For names that are missing or repeat.
+    """
+    labels: Any = None
+    if isinstance(values, xr.DataArray) and values.dims == ("kernel",):
+        labels = values.indexes.get("kernel")
+    elif isinstance(values, Mapping):
+        labels = list(values)
+    elif isinstance(values, pd.Series) and not made_up(values.index):
+        labels = values.index
+    if labels is None:
+        return None
+    check_distinct(labels, argument, owner, "labelled by the names of different kernels")
+    return tuple(map(str, _plain(labels)))
+
+
+def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requirement: str) -> Any:
+    """Return numbers that carry the kernels' names in the order of these; others as they are.
+
+    The names, as `kernel_names` reads them, must be all of the kernels', and no others.
+    """
+    own, wanted = kernel_names(values, argument, owner), list(map(str, names))
+    if own is None:
+        return values
+    if sorted(own) != sorted(wanted):
+        raise argument_error(argument, owner, requirement, f"those of {list(own)}")
+    numbers = list(values.values()) if isinstance(values, Mapping) else values.to_numpy().tolist()
+    by_name = dict(zip(own, numbers, strict=True))
+    return [by_name[name] for name in wanted]
+
+
 def _aligned_frame(
     frame: pd.DataFrame, first: pd.DataFrame | None, basis: Any, argument: str, owner: str
 ) -> pd.DataFrame:
-    _check_distinct(_plain(frame.index), argument, owner)
-    _check_distinct(_plain(frame.columns), argument, owner)
     rows = None
     if first is not None:
         requirement = "labelled as the first kernel is"
@@ -301,17 +365,6 @@ def _plain(labels: Any) -> list[Hashable]:
 
 def _count(labels: list[Hashable]) -> bool:
     return all(type(label) is int and label == row for row, label in enumerate(labels))
-
-
-def _check_distinct(labels: list[Hashable], argument: str, owner: str) -> None:
-    absent = [row for row, label in enumerate(labels) if pd.isna(label) is True]
-    if absent:
-        got = f"{len(absent)} missing, the first at position {absent[0]}"
-        raise argument_error(argument, owner, "labelled without gaps", got)
-    repeated = [label for label, times in Counter(labels).items() if times > 1]
-    if repeated:
-        got = f"{listed(repeated)} more than once"
-        raise argument_error(argument, owner, "labelled by distinct ids", got)
 
 
 def listed(labels: Iterable[Hashable]) -> str:

@@ -15,20 +15,23 @@ lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
 ========== ========= ============================== =====================
 """
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
 from typing import Any, Protocol, override
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
+from .alignment import in_order, kernel_names
 from .checks import argument_error, check_finite, check_positive, check_unmasked
 from .matrix_product import matrix_product
+from .user_warnings import warn_user
 
 __all__ = [
     "SMALLEST",
@@ -38,8 +41,12 @@ __all__ = [
     "FixedWeights",
     "Mean",
     "WeightedSum",
+    "for_kernels",
     "weighted_sum",
 ]
+
+# Numbers, one a kernel, by position or by name.
+type Numbers = Sequence[float] | Mapping[str, float] | pd.Series | xr.DataArray
 
 # Weights, exponents, parameters and entries of a product's kernels below this are as good as zero
 # to a double, whose least number is 1e-308: where a logarithm is taken, they count as this.
@@ -95,11 +102,10 @@ class WeightedSum(Combination, Protocol):
 def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
     """Warn when weights are often too small for doubles."""
     if probability > 0.01:
-        warnings.warn(
+        warn_user(
             f"{rule!r} makes weights of kernels smaller than {SMALLEST:g}, each with "
             f"probability {probability:.2g} or so: too small for double precision. Draws, chains "
-            "and densities are those of the prior cut off there.",
-            stacklevel=4,
+            "and densities are those of the prior cut off there."
         )
 
 
@@ -196,14 +202,18 @@ class FixedWeights(WeightedSum):
 
     Parameters
     ----------
-    weights : sequence of float, optional
-        One weight a kernel, used as they are. Default: the plain average, 1/S each.
+    weights : sequence of float, Series or mapping, optional
+        One weight a kernel, used as they are. Default: the plain average, 1/S each. A Series, a
+        mapping and a DataArray go by the names of the kernels.
     """
 
-    weights: Sequence[float] | None = None
+    weights: Numbers | None = None
+    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.weights is not None:
+            names = kernel_names(self.weights, "weights", "FixedWeights")
+            object.__setattr__(self, "kernels", names)
             object.__setattr__(self, "weights", as_weights(self.weights, "weights", "FixedWeights"))
 
     @override
@@ -212,8 +222,9 @@ class FixedWeights(WeightedSum):
 
     @override
     def declare(self) -> TensorVariable:
-        n_kernels = len(pm.modelcontext(None).coords["kernel"])
-        weights = self.weights if self.weights is not None else np.full(n_kernels, 1 / n_kernels)
+        names = pm.modelcontext(None).coords["kernel"]
+        given = for_kernels(self, names).weights
+        weights = given if given is not None else np.full(len(names), 1 / len(names))
         return pm.Data("beta", np.asarray(weights, dtype=float), dims="kernel")
 
 
@@ -223,8 +234,9 @@ class Binary(WeightedSum):
 
     Parameters
     ----------
-    probability : float or sequence of float, default=0.5
+    probability : float, sequence of float, Series or mapping, default=0.5
         Prior probability that a kernel is selected, between 0 and 1; one a kernel, or one for all.
+        A Series, a mapping and a DataArray go by the names of the kernels.
     empty : bool, default=False
         Whether the empty selection is a state too, as the paper's count of 2^S has it. Its
         composite kernel is zero and every class equally probable. It is left out by default, the
@@ -232,12 +244,15 @@ class Binary(WeightedSum):
         mean field with many regressors, prefer it to every selection that classifies.
     """
 
-    probability: float | Sequence[float] = 0.5
+    probability: float | Numbers = 0.5
     empty: bool = False
+    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        names = kernel_names(self.probability, "probability", "Binary")
+        object.__setattr__(self, "kernels", names)
         check_unmasked(self.probability, "probability", "Binary")
-        values = np.asarray(self.probability, dtype=float)
+        values = np.asarray(_without_names(self.probability), dtype=float)
         if values.ndim > 1 or not ((values > 0) & (values < 1)).all():
             raise argument_error(
                 "probability", "Binary", "between 0 and 1, exclusive", repr(self.probability)
@@ -247,7 +262,7 @@ class Binary(WeightedSum):
 
     @override
     def check(self, stack: xr.DataArray) -> None:
-        if np.ndim(self.probability):
+        if not isinstance(self.probability, float):
             check_length(self.probability, "probability", "Binary", stack)
 
     def probabilities(self, n_kernels: int) -> NDArray[np.float64]:
@@ -256,7 +271,8 @@ class Binary(WeightedSum):
 
     @override
     def declare(self) -> TensorVariable:
-        p = self.probabilities(len(pm.modelcontext(None).coords["kernel"]))
+        names = pm.modelcontext(None).coords["kernel"]
+        p = for_kernels(self, names).probabilities(len(names))
         if self.empty:
             return pm.Bernoulli("beta", p=p, dims="kernel")
         return pm.CustomDist(
@@ -293,10 +309,60 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
     return ((kernel == first) | later).astype(np.int64)
 
 
-def as_weights(weights: Sequence[float], argument: str, owner: str) -> tuple[float, ...]:
+@singledispatch
+def for_kernels(rule: Any, names: Iterable[Any]) -> Any:
+    """Return a rule with its numbers in the order of a model's kernels.
+
+    Parameters
+    ----------
+    rule : Combination
+        Numbers that were given without names are taken to be in that order.
+    names : iterable of str
+        The kernels of the model.
+
+    Raises
+    ------
+    ValueError
+        When the numbers' names are not those of the kernels.
+    """
+    return rule
+
+
+@for_kernels.register
+def _(rule: FixedWeights, names: Iterable[Any]) -> FixedWeights:
+    return numbers_in_order(rule, "weights", names)
+
+
+@for_kernels.register
+def _(rule: Binary, names: Iterable[Any]) -> Binary:
+    return numbers_in_order(rule, "probability", names)
+
+
+def numbers_in_order[R: Any](rule: R, argument: str, names: Iterable[Any]) -> R:
+    """Return a rule whose numbers, an attribute, are in the order of the names."""
+    if rule.kernels is None:
+        return rule
+    owner, names = type(rule).__name__, list(map(str, names))
+    given = dict(zip(rule.kernels, getattr(rule, argument), strict=True))
+    requirement = f"labelled by the names of the kernels, {names}, or without labels"
+    ordered = in_order(given, names, argument, owner, requirement)
+    return replace(rule, **{argument: ordered})
+
+
+@singledispatch
+def _without_names(values: Any) -> Any:
+    return values
+
+
+@_without_names.register
+def _(values: Mapping) -> Any:
+    return list(values.values())
+
+
+def as_weights(weights: Numbers, argument: str, owner: str) -> tuple[float, ...]:
     """Return weights as a tuple, or raise unless they are non-negative and not all zero."""
     check_unmasked(weights, argument, owner)
-    values = np.atleast_1d(np.asarray(weights, dtype=float))
+    values = np.atleast_1d(np.asarray(_without_names(weights), dtype=float))
     check_finite(values, argument, owner)
     if values.ndim != 1 or (values < 0).any() or not values.any():
         raise argument_error(

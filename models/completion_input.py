@@ -1,6 +1,5 @@
 """Input of the models that complete a kernel matrix: theta of all objects, K11 of the first."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import pandas as pd
 import xarray as xr
 from scipy.linalg import LinAlgError, cholesky, eigvalsh
 
-from .alignment import as_frame, check_distinct, counts_rows, listed, square_order
+from .alignment import as_frame, check_distinct, in_order, listed, made_up, square_order
 from .checks import argument_error, check_finite, check_square_symmetric, check_unmasked
 from .kernel_stack import as_stack
 
@@ -21,7 +20,6 @@ __all__ = [
     "check_gram",
     "check_positive_definite",
     "check_weights",
-    "in_order",
 ]
 
 type Array = npt.NDArray[np.float64]
@@ -89,6 +87,7 @@ class PartitionedStack:
             )
         order = np.arange(n)
         if names is not None:
+            check_distinct(labels, "theta", owner)
             order = _training_first(labels, names, owner)
             kernels, labels = kernels[:, order[:, None], order], labels[order]
         check_positive_definite(observed, "K11", owner)
@@ -170,27 +169,6 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
     return given
 
 
-def in_order(values: Any, names: list[Any], argument: str, owner: str, requirement: str) -> Any:
-    """Return values that carry the kernels' names in the order of these; others as they are.
-
-    Names are those of a DataArray's coordinate "kernel", of a Series, or of a mapping. They must
-    be all of the kernels', and no others.
-    """
-    if isinstance(values, xr.DataArray) and values.dims == ("kernel",) and values.coords:
-        values = values.to_series()
-    # The index that pandas makes up says no more than the order.
-    index = getattr(values, "index", None)
-    numbered = isinstance(index, pd.Index) and _made_up(index)
-    if numbered or not isinstance(values, Mapping | pd.Series):
-        return values
-    pairs = [(str(name), value) for name, value in values.items()]
-    if sorted(name for name, _ in pairs) != sorted(map(str, names)):
-        got = f"those of {[name for name, _ in pairs]}"
-        raise argument_error(argument, owner, requirement, got)
-    by_name = dict(pairs)
-    return [by_name[str(name)] for name in names]
-
-
 def check_degrees_of_freedom(value: float, argument: str, owner: str, *, above: float) -> float:
     """Return `value` as a float, or raise unless it is a finite number above `above`."""
     try:
@@ -232,15 +210,11 @@ def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
         ) from None
 
 
-def _made_up(index: pd.Index) -> bool:
-    return isinstance(index, pd.RangeIndex) and counts_rows(index)
-
-
 def _observed(K11: Any, owner: str) -> tuple[Array, npt.NDArray[Any] | None]:
     """K11 as an array, and its labels when it has any."""
     frame = as_frame(K11)
     # The index that pandas makes up says no more than the order.
-    labelled = isinstance(frame, pd.DataFrame) and not _made_up(frame.index)
+    labelled = isinstance(frame, pd.DataFrame) and not made_up(frame.index)
     check_unmasked(K11, "K11", owner)
     names = None
     if labelled:

@@ -18,7 +18,7 @@ from .checks import (
     check_positive,
     check_targets,
 )
-from .combination import Combination, DirichletWeights, FixedWeights
+from .combination import Combination, DirichletWeights, FixedWeights, for_kernels
 from .declaration import Declaration
 from .kernel_warnings import warn_of_near_identity
 from .kernels import as_stack
@@ -66,9 +66,10 @@ class _CompositeKernel(pm.Model):
             )
         if len(stack) == 1 and isinstance(combination, DirichletWeights):
             combination = FixedWeights([1.0])
-        combination.check(stack)
+        rule: Combination = for_kernels(combination, stack["kernel"].values)
+        rule.check(stack)
         warn_of_near_identity(stack, owner)
-        self.combination = combination
+        self.combination = rule
         basis = [str(label) for label in stack["basis"].values]
         self.add_coords(
             {dim: stack[dim].values for dim in ("kernel", "obs", "basis")}
@@ -173,7 +174,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     -----
     KernelWarning
         For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it.
+        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
 
     Notes
     -----
@@ -320,7 +321,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     -----
     KernelWarning
         For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it.
+        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
 
     Notes
     -----

@@ -1,5 +1,6 @@
 """What every model of the zoo adds to `pm.Model`: what is large, and what was declared."""
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from inspect import signature
@@ -25,8 +26,8 @@ class Declaration(pm.Model):
     Engines find variables by their names, so that a declaration stands alone: it takes no ``name``,
     and inside another model it is refused. Further variables can be added to it.
 
-    It pickles as the arguments of its constructor and its present data, of which it is declared
-    anew. One that was amended pickles as any PyMC model does, with cloudpickle alone.
+    It pickles as the arguments of its constructor, of which it is declared anew, and the data that
+    were set since. One that was amended pickles as any PyMC model does, with cloudpickle alone.
 
     Attributes
     ----------
@@ -75,6 +76,7 @@ class Declaration(pm.Model):
         self._declared = self._terms()
         self._named = frozenset(self.named_vars)
         self._starts = list(self.rvs_to_initial_values.values())
+        self._data = {str(data.name): data.get_value(borrow=True) for data in self.data_vars}
 
     def amendments(self) -> list[str]:
         """Names of the terms added to or taken from the declaration since it was sealed."""
@@ -84,7 +86,9 @@ class Declaration(pm.Model):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         if not hasattr(self, "_declared") or self._is_more_than_declared():
             return super().__reduce_ex__(protocol)
-        data = {str(variable.name): variable.get_value() for variable in self.data_vars}
+        # Setting data puts another array in place; those of the declaration follow from arguments.
+        now = {str(data.name): data.get_value(borrow=True) for data in self.data_vars}
+        data = {name: values for name, values in now.items() if values is not self._data[name]}
         return _declared_anew, (type(self), *self._arguments, data, dict(self.coords))
 
     def _is_more_than_declared(self) -> bool:
@@ -112,7 +116,7 @@ class Declaration(pm.Model):
         variables = {str(rv.name): replaced for rv, replaced in given.items()}
         starts = {getattr(key, "name", key): value for key, value in (overrides or {}).items()}
         return make_initial_point_fn(
-            model=_GivenData(
+            model=_ConditionedOnData(
                 variables,
                 {new: self.rvs_to_transforms[rv] for rv, new in given.items()},
                 {new: self.rvs_to_initial_values[rv] for rv, new in given.items()},
@@ -134,8 +138,11 @@ def _declared_anew[M: Declaration](
     data: Mapping[str, Any],
     coords: Mapping[str, Any],
 ) -> M:
-    """Declare a model as it was once declared, with the data that it had last."""
-    model = cls(*args, **kwargs)
+    """Declare a model as it was once declared, with the data that were set since."""
+    with warnings.catch_warnings():
+        # What there was to warn of was said when the model was first declared.
+        warnings.simplefilter("ignore", UserWarning)
+        model = cls(*args, **kwargs)
     for name, values in data.items():
         dims = model.named_vars_to_dims.get(name, ())
         labels = {dim: coords[dim] for dim in dims if coords[dim] is not None}
@@ -146,7 +153,7 @@ def _declared_anew[M: Declaration](
 
 
 @dataclass(frozen=True)
-class _GivenData:
+class _ConditionedOnData:
     """What PyMC reads of a model for its initial point: free variables given the observed ones."""
 
     variables: Mapping[str, TensorVariable]

@@ -15,7 +15,7 @@ from .alignment import (
     NUMBERED,
     aligned,
     as_frame,
-    check_distinct,
+    check_complete,
     counts_rows,
     labels_of,
     order_of,
@@ -151,7 +151,8 @@ def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
     Notes
     -----
     DataFrames go by their labels: rows get the order of the first space that has ids, columns of
-    new objects that of the training objects.
+    new objects that of the training objects. New objects that count their rows as the training
+    objects do are numbered on from these, as those without labels are.
     """
     tables = {None: X} if not isinstance(X, Mapping) else {str(key): X[key] for key in X}
     if not tables:
@@ -169,11 +170,13 @@ def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
             "X", "Kernels", "the same objects in every feature space", f"numbers of rows {sizes}"
         )
     n = next(iter(sizes.values()))
-    numbered = reference is None and train is not None
-    if reference is not None:
-        labels = reference.to_numpy()
+    numbered = train is not None and (
+        reference is None or counts_as(reference.to_numpy(), train.labels)
+    )
+    if train is not None and numbered:
+        labels = labels_after(train.labels, n)
     else:
-        labels = np.arange(n) if train is None else labels_after(train.labels, n)
+        labels = np.arange(n) if reference is None else reference.to_numpy()
     return Objects(
         features,
         labels,
@@ -232,8 +235,10 @@ def _checked(
         )
         if rows is not None:
             values, own = values[rows], None if own is None else own[rows]
+    if table.labels is not None:
+        check_complete(table.labels, argument, "Kernels")
     if columns is not None:
-        check_distinct(columns, argument, "Kernels")
+        check_complete(columns, argument, "Kernels")
     expected = None if train is None else train.columns.get(space)
     if columns is not None and expected is not None:
         requirement = "of the features that the training objects have"
@@ -263,6 +268,14 @@ def _as_features(table: Any, argument: str) -> NDArray:
     array = check_real(array, argument, "Kernels")
     check_finite(array, argument, "Kernels")
     return array
+
+
+def counts_as(labels: NDArray, training: NDArray) -> bool:
+    """Whether new objects only count their rows, and as the training objects do.
+
+    Their labels say nothing then, and would make a Gram matrix of a square cross matrix.
+    """
+    return len(labels) == len(training) and counts_rows(labels) and counts_rows(training)
 
 
 def labels_after(labels: NDArray, n: int) -> NDArray:

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh
 
-from .alignment import aligned_matrices, as_frame
+from .alignment import aligned_matrices, as_frame, check_distinct
 from .checks import (
     ROUNDING,
     argument_error,
@@ -225,6 +225,8 @@ class IncompleteKernels:
             found = label_difference(stack["basis"].values, stack["obs"].values)
             got = f"labels of columns: {found}"
             raise argument_error("kernels", owner, "labelled alike in rows and columns", got)
+        # Missing entries, and those asked for, are named by their objects.
+        check_distinct(stack.indexes["obs"], "kernels", owner)
         jitter = check_jitter(jitter, owner)
         names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values
         try:

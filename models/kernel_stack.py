@@ -16,7 +16,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .alignment import NUMBERED, aligned_matrices, check_distinct, order_of
+from .alignment import NUMBERED, aligned_matrices, check_complete, order_of
 from .checks import (
     ROUNDING,
     argument_error,
@@ -26,7 +26,7 @@ from .checks import (
     check_square_symmetric,
     check_unmasked,
 )
-from .feature_spaces import labels_after
+from .feature_spaces import counts_as, labels_after
 
 DIMS = ("kernel", "obs", "basis")
 
@@ -108,8 +108,8 @@ def as_stack(
     ------
     ValueError
         If dims, shapes or labels disagree (naming what looks transposed, and which labels), names
-        or labels repeat, entries are masked or not finite; for Gram matrices also if one is not
-        symmetric or not positive semidefinite.
+        repeat, labels are missing, or repeat where they decide, entries are masked or not finite;
+        for Gram matrices also if one is not symmetric or not positive semidefinite.
 
     Notes
     -----
@@ -120,7 +120,7 @@ def as_stack(
     stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
     _check_names(stack["kernel"].values.tolist(), owner, argument)
     for dim in ("obs", "basis"):
-        check_distinct(stack.indexes[dim], argument, owner)
+        check_complete(stack.indexes[dim], argument, owner)
     if like is not None:
         stack = _in_order_of(stack, like, owner, argument)
     precision = _precision(stack.dtype)
@@ -228,9 +228,10 @@ def _(kernels: xr.DataArray, like: xr.DataArray | None, owner: str, argument: st
         raise argument_error(
             argument, owner, "numbers, none of the dims empty", f"{stack.dtype}, {stack.shape}"
         )
+    n = stack.sizes["obs"]
     default: dict[str, Any] = {
         "kernel": [f"K{s}" for s in range(stack.sizes["kernel"])],
-        "obs": np.arange(stack.sizes["obs"]),
+        "obs": np.arange(n) if like is None else _numbered_on(like["basis"].values, n),
         "basis": np.arange(stack.sizes["basis"]),
     }
     missing = {dim: labels for dim, labels in default.items() if dim not in stack.coords}
@@ -257,12 +258,17 @@ def _build(
     rows: Any = found[0] if obs is None else np.asarray(obs)
     if rows is None and basis is None:
         rows = np.arange(values.shape[1])
-    elif rows is None:
+    elif rows is None or (obs is None and basis is not None and counts_as(rows, columns)):
         # Next to a basis given by the user, unnamed rows are new objects.
-        rows = ("obs", labels_after(columns, values.shape[1]), NUMBERED)
+        rows = _numbered_on(columns, values.shape[1])
     return xr.DataArray(
         values, dims=DIMS, coords={"kernel": list(numbers), "obs": rows, "basis": columns}
     )
+
+
+def _numbered_on(basis: NDArray, n: int) -> tuple[str, NDArray, dict[str, str]]:
+    """Coordinate of n new objects without labels."""
+    return "obs", labels_after(basis, n), NUMBERED
 
 
 def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[str, Any]:

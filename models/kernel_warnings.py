@@ -12,6 +12,9 @@ __all__ = ["KernelWarning", "warn_of_near_identity", "warn_of_unequal_scales"]
 
 # Entries off the diagonal that are smaller than this part of the diagonal count as none.
 NEGLIGIBLE = 1e-6
+# From this part of the diagonal two objects are alike; an object that is so to fewer others than
+# these stands alone.
+ALIKE, NEIGHBOURS = 0.01, 3
 # Ratio of standard deviations from which the features of the smaller ones hardly count.
 LARGEST_RATIO = 100.0
 # Part of the features that are of the smaller scale, from which a warning is given.
@@ -27,7 +30,11 @@ class KernelWarning(UserWarning):
 
 
 def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
-    """Warn of Gram matrices whose median absolute entry off the diagonal is negligible.
+    """Warn of Gram matrices of whose objects most have next to nothing in common with any other.
+
+    That is, the median absolute entry off the diagonal is negligible, and more than half of the
+    objects have fewer than three that they are alike to. A block-diagonal kernel of clusters has
+    many entries of zero as well, and objects that are alike.
 
     Parameters
     ----------
@@ -53,21 +60,26 @@ def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
     warn_user(
         f"The {'kernel' if one else 'kernels'} {', '.join(map(repr, names))} given to {owner} "
         f"{'is' if one else 'are'} nearly the identity: more than half of the entries off the "
-        f"diagonal are below {NEGLIGIBLE:g} of it, so that most pairs of objects have nothing in "
-        "common, and little can be learned about new ones. Take a wider kernel, such as "
-        "gaussian('median'), on z-scored features.",
+        f"diagonal are below {NEGLIGIBLE:g} of it, and most objects have fewer than {NEIGHBOURS} "
+        f"others with entries above {ALIKE:g} of it, so that little can be learned about new ones. "
+        "Take a wider kernel, such as gaussian('median'), on z-scored features.",
         KernelWarning,
     )
 
 
 def _is_nearly_identity(gram: NDArray) -> bool:
-    """Whether more than half of the entries off the diagonal are negligible beside it."""
+    """Whether most entries off the diagonal are negligible, and most objects stand alone."""
     n = len(gram)
     diagonal = np.abs(np.diagonal(gram))
-    threshold = NEGLIGIBLE * np.median(diagonal)
+    unit = np.median(diagonal)
+    threshold = NEGLIGIBLE * unit
     small = (gram < threshold) & (gram > -threshold)
     off_diagonal = int(np.count_nonzero(small)) - int(np.count_nonzero(diagonal < threshold))
-    return 2 * off_diagonal > n * (n - 1)
+    if 2 * off_diagonal <= n * (n - 1):
+        return False
+    alike = (gram > ALIKE * unit) | (gram < -ALIKE * unit)
+    neighbours = np.count_nonzero(alike, axis=1) - np.diagonal(alike)
+    return 2 * int(np.count_nonzero(neighbours < NEIGHBOURS)) > n
 
 
 def warn_of_unequal_scales(features: Mapping[str | None, NDArray]) -> None:

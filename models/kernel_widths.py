@@ -45,8 +45,7 @@ def median_of_distances(X: NDArray, owner: str) -> float:
 def _median_distance(X: NDArray, metric: str, owner: str) -> float:
     """Median over pairs of training objects; O(min(N, 1000)^2 D)."""
     if len(X) > MOST_OBJECTS:
-        # A fixed seed: training and new objects must get the same width.
-        X = X[np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)]
+        X = _sample(X)
     median = float(np.median(pdist(X, metric))) if len(X) > 1 else 0.0
     if not median > 0:
         raise argument_error(
@@ -57,3 +56,15 @@ def _median_distance(X: NDArray, metric: str, owner: str) -> float:
             f"{len(X)} objects with a median distance of 0",
         )
     return median
+
+
+def _sample(X: NDArray) -> NDArray:
+    """Draw objects with a fixed seed: those of any order of the rows are the same. O(N D log N).
+
+    Training and new objects must get one width, and so must a data set that was shuffled.
+    """
+    # Rows of equal numbers have equal bytes once zeros are of one sign.
+    rows = np.ascontiguousarray(X, dtype=float) + 0.0
+    order = np.argsort(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel())
+    chosen = np.random.default_rng(0).choice(len(rows), MOST_OBJECTS, replace=False)
+    return rows[order[chosen]]

@@ -292,7 +292,7 @@ def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) ->
     gamma : float, {"median", "scale"} or Theta, optional
         - a number; 1 / n_features by default;
         - "median": 1 / (2 m), with m the median of ||x_i - x_j||^2 over pairs i < j of training
-          objects, of 1,000 drawn with a fixed seed where there are more;
+          objects, of 1,000 drawn with a fixed seed where there are more, whatever their order;
         - "scale": 1 / (n_features v), with v the variance of all entries of the training features,
           as in ``sklearn.svm.SVC(gamma="scale")``;
         - a `Theta`: gamma is learned; ``Theta(ard=True)`` gives one for each feature,

@@ -12,13 +12,20 @@ import numpy.typing as npt
 import pytensor.tensor as pt
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 
+from .alignment import in_order
 from .checks import argument_error, check_name, check_unmasked
 from .completion_input import check_degrees_of_freedom, check_gram, check_weights
 from .kernel_stack import as_stack
 from .matrix_draws import log_det_of_factor
 from .matrix_product import matrix_product
 
-__all__ = ["check_component_degrees", "match_wishart", "matched_by_trace", "traces_of_products"]
+__all__ = [
+    "check_component_degrees",
+    "match_wishart",
+    "matched_by_trace",
+    "one_a_kernel",
+    "traces_of_products",
+]
 
 type Array = npt.NDArray[np.float64]
 
@@ -60,9 +67,9 @@ def match_wishart(
     ----------
     theta : stack of kernels (kernel, n, n)
         Symmetric positive semidefinite scales Theta_k.
-    eta : float or array_like (kernel,), optional
+    eta : float, array_like (kernel,), Series or dict by kernel, optional
         Degrees of freedom eta_k. Default: n + 1.
-    alpha : array_like (kernel,), optional
+    alpha : array_like (kernel,), Series or dict by kernel, optional
         Non-negative weights, not all zero. Default: equal ones that add up to 1.
     method : {"trace", "determinant"}, default="trace"
         Eq (13), O(K^2 n^2); or eq (14), O(n^6) and for n <= 40.
@@ -81,22 +88,34 @@ def match_wishart(
     stack = as_stack(theta, owner=_OWNER, argument="theta")
     kernels, n = stack.values, stack.sizes["obs"]
     check_gram(stack, _OWNER)
-    etas = check_component_degrees(eta, len(kernels), n, _OWNER)
+    etas = check_component_degrees(eta, stack["kernel"].values, n, _OWNER)
     weights = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas
     matched = _METHODS[check_name(method, _METHODS, "method", _OWNER)](kernels, etas, weights)
     return matched, np.tensordot(weights / matched, kernels, axes=1)
 
 
-def check_component_degrees(eta: Any, n_kernels: int, n: int, owner: str) -> Array:
-    """Return the degrees of freedom eta_k (kernel,), n + 1 for None, or raise."""
-    check_unmasked(eta, "eta", owner)
-    values = np.asarray(n + 1 if eta is None else eta, dtype=object)
-    if values.shape not in ((), (n_kernels,)):
-        raise argument_error(
-            "eta", owner, f"one number, or {n_kernels}: one a kernel of theta", repr(eta)
-        )
-    each = np.broadcast_to(values, n_kernels).tolist()
+def check_component_degrees(eta: Any, names: npt.NDArray[Any], n: int, owner: str) -> Array:
+    """Return the degrees of freedom eta_k (kernel,), n + 1 for None, or raise.
+
+    Those with names go by them, as weights do.
+    """
+    each = one_a_kernel(n + 1 if eta is None else eta, names, "eta", owner)
     return np.array([check_degrees_of_freedom(v, "eta", owner, above=n - 1) for v in each])
+
+
+def one_a_kernel(values: Any, names: npt.NDArray[Any], argument: str, owner: str) -> list[Any]:
+    """Return one entry a kernel of theta, by name where there are names; a single one is for all.
+
+    What the entries may be is for the caller to check.
+    """
+    requirement = f"one number, or {len(names)}: one a kernel of theta"
+    requirement += f" ({', '.join(map(str, names))})"
+    check_unmasked(values, argument, owner)
+    entries = np.asarray(in_order(values, names, argument, owner, requirement), dtype=object)
+    if entries.shape not in ((), (len(names),)):
+        raise argument_error(argument, owner, requirement, repr(values))
+    each: list[Any] = np.broadcast_to(entries, len(names)).tolist()
+    return each
 
 
 def traces_of_products(kernels: Any) -> tuple[Any, Any]:

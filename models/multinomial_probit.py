@@ -11,7 +11,7 @@ from xarray import DataArray
 
 from .alignment import aligned, ids_along
 from .checks import argument_error, check_codes, check_labels, check_name, check_positive
-from .combination import Binary, Combination, FixedWeights, Mean
+from .combination import Binary, Combination, FixedWeights, Mean, for_kernels
 from .declaration import Declaration
 from .distributions import CategoricalProbit
 from .kernel_warnings import warn_of_near_identity
@@ -100,7 +100,7 @@ class MultinomialProbit(Declaration):
     -----
     KernelWarning
         For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it.
+        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
 
     Notes
     -----
@@ -181,7 +181,8 @@ class MultinomialProbit(Declaration):
             )
         if n_kernels == 1 and isinstance(combination, Mean):
             combination = FixedWeights([1.0])
-        combination.check(stack)
+        rule: Combination = for_kernels(combination, stack["kernel"].values)
+        rule.check(stack)
         warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
 
         super().__init__(
@@ -192,17 +193,17 @@ class MultinomialProbit(Declaration):
                 "class": known,
             },
         )
-        self.combination = combination
+        self.combination = rule
         self.tau = float(tau)
         self.upsilon = float(upsilon)
 
         with self:
             K = self._declare_kernels(stack)
             observed = pm.Data("labels", codes, dims="obs")
-            beta = combination.declare()
+            beta = rule.declare()
             zeta = pm.InverseGamma("zeta", alpha=tau, beta=upsilon, dims=("class", "basis"))
             W = pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))
-            f = matrix_product(combination.combine(K, beta), W.T)
+            f = matrix_product(rule.combine(K, beta), W.T)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
 

@@ -9,9 +9,9 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
+from .alignment import in_order
 from .checks import argument_error, check_positive, check_unmasked
 from .completion_blocks import partition
-from .completion_input import in_order
 from .incomplete_kernels import IncompleteKernel
 from .matrix_normal import MatrixNormal
 from .matrix_product import matrix_product

@@ -53,7 +53,7 @@ LARGEST_SCORE = 1e150
 # Elements of one work array, half a megabyte: objects are taken in blocks of this size.
 BLOCK = 1 << 16
 # Nodes of all objects and classes from which on compilation is worth its while (seconds),
-LARGE = 100_000_000
+COMPILED_FROM_NODES = 100_000_000
 # and classes for which a product of scaled distribution functions does not underflow.
 MOST_COMPILED = 100
 
@@ -398,7 +398,7 @@ def class_probabilities(f: npt.ArrayLike) -> Array:
     nodes = int(np.ceil(longest * np.sqrt(n_classes) / SPACING)) + 1
     grid = np.linspace(0.0, 1.0, nodes)
     out = np.empty_like(flat)
-    if flat.size * nodes > LARGE and n_classes <= MOST_COMPILED:
+    if flat.size * nodes > COMPILED_FROM_NODES and n_classes <= MOST_COMPILED:
         from .probit_probabilities import fill_probabilities
 
         per_unit = np.sqrt(n_classes) / SPACING

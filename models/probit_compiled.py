@@ -12,6 +12,7 @@ import math
 
 from .compiled import compiled
 from .probit import LARGEST_SCORE, LOG_2PI, SQRT_2PI
+from .probit_tail import FAST, scaled_tail
 
 __all__ = ["probit_kernel"]
 
@@ -19,24 +20,9 @@ __all__ = ["probit_kernel"]
 _CERTAIN = 8.5
 
 
-# Sums may be reordered into vector instructions; infinities and NaN keep their meaning.
-_FAST = {"contract", "reassoc", "nsz"}
-_cached = compiled("probit.py", "probit_compiled.py", fastmath=_FAST, error_model="numpy")
-
-
-@_cached
-def _tail(x, count, middle, coefficients, t, out):  # type: ignore[no-untyped-def]
-    """(1 - Phi(|x|)) exp(x^2 / 2) of the first `count` entries, into `out`; `t` is memory."""
-    for q in range(count):
-        z = abs(x[q])
-        t[q] = (z - middle) / (z + middle)
-        out[q] = coefficients[-1]
-    for degree in range(len(coefficients) - 2, -1, -1):
-        coefficient = coefficients[degree]
-        for q in range(count):
-            out[q] = out[q] * t[q] + coefficient
-    for q in range(count):
-        out[q] /= 1.0 + abs(x[q])
+_cached = compiled(
+    *("probit.py", "probit_tail.py", "probit_compiled.py"), fastmath=FAST, error_model="numpy"
+)
 
 
 @_cached
@@ -60,7 +46,7 @@ def _mode(gaps, losers, middle, coefficients, x, t, scaled):  # type: ignore[no-
     for _ in range(100):
         for k in range(losers):
             x[k] = mode + gaps[k]
-        _tail(x, losers, middle, coefficients, t, scaled)
+        scaled_tail(x, losers, middle, coefficients, t, scaled)
         slope, curvature = 0.0, 1.0
         for k in range(losers):
             bell = 1.0
@@ -116,7 +102,7 @@ def probit_kernel(f, labels, nodes, reach, middle, coefficients, work, log_p, gr
                 continue
             for q in range(nodes):
                 x[q] = first + spacing * q
-            _tail(x, nodes, middle, coefficients, t, scaled)
+            scaled_tail(x, nodes, middle, coefficients, t, scaled)
             bell, ratio = 0.0, 0.0
             for q in range(nodes):
                 if x[q] <= 0:

@@ -22,7 +22,7 @@ __all__ = ["ProbitHessian", "ProbitLogProbability", "probit_log_probability"]
 
 # Scores from which on the Python linker calls compiled loops as well: a thousand evaluations by
 # NumPy take longer than compiling them.
-LARGE = 2000
+COMPILED_FROM_SCORES = 2000
 
 
 class ProbitLogProbability(Op):
@@ -50,7 +50,9 @@ class ProbitLogProbability(Op):
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         f, t = inputs
-        log_p, gradient = log_probability_and_gradient(f, t, compiled=f.size >= LARGE)
+        log_p, gradient = log_probability_and_gradient(
+            f, t, compiled=f.size >= COMPILED_FROM_SCORES
+        )
         output_storage[0][0], output_storage[1][0] = log_p, gradient
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:

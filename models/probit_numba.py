@@ -20,7 +20,8 @@ from .probit_likelihood import ProbitHessian, ProbitLogProbability
 __all__ = ["numba_probit_hessian", "numba_probit_log_probability"]
 
 # PyTensor keeps compiled code by the name of the operation: code of other sources is another's.
-SALT = int(source_digest("probit.py", "probit_compiled.py", "probit_numba.py"), 16)
+SOURCES = ("probit.py", "probit_tail.py", "probit_compiled.py", "probit_numba.py")
+SALT = int(source_digest(*SOURCES), 16)
 
 _default_nodes = njit(default_nodes)
 _working_memory = njit(working_memory)

@@ -10,16 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .compiled import compiled
+from .probit_tail import FAST, scaled_tail
 
 __all__ = ["fill_probabilities"]
 
 type Array = npt.NDArray[np.float64]
 
-# Sums may be reordered into vector instructions; infinities and NaN keep their meaning.
-_FAST = {"contract", "reassoc", "nsz"}
 
-
-@compiled("probit_probabilities.py", fastmath=_FAST, error_model="numpy")
+@compiled("probit_tail.py", "probit_probabilities.py", fastmath=FAST, error_model="numpy")
 def fill_probabilities(scores, bottom, top, per_unit, middle, coefficients, out):  # type: ignore[no-untyped-def]
     """Write the probabilities of all classes into `out`; each row sums to one.
 
@@ -52,13 +50,7 @@ def fill_probabilities(scores, bottom, top, per_unit, middle, coefficients, out)
             first = bottom[n] - scores[n, c]
             for q in range(nodes):
                 x[q] = first + spacing * q
-                z = abs(x[q])
-                t[q] = (z - middle) / (z + middle)
-                tail[q] = coefficients[-1]
-            for degree in range(len(coefficients) - 2, -1, -1):
-                coefficient = coefficients[degree]
-                for q in range(nodes):
-                    tail[q] = tail[q] * t[q] + coefficient
+            scaled_tail(x, nodes, middle, coefficients, t, tail)
             # exp(-x^2 / 2) from node to node, once x is positive.
             bell, ratio = 0.0, 0.0
             for q in range(nodes):
@@ -72,7 +64,7 @@ def fill_probabilities(scores, bottom, top, per_unit, middle, coefficients, out)
                     bell *= ratio
                     ratio *= decay
             for q in range(nodes):
-                scaled = tail[q] / (1.0 + abs(x[q]))
+                scaled = tail[q]
                 below = min(x[q], 0.0)
                 exponent[q] -= 0.5 * below * below
                 if x[q] > 0:

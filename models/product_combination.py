@@ -11,9 +11,9 @@ chi_s     rate of beta_s                          ``chi``   (kernel)
 ========= ======================================= =====================
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, override
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, override
 
 import numpy as np
 import pymc as pm
@@ -22,8 +22,18 @@ import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
+from .alignment import kernel_names
 from .checks import argument_error, check_positive
-from .combination import SMALLEST, Combination, as_weights, check_length, weighted_sum
+from .combination import (
+    SMALLEST,
+    Combination,
+    Numbers,
+    as_weights,
+    check_length,
+    for_kernels,
+    numbers_in_order,
+    weighted_sum,
+)
 
 __all__ = ["FixedProduct", "Product"]
 
@@ -109,14 +119,18 @@ class FixedProduct(_WeightedProduct):
 
     Parameters
     ----------
-    exponents : sequence of float, optional
-        One exponent a kernel. Default: 1 each, the plain product.
+    exponents : sequence of float, Series or mapping, optional
+        One exponent a kernel. Default: 1 each, the plain product. A Series, a mapping and a
+        DataArray go by the names of the kernels.
     """
 
-    exponents: Sequence[float] | None = None
+    exponents: Numbers | None = None
+    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.exponents is not None:
+            names = kernel_names(self.exponents, "exponents", "FixedProduct")
+            object.__setattr__(self, "kernels", names)
             exponents = as_weights(self.exponents, "exponents", "FixedProduct")
             object.__setattr__(self, "exponents", exponents)
 
@@ -127,6 +141,12 @@ class FixedProduct(_WeightedProduct):
 
     @override
     def declare(self) -> TensorVariable:
-        n_kernels = len(pm.modelcontext(None).coords["kernel"])
-        exponents = self.exponents if self.exponents is not None else np.ones(n_kernels)
+        names = pm.modelcontext(None).coords["kernel"]
+        given = for_kernels(self, names).exponents
+        exponents = given if given is not None else np.ones(len(names))
         return pm.Data("beta", np.asarray(exponents, dtype=float), dims="kernel")
+
+
+@for_kernels.register
+def _(rule: FixedProduct, names: Iterable[Any]) -> FixedProduct:
+    return numbers_in_order(rule, "exponents", names)

@@ -1,5 +1,6 @@
 """Warnings that point at the user's line, however deep below it they are raised."""
 
+import functools
 import os
 import warnings
 from importlib.util import find_spec
@@ -11,17 +12,21 @@ _ROOT = Path(__file__).parent.parent
 
 
 def _folders_below_users() -> tuple[str, ...]:
-    """Folders of models, engines and PyMC, also where links lead to them."""
+    """Folders of models, steps, engines and PyMC, also where links lead to them, and dispatch."""
     pymc = find_spec("pymc")
-    rooms = [_ROOT / "models", _ROOT / "inference"]
+    rooms = [_ROOT / "models", _ROOT / "custom_steps", _ROOT / "inference"]
     rooms += [Path(place) for place in (pymc and pymc.submodule_search_locations) or ()]
     links = dict.fromkeys(folder for room in rooms for folder in (room, room.resolve()))
-    return tuple(f"{folder}{os.sep}" for folder in links)
+    # A prefix that is the whole path matches nothing in CPython 3.12.
+    return (
+        *(f"{folder}{os.sep}" for folder in links),
+        str(Path(functools.__file__).with_suffix("")),
+    )
 
 
 _BELOW_USERS = _folders_below_users()
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside models, engines and PyMC that led here."""
+    """Warn at the line outside models, steps, engines and PyMC that led here."""
     warnings.warn(message, category, skip_file_prefixes=_BELOW_USERS)

@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error, check_name, check_positive, check_unmasked
+from .checks import argument_error, check_name, check_positive
 from .completion_blocks import (
     Blocks,
     declare_inverse_wishart,
@@ -29,6 +29,7 @@ from .moment_matching import (
     check_component_degrees,
     matched_by_trace,
     matched_degrees,
+    one_a_kernel,
     traces_of_products,
 )
 from .positive_definite import known_length
@@ -192,12 +193,12 @@ class WishartKernelMixture(Declaration):
             kernels = pt.as_tensor(theta()) if self.parametric else None
             stack = theta if kernels is None else _at_initial_point(self, kernels)
             given = PartitionedStack.of(stack, K11, owner)
-            n_kernels, n = given.kernels.shape[:2]
+            n = given.kernels.shape[-1]
             n1 = len(given.K11)
             self.rho = check_degrees_of_freedom(
                 n + 1 if rho is None else rho, "rho", owner, above=n - 1
             )
-            self.etas = check_component_degrees(eta, n_kernels, n, owner)
+            self.etas = check_component_degrees(eta, given.names, n, owner)
             weights = check_weights(alpha, given.names, "alpha", owner)
             _check_definite(given.kernels, weights, self.prior, owner)
             self.add_coords(object_coords(given.labels, n1) | {"kernel": given.names})
@@ -210,8 +211,9 @@ class WishartKernelMixture(Declaration):
                 kernels = pm.Deterministic("kernels", ordered, dims=dims)
             observed = pm.Data("K11_values", given.K11, dims=("train", "train_"))
             if concentration is not None:
-                shape = _check_concentration(concentration, n_kernels, owner)
-                alpha = pm.Dirichlet("alpha", shape, dims="kernel")
+                each = one_a_kernel(concentration, given.names, "concentration", owner)
+                shape = [check_positive(value, "concentration", owner) for value in each]
+                alpha = pm.Dirichlet("alpha", np.array(shape), dims="kernel")
             else:
                 alpha = pm.Data("alpha", weights, dims="kernel")
             fixed = pt.specify_shape(kernels, given.kernels.shape)
@@ -379,17 +381,3 @@ def _check_definite(kernels: np.ndarray, weights: np.ndarray, prior: str, owner:
             check_positive_definite(kernel, "theta", owner)
     else:
         check_positive_definite(np.tensordot(weights, kernels, axes=1), "theta", owner)
-
-
-def _check_concentration(concentration: Any, n_kernels: int, owner: str) -> np.ndarray:
-    check_unmasked(concentration, "concentration", owner)
-    values = np.asarray(concentration, dtype=object)
-    if values.shape not in ((), (n_kernels,)):
-        raise argument_error(
-            "concentration",
-            owner,
-            f"one number, or {n_kernels}: one a kernel of theta",
-            repr(concentration),
-        )
-    each = np.broadcast_to(values, n_kernels).tolist()
-    return np.array([check_positive(value, "concentration", owner) for value in each])

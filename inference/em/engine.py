@@ -1,11 +1,11 @@
 """The handwritten EM engine: turns an answer into a point with its history."""
 
-import warnings
 from typing import ClassVar, override
 
 import pymc as pm
 from xarray import DataTree
 
+from ...models.user_warnings import warn_user
 from ..answers import PointAnswer
 from ..engines import Kind, Run
 from ..handwritten import Handwritten
@@ -44,5 +44,5 @@ class EM(Handwritten):
         if answer.note:
             tree.attrs["note"] = answer.note
         if answer.converged == "no":
-            warnings.warn(answer.note or "EM did not converge.", stacklevel=3)
+            warn_user(answer.note or "EM did not converge.")
         return tree

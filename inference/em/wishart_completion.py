@@ -26,7 +26,14 @@ import numpy.typing as npt
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import multigammaln
 
-from ...models.checks import argument_error, check_count, check_finite, check_positive
+from ...models.checks import (
+    argument_error,
+    check_count,
+    check_finite,
+    check_positive,
+    check_real,
+    check_square_symmetric,
+)
 from ...models.completion_spectrum import Spectrum
 from ...models.matrix_draws import log_det_of_factor
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
@@ -275,10 +282,11 @@ class _Path:
 
 def _checked_start(start: Any, n: int, owner: str) -> Array:
     """Lower Cholesky factor of the start (n, n)."""
-    matrix = np.asarray(start, dtype=float)
+    matrix = check_real(start, "start", owner)
     if matrix.shape != (n, n):
         raise argument_error("start", owner, f"'prior' or of shape {(n, n)}", str(matrix.shape))
     check_finite(matrix, "start", owner)
+    check_square_symmetric(matrix, "start", owner)
     try:
         return cholesky(matrix, lower=True)
     except LinAlgError:

@@ -42,7 +42,7 @@ from ...custom_steps.normal_regression import regression_weights, solve_lower, s
 from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..answers import ModeAnswer
-from ..ascent import check_settings, climb
+from ..ascent import check_settings, multistart_ascent
 from ..engines import Run
 from .engine import MAP
 from .simplex_program import maximize_on_simplex
@@ -229,7 +229,7 @@ def _alternate(
     check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
     design = model.design
     alternation = _Alternation(design, likelihood, model.sigma, model.varsigma, tolerance)
-    summit = climb(
+    ascended = multistart_ascent(
         [partial(alternation.start, ridge=ridge) for ridge in RIDGES],
         alternation.update,
         run,
@@ -241,19 +241,19 @@ def _alternate(
         tolerance=0.0,
         engine="MAP",
     )
-    state = summit.state
+    state = ascended.state
     phi = alternation.phi(state.alpha)
     values = {"phi": phi, "alpha": state.alpha, **likelihood.values(state.f)}
     ends = {}
     if model.learned:
         values["beta"] = state.beta
-        ends["beta"] = np.array([end.beta for end in summit.states])
+        ends["beta"] = np.array([end.beta for end in ascended.states])
     return ModeAnswer(
         values=values,
         log_density=state.objective - float(np.log(phi).sum()),
-        climbs=summit.histories,
-        best=summit.best,
-        converged=summit.converged,
+        climbs=ascended.histories,
+        best=ascended.best,
+        converged=ascended.converged,
         attributes={"lp_measure": "constrained", "expected_gain": float(state.gain)},
         ends=ends,
     )

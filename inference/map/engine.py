@@ -1,6 +1,5 @@
 """The engine that finds a mode: turns an answer into a point with its history."""
 
-import warnings
 from typing import Any, ClassVar, Literal, override
 
 import numpy as np
@@ -8,6 +7,7 @@ import pymc as pm
 from xarray import DataTree
 
 from ...models.checks import check_name
+from ...models.user_warnings import warn_user
 from ..answers import ModeAnswer
 from ..engines import Kind, Run
 from ..handwritten import Handwritten, Implementation
@@ -76,5 +76,5 @@ class MAP(Handwritten):
         tree.attrs["converged"] = "yes" if answer.converged else "no"
         if answer.note:
             tree.attrs["note"] = answer.note
-            warnings.warn(answer.note, stacklevel=3)
+            warn_user(answer.note)
         return tree

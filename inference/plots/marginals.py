@@ -11,6 +11,7 @@ from arviz_plots import PlotCollection, plot_dist
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
+from ...models.alignment import check_distinct
 from ...models.checks import argument_error, check_name
 from ..identified import identified
 from .house_style import MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
@@ -132,6 +133,8 @@ def _chosen(
             labels = values.isel(chain=0, draw=0, drop=True).sel(kept)
         except KeyError as error:
             raise argument_error("coords", owner, "labels there are", str(error)) from None
+        for dim_labels in labels.indexes.values():
+            check_distinct(dim_labels, "results", owner, "of elements with labels of their own")
         index = list(pd.MultiIndex.from_product(labels.indexes.values())) if labels.ndim else [()]
         row = labels.size // labels.shape[0] if labels.ndim else 1
         if len(index) > left:

@@ -1,6 +1,5 @@
 """What a result says about the completed kernels of `MutualKernelCompletion`."""
 
-import warnings
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from xarray import Dataset, DataTree
 
 from ...models.checks import argument_error
 from ...models.mutual_kernel_completion import MutualKernelCompletion
+from ...models.user_warnings import warn_user
 from ..predict import predictive
 from ..provenance import data_in, data_of, differing_data
 
@@ -149,11 +149,10 @@ def _slowest(model: MutualKernelCompletion, result: DataTree) -> _Slowest | None
 def _warn_of(slowest: _Slowest) -> None:
     ess, name = slowest
     if ess < ENOUGH_DRAWS:
-        warnings.warn(
+        warn_user(
             f"Of {name}, which moves slowest of the entries that were kept, there are {ess:.0f} "
             "effective draws: deviations and intervals of such entries are rough. More draws, in "
-            "more chains, make them better: fit(..., draws=, chains=).",
-            stacklevel=5,
+            "more chains, make them better: fit(..., draws=, chains=)."
         )
 
 

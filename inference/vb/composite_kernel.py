@@ -24,7 +24,6 @@ small, and the bound has several maxima in beta. Hence several starts, and the P
 result, which judges Q by the declaration's density.
 """
 
-import warnings
 from functools import partial, singledispatch
 from typing import Any, Literal
 
@@ -34,9 +33,10 @@ import pymc as pm
 from ...models.checks import check_count, check_name
 from ...models.combination import DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
 from ..applicability import setting_of_no_use
-from ..ascent import check_settings, climb
+from ..ascent import check_settings, multistart_ascent
 from ..engines import Run
 from .composite_kernel_answer import HYPERPARAMETERS, Approximation
 from .composite_kernel_likelihoods import Bernoulli, Gaussian, Likelihood
@@ -189,7 +189,7 @@ def fit_composite_kernel(
         integration=integration,
         type_two_from=type_two_from if type_two else np.inf,
     )
-    summit = climb(
+    ascended = multistart_ascent(
         [partial(start, data, len(model.coords["function"]))],
         partial(update, data),
         run,
@@ -201,17 +201,17 @@ def fit_composite_kernel(
         least=type_two_from if type_two else 0,
         remaining=remaining,
     )
-    warn_of_imprecision(summit.state.beta)
-    _warn_of_drift(data, summit.state)
-    approximation = Approximation(data, summit.state)
+    warn_of_imprecision(ascended.state.beta)
+    _warn_of_drift(data, ascended.state)
+    approximation = Approximation(data, ascended.state)
     parameters = approximation.parameters(model)
     if model.learned:
-        ends = np.array([state.beta_mean for state in summit.states])
+        ends = np.array([state.beta_mean for state in ascended.states])
         parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
     return VariationalAnswer(
-        elbo=summit.histories,
-        best=summit.best,
-        converged=summit.converged,
+        elbo=ascended.histories,
+        best=ascended.best,
+        converged=ascended.converged,
         parameters=parameters,
         sample=approximation.sample,
     )
@@ -230,9 +230,8 @@ def _warn_of_drift(data: Data[Any], state: State[Any]) -> None:
         > DRIFTING * abs(now[name].shape - then[name].shape) / fitted
     ]
     if moving:
-        warnings.warn(
+        warn_user(
             "VB's type-II maximum likelihood runs away: "
             f"{', '.join(moving)} after {state.iterations} iterations, and still moving. These "
-            "values depend on max_iterations and tolerance; type_two=False keeps the priors.",
-            stacklevel=3,
+            "values depend on max_iterations and tolerance; type_two=False keeps the priors."
         )

@@ -31,7 +31,6 @@ inverses are kept (C more matrices, 1 GB at most), and all factors but the covar
 updated up to 6 times more with them: a fifth of the iterations, at 1.4 times the cost of each.
 """
 
-import warnings
 from functools import partial
 from typing import Literal
 
@@ -41,9 +40,10 @@ from ...models.checks import check_count, check_name
 from ...models.combination import Binary, Mean
 from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
 from ...models.product_combination import Product
+from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
 from ..applicability import combination_other_than, setting_of_no_use
-from ..ascent import check_settings, climb
+from ..ascent import check_settings, multistart_ascent
 from ..engines import Run
 from .binary import MOST_KERNELS
 from .concentration import check_prior
@@ -56,13 +56,12 @@ __all__ = ["fit_multinomial_probit"]
 type Weights = Literal["mean-field", "plug-in"]
 type Begin = Literal["zero", "random"]
 
-# Iterations a start at most, and what it may leave to gain, in nats for 200 contrasts of objects'
-# classes or fewer. The
-# printed objective may fall: it knows nothing left to gain, and a start that goes in circles would
-# run to the end.
+# Iterations a start at most, and what it may leave to gain, in nats, of 200 contrasts (objects
+# times classes but one) or fewer. The objective of the printed equations may fall: gains to come
+# cannot be told from those before, and a start that goes in circles has to end by its change alone.
 ENDS: dict[Weights, tuple[int, float]] = {"mean-field": (5000, 0.01), "plug-in": (500, np.inf)}
 # Where the factorisations of an iteration take more multiplications, starts compete,
-LARGE = 1e9
+COMPETE_FROM = 1e9
 # from so many iterations on.
 FIRST_ROUND = 10
 # Fewer effective samples leave errors of more than a tenth of a standard deviation.
@@ -107,8 +106,8 @@ def fit_multinomial_probit(
     remaining : float, optional
         has no more than this left to gain, in nats, if the gains shrink on as they did. That is
         known after 7 iterations, which a start takes at least; with inf the change alone counts.
-        Default: 0.01, or 0.0001 an object where there are more than 100, with C > 3 classes
-        0.00005 (C - 1) an object; inf for the printed equations, whose objective may fall.
+        Default: 0.01 max(1, N max(C - 1, 2) / 200) of N objects of C classes; inf for the printed
+        equations, whose objective may fall.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The highest objective wins. If there are more kernels than starts, the kernels that
@@ -170,8 +169,10 @@ def fit_multinomial_probit(
     n_kernels = len(model.coords["kernel"])
     known = None if data.learned else data.family.composition.known
     n_basis = len(model.coords["basis"])
-    compete = starts is None and weights == "mean-field" and model.n_classes * n_basis**3 > LARGE
-    summit = climb(
+    compete = (
+        starts is None and weights == "mean-field" and model.n_classes * n_basis**3 > COMPETE_FROM
+    )
+    ascended = multistart_ascent(
         [partial(start, data, rng=run.rng(2), random=begin == "random")],
         partial(update, data),
         run,
@@ -183,19 +184,18 @@ def fit_multinomial_probit(
         remaining=remaining,
         rounds_from=FIRST_ROUND if compete else None,
     )
-    if isinstance(summit.state.beta, SimplexFactor):
-        warn_of_imprecision(summit.state.beta)
-    if prior_samples and summit.state.psi is not None and summit.state.psi.ess < LEAST_ESS:
-        warnings.warn(
-            f"VB's kernel parameters have {summit.state.psi.ess:,.0f} effective samples of their "
-            "prior: raise prior_samples, or leave it out for a normal factor.",
-            stacklevel=2,
+    if isinstance(ascended.state.beta, SimplexFactor):
+        warn_of_imprecision(ascended.state.beta)
+    if prior_samples and ascended.state.psi is not None and ascended.state.psi.ess < LEAST_ESS:
+        warn_user(
+            f"VB's kernel parameters have {ascended.state.psi.ess:,.0f} effective samples of their "
+            "prior: raise prior_samples, or leave it out for a normal factor."
         )
-    approximation = Approximation(data, summit.state)
+    approximation = Approximation(data, ascended.state)
     return VariationalAnswer(
-        elbo=summit.histories,
-        best=summit.best,
-        converged=summit.converged,
+        elbo=ascended.histories,
+        best=ascended.best,
+        converged=ascended.converged,
         parameters=approximation.parameters(model),
         sample=approximation.sample,
     )

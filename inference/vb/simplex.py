@@ -27,13 +27,13 @@ S = 10 .004, .7; S = 15 .006, .2. The largest, of singular quadratics with a mod
 meet the cap.
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
+from ...models.user_warnings import warn_user
 from .simplex_coordinates import Target, axes_around
 from .simplex_points import SOBOL_LOG2, Points, Proposal
 
@@ -203,9 +203,8 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
 def warn_of_imprecision(factor: SimplexFactor | None) -> None:
     """Warn when the points of the final factor do not suffice; None has none."""
     if factor is not None and not factor.precise:
-        warnings.warn(
+        warn_user(
             "VB's moments of the kernel weights are imprecise: their distribution is too uneven "
             f"for its quadrature ({factor.ess:,.0f} effective points). Compare with a sampler, or "
-            "leave out kernels.",
-            stacklevel=3,
+            "leave out kernels."
         )

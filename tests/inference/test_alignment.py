@@ -316,6 +316,19 @@ def test_alignment_of_frames_goes_by_labels():
 # --- pictures --------------------------------------------------------------------------------
 
 
+def test_what_is_drawn_by_ids_has_ids_of_its_own(probit):
+    model = kz.MultinomialProbit(KERNELS(X.rename({"p1": "p0"})), LABELS.to_numpy())
+    with pytest.raises(ValueError, match=r"labels of their own. Got 'p0' more than once"):
+        kz.plot_engines(drawn(model, W=(3, N), beta=(2,)))
+
+
+def test_truth_of_completed_kernels_has_distinct_ids():
+    twice = THETA.rename(index={"p1": "p0"}, columns={"p1": "p0"})
+    completed = kz.as_stack(THETA)
+    with pytest.raises(ValueError, match=r"'truth' .* Got 'p0' more than once"):
+        kz.correlation_distance(completed, twice)
+
+
 def test_pictures_order_objects_by_labels_of_their_ids():
     expected = kz.plot_kernels(KERNELS(X), LABELS).data["kernels"]
     given = kz.plot_kernels(KERNELS(X), LABELS.iloc[SHUFFLED]).data["kernels"]

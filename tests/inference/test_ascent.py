@@ -1,12 +1,14 @@
 """Ascent from several starts: when one has arrived."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from kernelzoo.datasets import neal_three_class
-from kernelzoo.inference.ascent import Ascent, climb
+from kernelzoo.inference.ascent import Ascent, multistart_ascent
+from kernelzoo.inference.deadline import OutOfTime
 from kernelzoo.inference.engines import Run
 from kernelzoo.inference.vb import multinomial_probit
 from kernelzoo.inference.vb.multinomial_probit import fit_multinomial_probit
@@ -73,7 +75,7 @@ def test_each_way_of_starting_is_tried_at_each_weights():
 
         return at
 
-    summit = climb(
+    ascended = multistart_ascent(
         [start("a"), start("b")],
         lambda now: now,
         RUN,
@@ -85,9 +87,9 @@ def test_each_way_of_starting_is_tried_at_each_weights():
     )
     weights = [(0.5, 0.5), (1.0, 0.0), (0.0, 1.0)]
     assert begun == [(name, w) for name in "ab" for w in weights]
-    assert len(summit.states) == 6
-    assert summit.best == 0
-    assert summit.converged
+    assert len(ascended.states) == 6
+    assert ascended.best == 0
+    assert ascended.converged
 
 
 def test_the_better_half_of_competing_starts_goes_on():
@@ -104,10 +106,12 @@ def test_the_better_half_of_competing_starts_goes_on():
 
     settings = {"known": None, "starts": 6, "max_iterations": 100, "tolerance": 1e-9}
     with pytest.warns(UserWarning, match="did not converge in 100 iterations"):
-        summit = climb([start], update, RUN, 5, rounds_from=10, remaining=1e-9, **settings)
-    by_name = {s.name: len(h) for s, h in zip(summit.states, summit.histories, strict=True)}
+        ascended = multistart_ascent(
+            [start], update, RUN, 5, rounds_from=10, remaining=1e-9, **settings
+        )
+    by_name = {s.name: len(h) for s, h in zip(ascended.states, ascended.histories, strict=True)}
     assert by_name == {0: 10, 1: 40, 2: 20, 3: 10, 4: 100, 5: 10}
-    assert summit.state.name == 4
+    assert ascended.state.name == 4
 
 
 def quadratic_boundaries(n_objects):
@@ -119,21 +123,21 @@ def quadratic_boundaries(n_objects):
 
 @pytest.mark.parametrize(("n_objects", "left"), [(50, 0.01), (300, 0.03)])
 def test_more_may_be_left_to_gain_of_more_objects(n_objects, left, monkeypatch):
-    def climb(*_, remaining, **__):
+    def stop(*_, remaining, **__):
         assert remaining == pytest.approx(left)
         raise InterruptedError
 
-    monkeypatch.setattr(multinomial_probit, "climb", climb)
+    monkeypatch.setattr(multinomial_probit, "multistart_ascent", stop)
     with pytest.raises(InterruptedError):
         fit_multinomial_probit(quadratic_boundaries(n_objects), RUN)
 
 
 def test_more_may_be_left_to_gain_of_more_classes(monkeypatch):
-    def climb(*_, remaining, **__):
+    def stop(*_, remaining, **__):
         assert remaining == pytest.approx(0.01 * 60 * 9 / 200)
         raise InterruptedError
 
-    monkeypatch.setattr(multinomial_probit, "climb", climb)
+    monkeypatch.setattr(multinomial_probit, "multistart_ascent", stop)
     model = MultinomialProbit(np.eye(60), np.arange(60) % 10)
     with pytest.raises(InterruptedError):
         fit_multinomial_probit(model, RUN)
@@ -161,3 +165,34 @@ def test_probit_goes_on_while_much_is_left_to_gain():
     assert len(printed[0]) < len(printed[2])
     with pytest.raises(ValueError, match="'remaining' argument of VB on MultinomialProbit"):
         fitted(remaining=0.0)
+
+
+@pytest.mark.parametrize("starts", [3, 8])
+def test_the_clock_is_looked_at_between_the_vertices(starts):
+    """Vertices that compete before they are begun at took their time unseen."""
+    begun = []
+
+    class Timed:
+        """Over once two vertices are made; loops, of which there is one before, go on."""
+
+        def opened(self, description, most, usual):
+            pass
+
+        def advanced(self, steps):
+            pass
+
+        def check(self):
+            if len(begun) == 3:
+                raise OutOfTime
+
+    run = replace(RUN, clock=Timed())
+
+    def start(weights):
+        begun.append(tuple(weights))
+        return state(-1.0 - len(begun))
+
+    settings = {"known": None, "starts": starts, "max_iterations": 20, "tolerance": 1e-6}
+    found = multistart_ascent([start], lambda now: now, run, 7, **settings)
+    assert len(begun) == 3
+    assert len(found.states) == 1
+    assert not found.converged

@@ -1,5 +1,7 @@
 """What is compiled, by whom, and what a user may say about it."""
 
+from threading import Event, Thread
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -82,6 +84,41 @@ def test_the_default_mode_is_as_before_once_a_fit_is_over():
     before = pytensor.config.mode
     with pytest.raises(RuntimeError, match="planted"):
         fail_while_compiling_with(python_mode())
+    assert pytensor.config.mode is before
+
+
+def test_blocks_that_overlap_in_threads_leave_the_default_as_it_was():
+    """Bug: the second to open found the mode of the first, and put that back for good."""
+    before = pytensor.config.mode
+    first, second = python_mode(), python_mode()
+    opened, closed = Event(), Event()
+
+    def overlap():
+        with compiling_with(second):
+            opened.set()
+            assert closed.wait(60)
+            # The other block, which is over, has not put the default back.
+            seen.append(pytensor.config.mode)
+
+    seen = []
+    thread = Thread(target=overlap)
+    with compiling_with(first):
+        thread.start()
+        assert opened.wait(60)
+        assert pytensor.config.mode is second
+    closed.set()
+    thread.join(60)
+    assert seen == [second]
+    assert pytensor.config.mode is before
+
+
+def test_a_block_inside_another_is_followed_by_the_outer_one():
+    before = pytensor.config.mode
+    outer, inner = python_mode(), python_mode()
+    with compiling_with(outer):
+        with compiling_with(inner):
+            assert pytensor.config.mode is inner
+        assert pytensor.config.mode is outer
     assert pytensor.config.mode is before
 
 

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from kernelzoo.inference.kernel_classifiers import KernelNearestMean
+from kernelzoo.models.alignment import NUMBERED as NUMBERS
 from kernelzoo.models.alignment import aligned, counts_rows, order_of
 from kernelzoo.models.checks import check_labels
 from kernelzoo.models.combination import Binary, FixedWeights
@@ -134,6 +135,42 @@ def test_a_model_learns_from_a_shuffled_series_what_it_learns_from_an_array():
     assert accuracy(np.unique(labels.to_numpy(), return_inverse=True)[1]) < 0.6
 
 
+#: Ids of a bootstrap sample.
+TWICE = ["p1", "p1", "p4", "p0", "p4", "p7", "p1", "p2"]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("ids", "given"),
+    [
+        (range(N), TWICE),
+        (range(N), [None, *IDS[1:]]),
+        (TWICE, TWICE),
+        (TWICE, range(N)),
+        (TWICE, None),
+    ],
+)
+def test_ids_that_repeat_go_by_position_where_none_are_needed(reader, ids, given):
+    read, values = READERS[reader]
+    labels = values if given is None else series(values, given)
+    assert read(linear()(frame(ids)), labels).tolist() == values.tolist()
+
+
+def test_a_bootstrap_sample_is_predicted_and_scored():
+    labels = series(ids=TWICE)
+    kernels = gaussian(0.3) | linear()
+    stack = kernels(frame(TWICE), frame(TWICE))
+    assert stack["obs"].values.tolist() == stack["basis"].values.tolist() == TWICE
+    xr.testing.assert_allclose(as_stack(stack, like=stack), stack)
+    both = kernels({"a": frame(TWICE), "b": frame(TWICE)})
+    assert both.sizes == {"kernel": 4, "obs": N, "basis": N}
+    assert probit(stack, labels).tolist() == Y.tolist()
+    names = ["age", "age", "mass"]
+    np.testing.assert_allclose(
+        linear()(frame(names=names), frame(names=names)), linear()(frame(), frame())
+    )
+
+
 NUMBERED = list(range(N))
 PERMUTED = SHUFFLED.tolist()
 AMBIGUOUS = "in the order of the objects, .* Got the numbers 0 to 7, on one side in another order"
@@ -147,7 +184,21 @@ REFUSED_LABELS = {
     "too few": (IDS, series().iloc[2:], r"Got none for 'p0', 'p1'\."),
     "too many": (IDS[2:], series(), r"Got the unknown 'p0', 'p1'\."),
     "repeated": (IDS, renamed({"p2": "p1", "p4": "p3"}), "distinct ids. Got 'p1', 'p3' more than"),
-    "repeated, no ids in kernels": (NUMBERED, renamed({"p2": "p1"}), "Got 'p1' more than once"),
+    "repeated, in another order": (
+        IDS,
+        renamed({"p2": "p1"}).iloc[::-1],
+        "distinct ids. Got 'p1' more than once",
+    ),
+    "repeated in the kernels": (
+        ["p1", *IDS[1:]],
+        series(),
+        "an array, which goes by position: .* repeat. Got 'p1' more than once",
+    ),
+    "repeated, too few, no ids in kernels": (
+        NUMBERED,
+        renamed({"p2": "p1"}).iloc[1:],
+        "(length|shape|numbers).* 7|7,",
+    ),
     "gap": (IDS, renamed({"p2": None}), "without gaps. Got 1 missing, the first at position 2"),
     "other split": (SPLIT, series(ids=[*SPLIT[1:], 99]), "the unknown 99; none for 12"),
     "strings for numbers": (
@@ -285,7 +336,11 @@ REFUSED_FEATURES = {
     "missing": (NEW[["mass", "age"]], frame(), r"Got none for 'dose'\."),
     "extra": (NEW.assign(sex=1.0), frame(), r"Got the unknown 'sex'\."),
     "repeated, new": (NEW[["age", "age", "mass"]], frame(), "Got 'age' more than once"),
-    "repeated, training": (frame(names=["a", "b", "a"]), None, "Got 'a' more than once"),
+    "repeated, training": (
+        NEW,
+        frame(names=["age", "dose", "age"]),
+        "an array, which goes by position: .* repeat. Got 'age' more than once",
+    ),
     "renamed in a space": (
         {"a": NEW, "b": NEW.rename(columns={"age": "AGE"})},
         {"a": frame(), "b": frame()},
@@ -296,8 +351,27 @@ REFUSED_FEATURES = {
         pd.DataFrame(FEATURES),
         "0 to 2, on one side in another order",
     ),
-    "row twice": (frame(["p0", *IDS[:-1]]), None, "'X' .* Got 'p0' more than once"),
-    "row twice, new": (frame(["q", "q"], values=FEATURES[:2]), frame(), "'q' more than once"),
+    "row twice in a space": (
+        {"a": frame(), "b": frame(["p0", *IDS[:-1]])},
+        None,
+        r"""'X\["b"\]' .* Got 'p0' more than once""",
+    ),
+    "rows twice, in another order": (
+        {"a": frame(["p0", *IDS[:-1]]), "b": frame(["p0", *IDS[:-1]]).iloc[::-1]},
+        None,
+        r"""'X\["b"\]' .* Got 'p0' more than once""",
+    ),
+    "frame that counts beside ids": (
+        {"a": frame(), "b": frame(NUMBERED)},
+        None,
+        r"""'X\["b"\]' .* Got the unknown 0, 1, .* none for 'p0'""",
+    ),
+    "ids beside a frame that counts": (
+        {"a": frame(NUMBERED), "b": frame()},
+        None,
+        r"""'X\["b"\]' .* Got the unknown 'p0', .* none for 0""",
+    ),
+    "new row without id": (frame([None, "q"], values=FEATURES[:2]), frame(), "1 missing"),
     "row without id": (frame([None, *IDS[1:]]), None, "1 missing, the first at position 0"),
     "other rows in a space": (
         {"a": frame(), "b": frame([*IDS[:-1], "r"])},
@@ -420,14 +494,24 @@ REFUSED_KERNELS = {
         "labelled alike in rows and columns. Got the unknown 'q'; none for 'p0'",
     ),
     "repeated rows and columns": (
-        GRAM.rename(index={"p0": "p1"}, columns={"p0": "p1"}),
+        GRAM.rename(index={"p0": "p1"}, columns={"p0": "p1"}).iloc[::-1],
         None,
         "distinct ids. Got 'p1' more than once",
     ),
     "repeated in a stack": (
         TRAIN.assign_coords(obs=["p1", *IDS[1:]]),
         None,
+        "Got 'p1' more than once",
+    ),
+    "new: column twice": (
+        TEST.assign_coords(basis=["p1", *IDS[1:]]),
+        TRAIN,
         "distinct ids. Got 'p1' more than once",
+    ),
+    "row without id": (
+        TRAIN.assign_coords(obs=[None, *IDS[1:]]),
+        None,
+        "without gaps. Got 1 missing",
     ),
     "other objects in one kernel": (
         {"a": GRAM, "b": GRAM.rename(index={"p0": "q"}, columns={"p0": "q"})},
@@ -500,6 +584,16 @@ def test_mutual_completion_takes_frames_in_any_order(form):
         np.testing.assert_allclose(given[name].get_value(), expected[name].get_value())
 
 
+def test_completion_models_name_ids_that_repeat():
+    twice = GRAM.rename(index={"p0": "p1"}, columns={"p0": "p1"}) + np.eye(N)
+    for make in (
+        lambda: MutualKernelCompletion({"a": twice, "b": twice}),
+        lambda: WishartCompletion(twice, (GRAM + np.eye(N)).iloc[2:4, 2:4]),
+    ):
+        with pytest.raises(ValueError, match=r"by distinct ids. Got 'p1' more than once"):
+            make()
+
+
 MASKED_PAIR = np.ma.masked_array([0.5, 0.5], [True, False])
 
 
@@ -520,6 +614,34 @@ MASKED_PAIR = np.ma.masked_array([0.5, 0.5], [True, False])
 def test_masks_are_refused(make):
     with pytest.raises(ValueError, match="without masked entries"):
         make()
+
+
+OTHER = FEATURES[::-1] + 1
+
+
+@pytest.mark.parametrize("other", [pd.DataFrame(OTHER), xr.DataArray(pd.DataFrame(OTHER))])
+def test_as_many_new_objects_that_count_their_rows_are_not_the_training_objects(other):
+    """Or a cross matrix would be taken for a Gram matrix, and refused as not symmetric."""
+    train, kernels = pd.DataFrame(FEATURES), gaussian(0.3) | linear()
+    found = kernels(other, train)
+    xr.testing.assert_allclose(found, kernels(OTHER, FEATURES))
+    assert found["obs"].attrs == NUMBERS
+    assert found["obs"].values.tolist() == list(range(N, 2 * N))
+    np.testing.assert_array_equal(as_stack(found, like=kernels(train)), found)
+    later = kernels(other.iloc[:3] if isinstance(other, pd.DataFrame) else other[:3], train)
+    assert later["obs"].values.tolist() == [0, 1, 2]
+
+
+def test_as_many_new_rows_of_kernels_that_count_are_not_the_training_objects():
+    kernels = gaussian(0.3) | linear()
+    train, cross = kernels(FEATURES), kernels(OTHER, FEATURES)
+    unlabelled = cross.drop_vars(["obs", "basis"])
+    frames = {
+        name: pd.DataFrame(values)
+        for name, values in zip(cross["kernel"].values, cross.values, strict=True)
+    }
+    for given in (cross.values, frames, unlabelled):
+        xr.testing.assert_equal(as_stack(given, like=train), cross)
 
 
 # --- the rule itself -------------------------------------------------------------------------

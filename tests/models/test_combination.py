@@ -3,14 +3,17 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
+import xarray as xr
 from scipy import stats
 from scipy.integrate import quad
 
 from family import assert_mean
 from kernelzoo.inference.density import log_density
 from kernelzoo.models.combination import Binary, DirichletWeights, FixedWeights, Mean
+from kernelzoo.models.composite_kernel import CompositeKernelRegression
 from kernelzoo.models.kernels import kernel_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.probit import log_probability
@@ -234,3 +237,53 @@ def test_ordinary_concentrations_are_not_warned_of(recwarn):
         rule.check(stack)
     DirichletWeights(0.1, 1.0).check(stack[:1])
     assert not recwarn.list
+
+
+NAMED = {"far": 0.2, "near": 0.7}
+BY_NAME = {
+    "Series": pd.Series(NAMED),
+    "DataArray": xr.DataArray(pd.Series(NAMED).rename_axis("kernel")),
+    "dict": NAMED,
+}
+
+
+@pytest.mark.parametrize("numbers", BY_NAME.values(), ids=BY_NAME)
+@pytest.mark.parametrize("rule", [FixedWeights, FixedProduct, Binary])
+def test_numbers_with_names_go_by_the_kernels(rule, numbers):
+    """By position each kernel had the other's."""
+    stack, labels = problem()
+    kernels = dict(zip(["near", "far"], stack, strict=True))
+    model = MultinomialProbit(kernels, labels, combination=rule(numbers))
+    assert model.combination == rule([0.7, 0.2])
+    with pm.Model(coords={"kernel": ["near", "far"]}) as other:
+        beta = rule(numbers).declare()
+    found = beta.owner.inputs[-1].eval() if rule is Binary else beta.get_value()
+    np.testing.assert_allclose(found, [0.7, 0.2])
+    assert other.named_vars_to_dims["beta"] == ("kernel",)
+
+
+@pytest.mark.parametrize("rule", [FixedWeights, FixedProduct, Binary])
+def test_numbers_of_other_kernels_are_refused(rule):
+    stack, labels = problem()
+    kernels = dict(zip(["near", "far"], stack, strict=True))
+    for names, message in [
+        (["near", "wide"], r"names of the kernels, \['near', 'far'\].* Got those of \['near', 'wi"),
+        (["near"], r"Got those of \['near'\]"),
+        (["near", "near"], "names of different kernels. Got 'near' more than once"),
+    ]:
+        with pytest.raises(ValueError, match=rf"argument of {rule.__name__} must .*{message}"):
+            MultinomialProbit(kernels, labels, combination=rule(pd.Series(0.5, index=names)))
+
+
+@pytest.mark.parametrize("rule", [FixedWeights, FixedProduct, Binary])
+def test_a_series_that_only_counts_goes_by_position(rule):
+    stack, labels = problem()
+    model = MultinomialProbit(stack, labels, combination=rule(pd.Series([0.7, 0.2])))
+    assert model.combination == rule([0.7, 0.2])
+
+
+def test_weights_by_name_of_a_composite_kernel():
+    stack, _ = problem()
+    kernels = dict(zip(["near", "far"], stack, strict=True))
+    model = CompositeKernelRegression(kernels, np.arange(9.0), combination=FixedWeights(NAMED))
+    np.testing.assert_allclose(model["beta"].get_value(), [0.7, 0.2])

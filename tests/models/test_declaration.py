@@ -1,6 +1,7 @@
 """What the seven declarations have in common."""
 
 import pickle
+import warnings
 
 import cloudpickle
 import joblib
@@ -72,6 +73,32 @@ def test_a_pickled_model_is_fitted_as_the_first(name):
     found, known = (kz.fit(m, cheapest(m), **options)["posterior"] for m in (again, model))
     for variable in known.data_vars:
         np.testing.assert_array_equal(found[variable], known[variable])
+
+
+def test_a_pickle_holds_the_kernels_once():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    kernels = (kz.gaussian(0.1) | kz.linear())(X)
+    model = kz.MultinomialProbit(kernels, rng.permutation(np.arange(60) % 3))
+    before = pickle.dumps(model)
+    assert len(before) < 1.2 * kernels.nbytes
+    with model:
+        pm.set_data({"labels": np.roll(model["labels"].get_value(), 1)})
+    after = pickle.dumps(model)
+    assert len(after) < 1.2 * kernels.nbytes
+    again = pickle.loads(pickle.dumps(pickle.loads(after)))
+    np.testing.assert_array_equal(again["labels"].get_value(), model["labels"].get_value())
+    np.testing.assert_array_equal(again["K"].get_value(), model["K"].get_value())
+
+
+def test_a_pickle_is_read_without_the_warnings_of_the_declaration():
+    with pytest.warns(kz.KernelWarning):
+        model = kz.MultinomialProbit({"K": np.eye(20)}, np.arange(20) % 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = pickle.loads(pickle.dumps(model))
+    with pytest.warns(kz.KernelWarning):
+        kz.MultinomialProbit(again["K"].get_value(), np.arange(20) % 3)
 
 
 def test_a_pickled_model_has_the_options_and_objects_that_it_had():

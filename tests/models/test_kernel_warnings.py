@@ -73,14 +73,31 @@ def test_what_is_near_the_identity_goes_by_the_diagonal(scale):
         MultinomialProbit({"K": scale * off_diagonal(1.1e-6)}, TARGETS[MultinomialProbit])
 
 
-def test_more_than_half_of_the_entries_decide():
-    """Fifteen alike objects of twenty: 170 of 380 entries are negligible; of fourteen, 198."""
+def test_more_than_half_of_the_objects_decide():
+    """Nine alike objects of twenty leave eleven alone; of ten, ten."""
     kernels = {}
-    for n in (14, 15):
+    for n in (9, 10):
         kernels[n] = off_diagonal(1e-9)
         kernels[n][:n, :n] = 0.5 * np.eye(n) + 0.5
-    with pytest.warns(kz.KernelWarning, match="The kernel '14' given"):
+    with pytest.warns(kz.KernelWarning, match="The kernel '9' given"):
         MultinomialProbit(kernels, TARGETS[MultinomialProbit])
+
+
+@pytest.mark.parametrize("alike", [0.02, 0.9, 1.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_clusters_are_no_identity(silence, alike, sign):
+    """Twenty clusters of five: 95 of 99 entries of a row are zero, as they should be."""
+    signs = sign ** np.arange(5)
+    cluster = alike * np.outer(signs, signs)
+    np.fill_diagonal(cluster, 1.0)
+    kernel = np.kron(np.eye(20), cluster)
+    MultinomialProbit({"clusters": kernel}, np.arange(100) // 5 % 4)
+
+
+def test_raw_features_in_pairs_are_nearly_the_identity():
+    """A few close neighbours do not make up for the others."""
+    with pytest.warns(kz.KernelWarning, match="nearly the identity"):
+        MultinomialProbit({"pairs": np.kron(np.eye(10), np.full((2, 2), 1.0))}, np.arange(20) % 3)
 
 
 def test_negative_entries_are_entries(silence):

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.svm import SVC
 
@@ -17,6 +18,7 @@ from kernelzoo.models import (
     precomputed,
 )
 from kernelzoo.models.base_kernels import Gaussian
+from kernelzoo.models.kernel_widths import median_of_squared_distances
 
 RNG = np.random.default_rng(5)
 X, X_NEW = RNG.normal(size=(17, 3)), RNG.normal(3.0, 2.0, size=(6, 3))
@@ -141,3 +143,21 @@ def test_models_take_kernels_of_a_chosen_width():
         stack["kernel"].values
     )
     assert kernel_stack({"near": stack.values[0]}).shape == (1, 17, 17)
+
+
+def test_the_width_of_many_objects_does_not_depend_on_their_order():
+    """They come sorted by class, for instance: the first thousand, or fixed rows, are others."""
+    rng = np.random.default_rng(7)
+    many = np.concatenate([rng.normal(size=(1_500, 2)), rng.normal(6.0, 3.0, size=(700, 2))])
+    many[::50] = 0.0
+    shuffled = rng.permutation(many)
+    shuffled[shuffled == 0] = -0.0
+    for name in ("median", "laplace"):
+        rule = gaussian("median") if name == "median" else laplace("median")
+        (one,), (other,) = (
+            rule(X[:2, :2], objects)["kernel"].values for objects in (many, shuffled)
+        )
+        assert one == other
+    assert median_of_squared_distances(many, "f") == median_of_squared_distances(shuffled, "f")
+    exact = 1 / (2 * np.median(pdist(many, "sqeuclidean")))
+    assert median_of_squared_distances(many, "f") == pytest.approx(exact, rel=0.1)

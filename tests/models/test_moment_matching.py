@@ -1,6 +1,7 @@
 """Matched moments against simulation and against brute force; Theorem 4."""
 
 import numpy as np
+import pandas as pd
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
@@ -163,3 +164,14 @@ def test_determinants_that_rounding_decides_are_refused():
     with pytest.raises(ValueError, match="at most 40 objects for method='determinant'"):
         match_wishart([np.eye(41)], method="determinant")
     assert match_wishart(singular)[0] >= 4
+
+
+def test_degrees_of_freedom_with_names_go_by_the_kernels():
+    kernels = {"a": np.eye(3), "b": 2 * np.eye(3) + 1}
+    by_name = pd.Series({"b": 9.0, "a": 5.0})
+    for numbers in (by_name, by_name.to_dict()):
+        found, expected = match_wishart(kernels, numbers), match_wishart(kernels, [5.0, 9.0])
+        assert found[0] == expected[0]
+        np.testing.assert_array_equal(found[1], expected[1])
+    with pytest.raises(ValueError, match=r"'eta' .* \(a, b\). Got those of \['b', 'c'\]"):
+        match_wishart(kernels, by_name.rename({"a": "c"}))

@@ -153,7 +153,7 @@ def test_class_probabilities_agree_with_log_probability(n_classes):
 def test_compiled_probabilities_are_the_same(n_classes, monkeypatch):
     f = np.concatenate([scores(n_classes, seed) for seed in range(3)])
     interpreted = probit.class_probabilities(f)
-    monkeypatch.setattr(probit, "LARGE", 0)
+    monkeypatch.setattr(probit, "COMPILED_FROM_NODES", 0)
     compiled = probit.class_probabilities(f)
     np.testing.assert_allclose(compiled, interpreted, rtol=1e-8, atol=1e-280)
     np.testing.assert_allclose(compiled.sum(axis=1), 1, rtol=1e-14)

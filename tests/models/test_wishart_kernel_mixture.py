@@ -301,3 +301,13 @@ def test_weights_with_names_go_by_them():
     stack = dict(zip("ab", example.theta, strict=True))
     model = WishartKernelMixture(stack, example.K11_values, alpha={"b": 0.9, "a": 0.1})
     np.testing.assert_allclose(model["alpha"].get_value(), [0.1, 0.9])
+
+
+def test_concentrations_with_names_go_by_the_kernels():
+    kernels = {"a": np.eye(4), "b": 2 * np.eye(4) + 1}
+    K11 = np.eye(2)
+    named = pd.Series({"b": 3.0, "a": 1.5})
+    model = WishartKernelMixture(kernels, K11, concentration=named, collapsed=True)
+    np.testing.assert_allclose(model["alpha"].owner.inputs[-1].eval(), [1.5, 3.0])
+    with pytest.raises(ValueError, match=r"'concentration' .* Got those of \['b', 'c'\]"):
+        WishartKernelMixture(kernels, K11, concentration=named.rename({"a": "c"}), collapsed=True)

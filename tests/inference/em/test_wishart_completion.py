@@ -143,6 +143,9 @@ def test_linear_growth_in_the_papers_setting():
         ({"start": np.eye(3)}, r"of shape \(5, 5\)"),
         ({"start": -np.eye(5)}, "positive definite"),
         ({"start": np.full((5, 5), np.nan)}, "finite"),
+        ({"start": np.ma.masked_array(np.eye(5), np.eye(5))}, "'start' .* without masked entries"),
+        ({"start": np.eye(5) + np.eye(5, k=1)}, "symmetric"),
+        ({"start": np.eye(5).astype(str)}, "'start' argument .* real numbers"),
     ],
 )
 def test_settings_are_checked(settings, message):

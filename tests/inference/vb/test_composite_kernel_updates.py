@@ -51,7 +51,9 @@ def test_bound_never_falls(seed, regression, type_two_from):
     """Beyond three weights: but for the quadrature's error where its points are placed anew."""
     data, (n_kernels, _, n_functions) = random_problem(seed, regression, type_two_from)
     begin, advance = partial(start, data, n_functions), partial(update, data)
-    for ascent in beginnings(begin, advance, n_kernels, 2, 1e-6, np.random.default_rng(seed)):
+    for ascent in beginnings(
+        begin, advance, n_kernels, 2, 1e-6, np.random.default_rng(seed), lambda: None
+    ):
         state = ascent.state
         for _ in range(150 if np.isinf(type_two_from) else 40):
             before, state = state.objective, advance(state)

@@ -141,7 +141,7 @@ def test_bound_never_falls(seed):
     model = model_of(seed, n_kernels, 2 + seed % 3, gram=seed % 8 < 4, tau=tau, upsilon=upsilon)
     data = updates.Data.of(model, plug_in=False)
     begin, advance = partial(updates.start, data), partial(updates.update, data)
-    for ascent in beginnings(begin, advance, n_kernels, 2, 1e-6, rng):
+    for ascent in beginnings(begin, advance, n_kernels, 2, 1e-6, rng, lambda: None):
         state = ascent.state
         for _ in range(60):
             before, state = state.objective, updates.update(data, state)

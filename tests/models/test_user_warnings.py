@@ -1,0 +1,50 @@
+"""Warnings point at the user's line, whoever raises them and however deep."""
+
+import numpy as np
+import pytest
+
+import kernelzoo as kz
+
+RUN = {"draws": 5, "random_seed": 1, "progressbar": False, "log_likelihood": False}
+
+
+def vanishing_weights():
+    stack = kz.kernel_stack({"a": np.eye(3) + 1, "b": np.eye(3) + 2})
+    kz.MultinomialProbit(stack, [0, 1, 1], combination=kz.Mean(0.1, 1.0))
+
+
+def vb_unconverged():
+    kz.fit(kz.MultinomialProbit.example(), kz.VB(max_iterations=2, starts=1), **RUN)
+
+
+def vb_of_regression_unconverged():
+    kz.fit(kz.CompositeKernelRegression.example(), kz.VB(max_iterations=2), **RUN)
+
+
+def em_unconverged():
+    kz.fit(kz.WishartCompletion.example(), kz.EM(iterations=1), **RUN)
+
+
+def map_unconverged():
+    kz.fit(kz.CompositeKernelRegression.example(), kz.MAP(max_iterations=1), **RUN)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (vanishing_weights, "makes weights of kernels smaller"),
+        (vb_unconverged, "did not converge"),
+        (vb_of_regression_unconverged, "did not converge"),
+        (em_unconverged, "converge|iteration"),
+        (map_unconverged, "MAP stopped"),
+    ],
+)
+def test_warnings_point_at_the_line_of_the_user(act, message):
+    with pytest.warns(UserWarning, match=message) as caught:
+        act()
+    own = [
+        warning
+        for warning in caught
+        if "kernelzoo" in warning.filename or warning.filename == __file__
+    ]
+    assert {warning.filename for warning in own} == {__file__}
