@@ -8,6 +8,7 @@ from typing import Any, Self, SupportsIndex, override
 
 import numpy as np
 import pymc as pm
+import pytensor
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor import TensorVariable
@@ -115,16 +116,19 @@ class Declaration(pm.Model):
         given = dict(zip(self.free_RVs, clone_replace(self.free_RVs, data), strict=True))
         variables = {str(rv.name): replaced for rv, replaced in given.items()}
         starts = {getattr(key, "name", key): value for key, value in (overrides or {}).items()}
-        return make_initial_point_fn(
-            model=_ConditionedOnData(
-                variables,
-                {new: self.rvs_to_transforms[rv] for rv, new in given.items()},
-                {new: self.rvs_to_initial_values[rv] for rv, new in given.items()},
-            ),
-            overrides=starts,
-            jitter_rvs={given[rv] for rv in jitter_rvs or ()},
-            return_transformed=return_transformed,
+        conditioned = _ConditionedOnData(
+            variables,
+            {new: self.rvs_to_transforms[rv] for rv, new in given.items()},
+            {new: self.rvs_to_initial_values[rv] for rv, new in given.items()},
         )
+        # Called once: compiling its parts in C would take seconds.
+        with pytensor.config.change_flags(cxx=""):
+            return make_initial_point_fn(
+                model=conditioned,
+                overrides=starts,
+                jitter_rvs={given[rv] for rv in jitter_rvs or ()},
+                return_transformed=return_transformed,
+            )
 
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]

@@ -75,8 +75,9 @@ def matrix_product(a: TensorLike, b: TensorLike) -> TensorVariable:
     left: Any = pt.as_tensor(a)
     right: Any = pt.as_tensor(b)
     if left.ndim > 2 or right.ndim > 2:
-        return Blockwise(_product)(left, right)
-    product = _product(
+        stack: Any = Blockwise(_product)(left, right)
+        return stack
+    product: Any = _product(
         left[None, :] if left.ndim == 1 else left, right[:, None] if right.ndim == 1 else right
     )
     if right.ndim == 1:

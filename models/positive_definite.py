@@ -62,8 +62,7 @@ def _rows_and_diagonal(packed_values: TensorVariable) -> tuple[Any, Any, Any]:
     """Order of a packed triangle, the row of each entry, and whether it lies on the diagonal."""
     length = known_length(packed_values)
     n = order_of_packed(length)
-    if isinstance(length, int):
-        rows, columns = np.tril_indices(n)
-        return n, rows, rows == columns
-    rows, columns = pt.tril_indices(n)
-    return n, rows, pt.eq(rows, columns)
+    known = isinstance(length, int)
+    numbers: Any = np if known else pt
+    rows, columns = numbers.tril_indices(n)
+    return n, rows, rows == columns if known else pt.eq(rows, columns)

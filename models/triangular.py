@@ -108,8 +108,9 @@ class CholeskySlope(_OfMatrices):
     ) -> list[Variable]:
         # On variables of its own: the slope may depend on the factor.
         own = [variable.type() for variable in inputs]
-        slopes = pullback(_explicit_slope(*own), own, cotangents[0])
-        return graph_replace(slopes, dict(zip(own, inputs, strict=True)))
+        slopes: Any = pullback(_explicit_slope(*own), own, cotangents[0])
+        replaced: Any = graph_replace(slopes, dict(zip(own, inputs, strict=True)))
+        return replaced
 
 
 class TriangularSolve(_OfMatrices):
@@ -247,31 +248,33 @@ _unpacked: Any = Unpacked()
 _SOLVE: dict[bool, Any] = {transposed: TriangularSolve(transposed) for transposed in (False, True)}
 
 
+def _of_each(operation: Any, *operands: TensorVariable) -> Any:
+    """Apply an operation to one set of operands, or to each of a stack of them."""
+    each = Blockwise(operation)
+    single = all(x.ndim == len(core) for x, core in zip(operands, each.inputs_sig, strict=True))
+    return (operation if single else each)(*operands)
+
+
 def cholesky_or_nan(matrix: TensorLike) -> TensorVariable:
     """Lower Cholesky factors (..., n, n); NaN where there is none."""
-    matrix = pt.as_tensor(matrix)
-    return (_cholesky_factor if matrix.ndim == 2 else Blockwise(_cholesky_factor))(matrix)
+    return _of_each(_cholesky_factor, pt.as_tensor(matrix))
 
 
 def packed(matrix: TensorLike) -> TensorVariable:
     """Lower triangles (..., n(n+1)/2), by rows, of matrices (..., n, n)."""
-    matrix = pt.as_tensor(matrix)
-    return (_packed if matrix.ndim == 2 else Blockwise(_packed))(matrix)
+    return _of_each(_packed, pt.as_tensor(matrix))
 
 
 def unpacked(entries: TensorLike) -> TensorVariable:
     """Lower triangular matrices (..., n, n) of their entries (..., n(n+1)/2) by rows."""
-    entries = pt.as_tensor(entries)
-    return (_unpacked if entries.ndim == 1 else Blockwise(_unpacked))(entries)
+    return _of_each(_unpacked, pt.as_tensor(entries))
 
 
 def solve_lower(
     factor: TensorLike, right: TensorLike, *, transposed: bool = False
 ) -> TensorVariable:
     """Solution (..., n, m) of L X = B, or of L'X = B, for lower triangular L (..., n, n)."""
-    factor, right = pt.as_tensor(factor), pt.as_tensor(right)
-    solve = _SOLVE[transposed]
-    return (solve if factor.ndim == right.ndim == 2 else Blockwise(solve))(factor, right)
+    return _of_each(_SOLVE[transposed], pt.as_tensor(factor), pt.as_tensor(right))
 
 
 def log_det(factor: TensorVariable) -> TensorVariable:
