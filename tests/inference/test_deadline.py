@@ -9,7 +9,7 @@ import pytest
 import kernelzoo as kz
 from kernelzoo.inference import deadline
 from kernelzoo.inference.deadline import Clock, EndOfTime, OutOfTime
-from kernelzoo.inference.engines import Engine, Run
+from kernelzoo.inference.engines import Run
 from kernelzoo.inference.vb.composite_kernel import fit_composite_kernel
 from kernelzoo.inference.vb.multinomial_probit import fit_multinomial_probit
 
@@ -99,7 +99,7 @@ def test_chains_that_were_not_tuned_are_nothing_to_keep():
 
 
 def test_chains_in_turn_share_the_time(now):
-    end = EndOfTime(Clock(8.0), chains=3, in_turn=True)
+    end = EndOfTime(Clock(8.0), chains=3, processes=1)
     now.now = 2.0
     ends = []
 
@@ -116,7 +116,7 @@ def test_chains_in_turn_share_the_time(now):
 
 
 def test_chains_at_once_have_all_the_time(now):
-    end = EndOfTime(Clock(8.0), chains=3, in_turn=False)
+    end = EndOfTime(Clock(8.0), chains=3, processes=3)
     for now.now in (0.0, 4.0, 7.9):
         for chain in range(3):
             end(None, SimpleNamespace(chain=chain))
@@ -140,23 +140,6 @@ def test_enough_time_changes_nothing():
     assert bounded.attrs["converged"] == "yes"
     assert "ended_by" not in bounded.attrs
     assert bounded["posterior"].equals(plain["posterior"])
-
-
-@pytest.mark.parametrize("engine", [kz.SMC(), kz.Laplace()])
-def test_an_engine_that_cannot_be_ended_says_so_at_once(engine, monkeypatch):
-    monkeypatch.setattr(type(engine), "run", None)
-    with pytest.raises(ValueError, match=f"{engine.name} takes no 'max_seconds': "):
-        kz.fit(normal(), engine, max_seconds=60)
-    assert kz.NUTS(backend="pymc").why_not_ended() is None
-
-
-def test_other_implementations_of_nuts_cannot_be_ended():
-    assert "backend='pymc' takes it" in kz.NUTS(backend="nutpie").why_not_ended()
-    assert {name for name, cls in Engine.registry.items() if cls().why_not_ended()} == {
-        "smc",
-        "laplace",
-        "pathfinder",
-    }
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, np.nan, np.inf])

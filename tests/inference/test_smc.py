@@ -9,7 +9,7 @@ from scipy import stats
 import kernelzoo as kz
 from family import ALPHA, assert_mean
 from kernelzoo.inference.identified import identified
-from kernelzoo.inference.mcmc import _prior_population
+from kernelzoo.inference.smc import _prior_population
 
 QUIET = {"random_seed": 3, "progressbar": False, "log_likelihood": False}
 KERNELS = ["IMH", "MH"]
