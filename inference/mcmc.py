@@ -19,7 +19,7 @@ from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables
-from .compilation import compiling_with
+from .compilation import compiling_with, python_mode
 from .cost import Cost, peak_of_memory, timed
 from .deadline import EndOfTime, Interrupting
 from .draws_on_disk import DrawsOnDisk
@@ -278,9 +278,13 @@ class NUTS(Engine):
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs)
+        objective(start)
+        # What compiled code allocates is not seen: NumPy's arrays for the same graph are.
+        _, by_numpy = compile_objective(model, jacobian=True, mode=python_mode())
+        by_numpy(start)
         with peak_of_memory() as peak:
-            start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs)
-            objective(start)
+            by_numpy(start)
         seconds, calls = timed(lambda: objective(start))
         draws = _in_turn(run) * (run.tune + run.draws)
         usual, most = (2 ** min(d, self.max_treedepth) - 1 for d in (USUAL_DEPTH, 99))

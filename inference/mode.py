@@ -207,8 +207,8 @@ class Laplace(Engine):
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        start, objective = compile_objective(model, jacobian=True)
         with peak_of_memory() as peak:
-            start, objective = compile_objective(model, jacobian=True)
             seconds, calls = timed(lambda: objective(start))
         usual, most = (2 * (n + len(start)) for n in (USUAL, self.max_iterations))
         measured = f"{calls} gradients of {seconds:.2g} s each"
