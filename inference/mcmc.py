@@ -13,7 +13,6 @@ import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
 from pymc.sampling.parallel import _cpu_count
 from pymc.step_methods.hmc.base_hmc import BaseHMC
-from pymc.util import _get_seeds_per_chain
 from pytensor.compile.mode import get_mode
 from xarray import DataTree
 
@@ -150,7 +149,6 @@ def _sample_in_time(
         end = EndOfTime(run.clock, run.chains, at_once, callback)
         return sample(chains=run.chains, random_seed=run.random_seed, callback=end, **options)
     end = EndOfTime(run.clock, run.chains, processes, callback)
-    seeds = _get_seeds_per_chain(run.random_seed, run.chains)
     initvals = options.pop("initvals", None)
     shared = initvals is None or isinstance(initvals, Mapping)
 
@@ -158,9 +156,12 @@ def _sample_in_time(
         def renumbered(trace: Any, draw: Any) -> None:
             end(trace=trace, draw=draw._replace(chain=draw.chain + group.start))
 
+        # PyMC spawns a generator for each chain: these are those that follow on the others.
+        rng = np.random.default_rng(run.random_seed)
+        rng.spawn(group.start)
         return sample(
             chains=len(group),
-            random_seed=[seeds[chain] for chain in group],
+            random_seed=rng,
             initvals=initvals if shared else [initvals[chain] for chain in group],
             callback=renumbered,
             **options,

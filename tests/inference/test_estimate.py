@@ -156,11 +156,11 @@ def test_chains_at_once_take_the_time_of_one():
 
 
 def test_engines_without_an_estimate_and_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="SMC has no estimate.*max_seconds"):
+    with pytest.raises(ValueError, match=r"SMC has no estimate.*max_seconds"):
         kz.estimate(normal(), "smc")
     with pytest.raises(ValueError, match="VB does not apply"):
         kz.estimate(normal(), "vb")
-    with pytest.raises(ValueError, match=r"ADVI does not run in pm.sample.*'draws'"):
+    with pytest.raises(ValueError, match=r"ADVI does not run in pm\.sample.*'draws'"):
         kz.estimate(normal(), "advi", drws=5)
     with pytest.raises(ValueError, match=r"of estimate must be.*NUTS\(target_accept=...\)"):
         kz.estimate(normal(), "nuts", target_acept=0.9)
