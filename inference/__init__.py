@@ -23,7 +23,7 @@ from .identified import identified
 from .imputation import impute_kernels
 from .kernel_weights import learn_weights
 from .map.engine import MAP
-from .mcmc import NUTS, SMC, Gibbs
+from .mcmc import NUTS, Gibbs
 from .mode import Laplace
 from .plots import (
     plot_bound,
@@ -35,6 +35,7 @@ from .plots import (
 )
 from .predict import predict
 from .scores import scores
+from .smc import SMC
 from .vb.engine import VB
 
 __all__ = [

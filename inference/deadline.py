@@ -1,16 +1,22 @@
 """The time that a fit may take: checked wherever a loop reports its progress."""
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType, FunctionType
 from typing import Any
 
 import numpy as np
 
 from ..models.checks import argument_error
 
-__all__ = ["Clock", "EndOfTime", "OutOfTime"]
+__all__ = ["Clock", "EndOfTime", "Interrupting", "OutOfTime", "at_work"]
+
+# Seconds after which an interrupt is tried again that came where it would lose something.
+AGAIN = 0.05
 
 
 class OutOfTime(KeyboardInterrupt):
@@ -52,12 +58,18 @@ class Clock:
         if not self.ended and self.left <= 0:
             self.end()
 
+    def share(self, waiting: int) -> "Clock":
+        """Clock of a part of the time that is left, as large as that of each of those who wait."""
+        if self.seconds is None:
+            return Clock()
+        return Clock(max(self.left, 0.0) / (waiting + 1))
+
     @contextmanager
     def explained(self, what: str) -> Iterator[None]:
         """Say of an error that follows the end that the time did not do for `what`."""
         try:
             yield
-        except ValueError as error:
+        except (ValueError, OutOfTime) as error:
             if not self.ended:
                 raise
             got = f"{self.seconds:g}"
@@ -70,17 +82,17 @@ class Clock:
 
 
 class EndOfTime:
-    """Callback of `pm.sample` that ends every chain when the time is over.
+    """Callback of `pm.sample` that ends the chains that run when their time is over.
 
-    Chains that run one after the other share the time that is left when they begin, so that all of
-    them are in the result.
+    Chains run in turns, as many at once as there are processes. The turns share the time that is
+    left when they begin, so that all chains are in the result.
 
     Parameters
     ----------
     clock : Clock
     chains : int
-    in_turn : bool
-        Whether chains run one after the other.
+    processes : int
+        Chains that run at once.
     callback : callable, optional
         Another callback, called before.
     """
@@ -89,20 +101,104 @@ class EndOfTime:
         self,
         clock: Clock,
         chains: int,
-        in_turn: bool,
+        processes: int,
         callback: Callable[..., None] | None = None,
     ):
-        self._clock, self._chains, self._in_turn = clock, chains, in_turn
-        self._callback = callback
-        self._reserved: dict[int, float] = {}
+        self._clock, self._processes, self._callback = clock, processes, callback
+        self._turns = -(-chains // processes)
+        self._shares: dict[int, Clock] = {}
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Take in one draw; PyMC keeps the chains when this raises a KeyboardInterrupt."""
         if self._callback is not None:
             self._callback(trace=trace, draw=draw)
-        if draw.chain not in self._reserved:
-            waiting = self._chains - draw.chain - 1 if self._in_turn else 0
-            left = max(self._clock.left, 0.0)
-            self._reserved[draw.chain] = left * waiting / (waiting + 1)
-        if self._clock.left <= self._reserved[draw.chain]:
+        turn = draw.chain // self._processes
+        if turn not in self._shares:
+            self._shares[turn] = self._clock.share(self._turns - turn - 1)
+        if self._shares[turn].left <= 0:
+            self._shares[turn].ended = True
             self._clock.end()
+
+    def has_ended(self, turn: int) -> bool:
+        """Whether the time of a turn was over before its chains were."""
+        return turn in self._shares and self._shares[turn].ended
+
+
+class Interrupting:
+    """Interrupts what runs in the main thread, as Ctrl-C does, when the time is over: a context.
+
+    For algorithms without a callback that keep what they have when they are interrupted.
+
+    Parameters
+    ----------
+    clock : Clock
+        Nothing is interrupted where it has no bound.
+    can : callable (frame) -> bool
+        Whether what runs, the innermost frame, keeps what there is when it is interrupted.
+        Elsewhere an interrupt would lose all: it waits.
+    owner : str
+        What is bounded, for the message.
+
+    Raises
+    ------
+    ValueError
+        Outside of the main thread, which alone can be interrupted.
+    """
+
+    def __init__(self, clock: Clock, can: Callable[[FrameType], bool], owner: str):
+        self._clock, self._can, self._owner = clock, can, owner
+        self._finished = threading.Event()
+        self._thread = threading.Thread(target=self._signal, daemon=True)
+        self._sent = False
+        self._handler: Any = None
+
+    def __enter__(self) -> None:
+        if self._clock.seconds is None:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            raise ValueError(
+                f"{self._owner} takes 'max_seconds' in the main thread only, which alone can be "
+                "interrupted."
+            )
+        self._handler = signal.signal(signal.SIGINT, self._handle)
+        self._thread.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self._finished.set()
+        if self._thread.ident is not None:
+            # When it has ended no signal is under way; one that has come is handled before.
+            self._thread.join()
+            signal.signal(signal.SIGINT, self._handler)
+
+    def _signal(self) -> None:
+        wait = min(max(self._clock.left, 0.0), threading.TIMEOUT_MAX)
+        while not self._finished.wait(wait):
+            self._sent = True
+            if hasattr(signal, "pthread_kill"):
+                # This ends a system call of the main thread, too.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            else:
+                signal.raise_signal(signal.SIGINT)
+            wait = AGAIN
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if not self._sent:
+            # Ctrl-C.
+            if callable(self._handler):
+                self._handler(number, frame)
+            elif self._handler == signal.SIG_DFL:
+                raise KeyboardInterrupt
+            return
+        self._sent = False
+        if frame is not None and not self._finished.is_set() and self._can(frame):
+            self._finished.set()
+            self._clock.end()
+
+
+def at_work(function: FunctionType, frame: FrameType | None) -> bool:
+    """Whether a function, or what it has called, is what runs in a frame."""
+    while frame is not None:
+        if frame.f_code is function.__code__:
+            return True
+        frame = frame.f_back
+    return False

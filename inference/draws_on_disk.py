@@ -15,6 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..models.checks import argument_error
+from .turns import draws_to_keep
 
 __all__ = ["DrawsOnDisk", "check_store"]
 
@@ -90,8 +91,7 @@ class DrawsOnDisk:
         numbered from 0.
         """
         data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None).drop_attrs()
-        lengths = self._written.values()
-        draws = max(sorted(lengths), key=lambda length: length * sum(n >= length for n in lengths))
+        draws = draws_to_keep([*self._written.values()])
         chains = sorted(chain for chain, length in self._written.items() if length >= draws)
         coords = {d: list(names) for d, names in self._model.coords.items() if d in data.dims}
         numbers = {"chain": np.arange(len(chains)), "draw": np.arange(draws)}

@@ -148,11 +148,10 @@ class Engine(ABC):
 
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
         """Tell what the run will cost, from a few steps of it; see `cost`."""
-        raise ValueError(f"{self.name} has no estimate of its cost.")
-
-    def why_not_ended(self) -> str | None:
-        """Why ``max_seconds`` of `fit` cannot end it; None when it looks at the run's clock."""
-        return None
+        raise ValueError(
+            f"{self.name} has no estimate: how many steps it takes is not known before. "
+            "max_seconds of fit ends it."
+        )
 
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -256,10 +255,15 @@ def fit(
         them (one multivariate normal or Wishart of all): ``az.loo`` would count one observation.
     max_seconds : float, optional
         End the engine after so many seconds, compilation included, and keep what there is: the
-        result says ``converged`` "no" and has the attribute ``ended_by``. It ends after the draw or
-        iteration that it is at, and what a result consists of (draws of a variational posterior,
-        log likelihoods) is made afterwards. Chains that run in turn share the time. SMC,
-        Laplace, Pathfinder and NUTS of nutpie and numpyro cannot be ended.
+        result says ``converged`` "no" and has the attributes ``ended_by`` and ``note``. It ends
+        after the draw or iteration that it is at, and what a result consists of (draws of a
+        variational posterior, log likelihoods) is made afterwards. Compilation is not broken off.
+        Chains that run in turn share the time: with fewer processes than chains each group of
+        chains is a call of ``pm.sample``. With a store, chains that still wait are left out; of
+        nutpie, all run at once; of numpyro, blocks of ten draws take turns. SMC weights its
+        particles by what is missing of the likelihood, Laplace takes the Gaussian that L-BFGS
+        has at the point it reached, and Pathfinder keeps the paths that are at their end. nutpie
+        and Pathfinder are interrupted by a signal, which takes the main thread.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them as they are. One
         is right for matrices of up to about a thousand rows, whose work is smaller than the
@@ -288,8 +292,8 @@ def fit(
     ------
     ValueError
         When the engine does not apply to the model (the message names those that do), when a
-        setting or a number is out of range, when the engine cannot be ended, and when no draw was
-        made in `max_seconds`.
+        setting or a number is out of range, and when nothing was there to keep after
+        `max_seconds`: no chain was tuned, no path was at its end.
 
     Warns
     -----
@@ -327,8 +331,6 @@ def fit(
         store = check_store(store, "fit")
     if max_seconds is not None:
         check_positive(max_seconds, "max_seconds", "fit")
-        if unable := engine.why_not_ended():
-            raise ValueError(f"{engine.name} takes no 'max_seconds': {unable}.")
     run = Run(
         *(draws, tune, chains, cores, seed, progressbar, var_names, moments, store),
         sampler_options,

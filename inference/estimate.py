@@ -8,9 +8,10 @@ import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 
-from ..models.checks import check_count, check_name
+from ..models.checks import check_count
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .engines import Engine, Run, applicable, fit
+from .sampler_options import check_sampler_options
 
 __all__ = ["Estimate", "estimate"]
 
@@ -26,7 +27,8 @@ class Estimate:
         What is usual, and what it takes if every iteration that the engine may do is done. Without
         compilation, which takes up to a minute for gradients.
     megabytes : float
-        Working memory and the draws that are kept, beyond the model.
+        Working memory and the draws that are kept, beyond the model. Without compilation, except
+        of ADVI.
     measured : str
         What was measured.
     """
@@ -63,7 +65,7 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     ----------
     model : pm.Model
     engine : Engine or str
-        As `fit` takes it. Of SMC and Pathfinder nothing is known.
+        As `fit` takes it. Of SMC and Pathfinder nothing is known before they run.
     **settings
         Arguments of `fit`: ``draws``, ``tune``, ``chains``, ``cores``, ``var_names``, ...
 
@@ -79,7 +81,8 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     Raises
     ------
     ValueError
-        When the engine does not apply to the model or has no estimate.
+        When the engine does not apply to the model or has no estimate, and for arguments that
+        `fit` refuses.
 
     Examples
     --------
@@ -89,9 +92,14 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     engine = applicable(model, engine, "estimate")
     defaults = inspect.signature(fit).parameters.values()
     known = {p.name: p.default for p in defaults if p.kind is p.KEYWORD_ONLY}
-    if engine.kind != "mcmc":
-        for name in settings:
-            check_name(name, known, "settings", "estimate")
+    check_sampler_options(
+        {name: value for name, value in settings.items() if name not in known},
+        engine.name,
+        known=engine.sampler_arguments(),
+        settings=engine.settings_on(model),
+        own=known,
+        owner="estimate",
+    )
     given = known | settings
     for name, least in (("draws", 1), ("tune", 0), ("chains", 1)):
         check_count(given[name], name, "estimate", least=least)

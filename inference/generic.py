@@ -1,6 +1,7 @@
 """Variational engines that PyMC and pymc-extras bring: ADVI and Pathfinder."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, override
 
@@ -11,6 +12,7 @@ from xarray import DataTree
 from ..models.checks import check_count, check_name, check_positive
 from .applicability import discrete_variables, too_large
 from .cost import Cost, Stopwatch, peak_of_memory
+from .deadline import Interrupting, at_work
 from .density import log_density
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
@@ -139,20 +141,23 @@ class Pathfinder(Engine):
         return discrete_variables(model)
 
     @override
-    def why_not_ended(self) -> str | None:
-        return "pymc-extras runs its paths to their end"
-
-    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         import pymc_extras as pmx
+        from pymc_extras.inference.pathfinder.multipath import make_generator
 
-        fitted = pmx.fit_pathfinder(
-            model=model,
-            num_paths=self.paths,
-            num_draws=run.draws,
-            random_seed=run.random_seed,
-            progressbar=run.progressbar,
-        )
+        # While it waits for paths it keeps those that have come when it is interrupted.
+        can = partial(at_work, make_generator)
+        with (
+            run.clock.explained("for one path at least"),
+            Interrupting(run.clock, can, "Pathfinder"),
+        ):
+            fitted = pmx.fit_pathfinder(
+                model=model,
+                num_paths=self.paths,
+                num_draws=run.draws,
+                random_seed=run.random_seed,
+                progressbar=run.progressbar,
+            )
         names = [v.name for v in model.free_RVs + model.deterministics]
         posterior = fitted["posterior"]
         draws = {name: posterior[name].stack(one=("chain", "draw")).values for name in names}
@@ -165,4 +170,7 @@ class Pathfinder(Engine):
             # Draws are resampled with importance weights and may repeat.
             "independent": 0,
         }
+        if run.clock.ended:
+            ended = int(fitted["pathfinder"]["path_status_counts"].sum())
+            tree.attrs["note"] = f"It had {ended} of {self.paths} paths."
         return tree

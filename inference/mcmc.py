@@ -1,8 +1,9 @@
-"""Engines that run inside `pm.sample`, and sequential Monte Carlo."""
+"""Engines that run inside `pm.sample`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, override
 
@@ -13,25 +14,25 @@ from pymc.sampling.mcmc import STEP_METHODS
 from pymc.sampling.parallel import _cpu_count
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from pytensor.compile.mode import get_mode
-from pytensor.graph.replace import clone_replace
-from scipy.special import logsumexp
-from xarray import Dataset, DataTree
+from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables
-from .compilation import compiling_with
+from .compilation import compiling_with, python_mode
 from .cost import Cost, peak_of_memory, timed
-from .deadline import EndOfTime
+from .deadline import EndOfTime, Interrupting
 from .draws_on_disk import DrawsOnDisk
 from .engines import Engine, Kind, Run
 from .handwritten import Handwritten
 from .identified import identified
 from .mode import compile_objective
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
+from .numpyro_blocks import ChainsInBlocks
 from .result import Converged, with_group
 from .sampler_options import keywords_of
+from .turns import cut_to_draws, sample_in_turns
 
-__all__ = ["NUTS", "SMC", "Gibbs"]
+__all__ = ["NUTS", "Gibbs", "convergence_of_chains", "make_lean"]
 
 RHAT_BOUND = 1.01
 
@@ -50,7 +51,7 @@ _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
 }
 
 
-def _converged(tree: DataTree, model: pm.Model, draws: int) -> Converged:
+def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Converged:
     """Whether all draws were made and all identified quantities have an R-hat within the bound.
 
     Where they have not, the attribute ``note`` names the one with the largest.
@@ -101,40 +102,106 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     if consumers := [c for c in (moments and moments.update, store and store.append) if c]:
         names = [*dict.fromkeys([*(streamed if moments else ()), *(kept if store else ())])]
         options["callback"] = EachDraw(model, names, consumers, user.pop("callback", None))
-    if run.clock.seconds is not None:
-        in_turn = _processes(run) == 1
-        callback = options.pop("callback", None) or user.pop("callback", None)
-        options["callback"] = EndOfTime(run.clock, run.chains, in_turn, callback)
     if set(recorded) != set(everything):
         options["var_names"] = recorded
         # PyMC's own checks look at free variables only, and fail when there are none.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
+    sample = partial(
+        pm.sample,
+        run.draws,
+        tune=run.tune,
+        cores=run.cores,
+        progressbar=run.progressbar,
+        compile_kwargs=run.compile_kwargs,
+    )
     with (
         model,
         nullcontext() if store is None else closing(store),
         run.clock.explained("for one draw at least after tuning"),
     ):
-        tree = pm.sample(
-            run.draws,
-            tune=run.tune,
-            chains=run.chains,
-            cores=run.cores,
-            random_seed=run.random_seed,
-            progressbar=run.progressbar,
-            compile_kwargs=run.compile_kwargs,
-            **options,
-            **user,
-        )
+        tree = _sample_in_time(sample, run, options | user, callbacks=callbacks)
     if store is not None:
         with_group(tree, "posterior", store.dataset())
     if moments is not None and moments.chains:
         with_group(tree, "moments", moments.dataset(model))
     else:
-        _make_lean(tree, model, run)
-    tree.attrs["converged"] = _converged(tree, model, run.draws)
+        make_lean(tree, model, run)
+    tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
     tree.attrs["lp_measure"] = "unconstrained"
     return tree
+
+
+def _sample_in_time(
+    sample: Callable[..., DataTree], run: Run, options: dict[str, Any], *, callbacks: bool
+) -> DataTree:
+    """Call `pm.sample` such that the run's clock ends its chains."""
+    if run.clock.seconds is None:
+        return sample(chains=run.chains, random_seed=run.random_seed, **options)
+    if not callbacks:
+        return _IN_TIME[options["nuts_sampler"]](sample, run, options)
+    processes = _processes(run)
+    callback = options.pop("callback", None)
+    # Chains of one process share the time in one call. A store knows one call only.
+    stored = run.store is not None or options.get("trace") is not None
+    if processes == 1 or processes >= run.chains or stored:
+        at_once = 1 if processes == 1 else run.chains
+        end = EndOfTime(run.clock, run.chains, at_once, callback)
+        return sample(chains=run.chains, random_seed=run.random_seed, callback=end, **options)
+    end = EndOfTime(run.clock, run.chains, processes, callback)
+    initvals = options.pop("initvals", None)
+    shared = initvals is None or isinstance(initvals, Mapping)
+
+    def sample_group(group: range) -> DataTree:
+        def renumbered(trace: Any, draw: Any) -> None:
+            end(trace=trace, draw=draw._replace(chain=draw.chain + group.start))
+
+        # PyMC spawns a generator for each chain: these are those that follow on the others.
+        rng = np.random.default_rng(run.random_seed)
+        rng.spawn(group.start)
+        return sample(
+            chains=len(group),
+            random_seed=rng,
+            initvals=initvals if shared else [initvals[chain] for chain in group],
+            callback=renumbered,
+            **options,
+        )
+
+    return sample_in_turns(sample_group, run.chains, run.draws, processes, end.has_ended)
+
+
+def _nutpie_in_time(sample: Callable[..., DataTree], run: Run, options: dict[str, Any]) -> DataTree:
+    """Sample by nutpie, which keeps the draws that it has when it is interrupted.
+
+    Its chains are threads, and all run at once: those that wait for a core would have no draws.
+    """
+    from nutpie.sample import _BackgroundSampler
+
+    # Elsewhere in it, as when draws are converted, an interrupt would lose them.
+    waits = _BackgroundSampler.wait.__code__
+    every = {"chains": run.chains, "cores": run.chains, "random_seed": run.random_seed}
+    with Interrupting(run.clock, lambda frame: frame.f_code is waits, "NUTS(backend='nutpie')"):
+        tree = sample(**every, **options)
+    return cut_to_draws(tree, "logp") if run.clock.ended else tree
+
+
+def _numpyro_in_time(
+    sample: Callable[..., DataTree], run: Run, options: dict[str, Any]
+) -> DataTree:
+    """Sample by NumPyro in blocks of draws."""
+    # It lets the order of its draws be chosen where it has several chains.
+    chains = max(run.chains, 2)
+    initvals = options.pop("initvals", None)
+    if initvals is not None and not isinstance(initvals, Mapping):
+        initvals = [initvals[min(chain, run.chains - 1)] for chain in range(chains)]
+    options["nuts"] = {**options["nuts"], "chain_method": ChainsInBlocks(run)}
+    # The blocks show their progress.
+    options["progressbar"] = False
+    return sample(chains=chains, random_seed=run.random_seed, initvals=initvals, **options)
+
+
+# Implementations of NUTS without a callback, by how the clock ends them.
+_IN_TIME = {"nutpie": _nutpie_in_time, "numpyro": _numpyro_in_time}
 
 
 def _processes(run: Run) -> int:
@@ -156,7 +223,7 @@ def _smallest(model: pm.Model) -> str:
     )
 
 
-def _make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
+def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
     """Drop the draws that the run does not keep; leave the moments of the streamed variables."""
     posterior = tree["posterior"].to_dataset()
     if streamed := run.streamed(model):
@@ -211,16 +278,14 @@ class NUTS(Engine):
         return discrete_variables(model)
 
     @override
-    def why_not_ended(self) -> str | None:
-        if self.backend == "pymc":
-            return None
-        return f"PyMC does not see the draws of {self.backend}; backend='pymc' takes it"
-
-    @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs)
+        objective(start)
+        # What compiled code allocates is not seen: NumPy's arrays for the same graph are.
+        _, by_numpy = compile_objective(model, jacobian=True, mode=python_mode())
+        by_numpy(start)
         with peak_of_memory() as peak:
-            start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs)
-            objective(start)
+            by_numpy(start)
         seconds, calls = timed(lambda: objective(start))
         draws = _in_turn(run) * (run.tune + run.draws)
         usual, most = (2 ** min(d, self.max_treedepth) - 1 for d in (USUAL_DEPTH, 99))
@@ -284,131 +349,3 @@ class Gibbs(Handwritten):
         many = run.chains * (run.tune + run.draws) > MANY_DRAWS
         with compiling_with(get_mode("NUMBA")) if many and run.mode is None else nullcontext():
             return _sample(model, run, step=list(steps))
-
-
-def _prior_population(
-    model: pm.Model, draws: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Draws (draw, ...) of the free variables' prior given the data, in unconstrained coordinates.
-
-    What depends on an observed variable is drawn given its value, as the prior density that
-    `pm.sample_smc` tempers from has it; PyMC's own starting population simulates the observation.
-
-    All have finite coordinates. Draws that underflow (a Dirichlet weight of exactly zero) have
-    none; PyMC's own population keeps them and turns all its weights into NaN. Draws that the data
-    rule out stay: the evidence is the mean over the prior.
-    """
-    drawn = {
-        model.rvs_to_values[rv].name: rv
-        if (transform := model.rvs_to_transforms[rv]) is None
-        else transform.forward(rv, *rv.owner.inputs)
-        for rv in model.free_RVs
-    }
-    data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    coordinates = clone_replace(list(drawn.values()), data)
-    densities = model.compile_fn([model.logp(vars=model.free_RVs), model.logp()])
-    kept: list[dict[str, np.ndarray]] = []
-    while len(kept) < draws:
-        # A single draw would come without its leading axis. Thousands of draws by Python take less
-        # time than it takes to compile them.
-        values = pm.draw(
-            coordinates, max(draws - len(kept), 2), random_seed=rng, mode="FAST_COMPILE"
-        )
-        points = (dict(zip(drawn, row, strict=True)) for row in zip(*values, strict=True))
-        with np.errstate(all="ignore"):
-            for point in points:
-                prior, posterior = densities(point)
-                if np.isfinite(prior) and not np.isnan(posterior):
-                    kept.append(point)
-    return {name: np.array([point[name] for point in kept[:draws]]) for name in drawn}
-
-
-@dataclass(frozen=True)
-class SMC(Engine):
-    """Sequential Monte Carlo from prior to posterior (`pm.sample_smc`).
-
-    Parameters
-    ----------
-    kernel : {"IMH", "MH"}, default="IMH"
-        Independent or random-walk Metropolis-Hastings moves.
-
-    Notes
-    -----
-    It starts from the prior given the data. `pm.sample_smc` by itself simulates observed variables
-    for its start, and is wrong where a free variable depends on one, as K21 on K11 in
-    `WishartCompletion`.
-    """
-
-    name: ClassVar[str] = "SMC"
-    kind: ClassVar[Kind] = "mcmc"
-
-    kernel: Literal["IMH", "MH"] = "IMH"
-
-    def __post_init__(self) -> None:
-        check_name(self.kernel, ("IMH", "MH"), "kernel", "SMC")
-
-    @override
-    def sampler_arguments(self) -> frozenset[str]:
-        kernel = getattr(pm.smc.kernels, self.kernel)
-        initialisers = [cls.__init__ for cls in kernel.__mro__[:-2]]
-        return keywords_of(pm.sample_smc, *initialisers) - {"start", "kernel"}
-
-    @override
-    def serves(self, model: pm.Model) -> int | None:
-        return 50
-
-    @override
-    def why_not(self, model: pm.Model) -> str | None:
-        return None if model.observed_RVs else "the model has no observed variable"
-
-    @override
-    def why_not_ended(self) -> str | None:
-        return "between prior and posterior it has no draws of the posterior"
-
-    @override
-    def run(self, model: pm.Model, run: Run) -> DataTree:
-        population = _prior_population(model, run.draws * run.chains, run.rng())
-        of_chains = {name: np.split(values, run.chains) for name, values in population.items()}
-        tree = pm.sample_smc(
-            run.draws,
-            start=[
-                {name: values[chain] for name, values in of_chains.items()}
-                for chain in range(run.chains)
-            ],
-            kernel=getattr(pm.smc.kernels, self.kernel),
-            chains=run.chains,
-            cores=run.cores,
-            random_seed=run.random_seed,
-            progressbar=run.progressbar,
-            model=model,
-            compile_kwargs=run.compile_kwargs,
-            **run.sampler_options,
-        )
-        with_group(
-            tree, "sample_stats", _rectangular(tree["sample_stats"].to_dataset(), run.chains)
-        )
-        evidence = tree["sample_stats"]["log_marginal_likelihood"].values
-        last = [row[np.isfinite(row)][-1] for row in evidence]
-        # Each chain's estimate of the evidence is unbiased; that of its logarithm is not.
-        tree.attrs["log_evidence"] = float(logsumexp(last) - np.log(len(last)))
-        # Particles share ancestors in no particular order: they are no chain, nor independent.
-        tree.attrs["independent"] = 0
-        _make_lean(tree, model, run)
-        tree.attrs["converged"] = _converged(tree, model, run.draws)
-        return tree
-
-
-def _rectangular(stats: Dataset, chains: int) -> Dataset:
-    """Statistics by chain and stage: chains take different numbers of stages; NaN pads them.
-
-    Those of a single chain come from PyMC without the dimension of chains.
-    """
-    columns = {}
-    for name, values in stats.data_vars.items():
-        of_chains = values.values if chains > 1 else [values.values]
-        rows = [np.asarray(row, dtype=float) for row in of_chains]
-        table = np.full((chains, max(map(len, rows))), np.nan)
-        for padded, row in zip(table, rows, strict=True):
-            padded[: len(row)] = row
-        columns[name] = (("chain", "stage"), table)
-    return Dataset(columns, coords={"chain": np.arange(chains)}, attrs=stats.attrs)

@@ -1,5 +1,6 @@
 """The search for a mode of a declaration by gradients, and Laplace's Gaussian there."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from pymc.blocking import DictToArrayBijection
 from pymc.pytensorf import join_nonshared_inputs
 from pytensor.gradient import grad
 from pytensor.tensor import TensorVariable
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import LbfgsInvHessProduct, OptimizeResult, minimize
 from xarray import DataTree
 
 from ..models.checks import check_count
 from .applicability import discrete_variables, too_large
 from .cost import Cost, peak_of_memory, timed
+from .deadline import OutOfTime
 from .engines import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
 
@@ -29,6 +31,8 @@ Space = Literal["constrained", "unconstrained"]
 USUAL = 200
 # At a mode the gradient vanishes; an optimiser in double precision leaves about this much of it.
 GRADIENT_BOUND = 1e-2
+# Steps from which L-BFGS knows the curvature.
+MEMORY = 30
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Mode:
     gradient : ndarray (D,)
     negative_log_density : callable
         x -> (value, gradient) of the objective that was minimised.
+    path : list of (ndarray (D,), ndarray (D,))
+        The last points of the search, as many as L-BFGS remembers, with the objective's gradients.
     """
 
     x: NDArray
@@ -51,11 +57,30 @@ class Mode:
     history: NDArray
     gradient: NDArray
     negative_log_density: Callable[[NDArray], tuple[float, NDArray]]
+    path: list[tuple[NDArray, NDArray]]
 
     @property
     def found(self) -> bool:
         """Whether the gradient vanishes there."""
         return bool(np.abs(self.gradient).max() <= GRADIENT_BOUND)
+
+    def covariance_of_path(self) -> NDArray:
+        """Inverse curvature (D, D) as L-BFGS sees it, from the steps of the search alone.
+
+        Raises
+        ------
+        ValueError
+            When no step went where the objective is convex.
+        """
+        points, gradients = (np.array(parts) for parts in zip(*self.path, strict=True))
+        steps, changes = np.diff(points, axis=0), np.diff(gradients, axis=0)
+        convex = (steps * changes).sum(1) > 0
+        if not convex.any():
+            raise ValueError("The search for the mode has not met any curvature.")
+        steps, changes = steps[convex], changes[convex]
+        # Directions in which it has not gone get the variance of its last step.
+        scale = (steps[-1] @ changes[-1] / (changes[-1] @ changes[-1])) ** 0.5
+        return scale**2 * LbfgsInvHessProduct(steps / scale, changes * scale).todense()
 
 
 def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> Mode:
@@ -75,18 +100,30 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         model, jacobian=space == "unconstrained", random_seed=run.random_seed
     )
     start = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
-    last, history = start, [-negative_log_density(start)[0]]
+    value, gradient = negative_log_density(start)
+    last, history = start, [-value]
+    path = deque([(start, gradient)], maxlen=MEMORY + 1)
+    seen = path[0]
+
+    def objective(x: NDArray) -> tuple[float, NDArray]:
+        nonlocal seen
+        value, gradient = negative_log_density(x)
+        seen = x.copy(), gradient.copy()
+        return value, gradient
+
     with run.track(None, "Mode", usual=USUAL, most=max_iterations) as bar:
 
         def report(intermediate_result: OptimizeResult) -> None:
             nonlocal last
             last = intermediate_result.x
+            if np.array_equal(seen[0], last):
+                path.append(seen)
             history.append(-float(intermediate_result.fun))
             bar.advance(log_density=history[-1])
 
         with suppress(KeyboardInterrupt):
             last = minimize(
-                negative_log_density,
+                objective,
                 start,
                 jac=True,
                 method="L-BFGS-B",
@@ -94,14 +131,15 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
                 options={
                     "maxiter": max_iterations,
                     "maxfun": 2 * max_iterations,
-                    "maxcor": 30,
+                    "maxcor": MEMORY,
                     "ftol": 0.0,
                     "gtol": 1e-5,
                 },
             ).x
     value, gradient = negative_log_density(last)
     # The first is that of the start, unless there is nothing to climb.
-    return Mode(last, -value, np.array(history[1:] or history), -gradient, negative_log_density)
+    climbed = np.array(history[1:] or history)
+    return Mode(last, -value, climbed, -gradient, negative_log_density, [*path])
 
 
 def compile_objective(
@@ -146,7 +184,9 @@ class Laplace(Engine):
     Notes
     -----
     The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
-    factorisation, O(D^3).
+    factorisation, O(D^3). When its time is over, before these are done or before the mode is
+    reached, the Gaussian is at the point that is reached, with the covariance that L-BFGS has from
+    the steps of its search, as in Pathfinder.
     """
 
     name: ClassVar[str] = "Laplace"
@@ -167,8 +207,8 @@ class Laplace(Engine):
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        start, objective = compile_objective(model, jacobian=True)
         with peak_of_memory() as peak:
-            start, objective = compile_objective(model, jacobian=True)
             seconds, calls = timed(lambda: objective(start))
         usual, most = (2 * (n + len(start)) for n in (USUAL, self.max_iterations))
         measured = f"{calls} gradients of {seconds:.2g} s each"
@@ -176,30 +216,35 @@ class Laplace(Engine):
         return Cost(usual * seconds, most * seconds, peak[0] + 4 * 8 * len(start) ** 2, measured)
 
     @override
-    def why_not_ended(self) -> str | None:
-        return "away from the mode there is no Gaussian"
-
-    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         mode = find_mode(model, run, "unconstrained", self.max_iterations)
-        precision = _curvature(mode)
-        root = lower_factor(precision, self.name)
-        factor = lower_factor(
-            np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root)))), self.name
-        )
-        tree = gaussian_result(model, run, mode.x, factor)
+        if not run.clock.ended:
+            with suppress(OutOfTime):
+                precision = _curvature(mode, run)
+        if run.clock.ended:
+            with run.clock.explained("for a few iterations of the search for the mode"):
+                covariance = mode.covariance_of_path()
+        else:
+            root = lower_factor(precision, self.name)
+            covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
+        tree = gaussian_result(model, run, mode.x, lower_factor(covariance, self.name))
         tree.attrs["converged"] = "yes" if mode.found else "no"
+        if run.clock.ended:
+            where = "at the mode" if mode.found else "where the search for the mode was"
+            tree.attrs["note"] = f"The Gaussian is {where}; its covariance is that of L-BFGS."
         return tree
 
 
-def _curvature(mode: Mode) -> NDArray:
+def _curvature(mode: Mode, run: Run) -> NDArray:
     """Negative Hessian at the mode by central differences of the gradient."""
     step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(mode.x))
     hessian = np.empty((len(mode.x), len(mode.x)))
-    for i, h in enumerate(step):
-        offset = np.zeros_like(mode.x)
-        offset[i] = h
-        above = mode.negative_log_density(mode.x + offset)[1]
-        below = mode.negative_log_density(mode.x - offset)[1]
-        hessian[i] = (above - below) / (2 * h)
+    with run.track(len(step), "Curvature") as bar:
+        for i, h in enumerate(step):
+            offset = np.zeros_like(mode.x)
+            offset[i] = h
+            above = mode.negative_log_density(mode.x + offset)[1]
+            below = mode.negative_log_density(mode.x - offset)[1]
+            hessian[i] = (above - below) / (2 * h)
+            bar.advance()
     return 0.5 * (hessian + hessian.T)

@@ -36,6 +36,7 @@ def check_sampler_options(
     known: frozenset[str],
     settings: Iterable[str],
     own: Iterable[str],
+    owner: str = "fit",
 ) -> None:
     """Raise ValueError unless an engine's sampler takes every option.
 
@@ -53,12 +54,14 @@ def check_sampler_options(
         Names of the engine's settings: they are given to the engine.
     own : iterable of str
         Names of `fit`'s own arguments, for suggestions.
+    owner : str, default="fit"
+        Function that was given the options.
     """
     settings = list(settings)
     for name, value in options.items():
         if name in settings:
             where = f"given to the engine, {engine}({name}=...)"
-            raise argument_error(name, "fit", where, repr(value))
+            raise argument_error(name, owner, where, repr(value))
         if name in known:
             continue
         near = get_close_matches(name, [*settings, *own, *known], n=1)
@@ -67,7 +70,7 @@ def check_sampler_options(
             message = f"{engine} does not run in pm.sample and takes no {name!r}"
             raise ValueError(f"{message}{hint}.")
         requirement = f"one that fit or the sampler of {engine} knows"
-        raise argument_error(name, "fit", requirement, f"{name!r}{hint}")
+        raise argument_error(name, owner, requirement, f"{name!r}{hint}")
 
 
 def _spelt(name: str, settings: list[str], engine: str) -> str:

@@ -1,5 +1,10 @@
 """The time that a fit may take: who ends, what is kept, who cannot."""
 
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +13,7 @@ import pytest
 
 import kernelzoo as kz
 from kernelzoo.inference import deadline
-from kernelzoo.inference.deadline import Clock, EndOfTime, OutOfTime
+from kernelzoo.inference.deadline import Clock, EndOfTime, Interrupting, OutOfTime, at_work
 from kernelzoo.inference.engines import Engine, Run
 from kernelzoo.inference.vb.composite_kernel import fit_composite_kernel
 from kernelzoo.inference.vb.multinomial_probit import fit_multinomial_probit
@@ -21,9 +26,9 @@ QUIET = {"random_seed": 1, "progressbar": False}
 @pytest.fixture
 def now(monkeypatch):
     """The time, which tests turn on by hand."""
-    time = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(deadline.time, "monotonic", lambda: time.now)
-    return time
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(deadline.time, "monotonic", lambda: clock.now)
+    return clock
 
 
 def ended(model, engine, **options):
@@ -78,7 +83,7 @@ def normal():
     return model
 
 
-@pytest.mark.parametrize(("cores", "chains"), [(1, 3), (2, 2)])
+@pytest.mark.parametrize(("cores", "chains"), [(1, 3), (2, 2), (2, 3)])
 @pytest.mark.parametrize("moments", [None, ["mu"]])
 def test_every_chain_ends(cores, chains, moments):
     seen = []
@@ -86,9 +91,11 @@ def test_every_chain_ends(cores, chains, moments):
     result = ended(normal(), kz.NUTS(), callback=lambda trace, draw: seen.append(draw), **options)
     posterior = result["posterior"]
     assert posterior.sizes["draw"] == 1
-    assert posterior.sizes["chain"] == (chains if cores == 1 else 1)
-    # The user's callback is called as well.
-    assert {draw.chain for draw in seen} >= set(posterior["chain"].values[:1])
+    # One draw ends all that run at once.
+    assert posterior.sizes["chain"] == -(-chains // cores)
+    assert list(posterior["chain"].values) == list(range(posterior.sizes["chain"]))
+    # The user's callback is called as well, and hears of the chains by their own numbers.
+    assert len({draw.chain // cores for draw in seen}) == posterior.sizes["chain"]
     if moments:
         assert np.isfinite(result["moments"]["mu_mean"].values[0]).all()
 
@@ -99,7 +106,7 @@ def test_chains_that_were_not_tuned_are_nothing_to_keep():
 
 
 def test_chains_in_turn_share_the_time(now):
-    end = EndOfTime(Clock(8.0), chains=3, in_turn=True)
+    end = EndOfTime(Clock(8.0), chains=3, processes=1)
     now.now = 2.0
     ends = []
 
@@ -115,8 +122,29 @@ def test_chains_in_turn_share_the_time(now):
     assert ends == [4.0, 6.0, 8.0]
 
 
+def sample_for_ever(end, group, now):
+    """Draws of all chains of a group, four times a second."""
+    while True:
+        for chain in group:
+            end(None, SimpleNamespace(chain=chain))
+        now.now += 0.25
+
+
+def test_turns_share_the_time(now):
+    end = EndOfTime(Clock(8.0), chains=5, processes=2)
+    ends = []
+    for group in ((0, 1), (2, 3), (4,)):
+        # What comes before the first draw is on no turn's account.
+        now.now += 1.0
+        with pytest.raises(OutOfTime):
+            sample_for_ever(end, group, now)
+        ends.append(now.now)
+    assert ends == [3.5, 6.25, 8.0]
+    assert all(end.has_ended(turn) for turn in range(3))
+
+
 def test_chains_at_once_have_all_the_time(now):
-    end = EndOfTime(Clock(8.0), chains=3, in_turn=False)
+    end = EndOfTime(Clock(8.0), chains=3, processes=3)
     for now.now in (0.0, 4.0, 7.9):
         for chain in range(3):
             end(None, SimpleNamespace(chain=chain))
@@ -142,21 +170,175 @@ def test_enough_time_changes_nothing():
     assert bounded["posterior"].equals(plain["posterior"])
 
 
-@pytest.mark.parametrize("engine", [kz.SMC(), kz.Laplace()])
-def test_an_engine_that_cannot_be_ended_says_so_at_once(engine, monkeypatch):
-    monkeypatch.setattr(type(engine), "run", None)
-    with pytest.raises(ValueError, match=f"{engine.name} takes no 'max_seconds': "):
-        kz.fit(normal(), engine, max_seconds=60)
-    assert kz.NUTS(backend="pymc").why_not_ended() is None
+ENGINES = {
+    "nuts": (kz.NUTS(), None),
+    "nutpie": (kz.NUTS(backend="nutpie"), None),
+    "numpyro": (kz.NUTS(backend="numpyro"), None),
+    "smc": (kz.SMC(), None),
+    "smc by random walks": (kz.SMC(kernel="MH"), None),
+    "advi": (kz.ADVI(), None),
+    "pathfinder": (kz.Pathfinder(), None),
+    "laplace": (kz.Laplace(), None),
+    "map": (kz.MAP(), None),
+    "vb": (kz.VB(), kz.MultinomialProbit),
+    "em": (kz.EM(tolerance=1e-12), kz.MutualKernelCompletion),
+    "gibbs": (kz.Gibbs(), kz.DiagonalWishartCompletion),
+    "exact": (kz.Exact(), kz.WishartCompletion),
+}
+DRAWS = 50
+# They may have nothing: a path at its end, a draw of every chain.
+MAY_HAVE_NOTHING = {"nutpie", "numpyro", "pathfinder"}
 
 
-def test_other_implementations_of_nuts_cannot_be_ended():
-    assert "backend='pymc' takes it" in kz.NUTS(backend="nutpie").why_not_ended()
-    assert {name for name, cls in Engine.registry.items() if cls().why_not_ended()} == {
-        "smc",
-        "laplace",
-        "pathfinder",
-    }
+def test_the_contract_is_asked_of_every_engine():
+    assert {type(engine).name.lower() for engine, _ in ENGINES.values()} == set(Engine.registry)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_engine_ends_with_a_marked_result_or_says_that_there_is_nothing(name, monkeypatch):
+    monkeypatch.setattr("kernelzoo.inference.independent.BLOCK", 1)
+    engine, example = ENGINES[name]
+    model = example.example() if example else normal()
+    if reason := engine.why_not(model):
+        pytest.skip(reason)
+    options = {"draws": DRAWS, "tune": 0, "chains": 2, "cores": 2, "log_likelihood": False} | QUIET
+    fit = partial(kz.fit, model, engine, max_seconds=NO_TIME, **options)
+    if name in MAY_HAVE_NOTHING:
+        with saying_so_if_nothing_is_kept():
+            assert_marked(fit(), engine)
+    else:
+        assert_marked(fit(), engine)
+
+
+@contextmanager
+def saying_so_if_nothing_is_kept():
+    try:
+        yield
+    except ValueError as error:
+        message = str(error)
+    else:
+        return
+    assert "'max_seconds' argument of fit must be enough for one" in message
+
+
+def assert_marked(result, engine):
+    if "ended_by" not in result.attrs:
+        # All draws were made before it could be interrupted.
+        assert result["posterior"].sizes["draw"] == DRAWS
+        assert engine == kz.NUTS(backend="nutpie")
+        return
+    assert result.attrs["converged"] == "no"
+    assert result.attrs["ended_by"] == "max_seconds"
+    assert f"{engine.name} was ended by max_seconds=1e-06" in result.attrs["note"]
+    draws = result["posterior"].to_dataset()
+    assert all(draws[v].size and np.isfinite(draws[v]).all() for v in draws)
+
+
+def test_the_curvature_that_laplace_has_no_time_for_is_that_of_the_search(monkeypatch, now):
+    precision = np.diag([1.0, 4.0, 25.0]) + 0.5
+    with pm.Model() as model:
+        pm.MvNormal("x", [1.0, 2.0, 3.0], tau=precision)
+    advanced = Clock.advanced
+
+    def one_second_more(clock, steps):
+        now.now += steps
+        advanced(clock, steps)
+
+    monkeypatch.setattr(Clock, "advanced", one_second_more)
+    fit = partial(kz.fit, model, "laplace", **QUIET)
+    plain = fit()["variational"]
+    iterations = int(now.now) - 3
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    np.testing.assert_allclose(plain["sd"], sd, rtol=1e-5)
+    # In the middle of the curvature.
+    now.now = 0.0
+    with pytest.warns(UserWarning, match="Laplace was ended"):
+        result = fit(max_seconds=iterations + 1)
+    assert result.attrs["converged"] == "no"
+    assert "at the mode; its covariance is that of L-BFGS" in result.attrs["note"]
+    np.testing.assert_allclose(result["variational"]["mean"], plain["mean"])
+    np.testing.assert_allclose(result["variational"]["sd"], sd, rtol=0.2)
+    # In the search.
+    now.now = 0.0
+    with pytest.warns(UserWarning, match="Laplace was ended"):
+        result = fit(max_seconds=2)
+    assert "where the search for the mode was" in result.attrs["note"]
+    assert (result["variational"]["sd"] > 0).all()
+    assert now.now == 2.0
+
+
+def waits_for_an_interrupt():
+    """What keeps its result when it is interrupted; an hour at most."""
+    try:
+        for _ in range(360_000):
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        return "kept"
+    return "nothing came"
+
+
+def test_an_interrupt_comes_where_the_result_is_kept_and_nowhere_else():
+    before = signal.getsignal(signal.SIGINT)
+    clock, seen = Clock(NO_TIME), threading.Event()
+
+    def can(frame):
+        seen.set()
+        return at_work(waits_for_an_interrupt, frame)
+
+    with Interrupting(clock, can, "this"):
+        # It is over, and asked for here in vain.
+        while not seen.is_set():
+            time.sleep(0.001)
+        assert not clock.ended
+        assert waits_for_an_interrupt() == "kept"
+    assert clock.ended
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_is_what_it_was():
+    clock = Clock(1e6)
+    with (
+        pytest.raises(KeyboardInterrupt) as interrupt,
+        Interrupting(clock, lambda frame: True, "this"),
+    ):
+        signal.raise_signal(signal.SIGINT)
+    assert interrupt.type is KeyboardInterrupt
+    assert not clock.ended
+    with Interrupting(Clock(), lambda frame: True, "this"):
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_only_the_main_thread_can_be_interrupted():
+    errors = []
+
+    def fit():
+        try:
+            with Interrupting(Clock(60), lambda frame: True, "Pathfinder"):
+                pass
+        except ValueError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    thread.join()
+    assert errors == [
+        "Pathfinder takes 'max_seconds' in the main thread only, which alone can be interrupted."
+    ]
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+def test_blocks_of_numpyro_are_its_chains(chains):
+    engine = kz.NUTS(backend="numpyro")
+    if reason := engine.why_not(normal()):
+        pytest.skip(reason)
+    options = {"draws": 13, "tune": 25, "chains": chains, "cores": 1} | QUIET
+    plain, bounded = (kz.fit(normal(), engine, max_seconds=s, **options) for s in (None, 1e6))
+    assert bounded["posterior"].sizes == plain["posterior"].sizes
+    assert bounded["sample_stats"].sizes == plain["sample_stats"].sizes
+    assert "ended_by" not in bounded.attrs
+    if chains > 1:
+        np.testing.assert_allclose(bounded["posterior"]["mu"], plain["posterior"]["mu"])
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, np.nan, np.inf])

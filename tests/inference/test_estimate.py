@@ -137,6 +137,15 @@ def test_generic_engines_are_measured_by_gradients_or_steps():
     assert advi.seconds[0] == advi.seconds[1] > 1.0
 
 
+def test_memory_of_gradients_is_that_of_their_arrays():
+    """Compilation takes more than ten megabytes, however small the model is."""
+    for engine in (kz.NUTS(), kz.Laplace()):
+        found = kz.estimate(normal(1000), engine, tune=1, draws=1, chains=1, cores=1)
+        # Laplace has four matrices.
+        matrices = 32.0 if engine.name == "Laplace" else 0.0
+        assert 0.03 < found.megabytes - matrices < 3.0
+
+
 def test_chains_at_once_take_the_time_of_one():
     one, two, turn = (
         kz.estimate(normal(), "nuts", chains=chains, cores=cores, tune=10, draws=10)
@@ -147,12 +156,14 @@ def test_chains_at_once_take_the_time_of_one():
 
 
 def test_engines_without_an_estimate_and_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="SMC has no estimate"):
+    with pytest.raises(ValueError, match=r"SMC has no estimate.*max_seconds"):
         kz.estimate(normal(), "smc")
     with pytest.raises(ValueError, match="VB does not apply"):
         kz.estimate(normal(), "vb")
-    with pytest.raises(ValueError, match=r"'settings' argument of estimate.*'draws'"):
+    with pytest.raises(ValueError, match=r"ADVI does not run in pm\.sample.*'draws'"):
         kz.estimate(normal(), "advi", drws=5)
+    with pytest.raises(ValueError, match=r"of estimate must be.*NUTS\(target_accept=...\)"):
+        kz.estimate(normal(), "nuts", target_acept=0.9)
     with pytest.raises(ValueError, match="'draws' argument of estimate"):
         kz.estimate(normal(), "advi", draws=0)
     unknown = {name for name, cls in Engine.registry.items() if cls.calibrate is Engine.calibrate}

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import kernelzoo as kz
-from kernelzoo.inference.mcmc import _converged
+from kernelzoo.inference.mcmc import convergence_of_chains
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,9 @@ def test_one_quantity_that_disagrees_is_enough(pair):
     still = np.ones((4, 500))
     cases = [(good, good[::-1], "yes"), (good, apart, "no"), (good, still, "yes")]
     for x, z, expected in [*cases, (still, still, "unknown")]:
-        assert _converged(chains(x, z), pair, 500) == expected
-    assert _converged(chains(good, good), pair, 501) == "no"
-    assert _converged(chains(good[:1], good[:1]), pair, 500) == "unknown"
+        assert convergence_of_chains(chains(x, z), pair, 500) == expected
+    assert convergence_of_chains(chains(good, good), pair, 501) == "no"
+    assert convergence_of_chains(chains(good[:1], good[:1]), pair, 500) == "unknown"
 
 
 @pytest.mark.filterwarnings("ignore")

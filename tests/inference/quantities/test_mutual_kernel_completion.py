@@ -9,7 +9,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engines import fit
-from kernelzoo.inference.mcmc import _converged
+from kernelzoo.inference.mcmc import convergence_of_chains
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels
 
@@ -102,7 +102,7 @@ def test_a_chain_is_judged_by_its_slowest_entry():
     dims = {"missing_Q": ["missing_entry"], "unseen_M": ["unseen_pair"]}
     coords = {"missing_entry": ["a: 0|1", "a: 2|3"], "unseen_pair": ["4|5"]}
     result = az.from_dict({"posterior": posterior}, dims=dims, coords=coords)
-    assert _converged(result, model, 500) == "no"
+    assert convergence_of_chains(result, model, 500) == "no"
     assert re.search(r"R-hat is .* at unseen_M\[4\|5\]", result.attrs["note"])
 
 
