@@ -17,6 +17,7 @@ from typing import Any
 
 import pytensor
 from pytensor.compile.mode import Mode, get_mode
+from pytensor.link.basic import PerformLinker
 
 from ..models.checks import argument_error
 
@@ -34,6 +35,9 @@ def python_mode() -> Mode:
 class _Defaults:
     """PyTensor's default mode while blocks that ask for one are open, in whatever threads.
 
+    Where that mode compiles nothing, neither do graphs within its graphs: those of random variables
+    ask for C, which takes several seconds for what is called once.
+
     Each block putting back what it found would not do: of two that overlap, the second finds the
     mode of the first, and would leave it behind.
     """
@@ -48,15 +52,23 @@ class _Defaults:
         """Let the mode of a block that opens be the default."""
         with self._lock:
             if not self._open:
-                self._before = self._config.mode
+                self._before = self._config.mode, self._config.cxx
             self._open[block] = mode
-            self._config.mode = mode
+            self._apply()
 
     def leave(self, block: object) -> None:
         """Let the default be that of the last block still open, or the one before all of them."""
         with self._lock:
             del self._open[block]
-            self._config.mode = next(reversed(self._open.values()), self._before)
+            self._apply()
+
+    def _apply(self) -> None:
+        mode, self._config.cxx = self._before
+        if self._open:
+            mode = next(reversed(self._open.values()))
+            if isinstance(mode.linker, PerformLinker):
+                self._config.cxx = ""
+        self._config.mode = mode
 
 
 _DEFAULTS = _Defaults()

@@ -7,6 +7,7 @@ import pymc as pm
 import pytensor
 import pytest
 from pytensor.compile.mode import Mode
+from pytensor.link.c.op import COp
 from pytensor.link.numba.linker import NumbaLinker
 
 import kernelzoo as kz
@@ -72,6 +73,17 @@ def test_a_mode_of_the_users_reaches_the_engine(small, compiled):
     assert not compiled
     kz.fit(small, "map", compile_kwargs={"mode": "NUMBA"}, **RUN)
     assert compiled
+
+
+@pytest.mark.parametrize("engine", ["vb", "gibbs"])
+def test_nothing_is_compiled_in_c(engine, monkeypatch):
+    """Bug: graphs within random variables were, for what is called once."""
+    compiled = []
+    monkeypatch.setattr(COp, "make_c_thunk", lambda op, *args, **kwargs: compiled.append(op))
+    model = kz.MultinomialProbit.example()
+    model.initial_point()
+    kz.fit(model, engine, **RUN)
+    assert not compiled
 
 
 def fail_while_compiling_with(mode):
