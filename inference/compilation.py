@@ -21,7 +21,11 @@ from pytensor.link.basic import PerformLinker
 
 from ..models.checks import argument_error
 
-__all__ = ["check_compile_kwargs", "compiling_with", "python_mode"]
+__all__ = ["check_compile_kwargs", "compiling_with", "mode_worth", "python_mode"]
+
+# Python takes one to two milliseconds for an evaluation, numba a fiftieth of one after about twenty
+# seconds of compilation.
+MANY_EVALUATIONS = 10_000
 
 
 def python_mode() -> Mode:
@@ -30,6 +34,11 @@ def python_mode() -> Mode:
     Without fusion: what is fused is a loop over elements, slow where no compiler takes it.
     """
     return Mode(linker="py", optimizer="fast_run").excluding("fusion")
+
+
+def mode_worth(evaluations: float) -> Mode:
+    """Choose the mode for a graph that is evaluated so many times: numba's for many."""
+    return get_mode("NUMBA") if evaluations > MANY_EVALUATIONS else python_mode()
 
 
 class _Defaults:

@@ -25,7 +25,7 @@ from xarray import DataTree
 from ..models.checks import argument_error, check_count, check_name, check_positive
 from ..models.user_warnings import warn_user
 from .applicability import small_only
-from .compilation import check_compile_kwargs, compiling_with, python_mode
+from .compilation import check_compile_kwargs, compiling_with, mode_worth, python_mode
 from .cost import Cost
 from .deadline import Clock
 from .diagnostics import is_unreliable, k_hat_of, warn_of_poor_approximation
@@ -74,10 +74,9 @@ class Run:
             return list(self.moments)
         return list(getattr(model, "streamed", ()))
 
-    @property
-    def compile_kwargs(self) -> dict[str, Any]:
-        """What PyMC compiles a density with that is evaluated tens of thousands of times."""
-        return {"mode": self.mode or "NUMBA"}
+    def compile_kwargs(self, evaluations: float) -> dict[str, Any]:
+        """Give PyMC the mode for a density that is evaluated about so many times."""
+        return {"mode": self.mode or mode_worth(evaluations)}
 
     @contextmanager
     def track(
@@ -270,9 +269,9 @@ def fit(
         threads' overhead. Chains in processes of their own share the cores out among them.
     compile_kwargs : dict, optional
         As in ``pm.sample``, with the key ``mode``: the PyTensor mode, or its name, by which graphs
-        are compiled. Default: numba, in seconds to a minute, for the density that NUTS, ADVI, SMC
-        and Pathfinder evaluate tens of thousands of times; nothing is compiled for the others,
-        whose graphs NumPy evaluates node by node.
+        are compiled. Default: numba, in up to half a minute, for what is likely to be evaluated
+        more than 10,000 times: the densities of NUTS and Pathfinder, and of SMC and ADVI but for
+        short runs. All else is compiled by nothing: NumPy evaluates it node by node.
     **sampler_options
         Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
         ``pm.sample_smc``, for the engines of kind "mcmc"; what they do not know is refused.

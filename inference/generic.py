@@ -97,7 +97,7 @@ class ADVI(Engine):
             progressbar=run.progressbar,
             obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
             callbacks=[look_at_the_clock],
-            compile_kwargs=run.compile_kwargs,
+            compile_kwargs=run.compile_kwargs(self.iterations),
         )
 
 

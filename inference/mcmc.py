@@ -5,6 +5,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from math import inf
 from typing import Any, ClassVar, Literal, override
 
 import arviz as az
@@ -13,12 +14,11 @@ import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
 from pymc.sampling.parallel import _cpu_count
 from pymc.step_methods.hmc.base_hmc import BaseHMC
-from pytensor.compile.mode import get_mode
 from xarray import DataTree
 
 from ..models.checks import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables
-from .compilation import compiling_with, python_mode
+from .compilation import compiling_with, mode_worth, python_mode
 from .cost import Cost, peak_of_memory, timed
 from .deadline import EndOfTime, Interrupting
 from .draws_on_disk import DrawsOnDisk
@@ -36,9 +36,6 @@ __all__ = ["NUTS", "Gibbs", "convergence_of_chains", "make_lean"]
 
 RHAT_BOUND = 1.01
 
-# What is recorded of a draw is computed in about a millisecond by Python; compiling that takes up
-# to twenty seconds.
-MANY_DRAWS = 20_000
 # Doublings of a trajectory that are usual.
 USUAL_DEPTH = 5
 
@@ -107,16 +104,19 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         # PyMC's own checks look at free variables only, and fail when there are none.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
+    iterations = run.chains * (run.tune + run.draws)
     sample = partial(
         pm.sample,
         run.draws,
         tune=run.tune,
         cores=run.cores,
         progressbar=run.progressbar,
-        compile_kwargs=run.compile_kwargs,
+        compile_kwargs=run.compile_kwargs(inf),
     )
     with (
         model,
+        # What is recorded of a draw is computed once a draw.
+        compiling_with(run.mode or mode_worth(iterations)),
         nullcontext() if store is None else closing(store),
         run.clock.explained("for one draw at least after tuning"),
     ):
@@ -279,7 +279,7 @@ class NUTS(Engine):
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs)
+        start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs(inf))
         objective(start)
         # What compiled code allocates is not seen: NumPy's arrays for the same graph are.
         _, by_numpy = compile_objective(model, jacobian=True, mode=python_mode())
@@ -346,6 +346,4 @@ class Gibbs(Handwritten):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         steps: Sequence[Any] = self.implement(model, run)
-        many = run.chains * (run.tune + run.draws) > MANY_DRAWS
-        with compiling_with(get_mode("NUMBA")) if many and run.mode is None else nullcontext():
-            return _sample(model, run, step=list(steps))
+        return _sample(model, run, step=list(steps))

@@ -126,6 +126,8 @@ class _EndedMH(_Ended, MH):
     stats_dtypes_shapes = MH.stats_dtypes_shapes | _STATISTICS
 
 
+# Stages and moves within them that are usual: evaluations of a particle.
+_MOVES = 100
 _KERNELS = {"IMH": _EndedIMH, "MH": _EndedMH}
 
 
@@ -229,7 +231,7 @@ class SMC(Engine):
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             model=model,
-            compile_kwargs=run.compile_kwargs,
+            compile_kwargs=run.compile_kwargs(run.chains * run.draws * _MOVES),
             **run.sampler_options,
         )
         stats = _rectangular(tree["sample_stats"].to_dataset(), run.chains)

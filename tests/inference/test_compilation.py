@@ -55,7 +55,7 @@ def test_engines_whose_mathematics_is_numpys_compile_no_graph(model, engine, com
 @pytest.fixture
 def small():
     with pm.Model() as model:
-        pm.Normal("x")
+        pm.Normal("y", pm.Normal("x"), observed=[0.5, 1.0])
     return model
 
 
@@ -63,6 +63,21 @@ def small():
 def test_nuts_compiles_its_density_alone(small, compiled):
     kz.fit(small, "nuts", **RUN)
     assert len(compiled) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("engine", "draws", "is_compiled"),
+    [
+        (kz.ADVI(iterations=500), 20, False),
+        (kz.ADVI(iterations=10_001), 20, True),
+        ("smc", 40, False),
+        ("smc", 60, True),
+    ],
+)
+def test_short_runs_compile_nothing(small, compiled, engine, draws, is_compiled):
+    kz.fit(small, engine, **RUN | {"draws": draws})
+    assert bool(compiled) == is_compiled
 
 
 @pytest.mark.filterwarnings("ignore")
