@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pymc as pm
 from pymc.blocking import PointType, StatsType
-from pymc.logprob.transforms import LogTransform, SimplexTransform
+from pymc.logprob.transforms import LogTransform
 from pymc.pytensorf import compile as compile_function
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
@@ -20,6 +20,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from ..models.declaration import Declaration
+from ..models.dirichlet import Simplex
 from ..models.positive_definite import PositiveDefinite
 from .packed_factor import Triangle
 
@@ -128,7 +129,7 @@ def _unpack(packed: np.ndarray) -> np.ndarray:
 # Transforms that NumPy computes faster than PyTensor calls a function: (forward, backward).
 _BY_NUMPY: dict[type, tuple[Map, Map]] = {
     LogTransform: (np.log, np.exp),
-    SimplexTransform: (_simplex_forward, _simplex_backward),
+    Simplex: (_simplex_forward, _simplex_backward),
     PositiveDefinite: (_pack, _unpack),
 }
 

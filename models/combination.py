@@ -30,8 +30,9 @@ from pytensor.tensor import TensorVariable
 
 from .alignment import in_order, kernel_names
 from .checks import argument_error, check_finite, check_positive, check_unmasked
-from .matrix_product import matrix_product
+from .dirichlet import Dirichlet
 from .user_warnings import warn_user
+from .weighted_sum import weighted_sum
 
 __all__ = [
     "SMALLEST",
@@ -76,13 +77,6 @@ class Combination(Protocol):
         """Composite kernels (..., obs, basis) of weighted sums of the terms, which it may reuse."""
 
 
-def weighted_sum(stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
-    """Sum over the kernels: one matrix-vector product over the flattened stack."""
-    n_kernels, n_obs, n_basis = stack.shape
-    flat = stack.reshape((n_kernels, n_obs * n_basis))
-    return matrix_product(weights, flat).reshape((n_obs, n_basis))
-
-
 class WeightedSum(Combination, Protocol):
     """K_beta = sum_s beta_s K_s."""
 
@@ -118,6 +112,11 @@ def _vanishing(shape: float, rate: float) -> float:
     return float((1 - np.log(SMALLEST) / rate) ** -shape)
 
 
+def _n_kernels() -> int:
+    """Length of the dim "kernel", said as a shape: graphs of known shapes are smaller."""
+    return len(pm.modelcontext(None).coords["kernel"])
+
+
 @dataclass(frozen=True)
 class Mean(WeightedSum):
     """Convex combination with learned weights: beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, lam).
@@ -146,8 +145,8 @@ class Mean(WeightedSum):
 
     @override
     def declare(self) -> TensorVariable:
-        rho = pm.Gamma("rho", alpha=self.mu, beta=self.lam, dims="kernel")
-        return pm.Dirichlet("beta", a=rho, dims="kernel")
+        rho = pm.Gamma("rho", alpha=self.mu, beta=self.lam, shape=_n_kernels(), dims="kernel")
+        return Dirichlet("beta", a=rho, dims="kernel")
 
 
 @dataclass(frozen=True)
@@ -188,12 +187,12 @@ class DirichletWeights(WeightedSum):
 
     @override
     def declare(self) -> TensorVariable:
-        n_kernels = len(pm.modelcontext(None).coords["kernel"])
+        shape = _n_kernels()
         if self.varphi is not None:
-            varphi = np.full(n_kernels, self.varphi)
+            varphi = np.full(shape, self.varphi)
         else:
-            varphi = pm.Gamma("varphi", alpha=self.tau, beta=self.nu, dims="kernel")
-        return pm.Dirichlet("beta", a=varphi, dims="kernel")
+            varphi = pm.Gamma("varphi", alpha=self.tau, beta=self.nu, shape=shape, dims="kernel")
+        return Dirichlet("beta", a=varphi, dims="kernel")
 
 
 @dataclass(frozen=True)

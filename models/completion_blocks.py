@@ -65,7 +65,8 @@ def declare_kernel(
     Deterministic: ``K22``, its trace, the log determinant of Sigma22.1, on request all of ``K``.
     """
     Sigma11, Sigma22_1, S, B = sigma
-    K11 = Wishart("K11", r, Sigma11, observed=observed, dims=("train", "train_"))
+    values = pt.specify_shape(observed, (n1, n1))
+    K11 = Wishart("K11", r, Sigma11, observed=values, dims=("train", "train_"))
     C11 = cholesky_or_nan(K11)
     K21 = MatrixNormal("K21", matrix_product(B, K11), S, C11, dims=("test", "train"))
     K22_1 = Wishart("K22_1", r - n1, Sigma22_1, dims=("test", "test_"))

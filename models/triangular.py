@@ -27,7 +27,9 @@ from .matrix_product import matrix_product
 __all__ = [
     "CholeskyFactor",
     "CholeskySlope",
+    "LogDeterminant",
     "Packed",
+    "ReciprocalDiagonal",
     "TriangularSolve",
     "Unpacked",
     "cholesky_or_nan",
@@ -146,6 +148,59 @@ class TriangularSolve(_OfMatrices):
         return [-_lower(matrix_product(left, right.T)), of_right]
 
 
+class LogDeterminant(_OfMatrices):
+    """Log determinant of LL', given the factor L (n, n)."""
+
+    __props__ = ()
+    gufunc_signature = "(n,n)->()"
+
+    @override
+    def make_node(self, *matrices: TensorLike) -> Apply:
+        node = super().make_node(*matrices)
+        return Apply(self, node.inputs, [pt.scalar(dtype="float64")])
+
+    @override
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        """Shape of the output."""
+        return [()]
+
+    @override
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        output_storage[0][0] = np.asarray(2 * np.log(np.diag(inputs[0])).sum())
+
+    @override
+    def pullback(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> list[Variable]:
+        slope: Any = cotangents[0]
+        return [2 * slope * _reciprocal_diagonal(inputs[0])]
+
+
+class ReciprocalDiagonal(_OfMatrices):
+    """Diagonal matrix of the reciprocals of a diagonal."""
+
+    __props__ = ()
+    gufunc_signature = "(n,n)->(n,n)"
+
+    @override
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        output_storage[0][0] = np.diag(1 / np.diag(inputs[0]))
+
+    @override
+    def pullback(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> list[Variable]:
+        reciprocals: Any = outputs[0]
+        slope: Any = cotangents[0]
+        return [-slope * reciprocals**2]
+
+
 class Packed(Op):
     """Lower triangle of a matrix (n, n) by rows, a vector (n(n+1)/2,)."""
 
@@ -243,6 +298,8 @@ def _explicit_slope(factor: Any, slope: Any) -> TensorVariable:
 
 _cholesky_factor: Any = CholeskyFactor()
 _cholesky_slope: Any = CholeskySlope()
+_log_determinant: Any = LogDeterminant()
+_reciprocal_diagonal: Any = ReciprocalDiagonal()
 _packed: Any = Packed()
 _unpacked: Any = Unpacked()
 _SOLVE: dict[bool, Any] = {transposed: TriangularSolve(transposed) for transposed in (False, True)}
@@ -278,8 +335,8 @@ def solve_lower(
 
 
 def log_det(factor: TensorVariable) -> TensorVariable:
-    """Log determinant (...) of LL' given L (..., n, n)."""
-    return 2 * pt.log(pt.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+    """Log determinants (...) of LL' given L (..., n, n)."""
+    return _of_each(_log_determinant, factor)
 
 
 # Linkers are imported when something is compiled with them; so are their implementations.

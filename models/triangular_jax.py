@@ -11,7 +11,9 @@ from pytensor.link.jax.dispatch import jax_funcify
 from .triangular import (
     CholeskyFactor,
     CholeskySlope,
+    LogDeterminant,
     Packed,
+    ReciprocalDiagonal,
     TriangularSolve,
     Unpacked,
     order_of_packed,
@@ -20,7 +22,9 @@ from .triangular import (
 __all__ = [
     "jax_cholesky_factor",
     "jax_cholesky_slope",
+    "jax_log_determinant",
     "jax_packed",
+    "jax_reciprocal_diagonal",
     "jax_triangular_solve",
     "jax_unpacked",
 ]
@@ -67,3 +71,15 @@ def jax_unpacked(op: Unpacked, **kwargs: Any) -> Callable[..., Any]:
         return jnp.zeros((order, order)).at[jnp.tril_indices(order)].set(entries)
 
     return unpacked
+
+
+@jax_funcify.register(LogDeterminant)
+def jax_log_determinant(op: LogDeterminant, **kwargs: Any) -> Callable[..., Any]:
+    """Return the function of a factor."""
+    return lambda factor: 2 * jnp.log(jnp.diag(factor)).sum()
+
+
+@jax_funcify.register(ReciprocalDiagonal)
+def jax_reciprocal_diagonal(op: ReciprocalDiagonal, **kwargs: Any) -> Callable[..., Any]:
+    """Return the function of a matrix."""
+    return lambda matrix: jnp.diag(1 / jnp.diag(matrix))

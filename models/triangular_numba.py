@@ -12,12 +12,22 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from .compiled import compiled, source_digest
-from .triangular import CholeskyFactor, CholeskySlope, Packed, TriangularSolve, Unpacked
+from .triangular import (
+    CholeskyFactor,
+    CholeskySlope,
+    LogDeterminant,
+    Packed,
+    ReciprocalDiagonal,
+    TriangularSolve,
+    Unpacked,
+)
 
 __all__ = [
     "numba_cholesky_factor",
     "numba_cholesky_slope",
+    "numba_log_determinant",
     "numba_packed",
+    "numba_reciprocal_diagonal",
     "numba_triangular_solve",
     "numba_unpacked",
 ]
@@ -200,3 +210,36 @@ def numba_unpacked(op: Unpacked, node: Apply, **kwargs: Any) -> tuple[Callable[.
         return out
 
     return unpacked, SALT
+
+
+@register_funcify_default_op_cache_key(LogDeterminant)
+def numba_log_determinant(
+    op: LogDeterminant, node: Apply, **kwargs: Any
+) -> tuple[Callable[..., Any], int]:
+    """Return the compiled function of a factor."""
+
+    @numba_njit
+    def log_determinant(factor):  # type: ignore[no-untyped-def]
+        total = 0.0
+        for i in range(factor.shape[0]):
+            total += math.log(factor[i, i])
+        return np.asarray(2 * total)
+
+    return log_determinant, SALT
+
+
+@register_funcify_default_op_cache_key(ReciprocalDiagonal)
+def numba_reciprocal_diagonal(
+    op: ReciprocalDiagonal, node: Apply, **kwargs: Any
+) -> tuple[Callable[..., Any], int]:
+    """Return the compiled function of a matrix."""
+
+    @numba_njit
+    def reciprocal_diagonal(matrix):  # type: ignore[no-untyped-def]
+        n = matrix.shape[0]
+        out = np.zeros((n, n))
+        for i in range(n):
+            out[i, i] = 1.0 / matrix[i, i]
+        return out
+
+    return reciprocal_diagonal, SALT

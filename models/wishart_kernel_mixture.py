@@ -23,6 +23,7 @@ from .completion_input import (
     check_weights,
 )
 from .declaration import Declaration
+from .dirichlet import Dirichlet
 from .kernels import Kernels
 from .matrix_product import matrix_product
 from .moment_matching import (
@@ -32,8 +33,8 @@ from .moment_matching import (
     one_a_kernel,
     traces_of_products,
 )
-from .positive_definite import known_length
 from .triangular import cholesky_or_nan
+from .weighted_sum import weighted_sum
 from .wishart import MatrixF, Wishart
 from .wishart_completion import CompletionParameters
 
@@ -213,7 +214,7 @@ class WishartKernelMixture(Declaration):
             if concentration is not None:
                 each = one_a_kernel(concentration, given.names, "concentration", owner)
                 shape = [check_positive(value, "concentration", owner) for value in each]
-                alpha = pm.Dirichlet("alpha", np.array(shape), dims="kernel")
+                alpha = Dirichlet("alpha", np.array(shape), dims="kernel")
             else:
                 alpha = pm.Data("alpha", weights, dims="kernel")
             fixed = pt.specify_shape(kernels, given.kernels.shape)
@@ -313,13 +314,7 @@ class _Mixture(NamedTuple):
         """Match eta and Theta (n, n), eqs (10) and (13). O(K^2 n^2)."""
         weights = self.alpha * self.etas
         eta = matched_degrees(*traces_of_products(self.kernels), self.etas, weights)
-        return eta, _weighted_sum(weights / eta, self.kernels)
-
-
-def _weighted_sum(weights: TensorVariable, kernels: TensorVariable) -> TensorVariable:
-    """Sum (n, n) of kernels (kernel, n, n) times their weights (kernel,)."""
-    n = known_length(kernels)
-    return matrix_product(weights, kernels.reshape((-1, n * n))).reshape((n, n))
+        return eta, weighted_sum(self.kernels, weights / eta)
 
 
 def _at_initial_point(model: pm.Model, kernels: TensorVariable) -> np.ndarray:
@@ -333,7 +328,7 @@ def _at_initial_point(model: pm.Model, kernels: TensorVariable) -> np.ndarray:
 def _sum_of_components(mixture: _Mixture, n1: int) -> Blocks:
     dims = ("kernel", "object", "object_")
     M = Wishart("M", mixture.etas, mixture.kernels, dims=dims)
-    return _blocks_of(_weighted_sum(mixture.alpha, M), n1)
+    return _blocks_of(weighted_sum(M, mixture.alpha), n1)
 
 
 def _matched_wishart(mixture: _Mixture, n1: int) -> Blocks:
@@ -368,7 +363,8 @@ def _declare_evidence(mixture: _Mixture, rho: float, observed: TensorVariable, n
     eta, theta = mixture.matched()
     parts = partition(theta, n1)
     delta = eta - (theta.type.shape[0] - n1)
-    K11 = MatrixF("K11", rho, delta, parts.block11, observed=observed, dims=("train", "train_"))
+    values = pt.specify_shape(observed, (n1, n1))
+    K11 = MatrixF("K11", rho, delta, parts.block11, observed=values, dims=("train", "train_"))
     pm.Deterministic("eta", eta)
     mean = matrix_product(parts.coefficients, K11)
     pm.Deterministic("K21_mean_given_alpha", mean, dims=("test", "train"))

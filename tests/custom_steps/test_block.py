@@ -7,13 +7,14 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from pymc.logprob.transforms import LogTransform, SimplexTransform
+from pymc.logprob.transforms import LogTransform
 from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import equal_dataclass_values
 from scipy import stats
 
 from family import assert_z
 from kernelzoo.custom_steps.block import _BY_NUMPY, GibbsBlock, ValueMap
+from kernelzoo.models.dirichlet import Simplex
 from kernelzoo.models.positive_definite import PositiveDefinite
 
 Y = np.random.default_rng(0).normal(size=(4, 2))
@@ -220,8 +221,8 @@ def exact_means():
     [
         (LogTransform(), np.array([[0.3, 2.0], [1e-200, 1e200]])),
         (LogTransform(), np.array(0.7)),
-        (SimplexTransform(), np.array([0.2, 0.5, 0.3])),
-        (SimplexTransform(), np.array([[0.1, 0.9], [1e-250, 1.0]])),
+        (Simplex(), np.array([0.2, 0.5, 0.3])),
+        (Simplex(), np.array([[0.1, 0.9], [1e-250, 1.0]])),
         (PositiveDefinite(), np.array([[2.0, 0.3, 0.1], [0.3, 1.0, -0.2], [0.1, -0.2, 0.5]])),
         (PositiveDefinite(), np.array([[[2.0, 0.3], [0.3, 1.0]], [[1.0, 0.9], [0.9, 1.0]]])),
     ],

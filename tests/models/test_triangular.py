@@ -45,7 +45,7 @@ FUNCTIONS = {
     ).sum(),
     "packed": lambda a, b: (packed(cholesky_or_nan(a)) ** 2 * packed(b)).sum(),
     "unpacked": lambda a, b: (unpacked(b[0, :6]) * cholesky_or_nan(a[:3, :3])).sum() ** 2,
-    "log_det": lambda a, b: log_det(cholesky_or_nan(a)) * b[0, 0],
+    "log_det": lambda a, b: log_det(cholesky_or_nan(a)) ** 2 * b[0, 0],
 }
 
 

@@ -1,0 +1,113 @@
+"""Weighted sums of a stack of matrices as an operation of its own.
+
+Written as a product of a vector and a matrix, with the reshapes that this takes, each sum and its
+gradient are ten nodes of a graph, which take numba several seconds to compile. Here they are two.
+"""
+
+from collections.abc import Sequence
+from typing import Any, override
+
+import numpy as np
+import pytensor.tensor as pt
+import wrapt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.tensor import TensorLike, TensorVariable
+
+__all__ = ["InnerProducts", "SumOfMatrices", "weighted_sum"]
+
+
+class SumOfMatrices(Op):
+    """Sum (N, M) of the matrices of a stack (S, N, M) times their weights (S,)."""
+
+    __props__ = ()
+    gufunc_signature = "(s,n,m),(s)->(n,m)"
+
+    @override
+    def make_node(self, stack: TensorLike, weights: TensorLike) -> Apply:  # type: ignore[override]
+        operands = [pt.as_tensor(x).astype("float64") for x in (stack, weights)]
+        shape = operands[0].type.shape[1:]
+        return Apply(self, operands, [pt.tensor(dtype="float64", shape=shape)])
+
+    @override
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        stack, weights = inputs
+        flat = stack.reshape((len(stack), -1))
+        output_storage[0][0] = np.dot(weights, flat).reshape(stack.shape[1:])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        """Shape of the output from those of the inputs."""
+        return [shapes[0][1:]]
+
+    @override
+    def pullback(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> list[Variable]:
+        weights: Any = inputs[1]
+        slope: Any = cotangents[0]
+        return [weights[:, None, None] * slope, _inner_products(inputs[0], slope)]
+
+
+class InnerProducts(Op):
+    """Sums (S,) of the products of entries of each matrix (S, N, M) with those of one (N, M)."""
+
+    __props__ = ()
+    gufunc_signature = "(s,n,m),(n,m)->(s)"
+
+    @override
+    def make_node(self, stack: TensorLike, matrix: TensorLike) -> Apply:  # type: ignore[override]
+        operands = [pt.as_tensor(x).astype("float64") for x in (stack, matrix)]
+        shape = operands[0].type.shape[:1]
+        return Apply(self, operands, [pt.tensor(dtype="float64", shape=shape)])
+
+    @override
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        stack, matrix = inputs
+        output_storage[0][0] = np.dot(stack.reshape((len(stack), -1)), matrix.ravel())
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        """Shape of the output from those of the inputs."""
+        return [shapes[0][:1]]
+
+    @override
+    def pullback(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable],
+    ) -> list[Variable]:
+        slopes: Any = cotangents[0]
+        matrix: Any = inputs[1]
+        return [slopes[:, None, None] * matrix, _sum_of_matrices(inputs[0], slopes)]
+
+
+_sum_of_matrices: Any = SumOfMatrices()
+_inner_products: Any = InnerProducts()
+
+
+def weighted_sum(stack: TensorLike, weights: TensorLike) -> TensorVariable:
+    """Sum (N, M) of the matrices of a stack (S, N, M) times their weights (S,). O(S N M)."""
+    total: TensorVariable = _sum_of_matrices(stack, weights)
+    return total
+
+
+# Linkers are imported when something is compiled with them; so are their implementations.
+@wrapt.when_imported("pytensor.link.numba.dispatch")
+def _register_numba(module: Any) -> None:
+    from . import weighted_sum_numba  # noqa: F401
+
+
+@wrapt.when_imported("pytensor.link.jax.dispatch")
+def _register_jax(module: Any) -> None:
+    import jax.numpy as jnp
+
+    @module.jax_funcify.register(SumOfMatrices)
+    def jax_sum(op: SumOfMatrices, **kwargs: Any) -> Any:
+        return lambda stack, weights: jnp.tensordot(weights, stack, axes=1)
+
+    @module.jax_funcify.register(InnerProducts)
+    def jax_inner(op: InnerProducts, **kwargs: Any) -> Any:
+        return lambda stack, matrix: jnp.tensordot(stack, matrix, axes=2)
