@@ -38,8 +38,8 @@ class Dirichlet(pm.Dirichlet):
 
     Notes
     -----
-    The density is that of a point of the simplex: -inf where an entry is negative; as in PyMC, so is that
-    of a zero whose concentration is not one, and that entries sum to one is not checked.
+    The density is -inf where an entry is negative and, as in PyMC, where one is zero whose
+    concentration is not one. That entries sum to one is not checked.
     """
 
     rv_op = _DirichletRV()
