@@ -61,8 +61,9 @@ def _converged(tree: DataTree, model: pm.Model, draws: int) -> Converged:
     quantities = identified(tree, model)
     if posterior.sizes["chain"] < 2 or not quantities.data_vars:
         return "unknown"
-    rhat = az.rhat(quantities)
     # NaN is the R-hat of what never moves: a constant, or a state that no chain has left.
+    with np.errstate(invalid="ignore"):
+        rhat = az.rhat(quantities)
     largest = {name: rhat[name].max().item() for name in rhat if rhat[name].notnull().any()}
     if not largest:
         return "unknown"
