@@ -8,6 +8,7 @@ from operator import or_
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from . import (
     MODELS,
@@ -41,19 +42,32 @@ def demo(options: argparse.Namespace, console: Console) -> None:
 
 
 def list_engines(options: argparse.Namespace, console: Console) -> None:
-    """Print which engine applies to which model, on each model's smallest example.
+    """Print which engines apply to which model, on each model's smallest example.
 
-    With an engine: what its settings mean there.
+    With a model: also why the others do not. With an engine: what its settings mean there.
     """
     models = {model.__name__: model for model in MODELS}
+    if options.model is None and not options.settings:
+        console.print(_overview())
+        console.print("engines MODEL says why an engine does not apply; --settings adds settings.")
+        return
     names = models if options.model is None else [options.model]
     for name in names:
         example = models[check_name(name, models, "MODEL", "engines")].example()
         if options.engine is None:
-            console.print(engines(example))
+            console.print(engines(example).table(settings=options.settings))
         else:
             text = str(describe(example, options.engine))
             console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _overview() -> Table:
+    """Engines that apply, one row a model: fits on one screen."""
+    table = Table("model", "engines that apply")
+    for model in MODELS:
+        able = [row.engine for row in engines(model.example()).rows if row.reason is None]
+        table.add_row(model.__name__, ", ".join(able))
+    return table
 
 
 def fit_data(options: argparse.Namespace, console: Console) -> None:
@@ -131,6 +145,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("model", nargs="?", metavar="MODEL", help="default: every model")
     command.add_argument(
         "engine", nargs="?", metavar="ENGINE", help="explain its settings on that model"
+    )
+    command.add_argument(
+        "--settings", action="store_true", help="show the settings of every engine in the tables"
     )
     command.set_defaults(function=list_engines)
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from sklearn.datasets import load_breast_cancer, load_iris, load_wine
-
 from . import archives, generators
 from .cache import CacheFile
 from .dataset import Card
@@ -58,7 +56,7 @@ CATALOGUE: dict[str, Entry] = {
             "Fisher (1936), as scikit-learn carries it.",
             UCI,
         ),
-        from_scikit_learn(load_iris),
+        from_scikit_learn,
     ),
     "iris_uci": Entry(
         "150",
@@ -82,7 +80,7 @@ CATALOGUE: dict[str, Entry] = {
             "Forina et al., UCI Machine Learning Repository, Wine, as scikit-learn carries it.",
             UCI,
         ),
-        from_scikit_learn(load_wine),
+        from_scikit_learn,
     ),
     "breast_cancer": Entry(
         "569",
@@ -94,7 +92,7 @@ CATALOGUE: dict[str, Entry] = {
             "Wisconsin (Diagnostic), as scikit-learn carries it.",
             UCI,
         ),
-        from_scikit_learn(load_breast_cancer),
+        from_scikit_learn,
     ),
     "balance_scale": Entry(
         "625", "4", 3, generators.BALANCE_SCALE, generated(generators.balance_scale)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 type Features = pd.DataFrame | dict[str, pd.DataFrame]
 
@@ -143,6 +142,9 @@ class Dataset:
                 f"{test_size!r} for {len(y)} objects of {len(classes)} classes, the smallest, "
                 f"{classes.tolist()[smallest]!r}, with {counts[smallest]}",
             )
+        # Here, as scikit-learn takes half a second to import.
+        from sklearn.model_selection import train_test_split
+
         train, test = train_test_split(
             np.arange(len(y)), test_size=test_size, stratify=y, random_state=seed
         )

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.datasets import fetch_openml
 
 from .cache import user_folder
 
@@ -60,6 +59,8 @@ class OpenMLTable:
         ValueError
             If the table is not the one expected.
         """
+        from sklearn.datasets import fetch_openml
+
         bunch = fetch_openml(data_id=self.data_id, as_frame=True, data_home=str(user_folder()))
         # Some tables declare whole numbers as categories, hence the detour over strings.
         X = bunch.data.astype(str).astype(float)

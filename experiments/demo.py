@@ -110,7 +110,8 @@ def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
 def _able(model: pm.Model) -> str:
     """One line: who applies."""
     names = ", ".join(row.engine for row in engines(model).rows if row.reason is None)
-    return f"engines that apply: {names} (python -m kernelzoo engines tells more)"
+    more = f"python -m kernelzoo engines {type(model).__name__}"
+    return f"engines that apply: {names} ({more} says why others do not)"
 
 
 def _fit(model: pm.Model, runs: Runs, stem: str, out: Path, seed: int) -> dict[str, DataTree]:

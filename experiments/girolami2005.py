@@ -27,7 +27,7 @@ from xarray import DataTree
 from ..datasets import Dataset, twonorm
 from ..datasets.dataset import Split
 from ..inference import ApproximationWarning, fit, predict
-from ..inference.kernel_classifiers import kernel_alignment
+from ..inference.kernel_alignment import kernel_alignment
 from ..inference.map.engine import MAP
 from ..inference.vb.engine import VB
 from ..models.combination import DirichletWeights

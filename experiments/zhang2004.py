@@ -22,11 +22,8 @@ from sklearn.svm import SVC
 
 from ..inference import Gibbs, fit
 from ..inference.em.engine import EM
-from ..inference.kernel_classifiers import (
-    KernelFisherDiscriminant,
-    KernelNearestMean,
-    ideal_kernel,
-)
+from ..inference.kernel_alignment import ideal_kernel
+from ..inference.kernel_classifiers import KernelFisherDiscriminant, KernelNearestMean
 from ..models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ..models.wishart_completion import WishartCompletion
 from .data import absence, objects

@@ -32,12 +32,8 @@ from numpy.typing import NDArray
 
 from ..inference import fit
 from ..inference.em.engine import EM
-from ..inference.kernel_classifiers import (
-    KernelNearestMean,
-    KernelNearestNeighbour,
-    ideal_kernel,
-    kernel_alignment,
-)
+from ..inference.kernel_alignment import ideal_kernel, kernel_alignment
+from ..inference.kernel_classifiers import KernelNearestMean, KernelNearestNeighbour
 from ..models.kernels import Kernels, gaussian, linear, polynomial
 from ..models.moment_matching import match_wishart
 from ..models.wishart_completion import WishartCompletion

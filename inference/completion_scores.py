@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
-from sklearn.metrics import roc_auc_score
-from sklearn.svm import SVC
 from xarray import Dataset
 
 from ..models.alignment import aligned, check_distinct, labelled_gram
@@ -26,7 +24,7 @@ from ..models.checks import (
 )
 from ..models.incomplete_kernels import IncompleteKernels
 from ..models.kernel_stack import as_stack
-from .kernel_classifiers import kernel_alignment
+from .kernel_alignment import kernel_alignment
 
 __all__ = ["correlation_distance", "entry_coverage", "missing_entries", "svm_auc"]
 
@@ -111,6 +109,10 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
     -----
     A machine costs between O(n^2) and O(n^3) of n training objects.
     """
+    # Here, as scikit-learn takes half a second to import.
+    from sklearn.metrics import roc_auc_score
+    from sklearn.svm import SVC
+
     owner = "svm_auc"
     kernel, ids = labelled_gram(kernel, "kernel", owner)
     K = check_real(kernel, "kernel", owner)

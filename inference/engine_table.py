@@ -49,7 +49,13 @@ class EngineTable:
         )
 
     def __rich__(self) -> Table:
+        return self.table()
+
+    def table(self, *, settings: bool = True) -> Table:
+        """Table for `rich`, with or without the column of settings."""
         frame = self.to_frame()
+        if not settings:
+            frame = frame.drop(columns="settings")
         table = Table(title=f"Engines for {self.model}")
         for column in frame.columns:
             table.add_column(column, overflow="fold")

@@ -59,8 +59,9 @@ def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Conver
     quantities = identified(tree, model)
     if posterior.sizes["chain"] < 2 or not quantities.data_vars:
         return "unknown"
-    rhat = az.rhat(quantities)
     # NaN is the R-hat of what never moves: a constant, or a state that no chain has left.
+    with np.errstate(invalid="ignore"):
+        rhat = az.rhat(quantities)
     largest = {name: rhat[name].max().item() for name in rhat if rhat[name].notnull().any()}
     if not largest:
         return "unknown"
@@ -244,6 +245,11 @@ class NUTS(Engine):
         Target of the step-size adaptation, between 0 and 1.
     max_treedepth : int, default=10
         Largest doubling of a trajectory.
+
+    Notes
+    -----
+    With a progress bar, a line says so while numba compiles the gradient for PyMC's implementation;
+    it vanishes before sampling begins.
     """
 
     name: ClassVar[str] = "NUTS"
@@ -298,7 +304,12 @@ class NUTS(Engine):
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options = {"target_accept": self.target_accept, depth: self.max_treedepth}
         own = self.backend == "pymc"
-        return _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
+        # Here, as numba takes a second to import.
+        from .compilation_status import compilation_shown
+
+        # In a mode of the user's, numba may compile within PyMC's progress bar, too.
+        with compilation_shown(run.progressbar and own and run.mode is None):
+            return _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
 
 
 class Gibbs(Handwritten):

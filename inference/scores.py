@@ -4,10 +4,16 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from xarray import Dataset
+from xarray import DataArray, Dataset
 
 from ..models.alignment import aligned, ids_along
-from ..models.checks import argument_error, check_finite, check_labels, check_real
+from ..models.checks import (
+    argument_error,
+    check_finite,
+    check_labels,
+    check_probabilities,
+    check_real,
+)
 
 __all__ = ["scores"]
 
@@ -39,7 +45,8 @@ def scores(predictions: Dataset, truth: Any) -> dict[str, float]:
     ------
     ValueError
         For predictions of neither kind, true labels or values of another number, a class that the
-        predictions do not know, or values that are not finite.
+        predictions do not know, values that are not finite, or probabilities that are negative or
+        do not sum to one for each object (up to 1e-5).
     """
     if "class" in predictions.coords and {"probability", "label"} & set(predictions.data_vars):
         return _of_classes(predictions, truth)
@@ -66,6 +73,7 @@ def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
         return found
     p = predictions["probability"].transpose(..., "class").to_numpy()
     check_finite(p, "predictions", OWNER)
+    check_probabilities(p, _objects(predictions["probability"]), "predictions", OWNER)
     with np.errstate(divide="ignore"):
         log_score = np.log(p[np.arange(len(codes)), codes]).mean()
     squared = (p - np.eye(p.shape[1])[codes]) ** 2
@@ -86,7 +94,12 @@ def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
 
 
 def _aligned(truth: Any, predictions: Dataset, name: str) -> Any:
-    """Truth in the order of the objects along a variable's first dim that is not the classes."""
-    values = predictions[name]
+    """Truth in the order of the objects of a variable."""
+    ids = _objects(predictions[name])
+    return truth if ids is None else aligned(truth, ids, "labels_new", OWNER)
+
+
+def _objects(values: DataArray) -> Any:
+    """Ids along a variable's first dim that is not the classes; None where there is no other."""
     dims = [dim for dim in values.dims if dim != "class"]
-    return aligned(truth, ids_along(values, dims[0]), "labels_new", OWNER) if dims else truth
+    return ids_along(values, dims[0]) if dims else None

@@ -12,13 +12,6 @@ from typing import Any, ClassVar, Self, override
 import numpy as np
 from numpy.typing import NDArray
 from pymc.pytensorf import rvs_in_graph
-from sklearn.metrics.pairwise import (
-    cosine_similarity,
-    laplacian_kernel,
-    linear_kernel,
-    polynomial_kernel,
-    rbf_kernel,
-)
 
 from .checks import argument_error, check_finite, check_name, check_positive, check_unmasked
 from .kernel_widths import (
@@ -28,6 +21,13 @@ from .kernel_widths import (
 )
 
 type Rules = Mapping[str, Callable[[NDArray, str], float]]
+
+
+def _scikit_learn() -> Any:
+    """Kernels of scikit-learn, which takes half a second to import: the first that is used does."""
+    from sklearn.metrics import pairwise
+
+    return pairwise
 
 
 class BaseKernel(ABC):
@@ -145,7 +145,7 @@ class Gaussian(_Radial):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return rbf_kernel(X, Y, gamma=self.number)
+        return _scikit_learn().rbf_kernel(X, Y, gamma=self.number)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Laplace(_Radial):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return laplacian_kernel(X, Y, gamma=self.number)
+        return _scikit_learn().laplacian_kernel(X, Y, gamma=self.number)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,9 @@ class Polynomial(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return polynomial_kernel(X, Y, degree=self.degree, gamma=self.gamma, coef0=self.coef0)
+        return _scikit_learn().polynomial_kernel(
+            X, Y, degree=self.degree, gamma=self.gamma, coef0=self.coef0
+        )
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
@@ -211,7 +213,7 @@ class Linear(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return linear_kernel(X, Y)
+        return _scikit_learn().linear_kernel(X, Y)
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
@@ -233,7 +235,7 @@ class Cosine(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return cosine_similarity(X, Y)
+        return _scikit_learn().cosine_similarity(X, Y)
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:

@@ -9,7 +9,7 @@ so that the reader learns which argument of which constructor is wrong, what it 
 it was.  ``argument`` is the name as the user typed it, ``owner`` the class or function called.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Number, Real
 
@@ -19,6 +19,9 @@ from scipy.linalg import LinAlgError, cholesky, eigvalsh
 
 #: Relative size below which an asymmetry or a negative eigenvalue counts as float64 rounding.
 ROUNDING = 1e-8
+#: What the probabilities of an object may sum to besides one: classifiers that compute in single
+#: precision are off by so much.
+OFF_ONE = 1e-5
 
 
 def argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
@@ -97,6 +100,30 @@ def check_finite(array: NDArray, argument: str, owner: str) -> None:
             owner,
             "finite",
             f"{int(bad.sum())} NaN or infinite entries, the first at position {first}",
+        )
+
+
+def check_probabilities(p: NDArray, objects: Sequence[Hashable], argument: str, owner: str) -> None:
+    """Raise unless each row holds probabilities that sum to one; names the first that does not.
+
+    Parameters
+    ----------
+    p : ndarray of shape (N, C)
+        Class probabilities; NaN is refused.
+    objects : sequence of length N
+        Ids of the objects, for the message.
+    """
+    total, smallest = p.sum(axis=1), p.min(axis=1)
+    bad = ~((smallest >= 0) & (np.abs(total - 1) <= OFF_ONE))
+    if bad.any():
+        first = int(bad.argmax())
+        which = np.asarray(objects, dtype=object)[first]
+        raise argument_error(
+            argument,
+            owner,
+            "probabilities of the classes, of 0 or more, that sum to one for each object",
+            f"a sum of {total[first]:.7g} and a smallest entry of {smallest[first]:.3g} at object "
+            f"{which!r} ({int(bad.sum())} of {len(p)} objects are wrong)",
         )
 
 

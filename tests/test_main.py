@@ -45,10 +45,28 @@ def test_gram_matrices_are_taken_as_they_are():
     assert len(kernels_for(alone)(gram)) == 1
 
 
-def test_engines_lists_every_model(capsys):
+def test_engines_lists_every_model_on_one_screen(capsys, monkeypatch):
+    monkeypatch.setattr("kernelzoo.__main__.WIDTH", 80)
     assert main(["engines"]) == 0
     shown = capsys.readouterr().out
-    for word in ("MultinomialProbit", "VB", "Gibbs", "NUTS", "Laplace", "mean-field"):
+    for word in (*(model.__name__ for model in kz.MODELS), "VB", "Gibbs", "NUTS", "Laplace"):
+        assert word in shown
+    assert "mean-field" not in shown
+    assert len(shown.splitlines()) <= 24
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_engines_of_a_model_says_why_not(capsys):
+    assert main(["engines", "MultinomialProbit"]) == 0
+    shown = capsys.readouterr().out
+    assert "it is written for" in shown
+    assert "mean-field" not in shown
+
+
+def test_engines_shows_settings_on_request(capsys):
+    assert main(["engines", "--settings"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("MultinomialProbit", "it is written for", "mean-field", "starts"):
         assert word in shown
     # Not the width of a terminal, where there is none.
     assert 120 < max(map(len, shown.splitlines())) <= WIDTH

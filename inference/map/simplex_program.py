@@ -2,7 +2,6 @@
 
 import numpy as np
 import numpy.typing as npt
-import piqp
 
 __all__ = ["maximize_on_simplex"]
 
@@ -34,6 +33,8 @@ def maximize_on_simplex(linear: Array, quadratic: Array, near: Array) -> Array:
     A primal-dual interior-point method with proximal terms, which need no positive definite A; some
     10 to 20 iterations of O(K^3).
     """
+    import piqp
+
     size = np.trace(quadratic) / len(linear)
     if not size > 0:
         return near  # A = 0 implies b = 0 here: nothing depends on the weights.

@@ -15,7 +15,7 @@ from scipy import stats
 from xarray import Dataset
 
 from ...models.alignment import aligned, ids_along
-from ...models.checks import argument_error, check_labels
+from ...models.checks import argument_error, check_labels, check_probabilities
 from .house_style import GREY, MARKERS, PALETTE, cycle, figure_options, open_frame
 
 __all__ = ["plot_reliability"]
@@ -180,14 +180,8 @@ def _probability(entry: Any, owner: str) -> xr.DataArray:
             "predictions", owner, "class probabilities (obs, class)", type(entry).__name__
         )
     probability = probability.transpose("obs", "class")
-    worst = float(np.abs(probability.sum("class") - 1).max())
-    if not (worst < 1e-6 and float(probability.min()) >= 0):
-        raise argument_error(
-            "predictions",
-            owner,
-            "probabilities that sum to one for each object",
-            f"a sum off by {worst:.3g}, a smallest entry of {float(probability.min()):.3g}",
-        )
+    objects = ids_along(probability, "obs")
+    check_probabilities(probability.to_numpy(), objects, "predictions", owner)
     return probability
 
 

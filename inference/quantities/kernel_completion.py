@@ -11,16 +11,10 @@ from ...models.checks import argument_error, check_labels, check_name
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ..kernel_classifiers import (
-    KernelNearestMean,
-    KernelNearestNeighbour,
-    class_frequencies,
-)
 from ..predict import predictive
 
 __all__ = ["completed_labels"]
 
-RULES = {"nearest mean": KernelNearestMean, "nearest neighbour": KernelNearestNeighbour}
 OWNER = "predict"
 
 type Completion = WishartCompletion | DiagonalWishartCompletion | WishartKernelMixture
@@ -58,6 +52,9 @@ def completed_labels(
         ``probability`` (test, class), the share of the draws that say so, and on request
         ``label_draws`` (chain, draw, test).
     """
+    # Here, as scikit-learn takes half a second to import.
+    from ..kernel_classifiers import KernelNearestMean, KernelNearestNeighbour, class_frequencies
+
     if kernels_new is not None:
         raise argument_error(
             "kernels_new",
@@ -70,8 +67,9 @@ def completed_labels(
     K11 = np.asarray(model.K11_values)
     labels = aligned(labels, model.coords["train"], "labels", OWNER)
     _, classes = check_labels(labels, "labels", OWNER, n_objects=len(K11))
-    check_name(rule, RULES, "rule", OWNER)
-    classifier = RULES[rule]().fit(K11, np.asarray(labels))
+    rules = {"nearest mean": KernelNearestMean, "nearest neighbour": KernelNearestNeighbour}
+    check_name(rule, rules, "rule", OWNER)
+    classifier = rules[rule]().fit(K11, np.asarray(labels))
 
     draws = _draws(result)
     numbered = counts_rows(model.coords["object"])

@@ -10,7 +10,6 @@ from sklearn.utils import Bunch
 
 import kernelzoo
 from kernelzoo import datasets
-from kernelzoo.datasets import openml
 from kernelzoo.datasets.cache import CacheFile, search_folders
 from kernelzoo.datasets.openml import OpenMLTable, project
 
@@ -72,7 +71,7 @@ def test_missing_file_says_what_to_put_where(folders):
 
 
 def test_damaged_file_is_not_read_and_not_replaced_by_a_download(folders, monkeypatch):
-    monkeypatch.setattr(openml, "fetch_openml", lambda **_: pytest.fail("downloaded"))
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: pytest.fail("downloaded"))
     put(folders / "data" / "vehicle.csv.gz")
     with pytest.raises(ValueError, match=r"damaged or of another version"):
         datasets.load("vehicle")
@@ -92,7 +91,7 @@ def serve(monkeypatch, tables):
         data = pd.DataFrame(X).map(lambda x: f"{x:.10g}").astype("category")
         return Bunch(data=data, target=pd.Series(labels, dtype="category"))
 
-    monkeypatch.setattr(openml, "fetch_openml", fetch_openml)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
     return requests
 
 
@@ -131,7 +130,7 @@ def test_no_connection_says_what_to_put_where(folders, monkeypatch):
     def fetch_openml(**_):
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(openml, "fetch_openml", fetch_openml)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
     with pytest.raises(FileNotFoundError, match=r"'heart' needs the file heart.csv.gz") as error:
         datasets.load("heart")
     assert isinstance(error.value.__cause__, ConnectionError)
@@ -170,7 +169,7 @@ def test_download_of_mfeat_equals_the_cached_file(shared, folders, monkeypatch):
         X, labels = tables[data_id]
         return Bunch(data=pd.DataFrame(X), target=pd.Series(labels))
 
-    monkeypatch.setattr(openml, "fetch_openml", fetch_openml)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
     downloaded = datasets.load("mfeat")
     monkeypatch.setenv("KERNELZOO_DATA", str(shared))
     cached = datasets.load("mfeat")

@@ -8,7 +8,8 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.kernel_classifiers import KernelNearestMean, kernel_alignment
+from kernelzoo.inference.kernel_alignment import kernel_alignment
+from kernelzoo.inference.kernel_classifiers import KernelNearestMean
 from kernelzoo.inference.result import draws_to_tree
 
 N, D = 9, 2

@@ -1,6 +1,7 @@
 """Comparison tables against numbers known by construction."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -109,6 +110,35 @@ def test_scores_of_probabilities_by_hand():
     assert scores(predictions.drop_vars("label"), ["x", "y", "x"]) == found
     with pytest.raises(ValueError, match=r"'predictions'.*Got the variables .*class"):
         scores(predictions[["class"]], ["x", "y", "x"])
+
+
+@pytest.mark.parametrize(
+    ("row", "got"),
+    [
+        ([0.8, 0.3], "a sum of 1.1 and a smallest entry of 0.3 at object 'q1' "),
+        ([0.5, 0.4999], "a sum of 0.9999 "),
+        ([1.2, -0.2], "a smallest entry of -0.2 at object 'q1' "),
+    ],
+)
+@pytest.mark.parametrize("read", [scores, kz.plot_reliability])
+def test_probabilities_that_are_none_are_refused_by_object(read, row, got):
+    p = xr.DataArray(
+        [[0.5, 0.5], row, [2.0, 3.0]],
+        coords={"obs": ["q0", "q1", "q2"], "class": ["x", "y"]},
+        dims=("obs", "class"),
+    )
+    message = rf"'predictions' argument of \w+ must be probabilities .*{re.escape(got)}"
+    with pytest.raises(ValueError, match=message):
+        read(xr.Dataset({"probability": p}), ["x", "y", "x"])
+    with pytest.raises(ValueError, match=r"at object 1 \(2 of 3 objects"):
+        read(xr.Dataset({"probability": p.drop_vars("obs")}), ["x", "y", "x"])
+
+
+def test_probabilities_in_single_precision_are_scored():
+    p = np.random.default_rng(1).dirichlet(np.ones(50), size=100).astype(np.float32)
+    assert (p.sum(1) != 1).any()
+    predictions = xr.Dataset({"probability": (("obs", "class"), p)}, {"class": np.arange(50)})
+    assert scores(predictions, np.arange(100) % 50)["log_score"] < 0
 
 
 def test_scores_of_values_by_hand():

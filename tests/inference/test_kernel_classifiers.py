@@ -8,13 +8,12 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
+from kernelzoo.inference.kernel_alignment import ideal_kernel, kernel_alignment
 from kernelzoo.inference.kernel_classifiers import (
     KernelFisherDiscriminant,
     KernelNearestMean,
     KernelNearestNeighbour,
     class_frequencies,
-    ideal_kernel,
-    kernel_alignment,
 )
 
 CLASSIFIERS = [KernelNearestMean, KernelNearestNeighbour, KernelFisherDiscriminant]

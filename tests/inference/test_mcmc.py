@@ -22,6 +22,7 @@ def chains(x, z):
     return az.from_dict({"posterior": {"x": x, "z": z}})
 
 
+@pytest.mark.filterwarnings("error:invalid value")
 def test_one_quantity_that_disagrees_is_enough(pair):
     rng = np.random.default_rng(0)
     good = rng.normal(size=(4, 500))

@@ -1,0 +1,40 @@
+"""What ``import kernelzoo`` loads beside what PyMC and ArviZ load anyway."""
+
+import subprocess
+import sys
+
+import pytest
+
+# What a session that only declares and fits a model does without, and what takes long to import.
+NOT_BY_ITSELF = (
+    *("sklearn", "joblib", "pooch", "requests", "piqp", "h5netcdf", "h5py", "zarr", "numba"),
+    # ArviZ registers these two without loading them; their inner modules tell.
+    *("jax._src", "numpyro.infer"),
+    *("nutpie", "pymc_extras"),
+    *("kernelzoo.experiments", "kernelzoo.benchmarks", "kernelzoo.__main__"),
+)
+SCRIPT = "{}; import sys; print(*sys.modules)"
+
+
+def loaded(statements: str) -> set[str]:
+    command = [sys.executable, "-P", "-c", SCRIPT.format(statements)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return set(printed.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def of_kernelzoo():
+    return loaded("import kernelzoo")
+
+
+@pytest.mark.parametrize("module", NOT_BY_ITSELF)
+def test_import_leaves_alone_what_few_need(module, of_kernelzoo):
+    assert "kernelzoo.inference" in of_kernelzoo
+    assert module not in of_kernelzoo
+
+
+def test_import_adds_few_packages_to_those_of_pymc_and_arviz(of_kernelzoo):
+    added = {name.partition(".")[0] for name in of_kernelzoo - loaded("import pymc, arviz")}
+    libraries = added - sys.stdlib_module_names - {"kernelzoo"}
+    public = {name for name in libraries if not name.startswith("_")}
+    assert public <= {"wrapt"}
