@@ -27,7 +27,7 @@ endif
 test test-slow notebooks: export OMP_NUM_THREADS := 1
 test test-slow notebooks: export OPENBLAS_NUM_THREADS := 1
 test test-slow notebooks: export MPLBACKEND := Agg
-# First runs compile a great deal: a gradient of the probit takes 103 s instead of 170 like this.
+# First runs compile: a gradient takes a fifth less time like this.
 test: export NUMBA_OPT := 1
 
 .DEFAULT_GOAL := help

@@ -1,5 +1,6 @@
 """Engines that run inside `pm.sample`."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -308,7 +309,10 @@ class NUTS(Engine):
         from .compilation_status import compilation_shown
 
         # In a mode of the user's, numba may compile within PyMC's progress bar, too.
-        with compilation_shown(run.progressbar and own and run.mode is None):
+        visible = run.progressbar and own and run.mode is None
+        with warnings.catch_warnings(), compilation_shown(visible):
+            # PyTensor keeps two loops where one would take too many arguments: nothing is lost.
+            warnings.filterwarnings("ignore", "Loop fusion failed")
             return _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
 
 

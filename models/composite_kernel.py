@@ -23,6 +23,7 @@ from .declaration import Declaration
 from .kernel_warnings import warn_of_near_identity
 from .kernels import as_stack
 from .matrix_product import matrix_product
+from .multivariate_normal import MultivariateNormal
 
 __all__ = ["CompositeKernelClassification", "CompositeKernelRegression"]
 
@@ -236,7 +237,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
                 composite = self._declare_composite(stack.values)
                 scaled = composite / pt.sqrt(self._declare_precisions())
                 covariance = matrix_product(scaled, scaled.T) + pt.eye(len(values)) / gamma
-                pm.MvNormal("t", np.zeros(len(values)), covariance, observed=observed, dims="obs")
+                zeros = np.zeros(len(values))
+                MultivariateNormal("t", zeros, covariance, observed=observed, dims="obs")
             else:
                 y = self._declare_response(stack.values)
                 pm.Normal("t", y, 1 / pt.sqrt(gamma), observed=observed, dims="obs")

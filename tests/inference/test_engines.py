@@ -11,6 +11,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.applicability import coordinates
+from kernelzoo.inference.compilation import python_mode
 from kernelzoo.inference.engines import Engine, _by_observation, as_engine
 from kernelzoo.inference.handwritten import Handwritten
 from kernelzoo.inference.identified import identified
@@ -18,7 +19,11 @@ from kernelzoo.inference.provenance import data_in, data_of, differing_data
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.
 QUICK = {
-    "NUTS": ({}, {"draws": 60, "tune": 60, "chains": 2}),
+    # Few gradients, which no compiler need make fast; while it tunes, PyMC's trees are deeper.
+    "NUTS": (
+        {"max_treedepth": 3},
+        {"draws": 60, "tune": 2, "chains": 2, "compile_kwargs": {"mode": python_mode()}},
+    ),
     "Gibbs": ({}, {"draws": 60, "tune": 60, "chains": 2}),
     "SMC": ({}, {"draws": 60, "chains": 2}),
     "ADVI": ({"iterations": 300}, {"draws": 60}),
