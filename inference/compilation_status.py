@@ -9,11 +9,11 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 __all__ = ["compilation_shown"]
 
-# Processor seconds of the gradient's first call, with an empty cache, beside 0.3 to 0.7 with a full
-# one, by numba 0.68 on each model's smallest example: 9 for CompositeKernelClassification, 21 for
-# CompositeKernelRegression, 24 for MutualKernelCompletion, 25 and 30 for MultinomialProbit, 32 for
-# WishartCompletion.
-USUAL = "10 to 35 s"
+# Processor seconds by which a first run with an empty cache exceeds a second one, by numba 0.68 on
+# each model's smallest example: 16 for MultinomialProbit, 21 for the composite kernels, 35 for
+# WishartCompletion and DiagonalWishartCompletion, 36 for MutualKernelCompletion, 40 for
+# WishartKernelMixture.
+USUAL = "15 to 40 s"
 # With spinner and time it fits into a terminal of 80 columns.
 MESSAGE = f"compiling the gradient: usually {USUAL}, about 1 s from then on"
 
