@@ -12,49 +12,29 @@ from typing import Any, override
 import numpy as np
 import pytensor.tensor as pt
 import wrapt
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Apply
 from pytensor.tensor import TensorLike, TensorVariable
-from pytensor.tensor.blockwise import Blockwise
+
+from .array_operation import ArrayOperation
 
 __all__ = ["MatrixProduct", "matrix_product"]
 
 
-class MatrixProduct(Op):
+class MatrixProduct(ArrayOperation):
     """Product (N, M) of matrices (N, K) and (K, M) of real numbers."""
 
-    __props__ = ()
     gufunc_signature = "(n,k),(k,m)->(n,m)"
-
-    @override
-    def make_node(self, a: TensorLike, b: TensorLike) -> Apply:  # type: ignore[override]
-        left: Any = pt.as_tensor(a).astype("float64")
-        right: Any = pt.as_tensor(b).astype("float64")
-        shape = (left.type.shape[0], right.type.shape[1])
-        return Apply(self, [left, right], [pt.tensor(dtype="float64", shape=shape)])
 
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         output_storage[0][0] = np.dot(*inputs)
 
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output from those of the inputs."""
-        return [(shapes[0][0], shapes[1][1])]
-
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
-        left: Any = inputs[0]
-        right: Any = inputs[1]
-        slope: Any = cotangents[0]
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        (left, right), (slope,) = inputs, cotangents
         # Transposed as a whole, so that the operands, which may be large, are read as they lie.
-        of_left: Any = self(right, slope.T)
-        of_right: Any = self(slope.T, left)
-        return [of_left.T, of_right.T]
+        products: list[Any] = [self(right, slope.T), self(slope.T, left)]
+        return [product.T for product in products]
 
 
 _product: Any = MatrixProduct()
@@ -75,8 +55,7 @@ def matrix_product(a: TensorLike, b: TensorLike) -> TensorVariable:
     left: Any = pt.as_tensor(a)
     right: Any = pt.as_tensor(b)
     if left.ndim > 2 or right.ndim > 2:
-        stack: Any = Blockwise(_product)(left, right)
-        return stack
+        return _product.each(left, right)
     product: Any = _product(
         left[None, :] if left.ndim == 1 else left, right[:, None] if right.ndim == 1 else right
     )

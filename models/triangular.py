@@ -14,14 +14,13 @@ import numpy as np
 import pytensor.tensor as pt
 import wrapt
 from pytensor.gradient import pullback
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Apply
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor import TensorLike, TensorVariable
-from pytensor.tensor.blockwise import Blockwise
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotrf
 
+from .array_operation import ArrayOperation
 from .matrix_product import matrix_product
 
 __all__ = [
@@ -41,25 +40,12 @@ __all__ = [
 ]
 
 
-class _OfMatrices(Op):
-    """Operation on float64 matrices whose output has the shape of its last input."""
-
-    def make_node(self, *matrices: TensorLike) -> Apply:
-        operands = [pt.as_tensor(matrix).astype("float64") for matrix in matrices]
-        return Apply(self, operands, [pt.tensor(dtype="float64", shape=operands[-1].type.shape)])
-
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output from those of the inputs."""
-        return [shapes[-1]]
-
-
-class CholeskyFactor(_OfMatrices):
+class CholeskyFactor(ArrayOperation):
     """Lower Cholesky factor (n, n) of a matrix, of which the lower triangle is read.
 
     All entries are NaN where there is no factor.
     """
 
-    __props__ = ()
     gufunc_signature = "(n,n)->(n,n)"
 
     @override
@@ -68,16 +54,11 @@ class CholeskyFactor(_OfMatrices):
         output_storage[0][0] = np.full_like(factor, np.nan) if failed else factor
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         return [_cholesky_slope(outputs[0], cotangents[0])]
 
 
-class CholeskySlope(_OfMatrices):
+class CholeskySlope(ArrayOperation):
     """Slope in the lower triangle of a matrix, given its factor L and the slope in L.
 
     The reverse-mode derivative of the Cholesky decomposition, O(n^3).
@@ -87,7 +68,6 @@ class CholeskySlope(_OfMatrices):
     I. Murray (2016), Differentiation of the Cholesky decomposition, arXiv 1602.07527: eq (10).
     """
 
-    __props__ = ()
     gufunc_signature = "(n,n),(n,n)->(n,n)"
 
     @override
@@ -102,20 +82,14 @@ class CholeskySlope(_OfMatrices):
         output_storage[0][0] = out
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         # On variables of its own: the slope may depend on the factor.
         own = [variable.type() for variable in inputs]
         slopes: Any = pullback(_explicit_slope(*own), own, cotangents[0])
-        replaced: Any = graph_replace(slopes, dict(zip(own, inputs, strict=True)))
-        return replaced
+        return list(graph_replace(slopes, dict(zip(own, inputs, strict=True))))
 
 
-class TriangularSolve(_OfMatrices):
+class TriangularSolve(ArrayOperation):
     """Solution X (n, m) of L X = B, or of L'X = B, for a lower triangular matrix L.
 
     Parameters
@@ -135,54 +109,29 @@ class TriangularSolve(_OfMatrices):
         output_storage[0][0] = _solve(*inputs, transposed=self.transposed)
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
-        factor: Any = inputs[0]
-        solution: Any = outputs[0]
-        of_right: Any = _SOLVE[not self.transposed](factor, cotangents[0])
-        left, right = (solution, of_right) if self.transposed else (of_right, solution)
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        of_right = _SOLVE[not self.transposed](inputs[0], cotangents[0])
+        left, right = (outputs[0], of_right) if self.transposed else (of_right, outputs[0])
         return [-_lower(matrix_product(left, right.T)), of_right]
 
 
-class LogDeterminant(_OfMatrices):
+class LogDeterminant(ArrayOperation):
     """Log determinant of LL', given the factor L (n, n)."""
 
-    __props__ = ()
     gufunc_signature = "(n,n)->()"
-
-    @override
-    def make_node(self, *matrices: TensorLike) -> Apply:
-        node = super().make_node(*matrices)
-        return Apply(self, node.inputs, [pt.scalar(dtype="float64")])
-
-    @override
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output."""
-        return [()]
 
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         output_storage[0][0] = np.asarray(2 * np.log(np.diag(inputs[0])).sum())
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
-        slope: Any = cotangents[0]
-        return [2 * slope * _reciprocal_diagonal(inputs[0])]
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [2 * cotangents[0] * _reciprocal_diagonal(inputs[0])]
 
 
-class ReciprocalDiagonal(_OfMatrices):
+class ReciprocalDiagonal(ArrayOperation):
     """Diagonal matrix of the reciprocals of a diagonal."""
 
-    __props__ = ()
     gufunc_signature = "(n,n)->(n,n)"
 
     @override
@@ -190,61 +139,33 @@ class ReciprocalDiagonal(_OfMatrices):
         output_storage[0][0] = np.diag(1 / np.diag(inputs[0]))
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
-        reciprocals: Any = outputs[0]
-        slope: Any = cotangents[0]
-        return [-slope * reciprocals**2]
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [-cotangents[0] * outputs[0] ** 2]
 
 
-class Packed(Op):
+class Packed(ArrayOperation):
     """Lower triangle of a matrix (n, n) by rows, a vector (n(n+1)/2,)."""
 
-    __props__ = ()
     gufunc_signature = "(n,n)->(m)"
-
-    @override
-    def make_node(self, matrix: TensorLike) -> Apply:  # type: ignore[override]
-        operand: Any = pt.as_tensor(matrix).astype("float64")
-        order = operand.type.shape[0]
-        length = None if order is None else order * (order + 1) // 2
-        return Apply(self, [operand], [pt.tensor(dtype="float64", shape=(length,))])
 
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         output_storage[0][0] = inputs[0][np.tril_indices(len(inputs[0]))]
 
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output from that of the input."""
+    @override
+    def output_shape(self, shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         order = shapes[0][0]
-        return [(order * (order + 1) // 2,)]
+        return (None if order is None else order * (order + 1) // 2,)
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         return [_unpacked(cotangents[0])]
 
 
-class Unpacked(Op):
+class Unpacked(ArrayOperation):
     """Lower triangular matrix (n, n) of its entries by rows, a vector (n(n+1)/2,)."""
 
-    __props__ = ()
     gufunc_signature = "(m)->(n,n)"
-
-    @override
-    def make_node(self, entries: TensorLike) -> Apply:  # type: ignore[override]
-        operand: Any = pt.as_tensor(entries).astype("float64")
-        length = operand.type.shape[0]
-        order = None if length is None else order_of_packed(length)
-        return Apply(self, [operand], [pt.tensor(dtype="float64", shape=(order, order))])
 
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
@@ -253,18 +174,14 @@ class Unpacked(Op):
         matrix[np.tril_indices(order)] = inputs[0]
         output_storage[0][0] = matrix
 
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output from that of the input."""
-        order = order_of_packed(shapes[0][0])
-        return [(order, order)]
+    @override
+    def output_shape(self, shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+        length = shapes[0][0]
+        order = None if length is None else order_of_packed(length)
+        return order, order
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         return [_packed(cotangents[0])]
 
 
@@ -305,38 +222,31 @@ _unpacked: Any = Unpacked()
 _SOLVE: dict[bool, Any] = {transposed: TriangularSolve(transposed) for transposed in (False, True)}
 
 
-def _of_each(operation: Any, *operands: TensorVariable) -> Any:
-    """Apply an operation to one set of operands, or to each of a stack of them."""
-    each = Blockwise(operation)
-    single = all(x.ndim == len(core) for x, core in zip(operands, each.inputs_sig, strict=True))
-    return (operation if single else each)(*operands)
-
-
 def cholesky_or_nan(matrix: TensorLike) -> TensorVariable:
     """Lower Cholesky factors (..., n, n); NaN where there is none."""
-    return _of_each(_cholesky_factor, pt.as_tensor(matrix))
+    return _cholesky_factor.each(pt.as_tensor(matrix))
 
 
 def packed(matrix: TensorLike) -> TensorVariable:
     """Lower triangles (..., n(n+1)/2), by rows, of matrices (..., n, n)."""
-    return _of_each(_packed, pt.as_tensor(matrix))
+    return _packed.each(pt.as_tensor(matrix))
 
 
 def unpacked(entries: TensorLike) -> TensorVariable:
     """Lower triangular matrices (..., n, n) of their entries (..., n(n+1)/2) by rows."""
-    return _of_each(_unpacked, pt.as_tensor(entries))
+    return _unpacked.each(pt.as_tensor(entries))
 
 
 def solve_lower(
     factor: TensorLike, right: TensorLike, *, transposed: bool = False
 ) -> TensorVariable:
     """Solution (..., n, m) of L X = B, or of L'X = B, for lower triangular L (..., n, n)."""
-    return _of_each(_SOLVE[transposed], pt.as_tensor(factor), pt.as_tensor(right))
+    return _SOLVE[transposed].each(pt.as_tensor(factor), pt.as_tensor(right))
 
 
 def log_det(factor: TensorVariable) -> TensorVariable:
     """Log determinants (...) of LL' given L (..., n, n)."""
-    return _of_each(_log_determinant, factor)
+    return _log_determinant.each(factor)
 
 
 # Linkers are imported when something is compiled with them; so are their implementations.

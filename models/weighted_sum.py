@@ -8,26 +8,19 @@ from collections.abc import Sequence
 from typing import Any, override
 
 import numpy as np
-import pytensor.tensor as pt
 import wrapt
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Apply
 from pytensor.tensor import TensorLike, TensorVariable
+
+from .array_operation import ArrayOperation
 
 __all__ = ["InnerProducts", "SumOfMatrices", "weighted_sum"]
 
 
-class SumOfMatrices(Op):
+class SumOfMatrices(ArrayOperation):
     """Sum (N, M) of the matrices of a stack (S, N, M) times their weights (S,)."""
 
-    __props__ = ()
     gufunc_signature = "(s,n,m),(s)->(n,m)"
-
-    @override
-    def make_node(self, stack: TensorLike, weights: TensorLike) -> Apply:  # type: ignore[override]
-        operands = [pt.as_tensor(x).astype("float64") for x in (stack, weights)]
-        shape = operands[0].type.shape[1:]
-        return Apply(self, operands, [pt.tensor(dtype="float64", shape=shape)])
 
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
@@ -35,53 +28,26 @@ class SumOfMatrices(Op):
         flat = stack.reshape((len(stack), -1))
         output_storage[0][0] = np.dot(weights, flat).reshape(stack.shape[1:])
 
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output from those of the inputs."""
-        return [shapes[0][1:]]
-
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
-        weights: Any = inputs[1]
-        slope: Any = cotangents[0]
-        return [weights[:, None, None] * slope, _inner_products(inputs[0], slope)]
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        (stack, weights), (slope,) = inputs, cotangents
+        return [weights[:, None, None] * slope, _inner_products(stack, slope)]
 
 
-class InnerProducts(Op):
+class InnerProducts(ArrayOperation):
     """Sums (S,) of the products of entries of each matrix (S, N, M) with those of one (N, M)."""
 
-    __props__ = ()
     gufunc_signature = "(s,n,m),(n,m)->(s)"
-
-    @override
-    def make_node(self, stack: TensorLike, matrix: TensorLike) -> Apply:  # type: ignore[override]
-        operands = [pt.as_tensor(x).astype("float64") for x in (stack, matrix)]
-        shape = operands[0].type.shape[:1]
-        return Apply(self, operands, [pt.tensor(dtype="float64", shape=shape)])
 
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         stack, matrix = inputs
         output_storage[0][0] = np.dot(stack.reshape((len(stack), -1)), matrix.ravel())
 
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output from those of the inputs."""
-        return [shapes[0][:1]]
-
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
-        slopes: Any = cotangents[0]
-        matrix: Any = inputs[1]
-        return [slopes[:, None, None] * matrix, _sum_of_matrices(inputs[0], slopes)]
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        (stack, matrix), (slopes,) = inputs, cotangents
+        return [slopes[:, None, None] * matrix, _sum_of_matrices(stack, slopes)]
 
 
 _sum_of_matrices: Any = SumOfMatrices()
