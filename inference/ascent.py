@@ -6,24 +6,32 @@ A state is any frozen object with an `objective`; `start` makes one from kernel 
 An objective that gains little in an iteration may have much left to gain: on a ridge the gains
 shrink slowly. What is left is told from how they shrink, as of a geometric series.
 
-Where an iteration is expensive the starts compete: all do a few iterations, the better half of them
-goes on for twice as many, and one start goes on to its end.
+Starts may compete: all do a few iterations, the better half of them goes on for twice as many, and
+one start goes on to its end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..models.checks import check_count, check_positive
 from ..models.user_warnings import warn_user
+from .anderson import Anderson, Coordinates, State
 from .deadline import OutOfTime
 from .engines import Run
 
-__all__ = ["Ascent", "MultistartResult", "beginnings", "check_settings", "multistart_ascent"]
+__all__ = [
+    "FIRST_ROUND",
+    "Ascent",
+    "MultistartResult",
+    "beginnings",
+    "check_settings",
+    "multistart_ascent",
+]
 
 type Array = npt.NDArray[np.float64]
 
@@ -33,25 +41,37 @@ MOST_STARTS = 8
 # Iterations that a start usually takes to its end, more or less.
 USUAL = 100
 
+# Accelerated iterations of every start before the better half of them goes on: after 6 of them the
+# best start was left behind on 4 of 43 problems, after 10 on none.
+FIRST_ROUND = 15
+
+# Accelerated iterations that gain little in a row at the end: one alone may have been for nothing.
+PATIENCE = 3
+
 # Iterations over which the shrinkage of the gains is measured.
 SPAN = 5
 
 
-class State(Protocol):
-    """All factors after an iteration."""
-
-    @property
-    def objective(self) -> float:
-        """What the iterations increase."""
-
-
 @dataclass
 class Ascent[S: State]:
-    """One start on its way up."""
+    """One start on its way up.
+
+    Parameters
+    ----------
+    state : state
+        Where it stands.
+    update : callable (state) -> state
+        One iteration.
+    patience : int, default=1
+        Iterations in a row that must gain little before it ends.
+    """
 
     state: S
+    update: Callable[[S], S]
+    patience: int = 1
     history: list[float] = field(default_factory=list)
     converged: bool = False
+    _small: int = 0
 
     @property
     def height(self) -> float:
@@ -78,19 +98,14 @@ class Ascent[S: State]:
         ratio = (gains[-1] / gains[0]) ** (1 / SPAN) if gains[0] > 0 else np.inf
         return float(gains[-1] * ratio / (1 - ratio)) if ratio < 1 else np.inf
 
-    def advance(
-        self,
-        update: Callable[[S], S],
-        tolerance: float,
-        least: int = 0,
-        remaining: float = np.inf,
-    ) -> None:
+    def advance(self, tolerance: float, least: int = 0, remaining: float = np.inf) -> None:
         """Do one iteration; the first `least` of them are never the last."""
-        before, self.state = self.state.objective, update(self.state)
+        before, self.state = self.state.objective, self.update(self.state)
         after = self.state.objective
         self.history.append(after)
-        small = abs(after - before) <= tolerance * abs(after)
-        self.converged = bool(small and len(self.history) > least and self.remaining <= remaining)
+        small = abs(after - before) <= tolerance * abs(after) and self.remaining <= remaining
+        self._small = self._small + 1 if small else 0
+        self.converged = self._small >= self.patience and len(self.history) > least
 
 
 @dataclass(frozen=True)
@@ -125,8 +140,7 @@ def check_settings(
 
 
 def beginnings[S: State](
-    start: Callable[[Array], S],
-    update: Callable[[S], S],
+    begin: Callable[[Array], Ascent[S]],
     n_kernels: int,
     starts: int,
     tolerance: float,
@@ -139,19 +153,19 @@ def beginnings[S: State](
     and the highest go on: the answer does not depend on the order of the kernels. `check` is called
     before each vertex, and ends the beginnings by an exception.
     """
-    yield Ascent(start(np.full(n_kernels, 1 / n_kernels)))
+    yield begin(np.full(n_kernels, 1 / n_kernels))
     if starts > 1:
         vertices = []
         for corner in np.eye(n_kernels):
             check()
-            vertices.append(Ascent(start(corner)))
+            vertices.append(begin(corner))
             if starts <= n_kernels:
-                vertices[-1].advance(update, tolerance)
+                vertices[-1].advance(tolerance)
         if starts <= n_kernels:
             vertices.sort(key=lambda vertex: vertex.height, reverse=True)
         yield from vertices[: starts - 1]
     for _ in range(starts - 1 - n_kernels):
-        yield Ascent(start(rng.dirichlet(np.ones(n_kernels))))
+        yield begin(rng.dirichlet(np.ones(n_kernels)))
 
 
 def _rounds(n_starts: int, first: int, most: int) -> list[tuple[int, int, int]]:
@@ -181,6 +195,7 @@ def multistart_ascent[S: State](
     least: int = 0,
     remaining: float = np.inf,
     rounds_from: int | None = None,
+    coordinates: Coordinates[S] | None = None,
     engine: str = "VB",
 ) -> MultistartResult[S]:
     """Do coordinate ascent from every start and choose the one that ends highest.
@@ -209,6 +224,8 @@ def multistart_ascent[S: State](
     rounds_from : int, optional
         Iterations of every start in the first of the rounds in which starts compete. Default: every
         start goes on to its end.
+    coordinates : Coordinates, optional
+        What the iterations are accelerated in. Default: they are not.
     engine : str
         Its name, for messages.
 
@@ -222,15 +239,21 @@ def multistart_ascent[S: State](
     FloatingPointError
         When no start has a finite objective.
     """
+
+    def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
+        if coordinates is None:
+            return Ascent(start(weights), update)
+        return Ascent(start(weights), Anderson(update, coordinates), PATIENCE)
+
     begun: Iterator[Ascent[S]]
     if known is None:
         n_starts, rng = starts or min(n_kernels + 1, MOST_STARTS), run.rng()
         begun = chain.from_iterable(
-            beginnings(start, update, n_kernels, n_starts, tolerance, rng, run.clock.check)
+            beginnings(partial(begin, start), n_kernels, n_starts, tolerance, rng, run.clock.check)
             for start in starts_at
         )
     else:
-        n_starts, begun = 1, (Ascent(start(known)) for start in starts_at)
+        n_starts, begun = 1, (begin(start, known) for start in starts_at)
     rounds = _rounds(len(starts_at) * n_starts, rounds_from or max_iterations, max_iterations)
     ascents: list[Ascent[S]] = []
     interrupted = False
@@ -238,7 +261,7 @@ def multistart_ascent[S: State](
     def go_on(k: int, most: int, more: int) -> None:
         ascent, done = ascents[k], len(ascents[k].history)
         while ascent.climbing(most):
-            ascent.advance(update, tolerance, least, remaining)
+            ascent.advance(tolerance, least, remaining)
             bar.advance(start=k + 1, bound=ascent.state.objective)
         bar.skip(more - (len(ascent.history) - done))
 

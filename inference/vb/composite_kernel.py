@@ -22,6 +22,9 @@ samples it is an estimate.
 Mean field understates what it cannot couple: the standard deviations of beta are several times too
 small, and the bound has several maxima in beta. Hence several starts, and the Pareto k of the
 result, which judges Q by the declaration's density.
+
+Iterations are accelerated (`kernelzoo.inference.anderson`), but not those with importance samples
+or type-II maximum likelihood.
 """
 
 from functools import partial, singledispatch
@@ -36,11 +39,11 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
 from ..applicability import setting_of_no_use
-from ..ascent import check_settings, multistart_ascent
+from ..ascent import FIRST_ROUND, check_settings, multistart_ascent
 from ..engines import Run
 from .composite_kernel_answer import HYPERPARAMETERS, Approximation
 from .composite_kernel_likelihoods import Bernoulli, Gaussian, Likelihood
-from .composite_kernel_updates import Data, State, start, update
+from .composite_kernel_updates import COORDINATES, Data, State, start, update
 from .concentration import check_prior
 from .engine import VB
 from .gamma import Gamma
@@ -109,15 +112,19 @@ def fit_composite_kernel(
     max_iterations : int, default=5000
         Iterations a start at most.
     tolerance : float, default=1e-6
-        A start ends when its bound changes by less than this fraction of itself, and
+        A start ends when its bound changes by less than this fraction of itself, three times in a
+        row where iterations are accelerated, and
     remaining : float, default=0.01
         has no more than this left to gain, in nats, if the gains shrink on as they did. That is
         known after 7 iterations, which a start takes at least; with inf the change alone counts.
+        Of accelerated iterations this is a rough guess.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The highest bound wins. If there are more kernels than starts, the kernels that
-        stand highest after one iteration alone are taken. Default: uniform and each kernel alone,
-        8 at most. Weights that are not learned need one start only.
+        stand highest after one iteration alone are taken. Each goes on to its end. Default: uniform
+        and each kernel alone, 8 at most, which compete: the better half goes on after 15
+        iterations, of that the better half after 30, until one is left. With importance samples or
+        type-II maximum likelihood they do not. Weights that are not learned need one start only.
     weights : {"quadrature", "importance"}, default="quadrature"
         How the moments of the weights and of their concentrations are found. Draws are of the
         factors themselves in both cases.
@@ -189,6 +196,8 @@ def fit_composite_kernel(
         integration=integration,
         type_two_from=type_two_from if type_two else np.inf,
     )
+    # Samples make another map of it in every iteration, and so does a change of the priors.
+    accelerated = weights == "quadrature" and not type_two
     ascended = multistart_ascent(
         [partial(start, data, len(model.coords["function"]))],
         partial(update, data),
@@ -200,6 +209,8 @@ def fit_composite_kernel(
         tolerance=tolerance,
         least=type_two_from if type_two else 0,
         remaining=remaining,
+        rounds_from=FIRST_ROUND if accelerated and starts is None else None,
+        coordinates=COORDINATES if accelerated else None,
     )
     warn_of_imprecision(ascended.state.beta)
     _warn_of_drift(data, ascended.state)

@@ -6,7 +6,7 @@ Equations and notation as in `composite_kernel`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self, override
 
 import numpy as np
@@ -21,6 +21,10 @@ from .regressors import precision_factor
 __all__ = ["Bernoulli", "Gaussian", "Likelihood", "Noise", "Regressors"]
 
 type Array = npt.NDArray[np.float64]
+
+
+# Where tanh(xi / 2) / (2 xi) is 1/4 to all digits.
+LEAST_XI = 1e-8
 
 
 class Regressors(NamedTuple):
@@ -54,6 +58,13 @@ class Noise(Protocol):
     @property
     def parameters(self) -> Mapping[str, tuple[tuple[str, ...], Array | float]]:
         """Dims and values of what describes it."""
+
+    @property
+    def coordinates(self) -> Array:
+        """Logarithms (n,) of what the other factors depend on."""
+
+    def at(self, coordinates: Array) -> Self:
+        """Return the one of these coordinates (n,)."""
 
 
 class Likelihood[N: Noise](Protocol):
@@ -98,6 +109,15 @@ class NoisePrecision:
         """Its shape and rate."""
         return {"gamma_shape": ((), self.gamma.shape), "gamma_rate": ((), self.gamma.rate)}
 
+    @property
+    def coordinates(self) -> Array:
+        """Logarithm of the rate."""
+        return np.log([float(self.gamma.rate)])
+
+    def at(self, coordinates: Array) -> Self:
+        """With another rate."""
+        return replace(self, gamma=replace(self.gamma, rate=float(np.exp(coordinates[0]))))
+
 
 @dataclass(frozen=True)
 class Tangents:
@@ -108,7 +128,7 @@ class Tangents:
     @property
     def weight(self) -> Array:
         """2 lambda(xi) = tanh(xi / 2) / (2 xi)."""
-        xi = np.maximum(self.xi, 1e-8)
+        xi = np.maximum(self.xi, LEAST_XI)
         return np.tanh(0.5 * xi) / (2 * xi)
 
     @property
@@ -120,6 +140,15 @@ class Tangents:
     def parameters(self) -> Mapping[str, tuple[tuple[str, ...], Array | float]]:
         """The points."""
         return {"xi": (("obs",), self.xi)}
+
+    @property
+    def coordinates(self) -> Array:
+        """Logarithms of xi."""
+        return np.log(np.maximum(self.xi, LEAST_XI))
+
+    def at(self, coordinates: Array) -> Self:
+        """With other points."""
+        return replace(self, xi=np.exp(coordinates))
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
+from scipy.special import gammaln, softmax
 
+from ..anderson import Coordinates
 from .composite_kernel_likelihoods import Likelihood, Noise, Regressors
 from .gamma import Gamma, most_likely
 from .kernel_weights import Concentrations, Integration, Weights
 from .regressors import regressors_bound
 
-__all__ = ["Data", "State", "start", "update"]
+__all__ = ["COORDINATES", "Data", "State", "start", "update"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -133,3 +134,32 @@ def _update_weights[N: Noise](
     varphi = integration.concentrations(prior, beta.mean_log, state.varphi)
     state = replace(state, varphi=varphi, varphi_mean=varphi.mean)
     return state, float(beta.entropy + varphi.log_normaliser)
+
+
+def _coordinates(state: State[Any]) -> Array:
+    values = [state.noise.coordinates, np.log(state.phi.rate)]
+    if state.beta is not None:
+        values.append(np.log(state.beta_mean))
+    if state.varphi is not None:
+        values.append(np.log(state.varphi_mean))
+    return np.concatenate(values)
+
+
+def _at_coordinates(state: State[Any], values: Array) -> State[Any]:
+    noise, phi, weights = np.split(
+        values, np.cumsum([len(state.noise.coordinates), np.size(state.phi.rate)])
+    )
+    state = replace(state, noise=state.noise.at(noise), phi=replace(state.phi, rate=np.exp(phi)))
+    if state.beta is not None:
+        log_beta, weights = np.split(weights, [len(state.beta_mean)])
+        beta = softmax(log_beta)
+        covariance = state.beta_second - np.outer(state.beta_mean, state.beta_mean)
+        state = replace(state, beta_mean=beta, beta_second=covariance + np.outer(beta, beta))
+    if state.varphi is not None:
+        state = replace(state, varphi_mean=np.exp(weights))
+    return state
+
+
+# The noise, the rates of phi, and the means of weights and concentrations; the covariance of the
+# weights follows one iteration later.
+COORDINATES: Coordinates[Any] = Coordinates(_coordinates, _at_coordinates)

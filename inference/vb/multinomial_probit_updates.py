@@ -13,12 +13,14 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
+from scipy.special import softmax
 
 from ...models.combination import Binary, Combination, FixedWeights, Mean
 from ...models.kernel_scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.multinomial_probit import MultinomialProbit
 from ...models.probit import truncated_moments
 from ...models.product_combination import FixedProduct, Product
+from ..anderson import Coordinates
 from .binary import BinaryFactor, binary_factor
 from .concentration import ConcentrationFactor, concentration_factor
 from .inner_steps import ascend, inner_steps
@@ -28,7 +30,7 @@ from .probit_kernels import ExpectedKernels, KernelFamily
 from .regressors import precision_factor, printed_bound, regressors_bound
 from .simplex import SimplexFactor, simplex_factor
 
-__all__ = ["Approximation", "Data", "State", "start", "update"]
+__all__ = ["COORDINATES", "Approximation", "Data", "State", "start", "update"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -320,6 +322,38 @@ def _update_parameters(data: Data, state: State, moment: Array) -> State:
     )
     psi = state.psi.updated(log_likelihood)
     return replace(state, psi=psi, kernels=data.family.expected(psi, data.plug_in))
+
+
+def _coordinates(state: State) -> Array:
+    values = [state.y_mean.ravel(), np.log(state.zeta_rate).ravel()]
+    if isinstance(state.beta, SimplexFactor):
+        values += [np.log(state.beta_mean), np.log(state.rho_mean)]
+    return np.concatenate(values)
+
+
+def _at_coordinates(state: State, values: Array) -> State:
+    y, zeta, weights = np.split(values, np.cumsum([state.y_mean.size, state.zeta_rate.size]))
+    state = replace(
+        state,
+        y_mean=y.reshape(state.y_mean.shape),
+        zeta_rate=np.exp(zeta).reshape(state.zeta_rate.shape),
+    )
+    if not len(weights):
+        return state
+    log_beta, log_rho = weights.reshape(2, -1)
+    beta = softmax(log_beta)
+    covariance = state.beta_second - np.outer(state.beta_mean, state.beta_mean)
+    return replace(
+        state,
+        beta_mean=beta,
+        beta_second=covariance + np.outer(beta, beta),
+        rho_mean=np.exp(log_rho),
+    )
+
+
+# E[y], the rates of zeta, and the means of weights on the simplex and of their concentrations. The
+# weights' covariance follows one iteration later: so do selections and kernel parameters.
+COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,16 @@ def series(heights):
 def test_what_is_left_to_gain_is_that_of_a_geometric_series(ratio):
     """Single gains fall below the tolerance long before what they add up to."""
     heights = -500 - ratio ** np.arange(200_000)
-    ascent, update = Ascent(state(heights[0])), series(heights)
+    ascent = Ascent(state(heights[0]), series(heights))
     while ascent.climbing(len(heights) - 1):
-        ascent.advance(update, 1e-6, remaining=0.01)
+        ascent.advance(1e-6, remaining=0.01)
     assert ascent.converged
     left = -500 - ascent.height
     assert left <= 0.0101
     assert left > 0.0099 or ratio == 0.5
-    hasty = Ascent(state(heights[0]))
+    hasty = Ascent(state(heights[0]), series(heights))
     while hasty.climbing(len(heights) - 1):
-        hasty.advance(update, 1e-6)
+        hasty.advance(1e-6)
     assert hasty.converged
     assert ratio < 0.9 or -500 - hasty.height > 0.02
 
@@ -48,21 +48,30 @@ def test_a_plateau_with_growing_gains_is_left():
     """A saddle: small gains that grow."""
     t = np.arange(400)
     heights = -100 + 50 / (1 + np.exp(-(t - 200) / 8))
-    ascent, update = Ascent(state(heights[0])), series(heights)
+    ascent = Ascent(state(heights[0]), series(heights))
     while ascent.climbing(len(heights) - 1):
-        ascent.advance(update, 1e-6, remaining=0.01)
+        ascent.advance(1e-6, remaining=0.01)
     assert ascent.converged
     assert ascent.height > -50.02
 
 
 def test_rounding_does_not_keep_an_ascent_going():
     heights = -1.0 + 1e-15 * np.random.default_rng(1).normal(size=1000)
-    ascent, update = Ascent(state(heights[0])), series(heights)
+    ascent = Ascent(state(heights[0]), series(heights))
     while ascent.climbing(999):
-        ascent.advance(update, 1e-6, remaining=0.01)
+        ascent.advance(1e-6, remaining=0.01)
     assert ascent.converged
     # What is left to gain is not known before.
     assert 7 <= len(ascent.history) < 30
+
+
+def test_one_small_gain_is_not_the_end_for_the_patient():
+    heights = np.array([-10, -9, -9, -8, -8, -8, -8, -7.0])
+    patient = Ascent(state(heights[0]), series(heights), patience=3)
+    while patient.climbing(len(heights) - 1):
+        patient.advance(1e-6)
+    assert patient.history == [-9, -9, -8, -8, -8, -8]
+    assert patient.converged
 
 
 def test_each_way_of_starting_is_tried_at_each_weights():
@@ -143,9 +152,11 @@ def test_more_may_be_left_to_gain_of_more_classes(monkeypatch):
         fit_multinomial_probit(model, RUN)
 
 
-def test_probit_goes_on_while_much_is_left_to_gain():
+def test_probit_goes_on_while_much_is_left_to_gain(monkeypatch):
     """On a ridge a change of a thousandth is far from the summit; as printed, it is the end."""
     model = quadratic_boundaries(80)
+    accelerated = fit_multinomial_probit(model, RUN).elbo[0][-1]
+    monkeypatch.setattr(multinomial_probit, "COORDINATES", None)
 
     def fitted(**settings):
         answer = fit_multinomial_probit(model, RUN, **settings)
@@ -155,6 +166,7 @@ def test_probit_goes_on_while_much_is_left_to_gain():
     summit = fitted(tolerance=1e-8, remaining=1e-3)[-1]
     ends = {left: fitted(tolerance=1e-3, remaining=left)[-1] for left in (None, 0.01, 0.1, np.inf)}
     assert ends[None] == ends[0.01]
+    assert abs(summit - accelerated) < 0.01
     # The gains shrink a little slower than a geometric series.
     assert summit - ends[0.01] < 0.02
     assert 0.05 < summit - ends[0.1] < 0.2

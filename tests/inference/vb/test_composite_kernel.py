@@ -285,7 +285,7 @@ def test_few_effective_samples_are_reported():
 def test_type_two_starts_when_told_and_says_that_it_runs_away(cls):
     model = cls.example()
     settings = {"max_iterations": 40, "tolerance": 1e-12, "starts": 1}
-    plain = vb.fit_composite_kernel(model, RUN, **settings)
+    plain = vb.fit_composite_kernel(model, RUN, type_two=True, type_two_from=40, **settings)
     with pytest.warns(UserWarning, match="runs away: sigma = "):
         fitted = vb.fit_composite_kernel(model, RUN, type_two=True, type_two_from=7, **settings)
     np.testing.assert_array_equal(plain.elbo[0][:7], fitted.elbo[0][:7])

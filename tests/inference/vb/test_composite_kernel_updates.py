@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from kernelzoo.inference.ascent import beginnings
+from kernelzoo.inference.ascent import Ascent, beginnings
 from kernelzoo.inference.vb.composite_kernel_likelihoods import (
     Bernoulli,
     Gaussian,
@@ -52,7 +52,12 @@ def test_bound_never_falls(seed, regression, type_two_from):
     data, (n_kernels, _, n_functions) = random_problem(seed, regression, type_two_from)
     begin, advance = partial(start, data, n_functions), partial(update, data)
     for ascent in beginnings(
-        begin, advance, n_kernels, 2, 1e-6, np.random.default_rng(seed), lambda: None
+        lambda weights: Ascent(begin(weights), advance),
+        n_kernels,
+        2,
+        1e-6,
+        np.random.default_rng(seed),
+        lambda: None,
     ):
         state = ascent.state
         for _ in range(150 if np.isinf(type_two_from) else 40):

@@ -11,7 +11,7 @@ from scipy.special import digamma
 from scipy.stats import norm
 
 from family import assert_mean, assert_z, controlled, z_bound
-from kernelzoo.inference.ascent import beginnings
+from kernelzoo.inference.ascent import Ascent, beginnings
 from kernelzoo.inference.density import log_density
 from kernelzoo.inference.vb import multinomial_probit as vb
 from kernelzoo.inference.vb import multinomial_probit_updates as updates
@@ -141,7 +141,10 @@ def test_bound_never_falls(seed):
     model = model_of(seed, n_kernels, 2 + seed % 3, gram=seed % 8 < 4, tau=tau, upsilon=upsilon)
     data = updates.Data.of(model, plug_in=False)
     begin, advance = partial(updates.start, data), partial(updates.update, data)
-    for ascent in beginnings(begin, advance, n_kernels, 2, 1e-6, rng, lambda: None):
+    ascents = beginnings(
+        lambda weights: Ascent(begin(weights), advance), n_kernels, 2, 1e-6, rng, lambda: None
+    )
+    for ascent in ascents:
         state = ascent.state
         for _ in range(60):
             before, state = state.objective, updates.update(data, state)
