@@ -142,6 +142,11 @@ def _prior_population(
     All have finite coordinates. Draws that underflow (a Dirichlet weight of exactly zero) have
     none; PyMC's own population keeps them and turns all its weights into NaN. Draws that the data
     rule out stay: the evidence is the mean over the prior.
+
+    Raises
+    ------
+    ValueError
+        When fewer than one draw in a thousand can be used.
     """
     drawn = {
         model.rvs_to_values[rv].name: rv
@@ -153,12 +158,18 @@ def _prior_population(
     coordinates = clone_replace(list(drawn.values()), data)
     densities = model.compile_fn([model.logp(vars=model.free_RVs), model.logp()])
     kept: list[dict[str, np.ndarray]] = []
+    drawn_so_far = 0
     while len(kept) < draws:
+        if drawn_so_far > 1000 * (1 + len(kept)):
+            raise ValueError(
+                f"SMC starts from draws of the prior, and of {drawn_so_far} of them {len(kept)} "
+                "have a finite prior density and a likelihood that is a number."
+            )
         # A single draw would come without its leading axis. Thousands of draws by Python take less
         # time than it takes to compile them.
-        values = pm.draw(
-            coordinates, max(draws - len(kept), 2), random_seed=rng, mode="FAST_COMPILE"
-        )
+        size = max(draws - len(kept), 2)
+        values = pm.draw(coordinates, size, random_seed=rng, mode="FAST_COMPILE")
+        drawn_so_far += size
         points = (dict(zip(drawn, row, strict=True)) for row in zip(*values, strict=True))
         with np.errstate(all="ignore"):
             for point in points:

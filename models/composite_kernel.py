@@ -236,9 +236,9 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             if collapsed:
                 composite = self._declare_composite(stack.values)
                 scaled = composite / pt.sqrt(self._declare_precisions())
-                covariance = matrix_product(scaled, scaled.T) + pt.eye(len(values)) / gamma
-                zeros = np.zeros(len(values))
-                MultivariateNormal("t", zeros, covariance, observed=observed, dims="obs")
+                n_obs = composite.shape[0]
+                covariance = matrix_product(scaled, scaled.T) + pt.eye(n_obs) / gamma
+                MultivariateNormal("t", pt.zeros(n_obs), covariance, observed=observed, dims="obs")
             else:
                 y = self._declare_response(stack.values)
                 pm.Normal("t", y, 1 / pt.sqrt(gamma), observed=observed, dims="obs")

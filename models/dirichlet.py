@@ -80,7 +80,8 @@ def _log_point(value: TensorVariable) -> TensorVariable:
     last = known_length(value)
     numbers: Any = np if isinstance(last, int) else pt
     # A matrix times a vector, written as a sum: joined vectors compile longer.
-    contrast = numbers.concatenate([numbers.eye(last), -numbers.ones((1, last))])
+    ones = -numbers.ones((1, last), dtype=value.dtype)
+    contrast = numbers.concatenate([numbers.eye(last, dtype=value.dtype), ones])
     scores = (contrast * value[..., None, :]).sum(-1)
     return scores - pt.logsumexp(scores, axis=-1, keepdims=True)
 

@@ -16,7 +16,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 
 from .checks import argument_error
 from .matrix_product import matrix_product
-from .triangular import log_det, solve_lower
+from .triangular import log_det, none_where_nan, solve_lower
 
 __all__ = ["MatrixNormal", "RegressionMatrix"]
 
@@ -96,12 +96,13 @@ def _log_density(
 ) -> TensorVariable:
     """Density of the standard normal matrix `whitened` with the factors' log determinants."""
     m, n = whitened.shape[-2:]
-    return -0.5 * (
+    log_density = -0.5 * (
         (whitened**2).sum((-2, -1))
         + m * n * _LOG_2PI
         + n * log_det(row_factor)
         + m * columns_log_det
     )
+    return none_where_nan(log_density)
 
 
 class MatrixNormal(_ByFactors):
@@ -123,7 +124,7 @@ class MatrixNormal(_ByFactors):
 
     Notes
     -----
-    O(m^2 n + m n^2) a density evaluation or draw.
+    O(m^2 n + m n^2) a density evaluation or draw. The density is -inf where a factor is NaN.
     """
 
     rv_type = MatrixNormalRV
@@ -156,7 +157,8 @@ class RegressionMatrix(_ByFactors):
 
     Notes
     -----
-    O(m^2 n + m n^2) a density evaluation or draw; the precision is not inverted.
+    O(m^2 n + m n^2) a density evaluation or draw; the precision is not inverted. The density is
+    -inf where a factor is NaN.
     """
 
     rv_type = RegressionMatrixRV

@@ -6,7 +6,7 @@ which copies an operand that is not contiguous. Gradients transpose no operand o
 slopes, which are small in the models: the larger operand is a contiguous stack of kernels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, override
 
 import numpy as np
@@ -26,8 +26,8 @@ class MatrixProduct(ArrayOperation):
     gufunc_signature = "(n,k),(k,m)->(n,m)"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        output_storage[0][0] = np.dot(*inputs)
+    def evaluate(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return np.dot(left, right)
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
@@ -41,7 +41,7 @@ _product: Any = MatrixProduct()
 
 
 def matrix_product(a: TensorLike, b: TensorLike) -> TensorVariable:
-    """Product of two matrices, either of which may be a vector, or of stacks of matrices.
+    """Product of two matrices or stacks of them, either of which may be a vector.
 
     Parameters
     ----------
@@ -50,18 +50,16 @@ def matrix_product(a: TensorLike, b: TensorLike) -> TensorVariable:
 
     Returns
     -------
-    tensor (..., N, M), (N,), (M,) or ()
+    tensor (..., N, M), (..., N), (..., M) or ()
     """
     left: Any = pt.as_tensor(a)
     right: Any = pt.as_tensor(b)
-    if left.ndim > 2 or right.ndim > 2:
-        return _product.each(left, right)
-    product: Any = _product(
+    product: Any = _product.each(
         left[None, :] if left.ndim == 1 else left, right[:, None] if right.ndim == 1 else right
     )
-    if right.ndim == 1:
-        product = product[:, 0]
-    return product[0] if left.ndim == 1 else product
+    if left.ndim == 1:
+        product = product[..., 0, :]
+    return product[..., 0] if right.ndim == 1 else product
 
 
 @wrapt.when_imported("pytensor.link.numba.dispatch")

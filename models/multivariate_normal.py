@@ -4,11 +4,10 @@ from typing import override
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 from pytensor.tensor.random.basic import MvNormalRV
 
-from .triangular import cholesky_or_nan, log_det, solve_lower
+from .triangular import cholesky_or_nan, log_det, none_where_nan, solve_lower
 
 __all__ = ["MultivariateNormal"]
 
@@ -40,4 +39,4 @@ class MultivariateNormal(pm.MvNormal):
         whitened = solve_lower(factor, (value - mu)[..., None])
         length = cov.shape[-1] * np.log(2 * np.pi)
         log_density = -0.5 * ((whitened**2).sum((-2, -1)) + log_det(factor) + length)
-        return pt.switch(pt.isnan(log_density), -np.inf, log_density)
+        return none_where_nan(log_density)

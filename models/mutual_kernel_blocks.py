@@ -15,7 +15,7 @@ from .completion_blocks import partition
 from .incomplete_kernels import IncompleteKernel
 from .matrix_normal import MatrixNormal
 from .matrix_product import matrix_product
-from .triangular import cholesky_or_nan, log_det, solve_lower
+from .triangular import cholesky_or_nan, log_det, none_where_nan, solve_lower
 from .wishart import Wishart
 
 __all__ = [
@@ -125,7 +125,7 @@ def declare_visible(
     half = solve_lower(parts.factor11, values)
     whitened = solve_lower(parts.factor11, half.T)
     deviance = pt.trace(whitened) / s + log_det(parts.factor11) + n * (pt.log(s) - 1)
-    pm.Potential(f"Qvv_{kernel.name}", -0.5 * nu * deviance)
+    pm.Potential(f"Qvv_{kernel.name}", none_where_nan(-0.5 * nu * deviance))
     if not len(kernel.hidden):
         return values, pt.trace(values)
     Qhv = matrix_product(parts.coefficients, values)

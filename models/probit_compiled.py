@@ -27,7 +27,10 @@ _cached = compiled(
 
 @_cached
 def _mode(gaps, losers, middle, coefficients, x, t, scaled):  # type: ignore[no-untyped-def]
-    """Mode of the integrand over the winner's noise, and its width there."""
+    """Mode of the integrand over the winner's noise, and its width there.
+
+    `gaps`, `x`, `t` and `scaled` hold `losers` entries at least; the last three are memory.
+    """
     # x holds the gaps in ascending order, by insertion.
     for k in range(losers):
         gap = gaps[k]
@@ -69,7 +72,10 @@ def _mode(gaps, losers, middle, coefficients, x, t, scaled):  # type: ignore[no-
 
 @_cached
 def probit_kernel(f, labels, nodes, reach, middle, coefficients, work, log_p, gradient):  # type: ignore[no-untyped-def]
-    """Fill `log_p` (N,) and `gradient` (N, C); `work` is memory, of the shape `working_memory`."""
+    """Fill `log_p` (N,) and `gradient` (N, C) for scores `f` (N, C) and `labels` (N,).
+
+    `work` is memory, of the shape `working_memory`.
+    """
     n_obs, n_classes = f.shape
     losers = n_classes - 1
     exponent, product, weight = work[0], work[1], work[2]

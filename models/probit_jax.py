@@ -22,7 +22,7 @@ NEWTON_STEPS = 12
 
 
 def _log_cdf_and_hazard(x: Array) -> tuple[Array, Array]:
-    """Log Phi(x), and phi(x) / Phi(x)."""
+    """Log Phi(x), and phi(x) / Phi(x), for x of any shape."""
     z = jnp.abs(x)
     t = (z - MIDDLE) / (z + MIDDLE)
     scaled: Array = jnp.full_like(x, TAIL[-1])
@@ -37,7 +37,7 @@ def _log_cdf_and_hazard(x: Array) -> tuple[Array, Array]:
 
 
 def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
-    """Mode of the integrand and 1/sqrt(-h'') there, for gaps of shape (N, C - 1)."""
+    """Mode (N,) of the integrand and 1/sqrt(-h'') (N,) there, for gaps (N, C - 1)."""
     losers = gaps.shape[1]
     means = -jnp.sort(gaps, axis=1).cumsum(axis=1) / jnp.arange(2, losers + 2)
 
@@ -59,7 +59,7 @@ def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
 
 
 def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
-    """Log probability (N,), gradient (N, C) and Hessian (N, C, C) in the scores."""
+    """Log probability (N,), gradient (N, C), Hessian (N, C, C): scores (N, C) and codes (N,)."""
     n_classes = f.shape[1]
     possible = (jnp.abs(f) <= LARGEST_SCORE).all(axis=1) & (t >= 0) & (t < n_classes)
     scores, own = jnp.where(possible[:, None], f, 0.0), jnp.where(possible, t, 0)
@@ -96,7 +96,7 @@ def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
 
 @jax.custom_jvp
 def log_probability_and_gradient(f: Array, t: Array) -> tuple[Array, Array]:
-    """See `kernelzoo.models.probit.log_probability_and_gradient`."""
+    """(N, C), (N,) -> (N,), (N, C): see `kernelzoo.models.probit.log_probability_and_gradient`."""
     log_p, gradient, _ = _moments(f, t)
     return log_p, gradient
 
@@ -110,7 +110,7 @@ def _jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array,
 
 
 def hessian(f: Array, t: Array) -> Array:
-    """See `kernelzoo.models.probit.hessian`."""
+    """(N, C), (N,) -> (N, C, C): see `kernelzoo.models.probit.hessian`."""
     return _moments(f, t)[2]
 
 

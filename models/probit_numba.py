@@ -31,7 +31,10 @@ _working_memory = njit(working_memory)
 def numba_probit_log_probability(
     op: ProbitLogProbability, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function (f, t) -> (log_p, gradient), and what its cache depends on."""
+    """Return the compiled function (f, t) -> (log_p, gradient), and what its cache depends on.
+
+    Shapes are (N, C), (N,) -> (N,), (N, C).
+    """
 
     @numba_njit
     def log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
@@ -56,7 +59,7 @@ def numba_probit_log_probability(
 
 @numba_funcify.register(ProbitHessian)
 def numba_probit_hessian(op: ProbitHessian, node: Apply, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function (f, t) -> Hessian, which leaves the arithmetic to NumPy."""
+    """Return the function (N, C), (N,) -> (N, C, C), which leaves the arithmetic to NumPy."""
 
     @numba_njit
     def second_derivatives(f, t):  # type: ignore[no-untyped-def]

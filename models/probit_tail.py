@@ -12,6 +12,8 @@ FAST = {"contract", "reassoc", "nsz"}
 def scaled_tail(x, count, middle, coefficients, t, out):  # type: ignore[no-untyped-def]
     """(1 - Phi(|x|)) exp(x^2 / 2) of the first `count` entries, into `out`; `t` is memory.
 
+    `x`, `t` and `out` are vectors of `count` entries at least.
+
     `middle` and `coefficients` are those of the polynomial in `kernelzoo.models.probit`.
     """
     for q in range(count):

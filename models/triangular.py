@@ -14,10 +14,9 @@ import numpy as np
 import pytensor.tensor as pt
 import wrapt
 from pytensor.gradient import pullback
-from pytensor.graph.basic import Apply
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor import TensorLike, TensorVariable
-from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
 
 from .array_operation import ArrayOperation
@@ -33,6 +32,7 @@ __all__ = [
     "Unpacked",
     "cholesky_or_nan",
     "log_det",
+    "none_where_nan",
     "order_of_packed",
     "packed",
     "solve_lower",
@@ -43,15 +43,15 @@ __all__ = [
 class CholeskyFactor(ArrayOperation):
     """Lower Cholesky factor (n, n) of a matrix, of which the lower triangle is read.
 
-    All entries are NaN where there is no factor.
+    Where there is no factor entries are NaN, the last of the diagonal among them.
     """
 
     gufunc_signature = "(n,n)->(n,n)"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        factor, failed = dpotrf(inputs[0], lower=1, clean=1)
-        output_storage[0][0] = np.full_like(factor, np.nan) if failed else factor
+    def evaluate(self, matrix: np.ndarray) -> np.ndarray:
+        factor, failed = dpotrf(matrix, lower=1, clean=1)
+        return np.full_like(factor, np.nan) if failed else factor
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
@@ -71,15 +71,14 @@ class CholeskySlope(ArrayOperation):
     gufunc_signature = "(n,n),(n,n)->(n,n)"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        factor, slope = inputs
+    def evaluate(self, factor: np.ndarray, slope: np.ndarray) -> np.ndarray:
         inner = np.tril(factor.T @ slope)
         inner[np.diag_indices_from(inner)] /= 2
         half = _solve(factor, inner, transposed=True)
         whole = _solve(factor, half.T, transposed=True)
         out = np.tril(whole + whole.T)
         out[np.diag_indices_from(out)] /= 2
-        output_storage[0][0] = out
+        return out
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
@@ -105,8 +104,8 @@ class TriangularSolve(ArrayOperation):
         self.transposed = transposed
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        output_storage[0][0] = _solve(*inputs, transposed=self.transposed)
+    def evaluate(self, factor: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return _solve(factor, right, transposed=self.transposed)
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
@@ -121,8 +120,8 @@ class LogDeterminant(ArrayOperation):
     gufunc_signature = "(n,n)->()"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        output_storage[0][0] = np.asarray(2 * np.log(np.diag(inputs[0])).sum())
+    def evaluate(self, factor: np.ndarray) -> np.ndarray:
+        return np.asarray(2 * np.log(np.diag(factor)).sum())
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
@@ -130,13 +129,13 @@ class LogDeterminant(ArrayOperation):
 
 
 class ReciprocalDiagonal(ArrayOperation):
-    """Diagonal matrix of the reciprocals of a diagonal."""
+    """Diagonal matrix (n, n) of the reciprocals of the diagonal of a matrix (n, n)."""
 
     gufunc_signature = "(n,n)->(n,n)"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        output_storage[0][0] = np.diag(1 / np.diag(inputs[0]))
+    def evaluate(self, matrix: np.ndarray) -> np.ndarray:
+        return np.diag(1 / np.diag(matrix))
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
@@ -149,12 +148,14 @@ class Packed(ArrayOperation):
     gufunc_signature = "(n,n)->(m)"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        output_storage[0][0] = inputs[0][np.tril_indices(len(inputs[0]))]
+    def evaluate(self, matrix: np.ndarray) -> np.ndarray:
+        return matrix[np.tril_indices(len(matrix))]
 
     @override
     def output_shape(self, shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-        order = shapes[0][0]
+        order, columns = shapes[0]
+        if isinstance(order, int) and isinstance(columns, int) and order != columns:
+            raise self.mismatch(shapes)
         return (None if order is None else order * (order + 1) // 2,)
 
     @override
@@ -168,16 +169,20 @@ class Unpacked(ArrayOperation):
     gufunc_signature = "(m)->(n,n)"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        order = order_of_packed(len(inputs[0]))
+    def evaluate(self, entries: np.ndarray) -> np.ndarray:
+        order = order_of_packed(len(entries))
         matrix = np.zeros((order, order))
-        matrix[np.tril_indices(order)] = inputs[0]
-        output_storage[0][0] = matrix
+        matrix[np.tril_indices(order)] = entries
+        return matrix
 
     @override
     def output_shape(self, shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         length = shapes[0][0]
-        order = None if length is None else order_of_packed(length)
+        if length is None:
+            return None, None
+        order = order_of_packed(length)
+        if isinstance(length, int) and order * (order + 1) // 2 != length:
+            raise self.mismatch(shapes)
         return order, order
 
     @override
@@ -193,9 +198,9 @@ def order_of_packed(length: Any) -> Any:
 
 
 def _solve(factor: np.ndarray, right: np.ndarray, *, transposed: bool) -> np.ndarray:
-    return solve_triangular(
-        factor, right, lower=True, trans="T" if transposed else "N", check_finite=False
-    )
+    """Solution (n, m); infinite or NaN where the diagonal has a zero, as on the other linkers."""
+    # By rows, as the arrays lie: LAPACK goes by columns.
+    return dtrsm(1.0, factor.T, right.T, side=1, trans_a=transposed).T
 
 
 def _lower(matrix: TensorVariable) -> TensorVariable:
@@ -247,6 +252,11 @@ def solve_lower(
 def log_det(factor: TensorVariable) -> TensorVariable:
     """Log determinants (...) of LL' given L (..., n, n)."""
     return _log_determinant.each(factor)
+
+
+def none_where_nan(log_density: TensorVariable) -> TensorVariable:
+    """Log density that is -inf, not NaN, where a matrix has no Cholesky factor."""
+    return pt.switch(pt.isnan(log_density), -np.inf, log_density)
 
 
 # Linkers are imported when something is compiled with them; so are their implementations.

@@ -32,19 +32,19 @@ __all__ = [
 
 @jax_funcify.register(CholeskyFactor)
 def jax_cholesky_factor(op: CholeskyFactor, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function of a matrix."""
+    """Return the function of a matrix (n, n)."""
     return partial(jnp.linalg.cholesky, symmetrize_input=False)
 
 
 @jax_funcify.register(TriangularSolve)
 def jax_triangular_solve(op: TriangularSolve, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function of a factor and a right side."""
+    """Return the function of a factor (n, n) and a right side (n, m)."""
     return partial(solve_triangular, lower=True, trans=int(op.transposed))
 
 
 @jax_funcify.register(CholeskySlope)
 def jax_cholesky_slope(op: CholeskySlope, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function of a factor and the slope in it."""
+    """Return the function of a factor (n, n) and the slope in it (n, n)."""
     solve = partial(solve_triangular, lower=True, trans=1)
 
     def cholesky_slope(factor: Any, slope: Any) -> Any:
@@ -58,13 +58,13 @@ def jax_cholesky_slope(op: CholeskySlope, **kwargs: Any) -> Callable[..., Any]:
 
 @jax_funcify.register(Packed)
 def jax_packed(op: Packed, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function of a matrix."""
+    """Return the function of a matrix (n, n)."""
     return lambda matrix: matrix[jnp.tril_indices(len(matrix))]
 
 
 @jax_funcify.register(Unpacked)
 def jax_unpacked(op: Unpacked, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function of the entries."""
+    """Return the function of the entries (n(n+1)/2,)."""
 
     def unpacked(entries: Any) -> Any:
         order = order_of_packed(len(entries))
@@ -75,11 +75,11 @@ def jax_unpacked(op: Unpacked, **kwargs: Any) -> Callable[..., Any]:
 
 @jax_funcify.register(LogDeterminant)
 def jax_log_determinant(op: LogDeterminant, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function of a factor."""
+    """Return the function of a factor (n, n)."""
     return lambda factor: 2 * jnp.log(jnp.diag(factor)).sum()
 
 
 @jax_funcify.register(ReciprocalDiagonal)
 def jax_reciprocal_diagonal(op: ReciprocalDiagonal, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function of a matrix."""
+    """Return the function of a matrix (n, n)."""
     return lambda matrix: jnp.diag(1 / jnp.diag(matrix))

@@ -43,7 +43,7 @@ _cached = compiled(
 
 @_cached
 def _factorise(a):  # type: ignore[no-untyped-def]
-    """Put the factor in place of a matrix: NaN where there is none."""
+    """Put the factor in place of a matrix `a` (n, n): NaN where there is none."""
     n = a.shape[0]
     for i in range(n):
         for j in range(i + 1):
@@ -65,7 +65,7 @@ def _factorise(a):  # type: ignore[no-untyped-def]
 
 @_cached
 def _solve(factor, x, transposed):  # type: ignore[no-untyped-def]
-    """Put the solution in place of the right side."""
+    """Put the solution in place of the right side `x` (n, m), given the `factor` (n, n)."""
     n, m = x.shape
     if transposed:
         for i in range(n - 1, -1, -1):
@@ -89,7 +89,7 @@ def _solve(factor, x, transposed):  # type: ignore[no-untyped-def]
 
 @_cached
 def _slope(factor, s):  # type: ignore[no-untyped-def]
-    """Put the slope in the lower triangle of the matrix in place of that in its factor."""
+    """Put the slope in the matrix in place of that in its factor, `s`; both arrays are (n, n)."""
     n = factor.shape[0]
     # The loops of the factorisation, backwards.
     for i in range(n - 1, -1, -1):
@@ -115,11 +115,13 @@ def _slope(factor, s):  # type: ignore[no-untyped-def]
 def numba_cholesky_factor(
     op: CholeskyFactor, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a matrix, and what its cache depends on."""
+    """Return the compiled function of a matrix (n, n), and what its cache depends on."""
 
     @numba_njit
     def cholesky_factor(a):  # type: ignore[no-untyped-def]
         n = a.shape[0]
+        if a.shape[1] != n:
+            raise ValueError("A Cholesky factor needs a square matrix.")
         out = np.empty((n, n))
         for i in range(n):
             for j in range(n):
@@ -134,12 +136,16 @@ def numba_cholesky_factor(
 def numba_triangular_solve(
     op: TriangularSolve, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a factor and a right side."""
+    """Return the compiled function of a factor (n, n) and a right side (n, m)."""
     transposed = op.transposed
 
     @numba_njit
     def triangular_solve(factor, right):  # type: ignore[no-untyped-def]
         n, m = right.shape
+        if factor.shape != (n, n):
+            raise ValueError(
+                "A triangular system needs a factor of as many rows as its right side."
+            )
         rows, out = np.empty((n, n)), np.empty((n, m))
         for i in range(n):
             for j in range(n):
@@ -156,7 +162,7 @@ def numba_triangular_solve(
 def numba_cholesky_slope(
     op: CholeskySlope, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a factor and the slope in it."""
+    """Return the compiled function of a factor (n, n) and the slope in it (n, n)."""
 
     @numba_njit
     def cholesky_slope(factor, slope):  # type: ignore[no-untyped-def]
@@ -174,11 +180,13 @@ def numba_cholesky_slope(
 
 @register_funcify_default_op_cache_key(Packed)
 def numba_packed(op: Packed, node: Apply, **kwargs: Any) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a matrix."""
+    """Return the compiled function of a matrix (n, n)."""
 
     @numba_njit
     def packed(matrix):  # type: ignore[no-untyped-def]
         n = matrix.shape[0]
+        if matrix.shape[1] != n:
+            raise ValueError("A packed triangle needs a square matrix.")
         out = np.empty(n * (n + 1) // 2)
         place = 0
         for i in range(n):
@@ -192,13 +200,15 @@ def numba_packed(op: Packed, node: Apply, **kwargs: Any) -> tuple[Callable[..., 
 
 @register_funcify_default_op_cache_key(Unpacked)
 def numba_unpacked(op: Unpacked, node: Apply, **kwargs: Any) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of the entries."""
+    """Return the compiled function of the entries (n(n+1)/2,)."""
 
     @numba_njit
     def unpacked(entries):  # type: ignore[no-untyped-def]
         n = 0
         while (n + 1) * (n + 2) // 2 <= entries.shape[0]:
             n += 1
+        if n * (n + 1) // 2 != entries.shape[0]:
+            raise ValueError("Packed entries need the length n(n+1)/2.")
         out = np.empty((n, n))
         place = 0
         for i in range(n):
@@ -216,10 +226,12 @@ def numba_unpacked(op: Unpacked, node: Apply, **kwargs: Any) -> tuple[Callable[.
 def numba_log_determinant(
     op: LogDeterminant, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a factor."""
+    """Return the compiled function of a factor (n, n)."""
 
     @numba_njit
     def log_determinant(factor):  # type: ignore[no-untyped-def]
+        if factor.shape[0] != factor.shape[1]:
+            raise ValueError("A log determinant needs a square factor.")
         total = 0.0
         for i in range(factor.shape[0]):
             total += math.log(factor[i, i])
@@ -232,9 +244,10 @@ def numba_log_determinant(
 def numba_reciprocal_diagonal(
     op: ReciprocalDiagonal, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a matrix."""
+    """Return the compiled function of a matrix (n, n)."""
 
-    @numba_njit
+    # Infinite where the diagonal has a zero: Python's division would raise.
+    @numba_njit(error_model="numpy")
     def reciprocal_diagonal(matrix):  # type: ignore[no-untyped-def]
         n = matrix.shape[0]
         out = np.zeros((n, n))

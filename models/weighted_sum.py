@@ -4,12 +4,10 @@ Written as a product of a vector and a matrix, with the reshapes that this takes
 gradient are ten nodes of a graph, which take numba several seconds to compile. Here they are two.
 """
 
-from collections.abc import Sequence
 from typing import Any, override
 
 import numpy as np
 import wrapt
-from pytensor.graph.basic import Apply
 from pytensor.tensor import TensorLike, TensorVariable
 
 from .array_operation import ArrayOperation
@@ -23,10 +21,8 @@ class SumOfMatrices(ArrayOperation):
     gufunc_signature = "(s,n,m),(s)->(n,m)"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        stack, weights = inputs
-        flat = stack.reshape((len(stack), -1))
-        output_storage[0][0] = np.dot(weights, flat).reshape(stack.shape[1:])
+    def evaluate(self, stack: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.dot(weights, stack.reshape((len(stack), -1))).reshape(stack.shape[1:])
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
@@ -40,9 +36,8 @@ class InnerProducts(ArrayOperation):
     gufunc_signature = "(s,n,m),(n,m)->(s)"
 
     @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        stack, matrix = inputs
-        output_storage[0][0] = np.dot(stack.reshape((len(stack), -1)), matrix.ravel())
+    def evaluate(self, stack: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return np.dot(stack.reshape((len(stack), -1)), matrix.ravel())
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:

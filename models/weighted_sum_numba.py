@@ -24,7 +24,7 @@ _cached = compiled("weighted_sum_numba.py", fastmath={"contract", "reassoc", "ns
 
 @_cached
 def _add(matrix, weight, out):  # type: ignore[no-untyped-def]
-    """Add a matrix times a weight."""
+    """Add a `matrix` (N, M) times a `weight` to `out` (N, M)."""
     for i in range(matrix.shape[0]):
         for j in range(matrix.shape[1]):
             out[i, j] += weight * matrix[i, j]
@@ -32,7 +32,7 @@ def _add(matrix, weight, out):  # type: ignore[no-untyped-def]
 
 @_cached
 def _inner(a, b):  # type: ignore[no-untyped-def]
-    """Sum of the products of entries."""
+    """Sum of the products of entries of two matrices (N, M)."""
     total = 0.0
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
@@ -44,7 +44,7 @@ def _inner(a, b):  # type: ignore[no-untyped-def]
 def numba_sum_of_matrices(
     op: SumOfMatrices, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a stack and weights, and what its cache depends on."""
+    """Return the compiled function of a stack (S, N, M) and weights (S,); its cache's key."""
 
     @numba_njit
     def sum_of_matrices(stack, weights):  # type: ignore[no-untyped-def]
@@ -62,7 +62,7 @@ def numba_sum_of_matrices(
 def numba_inner_products(
     op: InnerProducts, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a stack and a matrix, and what its cache depends on."""
+    """Return the compiled function of a stack (S, N, M) and a matrix (N, M); its cache's key."""
 
     @numba_njit
     def inner_products(stack, matrix):  # type: ignore[no-untyped-def]

@@ -20,7 +20,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 
 from .checks import argument_error
 from .positive_definite import PositiveDefinite, known_length
-from .triangular import cholesky_or_nan, log_det, solve_lower
+from .triangular import cholesky_or_nan, log_det, none_where_nan, solve_lower
 
 __all__ = ["InverseWishart", "MatrixF", "Wishart"]
 
@@ -31,11 +31,6 @@ def _multigammaln(a: TensorVariable, n: Any) -> TensorVariable:
     """Log of the multivariate gamma function, for any shape of `a`."""
     terms = pt.gammaln(a[..., None] - pt.arange(n) / 2)
     return n * (n - 1) * (_LOG_PI / 4) + terms.sum(-1)
-
-
-def _log_inside(log_density: TensorVariable) -> TensorVariable:
-    """-inf where a Cholesky factorisation failed: the value is not positive definite."""
-    return pt.switch(pt.isnan(log_density), -np.inf, log_density)
 
 
 def _bartlett(
@@ -193,7 +188,7 @@ class Wishart(_PositiveDefiniteMatrix):
             - 0.5 * nu * (n * _LOG2 + log_det(scale))
             - _multigammaln(nu / 2, n)
         )
-        return check_parameters(_log_inside(log_density), nu > n - 1, msg="nu > n - 1")
+        return check_parameters(none_where_nan(log_density), nu > n - 1, msg="nu > n - 1")
 
 
 class InverseWishart(_PositiveDefiniteMatrix):
@@ -245,7 +240,7 @@ class InverseWishart(_PositiveDefiniteMatrix):
             - 0.5 * nu * n * _LOG2
             - _multigammaln(nu / 2, n)
         )
-        return check_parameters(_log_inside(log_density), nu > n - 1, msg="nu > n - 1")
+        return check_parameters(none_where_nan(log_density), nu > n - 1, msg="nu > n - 1")
 
 
 class MatrixF(_PositiveDefiniteMatrix):
@@ -307,7 +302,7 @@ class MatrixF(_PositiveDefiniteMatrix):
         )
         log_density = gammas - _multigammaln(delta / 2, n) + powers / 2
         proper = pt.and_(nu > n - 1, delta > n - 1)
-        return check_parameters(_log_inside(log_density), proper, msg="nu, delta > n - 1")
+        return check_parameters(none_where_nan(log_density), proper, msg="nu, delta > n - 1")
 
 
 @_default_transform.register(WishartRV)

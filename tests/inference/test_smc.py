@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
@@ -55,6 +56,14 @@ def test_the_population_is_the_prior_given_the_data():
         assert_mean(population["count"], 2)
         assert_mean(np.exp(population["scale_log__"]), np.sqrt(2 / np.pi))
     assert _prior_population(model, 1, np.random.default_rng(0))["after"].shape == (1,)
+
+
+def test_a_likelihood_that_is_never_a_number_is_an_error():
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Normal("y", pt.log(-(x**2) - 1), 1, observed=1.0)
+    with pytest.raises(ValueError, match=r"of \d+ of them 0 have a finite prior density"):
+        _prior_population(model, 500, np.random.default_rng(0))
 
 
 def test_the_population_of_a_completion_is_one_of_its_blocks_together():

@@ -165,6 +165,17 @@ def test_known_concentrations_are_those_of_the_prior():
     np.testing.assert_allclose(log_density(fixed, draws), expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("collapsed", [False, True])
+def test_new_data_may_be_of_fewer_objects(collapsed):
+    model = regression(collapsed=collapsed)
+    K, targets = model["K"].get_value()[:, :5], model.target_values[:5]
+    anew = CompositeKernelRegression(K, targets, rho=1.3, varrho=0.4, collapsed=collapsed)
+    with model:
+        pm.set_data({"K": K, "targets": targets}, coords={"obs": np.arange(5)})
+    point = anew.initial_point()
+    np.testing.assert_allclose(model.compile_logp()(point), anew.compile_logp()(point), rtol=1e-12)
+
+
 @pytest.mark.parametrize("model_type", MODELS)
 def test_a_copy_by_pickle_has_the_same_density(model_type):
     model = model_type.example()

@@ -87,6 +87,12 @@ def test_the_density_of_the_coordinates_does_not_underflow():
     np.testing.assert_allclose(slope, [-1.0], rtol=1e-9)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_coordinates_in_single_precision_stay_so(known):
+    y = pt.tensor("y", shape=(2 if known else None,), dtype="float32")
+    assert Simplex().backward(y).dtype == "float32"
+
+
 def test_it_is_a_free_variable_with_labelled_entries():
     with pm.Model(coords={"kernel": ["a", "b", "c"]}) as model:
         Dirichlet("beta", pm.Gamma("rho", 1, 1, shape=3), dims="kernel")

@@ -49,3 +49,12 @@ def test_batches_shapes_and_starting_point(ours):
     np.testing.assert_array_equal(model.initial_point()["X"], MU)
     with pytest.raises(ValueError, match=r"'mu' argument of .* must be a matrix"):
         ours.dist(pt.zeros(3), R, C)
+
+
+@pytest.mark.parametrize("ours", [MatrixNormal, RegressionMatrix])
+def test_there_is_no_density_where_a_factor_is_nan(ours):
+    """As of other matrices that are not positive definite: NaN would be no density of a model."""
+    rows, columns = np.eye(2), np.eye(3)
+    for factors in ((rows * np.nan, columns), (rows, columns * np.nan)):
+        value = pm.logp(ours.dist(np.zeros((2, 3)), *factors), np.zeros((2, 3)))
+        assert value.eval(mode="FAST_COMPILE") == -np.inf

@@ -44,6 +44,18 @@ def test_batches_of_matrices():
     np.testing.assert_allclose(batch.eval(mode=PYTHON), [A @ B, 2 * A @ B], rtol=1e-12)
 
 
+def test_vectors_are_multiplied_with_each_matrix_of_a_stack():
+    stack = np.stack([A, 2 * A])
+    for left, right in ((A[:, 0], stack), (stack, B[:, 0])):
+        product = matrix_product(left, right)
+        assert product.type.shape == (left @ right).shape
+        np.testing.assert_allclose(product.eval(mode=PYTHON), left @ right, rtol=1e-12)
+
+
 def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="aligned"):
-        matrix_product(A, B.T).eval(mode=PYTHON)
+    with pytest.raises(ValueError, match=r"\(n,k\),\(k,m\)->\(n,m\). Got \(4, 3\), \(5, 3\)"):
+        matrix_product(A, B.T)
+    a, b = pt.dmatrix(), pt.dmatrix()
+    product = pytensor.function([a, b], matrix_product(a, b), mode=PYTHON)
+    with pytest.raises(ValueError, match=r"Got \(4, 3\), \(5, 3\)"):
+        product(A, B.T)

@@ -146,6 +146,12 @@ def test_prior_draws_have_the_law_of_whole_matrices():
     np.testing.assert_allclose(prior["trace_Q"], np.array(traces).T)
 
 
+def test_collapsed_density_is_none_where_M_underflows():
+    model = model_of(nu=NU, collapsed=True)
+    point = {name: np.full_like(x, -400.0) for name, x in model.initial_point().items()}
+    assert model.compile_logp(mode=MODE)(point) == -np.inf
+
+
 def test_collapsed_completion_is_the_expectation_given_M():
     """E[Q_h. | M] of the explicit declaration, from the regression on what is visible."""
     model = model_of(nu=NU, collapsed=True)

@@ -10,6 +10,7 @@ from scipy.linalg import solve_triangular
 from kernelzoo.inference.compilation import python_mode
 from kernelzoo.models.triangular import (
     CholeskySlope,
+    ReciprocalDiagonal,
     cholesky_or_nan,
     log_det,
     packed,
@@ -162,3 +163,46 @@ def test_the_slope_is_zero_above_the_diagonal(mode):
         lower, rng.normal(size=(4, 4))
     )
     assert np.all(np.triu(out, 1) == 0)
+
+
+# Functions of an operand, and one of lengths that do not fit.
+MISFITS = {
+    "factor": (cholesky_or_nan, np.ones((2, 3))),
+    "too few rows": (lambda b: solve_lower(pt.as_tensor(np.eye(3)), b), np.ones((2, 1))),
+    "too many rows": (lambda b: solve_lower(pt.as_tensor(np.eye(3)), b), np.ones((4, 1))),
+    "log_det": (log_det, np.ones((3, 2))),
+    "packed": (packed, np.ones((2, 3))),
+    "unpacked": (unpacked, np.ones(4)),
+}
+
+
+@pytest.mark.parametrize("linker", ["python", "NUMBA"])
+@pytest.mark.parametrize("name", MISFITS)
+def test_lengths_that_do_not_fit_are_refused(name, linker):
+    """Compiled loops would read what lies beside an array."""
+    function, value = MISFITS[name]
+    operand = pt.tensor(dtype="float64", shape=(None,) * value.ndim)
+    of_operand = pytensor.function([operand], function(operand), mode=_mode(linker))
+    with pytest.raises(ValueError, match=r"has shapes .* Got|needs a|need the length"):
+        of_operand(value)
+    with pytest.raises(ValueError, match="has shapes"):
+        function(pt.as_tensor(value))
+
+
+def test_zeros_on_the_diagonal_are_no_errors(mode):
+    a, b = pt.matrix("a"), pt.matrix("b")
+    outputs = solve_lower(a, b), solve_lower(a, b, transposed=True), ReciprocalDiagonal()(a)
+    function = pytensor.function([a, b], outputs, mode=mode)
+    with np.errstate(divide="ignore"):
+        forward, backward, reciprocal = function(
+            np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0], [2.0]])
+        )
+    np.testing.assert_array_equal(forward, [[1.0], [np.inf]])
+    np.testing.assert_array_equal(backward, [[-np.inf], [np.inf]])
+    np.testing.assert_array_equal(reciprocal, [[1.0, 0.0], [0.0, np.inf]])
+
+
+def test_nan_after_the_first_row_reaches_the_last_of_the_diagonal(mode):
+    a = pt.matrix("a")
+    matrix = np.eye(3) + np.diag([0.0, np.nan, 0.0])
+    assert np.isnan(pytensor.function([a], cholesky_or_nan(a), mode=mode)(matrix)[-1, -1])
