@@ -1,23 +1,24 @@
-"""The declaration's log density on constrained draws: the judge of every approximation."""
+"""The declaration's densities on constrained draws: judge of every approximation, and az.loo's."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import xarray as xr
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.logprob.basic import conditional_logp
-from pymc.pytensorf import compile as compile_graph
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from .compilation import python_mode
+from .evaluation import compile_over_draws
 
-__all__ = ["compile_log_density", "log_density"]
+__all__ = ["compile_log_density", "log_density", "log_likelihood"]
 
 
 def compile_log_density(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
     """Make a function of the log joint density of the declaration at values of its free variables.
-
-    It is evaluated by Python: no compiler takes less time than a few thousand evaluations.
 
     No Jacobian enters: variables on a simplex have their density with respect to their first
     coordinates, as the Dirichlet distribution's usual form has it.
@@ -32,22 +33,56 @@ def compile_log_density(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]],
         From a mapping of str to array (draw, ...), draws of every free variable, to an array
         (draw,).
     """
-    values = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    terms = conditional_logp({**values, **observed})
+    values, terms = _terms(model)
     potentials = graph_replace(model.potentials, values, strict=False)
     total = pt.sum([term.sum() for term in (*terms.values(), *potentials)])
-    density = compile_graph(
-        list(values.values()), total, on_unused_input="ignore", mode=python_mode()
-    )
-
-    def of_draws(draws: Mapping[str, np.ndarray]) -> np.ndarray:
-        arrays = [np.asarray(draws[str(rv.name)], dtype=rv.dtype) for rv in model.free_RVs]
-        return np.array([float(density(*point)) for point in zip(*arrays, strict=True)])
-
-    return of_draws
+    evaluate = compile_over_draws(model, list(values.values()), [total])
+    return lambda draws: evaluate(draws)[0]
 
 
 def log_density(model: pm.Model, draws: Mapping[str, np.ndarray]) -> np.ndarray:
     """Log joint density of the declaration at constrained draws (see `compile_log_density`)."""
     return compile_log_density(model)(draws)
+
+
+def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
+    """Log likelihood of every observation: `pm.compute_log_likelihood`, over many draws at once.
+
+    Parameters
+    ----------
+    model : pm.Model
+    posterior : Dataset
+        Draws (chain, draw, ...) of every free variable.
+
+    Returns
+    -------
+    Dataset
+        One variable (chain, draw, ...) for every observed one.
+    """
+    values, terms = _terms(model)
+    names = [str(rv.name) for rv in model.observed_RVs]
+    evaluate = compile_over_draws(
+        model, list(values.values()), [terms[model.rvs_to_values[rv]] for rv in model.observed_RVs]
+    )
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    flat = {
+        str(rv.name): (x := posterior[rv.name].to_numpy()).reshape(-1, *x.shape[2:])
+        for rv in model.free_RVs
+    }
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    found = {}
+    for name, array in zip(names, evaluate(flat), strict=True):
+        every = dims.get(name) or [f"{name}_dim_{i}" for i in range(array.ndim - 1)]
+        # A matrix has one density.
+        own = every[: array.ndim - 1]
+        found[name] = (("chain", "draw", *own), array.reshape(chains, draws, *array.shape[1:]))
+    used = {dim for own, _ in found.values() for dim in own} & coords.keys()
+    known = {dim: coords[dim] for dim in used if coords[dim] is not None}
+    return xr.Dataset(found, {"chain": posterior["chain"], "draw": posterior["draw"], **known})
+
+
+def _terms(model: pm.Model) -> tuple[dict[Variable, Variable], dict[Variable, Any]]:
+    """Values of the free variables, and the log density of every variable by its value."""
+    values = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
+    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    return values, conditional_logp({**values, **observed})

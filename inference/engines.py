@@ -28,12 +28,13 @@ from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, mode_worth, python_mode
 from .cost import Cost
 from .deadline import Clock
+from .density import log_likelihood as log_likelihood_of
 from .diagnostics import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .draws_on_disk import check_store
 from .engine_description import EngineDescription
 from .engine_table import EngineRow, EngineTable
 from .progress import ProgressBar, track
-from .result import stamp
+from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 
 __all__ = ["Engine", "EngineDescription", "EngineTable", "Run", "describe", "engines", "fit"]
@@ -361,9 +362,7 @@ def fit(
     if reason:
         tree.attrs["no_log_likelihood"] = reason
     else:
-        pm.compute_log_likelihood(
-            tree, model=model, progressbar=False, compile_kwargs={"mode": python_mode()}
-        )
+        with_group(tree, "log_likelihood", log_likelihood_of(model, tree["posterior"].to_dataset()))
     result = stamp(
         tree,
         model,

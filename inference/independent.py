@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from xarray import DataTree
 
 from .answers import Moments
+from .applicability import coordinates
 from .density import compile_log_density
 from .draws_on_disk import DrawsOnDisk
 from .engines import Run
@@ -70,7 +71,7 @@ def independent_draws(
     if run.store is not None:
         store = DrawsOnDisk(run.store, model, kept, 1, run.draws)
     left, interrupted = run.draws, False
-    size = min(left, max(1, BLOCK // _bytes_of_draw(model)))
+    size = min(left, max(1, BLOCK // (8 * max(1, coordinates(model)))))
     with (
         nullcontext() if store is None else closing(store),
         run.track(run.draws, "Independent draws") as bar,
@@ -132,8 +133,3 @@ def lean_tree(
         name: (draws[name].mean(0), draws[name].std(0, ddof=1)) for name in run.streamed(model)
     }
     return with_group(tree, "moments", moments_dataset(model, moments)) if moments else tree
-
-
-def _bytes_of_draw(model: pm.Model) -> int:
-    """Size of one draw of all free variables, as their unconstrained values have it."""
-    return sum(np.asarray(value).nbytes for value in model.initial_point().values())

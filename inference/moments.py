@@ -13,14 +13,11 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pymc.pytensorf import compile as compile_graph
-from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import toposort
 from xarray import Dataset
 
 from .answers import Moments
-from .compilation import python_mode
+from .evaluation import compile_at_point, compile_over_draws
 
 __all__ = [
     "EachDraw",
@@ -92,7 +89,7 @@ class EachDraw:
         self._names, self._consumers, self._callback = tuple(names), tuple(consumers), callback
         outputs = model.replace_rvs_by_values([model[name] for name in names])
         self._inputs = [value.name for value in model.value_vars]
-        self._evaluate = _compile(model, model.value_vars, outputs)
+        self._evaluate = compile_at_point(model, model.value_vars, outputs)
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Take in one draw."""
@@ -135,37 +132,6 @@ class MomentsOfChains:
         }
         counts = [chain[self.names[0]].count for chain in chains]
         return _of_chains(model, moments, sorted(self.chains), counts)
-
-
-def _compile(
-    model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> Callable[..., list[NDArray]]:
-    """Make a function of `inputs`; what depends on data alone is computed here, once.
-
-    As arguments, and not as constants of the compiled code, which is never given back.
-    """
-    known = _of_data_alone(model, outputs)
-    stand_ins = [variable.type() for variable in known]
-    rest = graph_replace(list(outputs), dict(zip(known, stand_ins, strict=True)), strict=False)
-    arrays = compile_graph([], known, mode=python_mode())() if known else []
-    function = compile_graph(
-        [*inputs, *stand_ins], rest, on_unused_input="ignore", mode=python_mode()
-    )
-    function.trust_input = True
-    return lambda *values: function(*values, *arrays)
-
-
-def _of_data_alone(model: pm.Model, outputs: Sequence[Variable]) -> list[Variable]:
-    """Variables, as late in the graph as can be, that need no more than the model's data."""
-    fixed = set(model.data_vars)
-    frontier: dict[Variable, None] = {}
-    for node in toposort(outputs):
-        needed = [v for v in node.inputs if not isinstance(v, Constant)]
-        if needed and fixed.issuperset(needed):
-            fixed.update(node.outputs)
-        else:
-            frontier |= dict.fromkeys(v for v in needed if v in fixed)
-    return [*(frontier | dict.fromkeys(v for v in outputs if v in fixed))]
 
 
 def moments_of_draws(model: pm.Model, posterior: Dataset) -> Dataset:
@@ -252,14 +218,5 @@ def of_constrained(
     observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     replacements = {**inputs, **observed}
     outputs = graph_replace([model[name] for name in names], replacements, strict=False)
-    evaluate = _compile(model, list(inputs.values()), outputs)
-
-    def of_draws(draws: Mapping[str, NDArray]) -> dict[str, NDArray]:
-        arrays = [np.asarray(draws[str(rv.name)], dtype=rv.dtype) for rv in model.free_RVs]
-        rows = [evaluate(*point) for point in zip(*arrays, strict=True)]
-        return {
-            name: np.stack(column)
-            for name, column in zip(names, zip(*rows, strict=True), strict=True)
-        }
-
-    return of_draws
+    evaluate = compile_over_draws(model, list(inputs.values()), outputs)
+    return lambda draws: dict(zip(names, evaluate(draws), strict=True))

@@ -7,6 +7,7 @@ arrays (`kernelzoo.models.probit_jax`).
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, override
 
 import pytensor.tensor as pt
@@ -14,6 +15,7 @@ import wrapt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor import TensorLike, TensorVariable
 
 from .probit import hessian, log_probability_and_gradient
@@ -31,10 +33,18 @@ class ProbitLogProbability(Op):
     Inputs are scores (N, C) and class codes (N,), outputs log P(t | f) (N,) and its gradient
     E[y] - f (N, C) in the scores. The log probability is minus infinity and the gradient zero for
     a code that is no class, and where a score is not finite.
+
+    Parameters
+    ----------
+    compiled : bool, default=True
+        Whether Python may call the loops that numba compiles.
     """
 
-    __props__ = ()
+    __props__ = ("compiled",)
     gufunc_signature = "(n,c),(n)->(n),(n,c)"
+
+    def __init__(self, compiled: bool = True):
+        self.compiled = compiled
 
     @override
     def make_node(self, f: TensorLike, t: TensorLike) -> Apply:  # type: ignore[override]
@@ -51,7 +61,7 @@ class ProbitLogProbability(Op):
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         f, t = inputs
         log_p, gradient = log_probability_and_gradient(
-            f, t, compiled=f.size >= COMPILED_FROM_SCORES
+            f, t, compiled=self.compiled and f.size >= COMPILED_FROM_SCORES
         )
         output_storage[0][0], output_storage[1][0] = log_p, gradient
 
@@ -140,11 +150,29 @@ def probit_log_probability(f: TensorLike, t: TensorLike) -> TensorVariable:
         scores.type.broadcastable[0] == codes.type.broadcastable[0]
     ):
         return _log_probability_and_gradient(scores, codes)[0]
+    return _of_rows(_log_probability_and_gradient, scores, codes)[0]
+
+
+def _of_rows(op: Any, scores: Any, codes: Any) -> list[Any]:
+    """Apply the operation to scores (..., C) and codes (...) as to one set of objects."""
     shape = pt.broadcast_shape(scores[..., 0], codes)
     n_classes = scores.type.shape[-1] or scores.shape[-1]
     rows = pt.broadcast_to(scores, (*shape, n_classes)).reshape((-1, n_classes))
-    log_p = _log_probability_and_gradient(rows, pt.broadcast_to(codes, shape).ravel())[0]
-    return log_p.reshape(shape, ndim=max(scores.ndim - 1, codes.ndim))
+    log_p, gradient = op(rows, pt.broadcast_to(codes, shape).ravel())
+    ndim = max(scores.ndim - 1, codes.ndim)
+    return [
+        log_p.reshape(shape, ndim=ndim),
+        gradient.reshape((*shape, n_classes), ndim=ndim + 1),
+    ]
+
+
+@_vectorize_node.register(ProbitLogProbability)
+def _of_stack(op: ProbitLogProbability, node: Apply, scores: Any, codes: Any) -> list[Any]:
+    """Take stacks of small sets in one go; a stack is no reason to compile."""
+    sizes = node.inputs[0].type.shape
+    small = None not in sizes and prod(sizes) < COMPILED_FROM_SCORES
+    rows = ProbitLogProbability(compiled=op.compiled and not small)
+    return _of_rows(rows, scores, codes)
 
 
 # Linkers are imported when something is compiled with them; so are their implementations.

@@ -2,23 +2,14 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.inference.density import log_density
-
-
-def test_density_equals_pymcs_without_jacobian():
-    model = kz.MultinomialProbit.example()
-    point = model.initial_point(random_seed=1)
-    rng = np.random.default_rng(2)
-    point = {name: value + rng.normal(size=value.shape) / 3 for name, value in point.items()}
-    names = [v.name for v in model.unobserved_value_vars]
-    values = dict(zip(names, model.compile_fn(model.unobserved_value_vars)(point), strict=True))
-    draws = {rv.name: values[rv.name][None] for rv in model.free_RVs}
-    np.testing.assert_allclose(
-        log_density(model, draws)[0], model.compile_logp(jacobian=False)(point), rtol=1e-10
-    )
+from kernelzoo.inference import evaluation
+from kernelzoo.inference.compilation import python_mode
+from kernelzoo.inference.density import log_density, log_likelihood
 
 
 def test_potentials_are_counted():
@@ -36,3 +27,82 @@ def test_missing_variables_are_named():
         pm.Normal("x")
     with pytest.raises(KeyError, match="x"):
         log_density(model, {})
+
+
+EXAMPLES = [
+    kz.MultinomialProbit,
+    kz.CompositeKernelRegression,
+    kz.CompositeKernelClassification,
+    kz.WishartCompletion,
+    kz.DiagonalWishartCompletion,
+    kz.WishartKernelMixture,
+    kz.MutualKernelCompletion,
+]
+
+
+@pytest.fixture(scope="module", params=EXAMPLES, ids=lambda cls: cls.__name__)
+def prior(request):
+    """A model, and ten draws from its prior in two chains."""
+    model = request.param.example()
+    with model:
+        draws = pm.sample_prior_predictive(
+            10, random_seed=1, compile_kwargs={"mode": python_mode()}
+        )["prior"].to_dataset()
+    names = [rv.name for rv in model.free_RVs]
+    two = [draws[names].isel(chain=0, draw=slice(i, i + 5)) for i in (0, 5)]
+    posterior = xr.concat([x.assign_coords(draw=np.arange(5)) for x in two], dim="chain")
+    return model, posterior.assign_coords(chain=[0, 1]).transpose("chain", "draw", ...)
+
+
+def test_many_draws_at_once_are_as_one_by_one(prior, monkeypatch):
+    """Also in blocks of which the last one is shorter."""
+    model, posterior = prior
+    draws = {name: x.to_numpy()[0] for name, x in posterior.data_vars.items()}
+    together = log_density(model, draws)
+    values = {}
+    for rv in model.free_RVs:
+        transform, value = model.rvs_to_transforms[rv], draws[rv.name][3]
+        if transform is not None:
+            value = transform.forward(value, *rv.owner.inputs).eval(mode=python_mode())
+        values[model.rvs_to_values[rv].name] = value
+    density = model.compile_logp(jacobian=False, mode=python_mode())
+    np.testing.assert_allclose(together[3], density(values), rtol=1e-9)
+    monkeypatch.setattr(evaluation, "BLOCK", 2 * max(x[0].nbytes for x in draws.values()))
+    np.testing.assert_allclose(log_density(model, draws), together, rtol=1e-12)
+
+
+def test_log_likelihood_is_pymcs(prior):
+    model, posterior = prior
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    pm.compute_log_likelihood(
+        tree, model=model, progressbar=False, compile_kwargs={"mode": python_mode()}
+    )
+    pymcs = tree["log_likelihood"].to_dataset()
+    ours = log_likelihood(model, posterior)
+    xr.testing.assert_allclose(ours, pymcs.drop_attrs())
+    assert set(ours.coords) == set(pymcs.coords)
+
+
+def test_log_likelihood_without_dims_is_pymcs():
+    with pm.Model() as model:
+        x = pm.Normal("x", size=2)
+        pm.Normal("y", x.sum(), observed=np.arange(3.0))
+    posterior = xr.Dataset({"x": (("chain", "draw", "x_dim"), np.arange(8.0).reshape(1, 4, 2))})
+    posterior = posterior.assign_coords(chain=[0], draw=np.arange(4))
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    pm.compute_log_likelihood(tree, model=model, progressbar=False)
+    pymcs = tree["log_likelihood"].to_dataset()
+    np.testing.assert_allclose(log_likelihood(model, posterior)["y"], pymcs["y"])
+    assert log_likelihood(model, posterior)["y"].dims == pymcs["y"].dims
+
+
+def test_what_depends_on_no_draw_is_repeated():
+    with pm.Model() as model:
+        x = pm.Normal("x", size=2)
+    values = {x: x.type(name="x")}
+    evaluate = evaluation.compile_over_draws(
+        model, list(values.values()), [values[x] * 2, pt.as_tensor(np.arange(3.0)) + 1]
+    )
+    twice, same = evaluate({"x": np.ones((4, 2))})
+    np.testing.assert_array_equal(twice, np.full((4, 2), 2.0))
+    np.testing.assert_array_equal(same, np.tile([1.0, 2.0, 3.0], (4, 1)))

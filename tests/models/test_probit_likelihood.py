@@ -12,7 +12,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
 
-from kernelzoo.models import probit
+from kernelzoo.models import probit, probit_likelihood
 from kernelzoo.models.distributions import CategoricalProbit
 from kernelzoo.models.probit_likelihood import probit_log_probability
 
@@ -139,8 +139,28 @@ def test_shapes_broadcast_and_vectorise():
     stacked = probit_log_probability(f.reshape(2, 3, 3), t.reshape(2, 3)).eval(**evaluate)
     np.testing.assert_allclose(stacked.ravel(), expected, rtol=1e-8)
     x = pt.dmatrix()
-    batch = vectorize_graph(probit_log_probability(x, t), {x: pt.as_tensor(np.stack([f, f + 1]))})
-    np.testing.assert_allclose(batch.eval(**evaluate), [expected, expected], rtol=1e-8)
+    stack = pt.as_tensor(np.stack([f, f + np.arange(3)]))
+    batch = vectorize_graph(probit_log_probability(x, t), {x: stack})
+    shifted = probit.log_probability(f + np.arange(3), t)
+    np.testing.assert_allclose(batch.eval(**evaluate), [expected, shifted], rtol=1e-8)
+    _, gradient = probit.log_probability_and_gradient(f + np.arange(3), t, compiled=False)
+    np.testing.assert_allclose(pt.grad(batch.sum(), stack).eval(**evaluate)[1], gradient, rtol=1e-8)
+
+
+def test_a_stack_of_small_sets_compiles_nothing(monkeypatch):
+    """Scores of a stack are many, and taken once."""
+    asked = []
+
+    def spy(f, t, *, compiled):
+        asked.append((len(f), compiled))
+        return probit.log_probability_and_gradient(f, t, compiled=False)
+
+    monkeypatch.setattr(probit_likelihood, "log_probability_and_gradient", spy)
+    for n in (10, 1000):
+        x = pt.tensor(shape=(n, 2))
+        one = probit_log_probability(x, np.zeros(n, dtype=int))
+        vectorize_graph(one, {x: pt.as_tensor(np.zeros((300, n, 2)))}).eval(mode=PYTHON)
+    assert asked == [(3000, False), (300_000, True)]
 
 
 def test_values_that_are_no_integers_are_no_class_below_zero():
