@@ -74,9 +74,10 @@ test: .venv/installed ## the fast suite
 test-slow: .venv/installed ## simulation-based calibration and long chains
 	$(PYTEST) -m slow -n $(WORKERS) --dist loadfile $(ARGS)
 
-lint: .venv/installed ## ruff: rules and format
+lint: .venv/installed ## ruff: rules and format; the laws of the rooms
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
+	.venv/bin/lint-imports --no-logo --no-cache
 
 # mypy takes a package's name from its folder; the link gives the checkout the name of the package,
 # whatever its folder is called.

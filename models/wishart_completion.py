@@ -6,10 +6,13 @@ from typing import Any, Self, override
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from scipy.linalg import cholesky
+from scipy.special import multigammaln
 
 from .completion_blocks import declare_inverse_wishart, declare_kernel, object_coords
 from .completion_input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
+from .matrix_draws import log_det_of_factor
 
 __all__ = ["CompletionParameters", "WishartCompletion"]
 
@@ -40,6 +43,27 @@ class CompletionParameters:
     def n_test(self) -> int:
         """Number of test objects n2."""
         return len(self.theta) - len(self.K11)
+
+    def log_evidence(self) -> float:
+        r"""Log density of K11 with everything else integrated out. O(n1^3).
+
+        With :math:`e = \eta - n_2`, the matrix-variate beta type II density
+
+        .. math::
+
+            p(K_{11}) =
+            \frac{\Gamma_{n_1}(\frac{r+e}2)}{\Gamma_{n_1}(\frac r2)\Gamma_{n_1}(\frac e2)}
+            \frac{|\Theta_{11}|^{e/2} |K_{11}|^{(r-n_1-1)/2}}{|K_{11}+\Theta_{11}|^{(r+e)/2}}
+        """
+        n1, r, e = self.n_train, self.r, self.eta - self.n_test
+        theta11, K11 = self.theta[:n1, :n1], self.K11
+        log_det = {
+            name: log_det_of_factor(cholesky(matrix, lower=True))
+            for name, matrix in (("theta", theta11), ("K", K11), ("sum", K11 + theta11))
+        }
+        gammas = multigammaln((r + e) / 2, n1) - multigammaln(r / 2, n1) - multigammaln(e / 2, n1)
+        powers = e * log_det["theta"] + (r - n1 - 1) * log_det["K"] - (r + e) * log_det["sum"]
+        return float(gammas + powers / 2)
 
 
 class WishartCompletion(Declaration):

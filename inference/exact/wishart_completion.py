@@ -15,10 +15,9 @@ K21 is then a matrix-t with eta - n2 + 1 degrees of freedom.
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cholesky
-from scipy.special import multigammaln
 
 from ...models.completion_spectrum import Spectrum
-from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
+from ...models.matrix_draws import Bartlett, solve_right, stacked
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ..answers import ExactAnswer, Moments
 from ..engines import Run
@@ -26,7 +25,6 @@ from ..evidence import log_evidence
 from .engine import Exact
 
 __all__ = [
-    "evidence",
     "evidence_of_wishart_completion",
     "exact_completion",
     "posterior_moments",
@@ -64,7 +62,9 @@ def exact_completion(given: CompletionParameters) -> ExactAnswer:
         rows = (draw_blocks(spectrum, total_factor, r, eta, rng) for _ in range(draws))
         return stacked(rows, draws)
 
-    return ExactAnswer(sample, posterior_moments(given, spectrum), evidence(given), tails(given))
+    return ExactAnswer(
+        sample, posterior_moments(given, spectrum), given.log_evidence(), tails(given)
+    )
 
 
 def draw_blocks(
@@ -171,28 +171,7 @@ def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None,
 @log_evidence.register
 def evidence_of_wishart_completion(model: WishartCompletion) -> float:
     """Log density of K11 with everything else integrated out. O(n1^3)."""
-    return evidence(model.parameters)
-
-
-def evidence(given: CompletionParameters) -> float:
-    r"""Log density of K11 with everything else integrated out. O(n1^3).
-
-    With :math:`e = \eta - n_2`, the matrix-variate beta type II density
-
-    .. math::
-
-        p(K_{11}) = \frac{\Gamma_{n_1}(\frac{r+e}2)}{\Gamma_{n_1}(\frac r2)\Gamma_{n_1}(\frac e2)}
-        \frac{|\Theta_{11}|^{e/2} |K_{11}|^{(r-n_1-1)/2}}{|K_{11}+\Theta_{11}|^{(r+e)/2}}
-    """
-    n1, r, e = given.n_train, given.r, given.eta - given.n_test
-    theta11, K11 = given.theta[:n1, :n1], given.K11
-    log_det = {
-        name: log_det_of_factor(cholesky(matrix, lower=True))
-        for name, matrix in (("theta", theta11), ("K", K11), ("sum", K11 + theta11))
-    }
-    gammas = multigammaln((r + e) / 2, n1) - multigammaln(r / 2, n1) - multigammaln(e / 2, n1)
-    powers = e * log_det["theta"] + (r - n1 - 1) * log_det["K"] - (r + e) * log_det["sum"]
-    return float(gammas + powers / 2)
+    return model.parameters.log_evidence()
 
 
 def _total_factor(given: CompletionParameters, spectrum: Spectrum) -> Array:

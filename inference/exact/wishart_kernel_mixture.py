@@ -5,7 +5,7 @@ from ..answers import ExactAnswer
 from ..engines import Run
 from ..evidence import log_evidence
 from .engine import Exact
-from .wishart_completion import evidence, exact_completion
+from .wishart_completion import exact_completion
 
 __all__ = ["evidence_of_wishart_kernel_mixture", "sample_wishart_kernel_mixture"]
 
@@ -31,4 +31,4 @@ def sample_wishart_kernel_mixture(model: WishartKernelMixture, run: Run) -> Exac
 @log_evidence.register
 def evidence_of_wishart_kernel_mixture(model: WishartKernelMixture) -> float:
     """Log density of K11 under the matched inverse-Wishart prior. O(n1^3)."""
-    return evidence(model.parameters)
+    return model.parameters.log_evidence()

@@ -29,7 +29,6 @@ from ...models.matrix_draws import Bartlett, log_det_of_factor, solve_right, sta
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ..answers import Moments, VariationalAnswer
 from ..engines import Run
-from ..exact.wishart_completion import evidence
 from .engine import VB
 
 __all__ = ["fit_wishart_completion", "mean_field_completion"]
@@ -58,7 +57,7 @@ def mean_field_completion(given: CompletionParameters) -> VariationalAnswer:
     """Mean field of Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11."""
     q = _Approximation.of(given)
     return VariationalAnswer(
-        elbo=[np.array([evidence(given) - q.missed_information()])],
+        elbo=[np.array([given.log_evidence() - q.missed_information()])],
         best=0,
         converged=True,
         parameters=q.parameters(),
