@@ -100,6 +100,8 @@ def test_process(checkout: str, tests: str, log: str, seconds: str, compiled: st
     os.dup2(output, 2)
     os.chdir(checkout)
     sys.dont_write_bytecode = True
+    # The first is the platform's default: what PyMC starts its chains by.
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     sys.path.insert(0, str(Path(checkout).parent))
     os.environ |= {"PYTHONPATH": sys.path[0], "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
     if compiled is not None:
