@@ -32,7 +32,8 @@ test: export NUMBA_OPT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help interpreter install demo test test-slow lint types notebooks wheel-check traces clean
+.PHONY: help interpreter install demo test test-slow test-planted lint types notebooks \
+        wheel-check traces clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -73,6 +74,9 @@ test: .venv/installed ## the fast suite
 
 test-slow: .venv/installed ## simulation-based calibration and long chains
 	$(PYTEST) -m slow -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-planted: .venv/installed ## plant known bugs one by one: the tests must fail (ARGS="--list")
+	$(VENV) -P tests/planted/run.py --jobs $(WORKERS) $(ARGS)
 
 lint: .venv/installed ## ruff: rules and format; the laws of the rooms
 	$(VENV) -m ruff check .

@@ -44,6 +44,11 @@ def test_normal_law_is_invariant(step):
     assert 0.3 < np.mean([move.acceptance for move in moves]) < 1
 
 
+def test_short_steps_keep_the_energy():
+    _, _, moves = moved(normal, 0.01, n=20)
+    assert min(move.acceptance for move in moves) > 0.999
+
+
 def test_bounded_support_is_kept():
     _, end, _ = moved(half_normal, 0.5)
     assert (end[:, 0] > 0).all()

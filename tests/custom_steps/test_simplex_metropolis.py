@@ -56,7 +56,7 @@ def joint_test(n_kernels, replicates=4_000, sweeps=3, seed=1):
         before = functionals(beta, rho, log_likelihood)
         for _ in range(sweeps):
             beta, _ = sm.update_weights(beta, rho, log_likelihood, weights, rng, 2)
-            rho, _ = sm.update_concentrations(rho, beta, MU, LAM, concentrations, rng, 2)
+            rho, _ = sm.update_concentrations(rho, beta, MU, LAM, concentrations, rng, 8)
         differences.append(functionals(beta, rho, log_likelihood) - before)
         rhos.append(rho)
     differences = np.array(differences)

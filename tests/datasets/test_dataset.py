@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from kernelzoo import datasets
@@ -25,6 +26,16 @@ def test_folds_repeat_by_seed():
     first, again, other = (next(GLASS.folds(5, seed=seed)) for seed in (1, 1, 2))
     assert first.X_test.index.equals(again.X_test.index)
     assert not first.X_test.index.equals(other.X_test.index)
+
+
+def test_similarities_of_test_objects_are_those_to_training_objects():
+    X = pd.DataFrame(np.arange(100.0).reshape(10, 10))
+    card = datasets.Card("made up", "nowhere", "none")
+    data = datasets.Dataset("gram", X, np.arange(10) % 2, card, similarities=frozenset({"gram"}))
+    split = data.split(0.4, seed=1)
+    assert split.X_test.columns.equals(split.X_train.index)
+    assert split.X_train.columns.equals(split.X_train.index)
+    assert split.X_test.iloc[0, 0] == 10 * split.X_test.index[0] + split.X_train.index[0]
 
 
 def test_folds_are_standardised_on_their_training_part():

@@ -31,8 +31,30 @@ def test_advi_puts_every_coordinate_in_its_place(model, covariance):
     assert abs(np.log(posterior["c"]).mean() + 1.0) < 0.25
     spread = result["variational"]["sd"].values
     np.testing.assert_allclose(spread, [0.1, 1.0, 0.3, 0.5], rtol=0.5)
+    assert result["variational"]["coordinate"].values.tolist() == ["a", "b[0]", "b[1]", "c_log__"]
     # The family holds the posterior, so k-hat must not complain.
     assert result.attrs["pareto_k"] < 0.7
+
+
+@pytest.mark.parametrize(("covariance", "correlated"), [("mean-field", False), ("full-rank", True)])
+def test_advi_has_the_covariance_that_is_asked_for(covariance, correlated):
+    with pm.Model() as narrow:
+        b = pm.Normal("b", 0.0, 1.0, shape=2)
+        pm.Normal("y", b.sum(), 0.5, observed=0.0)
+    result = kz.fit(narrow, kz.ADVI(covariance=covariance, iterations=1000), draws=500, **QUIET)
+    correlation = np.corrcoef(result["posterior"]["b"].values[0].T)[0, 1]
+    assert (correlation < -0.4) == correlated
+
+
+@pytest.mark.parametrize("engine", [kz.ADVI(iterations=20), kz.Laplace()], ids=lambda e: e.name)
+def test_seeds_repeat_and_differ(model, engine):
+    quiet = {"draws": 5, "progressbar": False}
+    draws = [
+        kz.fit(model, engine, random_seed=seed, **quiet)["posterior"]["b"].values
+        for seed in (1, 1, 2)
+    ]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert np.abs(draws[0] - draws[2]).min() > 1e-4
 
 
 def test_advi_says_when_it_has_not_settled():

@@ -3,7 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.stats import multivariate_normal
+from scipy.stats import gamma, multivariate_normal
 
 import kernelzoo as kz
 from family import assert_mean
@@ -107,3 +107,6 @@ def test_laplace_keeps_the_jacobian():
     np.testing.assert_allclose(result["variational"]["mean"], np.log(20), rtol=1e-4)
     np.testing.assert_allclose(result["variational"]["sd"], 1 / np.sqrt(40), rtol=1e-3)
     assert list(result["variational"]["coordinate"].values) == ["x_log__"]
+    x = result["posterior"]["x"].values[0]
+    exact = gamma(40, scale=1 / 2).logpdf(x) + np.log(x)
+    np.testing.assert_allclose(result["sample_stats"]["lp"].values[0], exact, atol=1e-4)

@@ -90,6 +90,7 @@ def test_independent_draws_come_in_blocks(monkeypatch):
     keep = Run(draws=50, random_seed=1, var_names=("x", "square", "residual"))
     kept = independent.independent_draws(model, keep, sample)["posterior"]
     np.testing.assert_allclose(kept["square"], kept["x"] ** 2)
+    assert len(np.unique(kept["x"])) == 150
     # An observed variable has its data as value, no draw of its own.
     np.testing.assert_allclose(kept["residual"], [0.0, 1.0, 2.0] - kept["x"])
     np.testing.assert_allclose(

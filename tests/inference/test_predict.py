@@ -13,6 +13,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference import composite_functions
 from kernelzoo.inference.engine_description import explained_parameters, sections
+from kernelzoo.inference.identified import identified
 from kernelzoo.inference.predict import predictive
 from kernelzoo.models.probit import log_probability
 
@@ -140,6 +141,22 @@ def test_probabilities_ignore_a_shift_of_all_classes(setting):
         kz.predict(model, result, new)["probability"],
         atol=1e-7,
     )
+
+
+def test_what_is_compared_ignores_a_shift_of_all_classes(setting):
+    model, result, _ = setting
+    compared = []
+    for shift in (0.0, 3.0):
+        posterior = result["posterior"].to_dataset()
+        K = (("kernel", "obs", "basis"), model.design)
+        tree = DataTree.from_dict(
+            {
+                "posterior": posterior.assign(W=posterior["W"] + shift),
+                "constant_data": xr.Dataset({"K": K}, coords={"obs": np.arange(12)}),
+            }
+        )
+        compared.append(identified(tree, model)["contrast"])
+    xr.testing.assert_allclose(*compared)
 
 
 def test_labels_are_the_users():

@@ -94,10 +94,12 @@ def test_clusters_are_no_identity(silence, alike, sign):
     MultinomialProbit({"clusters": kernel}, np.arange(100) // 5 % 4)
 
 
-def test_raw_features_in_pairs_are_nearly_the_identity():
-    """A few close neighbours do not make up for the others."""
+@pytest.mark.parametrize("size", [2, 3])
+def test_raw_features_in_small_groups_are_nearly_the_identity(size):
+    """One or two close neighbours do not make up for the others."""
+    groups = np.kron(np.eye(10), np.ones((size, size)))
     with pytest.warns(kz.KernelWarning, match="nearly the identity"):
-        MultinomialProbit({"pairs": np.kron(np.eye(10), np.full((2, 2), 1.0))}, np.arange(20) % 3)
+        MultinomialProbit({"groups": groups}, np.arange(10 * size) % 3)
 
 
 def test_negative_entries_are_entries(silence):

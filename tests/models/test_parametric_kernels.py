@@ -44,6 +44,7 @@ def test_parameters_are_named_with_their_priors():
     np.testing.assert_array_equal(phi, [4, 2, 2, 2, 1])
     assert stack.start["kernel"].values.tolist() == ["gaussian", "linear", "relevance", "matern"]
     assert stack.fixed["kernel"].values.tolist() == ["linear"]
+    np.testing.assert_allclose(stack.start[0], gaussian(2.0 / 4.0)(X)[0], atol=1e-12)
 
 
 @pytest.mark.parametrize("objects", [(X,), (X_NEW, X)])

@@ -279,6 +279,17 @@ def test_prior_predictive_of_the_collapsed_model():
         assert_ks(statistic(K11), statistic(theirs))
 
 
+def test_mean_of_K21_given_the_weights():
+    model, fixed = collapsed(), WishartKernelMixture.example(alpha=[0.5, 0.5]).parameters
+    graph = model.replace_rvs_by_values([model["K21_mean_given_alpha"]])
+    (found,) = model.compile_fn(graph, mode=MODE, on_unused_input="ignore")(
+        {"alpha_simplex__": np.zeros(1)}
+    )
+    n1 = model.n_train
+    expected = fixed.theta[n1:, :n1] @ np.linalg.solve(fixed.theta[:n1, :n1], fixed.K11)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
 def test_kernels_with_parameters_follow_the_labels_of_K11():
     squared = squared_distances()
     K11 = pd.DataFrame([[1.0, 0.2], [0.2, 2.0]], index=["e", "c"], columns=["e", "c"])

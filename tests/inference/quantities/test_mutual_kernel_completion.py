@@ -116,7 +116,8 @@ def test_predictions_say_what_the_slowest_entry_is_worth(drawn):
     posterior = exact["posterior"].to_dataset()
     walk = posterior["entries_b"].copy()
     walk[..., 1] = walk[..., 1].cumsum("draw")
-    chain["posterior"] = DataTree(posterior.assign(entries_b=walk))
+    quick = walk.rename(entry_b="unseen_pair").copy(data=posterior["entries_b"])
+    chain["posterior"] = DataTree(posterior.assign(entries_b=walk, unseen_M=quick))
     particles = chain.copy()
     particles.attrs = {"kind": "mcmc", "independent": 0}
     assert "slowest" not in kz.predict(model, particles).attrs
