@@ -7,8 +7,8 @@ with respect to :math:`M^{-1}` is :math:`(\lambda + W)(N - M)/2`, and of its tra
 needed: :math:`(\lambda + W)\,\mathrm{tr}(M^{-1}N)` is :math:`\sum_k w_k m_k` too large. So with
 :math:`M = LL'` both follow from :math:`L^{-1} N L^{-\top}`.
 
-:math:`\ln|Q_{vv}|` is left out of J: it does not depend on M, and is infinite for a visible block
-that is singular. Of such a block nothing but a square root is used.
+:math:`\ln|Q_{vv}|` is left out of J, eqs (2) and (23): it does not depend on M, and is infinite for
+a visible block that is singular. Of such a block nothing but a square root is used.
 """
 
 from collections.abc import Sequence
