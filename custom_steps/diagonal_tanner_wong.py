@@ -112,7 +112,10 @@ WHOLE: dict[str, DrawW22_1] = {"TW1": draw_wishart, "TW2": draw_around_diagonal}
 def impute(
     constants: Constants, delta: Array, draw_W22_1: DrawW22_1, rng: np.random.Generator
 ) -> dict[str, Array]:
-    """I-step: W21, eq (12), and W22.1 given delta. O(n1 n2), and O(n2^2) for a whole W22.1."""
+    """I-step: W21, eq (12), its rows by eq (14), and W22.1 given delta.
+
+    O(n1 n2), and O(n2^2) for a whole W22.1.
+    """
     n1 = len(constants.w)
     test = delta[n1:]
     W21 = rng.standard_normal((constants.n2, n1))

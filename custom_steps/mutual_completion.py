@@ -1,6 +1,7 @@
 r"""Gibbs steps of `MutualKernelCompletion`: missing blocks given M, and M given completed kernels.
 
-I-step, kernel by kernel, with s and nu known or drawn first:
+I-step, kernel by kernel, with s and nu known or drawn first; what Kato & Rivero (2017), eq (40), is
+for one normal vector, this is for a Wishart matrix:
 
 .. math::
 

@@ -1,9 +1,9 @@
 r"""Tanner-Wong data augmentation for `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3).
 
-I-step, eq (5): K21 and K22.1 given Sigma. P-step, eq (6): Sigma given the completed K, either as a
-whole matrix or block by block. Sigma22.1 is inverse Wishart and B = Sigma21 Sigma11^-1 normal
-*given this very Sigma22.1*: drawing B from its marginal (matrix-t) beside an independent Sigma22.1
-would be wrong.
+I-step, eqs (2) and (5): K21 and K22.1 given Sigma. P-step, eqs (3) and (6): Sigma given the
+completed K, either as a whole matrix or block by block. Sigma22.1 is inverse Wishart and
+B = Sigma21 Sigma11^-1 normal *given this very Sigma22.1*: drawing B from its marginal (matrix-t)
+beside an independent Sigma22.1 would be wrong.
 
 The Schur complement of K + Theta, on which both forms of the P-step rest, is a sum of positive
 definite terms, so that it stays positive definite in floating point:

@@ -108,7 +108,7 @@ def boundary(W: NDArray) -> NDArray:
 def boundaries(
     column: str, seed: int, *, n: int, recipes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Compare the posteriors of a boundary.
+    """Compare the posteriors of a boundary by their covariances (eq 13).
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ MEASURES = (
     "input accuracy",
 )
 
-#: Kernels by name: the form, and what it is given.
+#: Kernels by name: the form, and what it is given; of a Gaussian kernel the sigma^2 of eq (16).
 TYPES: _Forms = {
     "Gaussian": ["gaussian", 0.75],
     "polynomial": ["polynomial", 2],

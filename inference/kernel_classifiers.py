@@ -127,8 +127,8 @@ class KernelNearestMean(_KernelClassifier):
     """Nearest class mean in feature space (KNM, KNMC).
 
     The squared distance of object x to the mean of class c with members j, less k(x, x), is
-    ``mean_jl K11[j, l] - 2 mean_j K21[x, j]``: linear in K21, so that the scores of a mean kernel
-    are the mean of the scores.
+    ``mean_jl K11[j, l] - 2 mean_j K21[x, j]`` (eq 15 of the mixture model): linear in K21, so that
+    the scores of a mean kernel are the mean of the scores.
 
     Attributes
     ----------
@@ -153,7 +153,8 @@ class KernelNearestMean(_KernelClassifier):
 class KernelNearestNeighbour(_KernelClassifier):
     """Class of the nearest training object in feature space (KNNC).
 
-    The squared distance of x to training object j, less k(x, x), is ``K11[j, j] - 2 K21[x, j]``.
+    The squared distance of x to training object j, less k(x, x), is ``K11[j, j] - 2 K21[x, j]``
+    (Figure 4 of the mixture model, whose K11[j, j] are all the same).
 
     Attributes
     ----------

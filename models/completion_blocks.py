@@ -1,6 +1,7 @@
 r"""Random variables that models of a kernel matrix share, in blocks: 1 = training, 2 = test.
 
-With :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`, every block is free: none
+The blocks are those of Zhang, Yeung & Kwok (2004), eq (1), and of their mixture model (2003), eq
+(3). With :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`, every block is free: none
 is tied to another for the whole matrix to be positive definite. To be called inside a model.
 """
 

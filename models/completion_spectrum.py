@@ -1,7 +1,8 @@
 r"""Closed forms of `WishartCompletion` in the coordinates where Theta11 and K11 are diagonal.
 
 One generalized eigendecomposition, K11 = V diag(kappa) V', Theta11 = V V', turns the model's
-regressions into independent ones:
+regressions into independent ones. Its basis is that of Zhang, Yeung & Kwok (2004), eqs (16) and
+(18), on the training block: C1 = V'.
 
 | matrix | coordinates | law |
 |---|---|---|

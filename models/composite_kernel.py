@@ -82,7 +82,7 @@ class _CompositeKernel(pm.Model):
         return pm.Gamma("phi", alpha=self.sigma, beta=self.varsigma, dims="function")
 
     def _declare_composite(self, stack: np.ndarray) -> TensorVariable:
-        """Composite kernel (obs, function), its first column ones if there is a bias."""
+        """Composite kernel (obs, function), eq (1); its first column is ones if there is a bias."""
         K = pm.Data("K", stack, dims=("kernel", "obs", "basis"))
         composite = self.combination.combine(K, self.combination.declare())
         if self.bias:
@@ -90,7 +90,7 @@ class _CompositeKernel(pm.Model):
         return pt.specify_shape(composite, (None, len(self.coords["function"])))
 
     def _declare_response(self, stack: np.ndarray) -> TensorVariable:
-        """Model response y = K_beta alpha (obs)."""
+        """Model response y = K_beta alpha (obs), eq (1)."""
         composite = self._declare_composite(stack)
         phi = self._declare_precisions()
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims="function")

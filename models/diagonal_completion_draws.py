@@ -31,6 +31,8 @@ def draw_missing(
 ) -> Missing:
     """Draw W21, eq (12), and W22.1, eq (13), or its diagonal, eq (15), given delta of test objects.
 
+    The rows of W21 are the b_j of eq (14).
+
     Parameters
     ----------
     delta : array (n2,)

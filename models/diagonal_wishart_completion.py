@@ -23,7 +23,8 @@ class DiagonalWishartCompletion(Declaration):
     r"""Kernel matrix K = C'WC in a basis C that makes its observed block diagonal.
 
     With 1 = training, 2 = test, :math:`\Delta = \mathrm{diag}(\delta)` and
-    :math:`W \sim \mathrm{W}(r, \Delta)`, declared in blocks:
+    :math:`W \sim \mathrm{W}(r, \Delta)`, eq (7), declared in blocks. Their joint density is eq
+    (11), into which Theorem 1 turns eq (10):
 
     .. math::
 
@@ -79,7 +80,7 @@ class DiagonalWishartCompletion(Declaration):
     ============== ================================================ =============================
     n1, n2, n      training, test, all objects                      dims train, test, object
     A = C'C        input kernel                                     ``theta``
-    C              basis of Theorem 2, eq (17)                      ``C1``, ``C2``, ``coefficients``
+    C              basis of Theorem 2, eqs (17)-(18)                ``C1``, ``C2``, ``coefficients``
     W11            (I + Lambda1)/2 in the paper, diagonal           ``W11`` (train, train_)
     W21, W22.1     missing blocks, eqs (12), (13), (15)             ``W21`` (test, train), ``W22_1``
     K21, K22       blocks of C'WC                                   ``K21``, ``K22``
@@ -87,7 +88,8 @@ class DiagonalWishartCompletion(Declaration):
     lambda         rate of 1/delta, eqs (8), (9)                    ``lambda``
     ============== ================================================ =============================
 
-    C = [[C1, C1 A11^-1 A12], [0, C2]] with A11 = C1'C1, K11 = C1'W11 C1 and A22.1 = C2'C2;
+    C = [[C1, C1 A11^-1 A12], [0, C2]], eq (17), with A11 = C1'C1, K11 = C1'W11 C1, eq (18), and
+    A22.1 = C2'C2, from the eigenproblem of eq (16) on the training block;
     ``coefficients`` is A21 A11^-1. The paper prints W = C'KC in section 4.1; its algorithm uses
     K = C'WC. ``theta`` and ``K11_values`` are made from these again.
 

@@ -43,10 +43,10 @@ def match_wishart(
 ) -> tuple[float, Array]:
     r"""Degrees of freedom and scale of the Wishart distribution matched to sum_k alpha_k M_k.
 
-    Theta = sum_k alpha_k eta_k Theta_k / eta (eq 10) keeps the mean exactly. With
-    :math:`a_k = \alpha_k \eta_k`, the trace of the covariance is kept by (eq 13, with its misprint
-    mended: the second term of the numerator is the trace of the square, not the square of the
-    trace)
+    Theta = sum_k alpha_k eta_k Theta_k / eta (eq 10) keeps the mean exactly. The covariance (eq 11)
+    cannot be kept as a whole. With :math:`a_k = \alpha_k \eta_k`, its trace (eq 12) is kept by (eq
+    13, with its misprint mended: the second term of the numerator is the trace of the square, not
+    the square of the trace)
 
     .. math::
 

@@ -168,6 +168,7 @@ class MutualKernelCompletion(Declaration):
                                                                          ``kernel``, ``visible_k``,
                                                                          ``hidden_k``
     M                         model matrix, eq (2)                       ``M`` (object, object_)
+    M_vv, M_vh, M_hh          its blocks, eq (3)                         not variables
     lambda                    weight of the identity, eqs (2), (16)      ``lam``
     Q_vv                      visible block, eq (1)                      ``Qvv_k``
     Q_hv                      its missing rows                           ``Qhv_k``
@@ -177,9 +178,10 @@ class MutualKernelCompletion(Declaration):
     ========================= ========================================== =========================
 
     For ``k`` stands the kernel's name. A kernel without missing objects has no ``Q_k``; one
-    without visible objects changes nothing for the others and follows M. The paper's algorithm
-    has M_vh,vh in line 7, its eq (16) is a Wishart density of M^-1, and what decreases is the sum
-    J, not every term.
+    without visible objects changes nothing for the others and follows M. The paper's model is that
+    of normal vectors of covariance M, eq (14), whose visible parts have second moments Q_vv, eq
+    (12): Wishart matrices take their place. The paper's algorithm has M_vh,vh in line 7, its eq
+    (16) is a Wishart density of M^-1, and what decreases is the sum J, not every term.
 
     A density evaluation costs O(K l^3). Where a chain is judged, ``log_det_M`` and ``trace_Q``
     (incomplete) stand for the matrices, and up to 30 of the missing entries, ``missing_Q``

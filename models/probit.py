@@ -215,7 +215,7 @@ def log_probability(f: npt.ArrayLike, t: npt.ArrayLike, nodes: int | None = None
 def truncated_moments(
     f: npt.ArrayLike, t: npt.ArrayLike, nodes: int | None = None
 ) -> tuple[Array, Array]:
-    """Normaliser and mean of y ~ N(f, I) truncated to the cone where y_t is the largest.
+    """Normaliser and mean of y ~ N(f, I) truncated to the cone where y_t is the largest (eq 6).
 
     For the losers E[y_j] = f_j - E[lambda(u + f_i - f_j)] with lambda = phi/Phi, the expectation
     under the normalised integrand of eq 4 (eq 7); for the winner E[y_i] = f_i + sum_j (f_j -

@@ -162,7 +162,8 @@ class Wishart(_PositiveDefiniteMatrix):
     Notes
     -----
     O(n^3) a density evaluation or draw (Bartlett's decomposition). The density is -inf outside
-    the cone of positive definite matrices. Starting point: the mean.
+    the cone of positive definite matrices. Starting point: the mean. The density is eq
+    (1) of Zhang, Yeung & Kwok (2003), mixture model of kernels.
 
     Examples
     --------
@@ -213,7 +214,8 @@ class InverseWishart(_PositiveDefiniteMatrix):
     -----
     O(n^3) a density evaluation or draw; a draw solves one triangular system and inverts nothing.
     The density is -inf outside the cone of positive definite matrices. Starting point: the mode
-    psi / (nu + n + 1), which always exists.
+    psi / (nu + n + 1), which always exists. The density is eq (2) of Zhang, Yeung & Kwok
+    (2003), mixture model of kernels.
 
     Examples
     --------

@@ -71,7 +71,8 @@ class WishartCompletion(Declaration):
 
     In whole matrices :math:`\Sigma \sim \mathrm{IW}(\eta, \Theta)` and
     :math:`K \mid \Sigma \sim \mathrm{W}(r, \Sigma)`. Declared in blocks (1 = training, 2 = test,
-    :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`), in which every matrix is free:
+    :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`), in which every matrix is free, eq
+    (4):
 
     .. math::
 

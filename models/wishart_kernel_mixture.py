@@ -56,7 +56,7 @@ class WishartKernelMixture(Declaration):
     ``"mixture"``
         The sum itself, with all M_k. Exact; K n(n+1)/2 free numbers, for small n.
     ``"wishart"``
-        W(eta, Theta), matched to the sum by eqs (10) and (13), as the paper derives it.
+        W(eta, Theta), eq (9), matched to the sum by eqs (10) and (13), as the paper derives it.
     ``"inverse-wishart"``
         IW(eta, Theta) with the same two numbers. It is what the paper's EM maximises under, and
         what its tables need, though the mean of Sigma is then not that of the sum. With fixed
@@ -116,9 +116,9 @@ class WishartKernelMixture(Declaration):
     eta_k        degrees of freedom, eq (8)                       ``etas``
     alpha_k      mixing coefficients, eq (7)                      ``alpha`` (kernel)
     M_k          components, eq (8)                               ``M`` (kernel, object, object_)
-    eta, Theta   matched parameters, eqs (10), (13)               ``parameters``
+    eta, Theta   matched parameters, eqs (9), (10), (13)          ``parameters``
     rho          degrees of freedom of K, eq (4)                  ``rho``
-    K11          target kernel of the training objects            ``K11`` (train, train_)
+    K11          target kernel of the training objects, eq (3)    ``K11`` (train, train_)
     K21, K22.1   missing blocks, eq (5)                           ``K21`` (test, train), ``K22_1``
     ============ ================================================ ================================
 

@@ -102,7 +102,9 @@ def fit_mutual_kernel_completion(
         Missing entries at the start. Zeros, as the paper has it, need many more steps and can end
         in a saddle: objects that no kernel relates stay unrelated.
     memory : int, default=5
-        Steps that the quasi-Newton acceleration remembers; 0 gives the paper's iterations.
+        Steps that the quasi-Newton acceleration remembers; 0 gives the paper's plain iterations.
+        With start="zero", too, this is Algorithm 1, whose rule of convergence is not told: it ends
+        by `tolerance` or after `iterations`.
 
     Returns
     -------

@@ -1,13 +1,14 @@
 r"""The objective of mutual kernel completion and its natural gradient, from one E-step.
 
 With weights w (nu over its mean), W = sum w, scales s and the completed kernels Q at M, the M-step
-goes to :math:`N = (\lambda I + \sum_k w_k Q^{(k)} / s_k) / (\lambda + W)`. The gradient of J with
-respect to :math:`M^{-1}` is :math:`(\lambda + W)(N - M)/2`, and of its traces nothing more is
+goes to :math:`N = (\lambda I + \sum_k w_k Q^{(k)} / s_k) / (\lambda + W)`. Where w = s = 1, that is
+Kato & Rivero (2017), eqs (22) and (30), of the statistics in eqs (15) and (17). The gradient of J
+with respect to :math:`M^{-1}` is :math:`(\lambda + W)(N - M)/2`, and of its traces nothing more is
 needed: :math:`(\lambda + W)\,\mathrm{tr}(M^{-1}N)` is :math:`\sum_k w_k m_k` too large. So with
 :math:`M = LL'` both follow from :math:`L^{-1} N L^{-\top}`.
 
-:math:`\ln|Q_{vv}|` is left out of J: it does not depend on M, and is infinite for a visible block
-that is singular. Of such a block nothing but a square root is used.
+:math:`\ln|Q_{vv}|` is left out of J, eqs (2) and (23): it does not depend on M, and is infinite for
+a visible block that is singular. Of such a block nothing but a square root is used.
 """
 
 from collections.abc import Sequence
@@ -83,7 +84,10 @@ class _Visible:
         return cls(kernel, weight, *square_root(kernel.values))
 
     def expectation(self, M: Array, spread: float | None) -> Completion:
-        """E-step, eqs (19)-(20). O(n^3 / 3 + 4 n^2 m + 2 n m^2)."""
+        """E-step, eqs (18)-(20). O(n^3 / 3 + 4 n^2 m + 2 n m^2).
+
+        The paper's appendix has the same in blocks of M^-1: eqs (27)-(29).
+        """
         visible, hidden = self.kernel.visible, self.kernel.hidden
         n = len(visible)
         C = cholesky_factor(M[visible].take(visible, axis=1))
@@ -167,7 +171,7 @@ class MutualObjective:
         return cls(parts, problem.lam, problem.spread, problem.n_objects, total)
 
     def start(self, *, means: bool) -> Array:
-        """M-step on the kernels with means, or zeros, for their missing entries."""
+        """M-step, eq (22), on the kernels with means, or zeros, for their missing entries."""
         M = self.lam * np.eye(self.n)
         for part in self.parts:
             kernel = part.kernel
@@ -175,7 +179,7 @@ class MutualObjective:
         return M / (self.lam + self.total)
 
     def evaluate(self, factor: Array, M: Array | None = None) -> Evaluation:
-        """E- and M-step at M = LL'. O(K l^3).
+        """E-step, eq (17), and M-step, eq (22), at M = LL'. O(K l^3).
 
         Parameters
         ----------

@@ -159,7 +159,7 @@ def _geometric(log_ratio: Any, terms: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Path:
-    """The iterates, by their number t (a float, which may be infinite).
+    """The iterates of eqs (5)-(6), by their number t (a float, which may be infinite).
 
     Attributes
     ----------
@@ -227,7 +227,7 @@ class _Path:
         return S + (self.gap_start * weights) @ self.gap_start.T
 
     def values(self, t: float) -> dict[str, Array]:
-        """Blocks of Sigma, and the E-step there."""
+        """Blocks of Sigma, and the E-step there, eq (5)."""
         spectrum = self.spectrum
         n1 = len(self.total)
         S, B = self.S(t), self.B(t)

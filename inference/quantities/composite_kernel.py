@@ -1,4 +1,9 @@
-"""Posterior quantities of the composite-kernel models: predictions, and what data identify."""
+"""Posterior quantities of the composite-kernel models: predictions, and what data identify.
+
+The predictive distribution of Girolami & Rogers (2005, section 4.3) is averaged over draws of all
+variables. The paper's approximation has beta and gamma at their means and is normal; the average
+keeps their uncertainty.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -136,7 +141,8 @@ def _expected_responses(
 ) -> tuple[NDArray, NDArray]:
     """E[y | draw] (sample, obs) with alpha integrated out, and the sum of Var[y | draw] (obs).
 
-    Costs O(N M^2 + M^3) a draw.
+    They are the moments of girolami2005, section 4.3, at the draw in place of the means of beta
+    and gamma. Costs O(N M^2 + M^3) a draw.
     """
     phi, gamma = drawn.others["phi"], drawn.others["gamma"]
     trained, targets = model.design, model.target_values

@@ -1,4 +1,10 @@
-"""Posterior quantities of the multinomial probit: class probabilities, identified contrasts."""
+"""Posterior quantities of the multinomial probit: class probabilities, identified contrasts.
+
+Probabilities are those of eq 4 of Damoulas & Girolami (2009), averaged over draws of all variables,
+as in their appendix A. For draws of VB's q that is the integral over W that D.1-D.3 and eq 12 have
+in closed form for one normal q(W) and the weights of the kernels at their means: here over the
+weights, too.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self

@@ -153,7 +153,7 @@ class Tangents:
 
 @dataclass(frozen=True)
 class Gaussian(Likelihood[NoisePrecision]):
-    """t_n ~ N(f_n, 1 / gamma).
+    """t_n ~ N(f_n, 1 / gamma): girolami2005, section 4.1.
 
     An iteration costs a Cholesky inverse of order M and O(K^2 M^2).
     """
@@ -222,7 +222,7 @@ class Gaussian(Likelihood[NoisePrecision]):
 
 @dataclass(frozen=True)
 class Bernoulli(Likelihood[Tangents]):
-    """t_n ~ Bernoulli(1 / (1 + exp(-f_n))), by Jaakkola's bound.
+    """t_n ~ Bernoulli(1 / (1 + exp(-f_n))), by Jaakkola's bound: girolami2005, section 4.4.
 
     `rows` (N, K, M) are the kernels by object, `work` memory of that size. With B = E[beta beta'] =
     L L' and a precision of alpha C C', an iteration is one symmetric product of the N K rows

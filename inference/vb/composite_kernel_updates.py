@@ -90,7 +90,10 @@ def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]
 
 
 def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
-    """One iteration: hyperparameters if they are fitted, all factors, and the bound."""
+    """One iteration: hyperparameters if they are fitted, all factors, and the bound.
+
+    The factors are those of girolami2005, section 4.1, with the corrections of `composite_kernel`.
+    """
     priors = state.priors if state.iterations < data.type_two_from else _fitted(state)
     noise, phi_mean, second = made_of = state.noise, state.phi.mean, state.beta_second
     alpha = data.likelihood.regressors(noise, phi_mean, state.beta_mean, second)

@@ -1,12 +1,14 @@
 r"""Variational Bayes for the multinomial probit with several kernels (Damoulas & Girolami 2009).
 
 Mean field q(Y) q(W) q(zeta) q(beta) q(rho) for the model augmented with utilities y_n ~ N(f_n, I),
-t_n = argmax y_n. With G(B) = sum_ij B_ij K_i'K_j and K_bar = sum_s E[beta_s] K_s:
+t_n = argmax y_n, by ascent of the bound of eq 5. With G(B) = sum_ij B_ij K_i'K_j and
+K_bar = sum_s E[beta_s] K_s:
 
 | factor | paper | here |
 |---|---|---|
-| Y | eqs 6-8: normals truncated to cones | `truncated_moments`, exact quadrature |
-| W | eqs 9-10: V_c, mean V_c K_bar'E[y_c] | B = E[beta beta'], not E[beta]E[beta]'; E[1/zeta_c] |
+| Y | eqs 6-8, B.1: normals truncated to cones | `truncated_moments`, exact quadrature |
+| W | eqs 9-10, B.2-B.3: V_c, mean V_c K_bar'E[y_c] | B = E[beta beta'], not E[beta]E[beta]' |
+| Z_c in V_c | eq 10, B.3: "expected variances" | E[1/zeta_c] for the inverse |
 | zeta | eq 11 | 1/zeta ~ Gamma(tau + 1/2, upsilon + E[w^2]/2) |
 | beta | appendix B.4, importance sampling | `simplex_factor`, the V_c terms included |
 | rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
@@ -20,10 +22,11 @@ move by .6, and the standard deviations are .2 to .45 (contrasts) and .3 (weight
 
 The bound holds all factors and never falls, but for more than three weights by the error of their
 quadrature when its points are placed anew: .001 (S = 4), .004 (S = 6), .012 (S = 8) at most on
-small problems. `weights="plug-in"` is the printed algorithm instead: E[beta] stands for beta in V_c
-and in Q(rho), Q(beta) leaves out the covariance of W, and the monitored objective is E.5-E.7 with
-Z = 1/E[1/zeta], which may fall. Exponents and kernel parameters enter then by their expectations
-("first order"), Q(psi) leaves out the covariance of W, and E.5-E.7 know no prior of them.
+small problems. `weights="plug-in"` is the printed Algorithm 1 instead: E[beta] stands for beta in
+V_c and in Q(rho), Q(beta) leaves out the covariance of W, and the monitored objective is E.5-E.7,
+the sum of E.1-E.4, with Z = 1/E[1/zeta], which may fall. Exponents and kernel parameters enter then
+by their expectations ("first order"), Q(psi) leaves out the covariance of W, and E.5-E.7 know no
+prior of them.
 
 One iteration costs C Cholesky inverses of order M and O(S^2 M^2 + S N M C + N C^1.5); the products
 K_i'K_j take S (S + 1) / 2 M x M matrices of memory. From about 300 objects of Gram matrices on the

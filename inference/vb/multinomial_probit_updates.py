@@ -171,6 +171,9 @@ def _(rule: Binary, weights: Array) -> Array:
 def update(data: Data, state: State) -> State:
     """One iteration: W, zeta, weights, exponents and parameters, Y, and the objective.
 
+    It is the loop of damoulas2009, Algorithm 1: eqs 9-10, eq 11, appendix B.4, eqs 7-8, and eq 5 or
+    its printed form, E.5-E.7.
+
     Where the covariances of W are expensive, all but them is updated a few times more, which raises
     the bound nearly as so many iterations would. Not with exponents and parameters: W would follow
     too closely the ones that are to change.

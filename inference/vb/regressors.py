@@ -46,7 +46,10 @@ def regressors_bound(shape: float, rate: float, log_det: float, posterior_rate: 
 def printed_bound(
     log_z: float, log_det: float, precision: Array, W_mean: Array, W_var: Array, spread: float
 ) -> float:
-    """E.5-E.7 of the probit for the fixed Z = 1/precision; spread = sum_nc k_n'V_c k_n."""
+    """E.5-E.7 of the probit for the fixed Z = 1/precision; spread = sum_nc k_n'V_c k_n.
+
+    Source: damoulas2009, appendix E, where they are the sum of E.1-E.4.
+    """
     return float(
         0.5 * (W_mean.size + log_det)
         + log_z

@@ -144,6 +144,26 @@ def test_the_first_iterations_are_the_printed_ones():
     np.testing.assert_allclose(ours, M, rtol=1e-9)
 
 
+def test_algorithm_1_is_one_of_the_settings():
+    """Its lines 2 to 11 from zeros; run long enough it ends where the accelerated one does."""
+    kernels, visible = random_kernels(8, 3, 5)
+    model = MutualKernelCompletion(kernels, visible, collapsed=True)
+    printed = {"start": "zero", "memory": 0}
+    completed = [kernel.with_zeros() for kernel in model.problem.kernels]
+    for _ in range(6):
+        M = (sum(completed) + 0.1 * np.eye(8)) / (0.1 + 3)
+        completed = [conditional_moments(kernel, M) for kernel in model.problem.kernels]
+    values = fit_mutual_kernel_completion(model, RUN, iterations=6, **printed).values
+    np.testing.assert_allclose(values["M"], M, rtol=1e-9)
+    for kernel, whole in zip(model.problem.kernels, completed, strict=True):
+        found = values[f"EQ_{kernel.name}"]
+        np.testing.assert_allclose(found, kernel.unit * whole, rtol=1e-9)
+    plain = fit_mutual_kernel_completion(model, RUN, iterations=20_000, tolerance=1e-5, **printed)
+    quick = fit_mutual_kernel_completion(model, RUN, tolerance=1e-5)
+    assert plain.converged == quick.converged == "yes"
+    np.testing.assert_allclose(plain.values["M"], quick.values["M"], atol=1e-4)
+
+
 @pytest.mark.parametrize(("lam", "faster"), [(0.1, 3), (0.001, 20)])
 def test_acceleration_reaches_the_same_minimum_in_fewer_steps(lam, faster):
     problem = random_problem(20, 6, 6, missing=0.5, lam=lam)
