@@ -14,6 +14,7 @@ import wrapt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor import TensorLike, TensorVariable
 
 from .probit import hessian, log_probability_and_gradient
@@ -140,11 +141,26 @@ def probit_log_probability(f: TensorLike, t: TensorLike) -> TensorVariable:
         scores.type.broadcastable[0] == codes.type.broadcastable[0]
     ):
         return _log_probability_and_gradient(scores, codes)[0]
+    return _of_rows(scores, codes)[0]
+
+
+def _of_rows(scores: Any, codes: Any) -> list[Any]:
+    """Apply the operation to scores (..., C) and codes (...)."""
     shape = pt.broadcast_shape(scores[..., 0], codes)
     n_classes = scores.type.shape[-1] or scores.shape[-1]
     rows = pt.broadcast_to(scores, (*shape, n_classes)).reshape((-1, n_classes))
-    log_p = _log_probability_and_gradient(rows, pt.broadcast_to(codes, shape).ravel())[0]
-    return log_p.reshape(shape, ndim=max(scores.ndim - 1, codes.ndim))
+    outputs = _log_probability_and_gradient(rows, pt.broadcast_to(codes, shape).ravel())
+    ndim = max(scores.ndim - 1, codes.ndim)
+    shapes = (shape, (*shape, n_classes))
+    return [
+        output.reshape(whole, ndim=ndim + i)
+        for i, (output, whole) in enumerate(zip(outputs, shapes, strict=True))
+    ]
+
+
+@_vectorize_node.register(ProbitLogProbability)
+def _vectorize(op: ProbitLogProbability, node: Apply, scores: Any, codes: Any) -> list[Any]:
+    return _of_rows(scores, codes)
 
 
 # Linkers are imported when something is compiled with them; so are their implementations.

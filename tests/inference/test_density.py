@@ -5,20 +5,29 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
+from kernelzoo.inference import density
+from kernelzoo.inference.compilation import python_mode
 from kernelzoo.inference.density import log_density
 
 
-def test_density_equals_pymcs_without_jacobian():
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_density_equals_pymcs_without_jacobian(monkeypatch, at_once):
+    """Draws are evaluated together, as many as the size of the problem allows."""
     model = kz.MultinomialProbit.example()
-    point = model.initial_point(random_seed=1)
+    monkeypatch.setattr(density, "ELEMENTS_AT_ONCE", at_once * 500)
     rng = np.random.default_rng(2)
-    point = {name: value + rng.normal(size=value.shape) / 3 for name, value in point.items()}
-    names = [v.name for v in model.unobserved_value_vars]
-    values = dict(zip(names, model.compile_fn(model.unobserved_value_vars)(point), strict=True))
-    draws = {rv.name: values[rv.name][None] for rv in model.free_RVs}
-    np.testing.assert_allclose(
-        log_density(model, draws)[0], model.compile_logp(jacobian=False)(point), rtol=1e-10
-    )
+    variables = model.unobserved_value_vars
+    constrain = model.compile_fn(variables, mode=python_mode())
+    log_p = model.compile_logp(jacobian=False, mode=python_mode())
+    start = model.initial_point(random_seed=1)
+    points = [
+        {name: value + rng.normal(size=value.shape) / 3 for name, value in start.items()}
+        for _ in range(3)
+    ]
+    rows = [dict(zip(map(str, variables), constrain(point), strict=True)) for point in points]
+    draws = {rv.name: np.stack([row[rv.name] for row in rows]) for rv in model.free_RVs}
+    found = log_density(model, draws)
+    np.testing.assert_allclose(found, [log_p(point) for point in points], rtol=1e-10)
 
 
 def test_potentials_are_counted():
