@@ -76,7 +76,7 @@ def functionals(state, labels):
     )
 
 
-def joint_test(transition, replicates=3_000, seed=1):
+def joint_test(transition, replicates=1_000, seed=1):
     """Getting it right (Geweke 2004): labels given parameters, sweep given labels, twice.
 
     `transition` takes (state, labels, rng). From a draw of the prior the joint law never changes.

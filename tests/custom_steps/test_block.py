@@ -193,7 +193,7 @@ def test_a_block_inside_pm_sample_with_nuts_on_the_rest():
 
         def draws(cores):
             step = Toy([mu, tau2], reads=[scale])
-            return pm.sample(1_000, cores=cores, step=[step], **options)
+            return pm.sample(500, cores=cores, step=[step], **options)
 
         one, two = draws(1), draws(2)
         for name in ("mu", "tau2", "scale"):

@@ -78,7 +78,7 @@ def functionals(state, response, stack):
     )
 
 
-def joint_test(model, replicates=3_000, seed=1, stack=STACK, redraw=ALL, tuning=COLLAPSED, moves=1):
+def joint_test(model, replicates=1_000, seed=1, stack=STACK, redraw=ALL, tuning=COLLAPSED, moves=1):
     """Getting it right (Geweke 2004): response given parameters, sweep given response, twice.
 
     From a draw of the prior the joint law never changes. Replicates are independent: paired
@@ -127,9 +127,9 @@ def joint_test(model, replicates=3_000, seed=1, stack=STACK, redraw=ALL, tuning=
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        {"replicates": 3_000},
         {"moves": 3},
-        {"tuning": METROPOLIS, "moves": 2},
+        {"tuning": METROPOLIS, "moves": 2, "replicates": 3_000},
         {"tuning": Tuning(concentrations=METROPOLIS.concentrations)},
         {"redraw": frozenset({"phi", "gamma"})},
         {"redraw": frozenset({"beta"})},
@@ -180,7 +180,7 @@ def test_stale_regression_weights_are_detected(monkeypatch, model):
 
     monkeypatch.setattr(composite_sweep, "conditional", stale)
     with pytest.raises(AssertionError):
-        joint_test(model)
+        joint_test(model, replicates=3_000)
 
 
 def latent_precisions(score, draws=40_000):
@@ -217,15 +217,28 @@ def test_the_default_method_fails_at_large_scores(monkeypatch):
         assert_mean(latent_precisions(200.0), 0.0)
 
 
-@pytest.mark.parametrize("factor", [pytest.param(0.5, marks=pytest.mark.slow), 0.0])
+@pytest.mark.parametrize("factor", [0.5, 0.0])
 def test_latent_precisions_of_wrong_scores_are_detected(monkeypatch, factor):
+    """Their moments tell it in no time; the joint law only in a longer run."""
+    plant_wrong_scores(monkeypatch, factor)
+    with pytest.raises(AssertionError):
+        assert_mean(latent_precisions(1.0), 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [0.5, 0.0])
+def test_joint_law_of_wrong_scores_is_detected(monkeypatch, factor):
+    plant_wrong_scores(monkeypatch, factor)
+    with pytest.raises(AssertionError):
+        joint_test("classification", replicates=10_000)
+
+
+def plant_wrong_scores(monkeypatch, factor):
     monkeypatch.setattr(
         composite_sweep,
         "random_polyagamma",
         lambda h, z, **options: random_polyagamma(h, factor * z, **options),
     )
-    with pytest.raises(AssertionError):
-        joint_test("classification", replicates=10_000)
 
 
 def test_evidence_without_its_determinant_is_detected(monkeypatch):
@@ -249,7 +262,7 @@ def test_missing_jacobian_is_detected(monkeypatch):
         simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)
     )
     with pytest.raises(AssertionError):
-        joint_test("regression", tuning=METROPOLIS)
+        joint_test("regression", tuning=METROPOLIS, replicates=3_000)
 
 
 def test_precisions_have_the_conditional_law():

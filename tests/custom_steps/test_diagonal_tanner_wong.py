@@ -100,7 +100,7 @@ def functionals(lam, delta, w, W21, W22_1, diagonal):
     return np.hstack(values)
 
 
-def joint_test(form=None, p_step=None, *, diagonal=False, replicates=4_000, seed=1):
+def joint_test(form=None, p_step=None, *, diagonal=False, replicates=1_500, seed=1):
     """Getting it right (Geweke 2004), one step at a time.
 
     From a joint draw a step leaves the joint law as it is. Replicates are independent: paired
@@ -136,7 +136,7 @@ def test_imputation_leaves_the_joint_law(name):
 
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_posterior_step_leaves_the_joint_law(diagonal):
-    joint_test(p_step=draw_parameters, diagonal=diagonal)
+    joint_test(p_step=draw_parameters, diagonal=diagonal, replicates=4_000)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -162,7 +162,7 @@ def test_wrong_shapes_of_the_posterior_step_are_detected(name, change):
         return draw_parameters(constants._replace(**{name: shape}), delta, diagonal_of_W22, rng)
 
     with pytest.raises(AssertionError):
-        joint_test(p_step=wrong)
+        joint_test(p_step=wrong, replicates=4_000)
 
 
 def test_rate_of_the_diagonal_read_as_a_scale_is_detected():
@@ -246,7 +246,7 @@ def sampled(model, cores=1, draws=200, chains=2):
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_same_seed_same_draws(diagonal):
     model = DiagonalWishartCompletion.example(diagonal_W22_1=diagonal)
-    one, two = sampled(model), sampled(model, cores=2)
+    one, two = sampled(model, draws=20), sampled(model, draws=20, cores=2)
     for name in one.data_vars:
         np.testing.assert_array_equal(one[name], two[name])
 

@@ -45,7 +45,7 @@ def test_steps_after_tuning_are_of_the_average_size(model):
 
 
 @cache
-def prior_draws(*, learn_weights, replicates=1_200):
+def prior_draws(*, learn_weights, replicates=600):
     """Parameters and labels that the declaration draws."""
     model = declaration(learn_weights=learn_weights)
     variables = [*model.free_RVs, model["t"]]

@@ -78,7 +78,7 @@ def functionals(M, wholes):
 def prior():
     """Joint draws, stacked, and their functionals."""
     rng = np.random.default_rng(1)
-    draws = [joint_draw(rng, NU, SCALES, STRENGTH) for _ in range(3_000)]
+    draws = [joint_draw(rng, NU, SCALES, STRENGTH) for _ in range(1_500)]
     M, wholes = map(np.array, zip(*draws, strict=True))
     return M, wholes, functionals(M, wholes)
 

@@ -69,7 +69,7 @@ def free_prior():
     """Excess, scales, and what their law takes of M and the visible blocks."""
     rng = np.random.default_rng(3)
     draws = []
-    for _ in range(3_000):
+    for _ in range(2_500):
         excess, s, M, wholes = free_draw(rng)
         draws.append((excess, s, *blocks_of(M, wholes)))
     return draws
@@ -127,7 +127,7 @@ def test_slice_sampling_finds_a_normal_law():
     """Skewed by a logarithm, so that the slices are not symmetric: y = ln of a Gamma variable."""
     rng = np.random.default_rng(4)
     x, draws = 0.0, []
-    for i in range(60_000):
+    for i in range(30_000):
         x = slice_draw(lambda y: 2.0 * y - np.exp(y), x, rng)
         if i % 20 == 0:
             draws.append(np.exp(x))

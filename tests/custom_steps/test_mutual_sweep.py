@@ -114,7 +114,7 @@ def prior_draws(replicates):
 
 @pytest.fixture(scope="module")
 def prior():
-    return prior_draws(1_500)
+    return prior_draws(1_000)
 
 
 def joint_test(steps, prior):

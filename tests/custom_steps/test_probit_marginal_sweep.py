@@ -28,7 +28,7 @@ def target(labels=LABELS, *, learn_weights=True):
     return Target.of(STACK, labels, N_CLASSES, PRIOR, learn_weights=learn_weights)
 
 
-def sweep_test(*, learn_weights=True, replicates=2_000, seed=1):
+def sweep_test(*, learn_weights=True, replicates=1_000, seed=1):
     prototype = target(learn_weights=learn_weights)
 
     def transition(state, labels, rng):
@@ -62,7 +62,7 @@ def test_missing_jacobian_is_detected(monkeypatch):
 
     monkeypatch.setattr(Target, "log_density", without)
     with pytest.raises(AssertionError):
-        sweep_test(replicates=1_000)
+        sweep_test(replicates=500)
 
 
 def test_wrong_acceptance_ratio_is_detected(monkeypatch):
@@ -78,7 +78,7 @@ def test_wrong_acceptance_ratio_is_detected(monkeypatch):
 
     monkeypatch.setattr(probit_marginal_sweep, "hamiltonian_move", kinetic_only)
     with pytest.raises(AssertionError):
-        sweep_test(replicates=1_000)
+        sweep_test(replicates=500)
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_stale_variances_are_detected(monkeypatch):
 
     monkeypatch.setattr(probit_marginal_sweep, "draw_shift", stale)
     with pytest.raises(AssertionError):
-        sweep_test(replicates=1_000)
+        sweep_test(replicates=500)
 
 
 def test_stale_concentrations_are_detected(monkeypatch):
@@ -110,7 +110,7 @@ def test_stale_concentrations_are_detected(monkeypatch):
     monkeypatch.setattr(probit_marginal_sweep, "log_gamma_draw", remember)
     monkeypatch.setattr(GammaMixture, "draw_concentrations", stale)
     with pytest.raises(AssertionError):
-        sweep_test(replicates=1_000)
+        sweep_test(replicates=500)
 
 
 def test_wrong_exponent_of_the_concentrations_is_detected(monkeypatch):
@@ -130,7 +130,7 @@ def test_missing_sum_of_the_gammas_is_detected(monkeypatch):
     """Planted bug: beta itself is taken for g, as if the sum were always one."""
     monkeypatch.setattr(probit_marginal_sweep, "log_gamma_draw", lambda shape, rng: 0.0)
     with pytest.raises(AssertionError):
-        sweep_test(replicates=1_000)
+        sweep_test(replicates=500)
 
 
 @pytest.mark.parametrize("learn_weights", [True, False])

@@ -24,7 +24,7 @@ from probit_fixture import (
 ALL = Tuning(initial_weight_tuning(N_KERNELS), initial_concentration_tuning(N_KERNELS))
 
 
-def sweep_test(replicates=3_000, **options):
+def sweep_test(replicates=1_000, **options):
     design = Design.of(STACK)
     options = {"tuning": ALL, "moves": 2} | options
 
@@ -37,7 +37,7 @@ def sweep_test(replicates=3_000, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        {"replicates": 3_000},
         {"tuning": Tuning()},
         {"redraw_variances": False, "tuning": Tuning(weights=ALL.weights)},
     ],
@@ -82,7 +82,7 @@ def test_wrong_dirichlet_ratio_is_detected(monkeypatch):
         simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)
     )
     with pytest.raises(AssertionError):
-        sweep_test()
+        sweep_test(replicates=3_000)
 
 
 def test_wrong_shift_is_detected(monkeypatch):

@@ -39,7 +39,7 @@ def functionals(beta, rho, log_likelihood):
     )
 
 
-def joint_test(n_kernels, replicates=4_000, sweeps=3, seed=1):
+def joint_test(n_kernels, replicates=1_500, sweeps=3, seed=1):
     """Getting it right: after sweeps from (prior, data | prior), the joint law is unchanged.
 
     Independent replicates; means are compared through paired differences, margins by KS.

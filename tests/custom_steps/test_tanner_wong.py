@@ -79,7 +79,7 @@ def joint_draw(rng):
     return Parameters(Sigma11, S, B), K11, Missing(K21, K22_1)
 
 
-def joint_test(i_step=None, p_step=None, replicates=3_000, seed=1):
+def joint_test(i_step=None, p_step=None, replicates=1_000, seed=1):
     """Getting it right (Geweke 2004), one step at a time.
 
     From a joint draw of (Sigma, K) a step leaves the joint law as it is. Replicates are
@@ -192,7 +192,7 @@ def test_steps_inside_pymc_find_the_posterior_means():
     model = WishartCompletion.example()
     with model:
         trace = pm.sample(
-            2_000,
+            1_000,
             tune=50,
             chains=2,
             cores=1,

@@ -90,6 +90,7 @@ def test_a_mode_of_the_users_reaches_the_engine(small, compiled):
     assert compiled
 
 
+@pytest.mark.usefixtures("c_compiler")
 @pytest.mark.parametrize("engine", ["vb", "gibbs"])
 def test_nothing_is_compiled_in_c(engine, monkeypatch):
     """Bug: graphs within random variables were, for what is called once."""

@@ -45,13 +45,13 @@ def functions_of_draws(result) -> xr.Dataset:
 @pytest.mark.parametrize(
     ("name", "engine", "options"),
     [
-        ("regression", kz.NUTS(target_accept=0.95), {"draws": 2000, "tune": 1000}),
-        ("collapsed regression", kz.NUTS(), {"draws": 2000, "tune": 1000}),
-        ("classification", kz.NUTS(target_accept=0.95), {"draws": 2000, "tune": 1000}),
-        ("regression", kz.Gibbs(), {"draws": 5000, "tune": 500}),
-        ("classification", kz.Gibbs(), {"draws": 5000, "tune": 500}),
-        ("regression", kz.Gibbs(collapsed=False), {"draws": 10_000, "tune": 1000}),
-        ("classification", kz.Gibbs(collapsed=False), {"draws": 10_000, "tune": 1000}),
+        ("regression", kz.NUTS(target_accept=0.95), {"draws": 1000, "tune": 600}),
+        ("collapsed regression", kz.NUTS(), {"draws": 1000, "tune": 600}),
+        ("classification", kz.NUTS(target_accept=0.95), {"draws": 1000, "tune": 600}),
+        ("regression", kz.Gibbs(), {"draws": 2500, "tune": 300}),
+        ("classification", kz.Gibbs(), {"draws": 2500, "tune": 300}),
+        ("regression", kz.Gibbs(collapsed=False), {"draws": 5000, "tune": 500}),
+        ("classification", kz.Gibbs(collapsed=False), {"draws": 5000, "tune": 500}),
     ],
 )
 def test_samplers_find_the_posterior(exact, name, engine, options):

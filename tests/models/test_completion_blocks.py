@@ -16,6 +16,8 @@ from kernelzoo.models.completion_blocks import (
     partition,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 MODE = "FAST_COMPILE"
 #: Fewer and more training than test objects, and one alone.
 SIZES = [(2, 3), (3, 1), (1, 2)]

@@ -11,6 +11,8 @@ import pytest
 
 import kernelzoo as kz
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 MODELS = {model.__name__: model for model in kz.MODELS}
 
 

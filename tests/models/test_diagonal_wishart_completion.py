@@ -73,6 +73,7 @@ def test_density_is_the_explicit_one(diagonal):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("diagonal", VARIANTS)
 def test_prior_draws_obey_the_whole_model(diagonal):
     """K = C'WC is positive definite; W21, W11 and the diagonal of W have their laws given delta."""

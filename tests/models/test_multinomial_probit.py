@@ -31,6 +31,7 @@ def reference_log_density(model, rho, beta, zeta, W):
     )
 
 
+@pytest.mark.usefixtures("quick_compilation")
 def test_density_is_the_papers(model):
     example = MultinomialProbit(
         model.design, model.label_codes, combination=Mean(2.0, 0.7), tau=1.5, upsilon=0.4
@@ -91,6 +92,7 @@ def test_single_kernel_and_fixed_weights_have_no_free_weights():
     np.testing.assert_allclose(log_density(fixed, point), log_density(other, point))
 
 
+@pytest.mark.usefixtures("quick_compilation")
 def test_basis_expansion_may_be_narrower_than_the_data():
     features = np.random.default_rng(0).normal(size=(9, 3))
     model = MultinomialProbit(features, np.arange(9) % 3)
@@ -130,6 +132,7 @@ def test_graph_shows_the_plates(model):
         assert name in source
 
 
+@pytest.mark.usefixtures("quick_compilation")
 def test_new_objects_by_set_data():
     """What predict computes from draws is what PyMC draws for new data."""
     example = MultinomialProbit.example()
@@ -162,6 +165,7 @@ def test_new_objects_by_set_data():
     assert_z((frequency - p) / np.sqrt(p * (1 - p) / n_draws + 1e-12))
 
 
+@pytest.mark.usefixtures("quick_compilation")
 def test_survives_pickling(model):
     copy = cloudpickle.loads(cloudpickle.dumps(model))
     assert type(copy) is MultinomialProbit

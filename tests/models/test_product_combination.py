@@ -68,6 +68,7 @@ def test_kernels_may_underflow(rule):
     np.testing.assert_allclose(far, 0.5, atol=0.05)
 
 
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.filterwarnings("ignore:VB did not converge")
 def test_parameters_that_make_a_product_negative_are_impossible():
     """cos(2 pi d / theta) of objects up to one apart is positive where theta > 4."""

@@ -11,6 +11,8 @@ import kernelzoo as kz
 from family import assert_ks, assert_mean
 from kernelzoo.models.wishart_kernel_mixture import WishartKernelMixture
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 MODE = "FAST_COMPILE"
 PRIORS = ("inverse-wishart", "wishart", "mixture")
 
