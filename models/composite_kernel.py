@@ -65,8 +65,6 @@ class _CompositeKernel(pm.Model):
                 "'dirichlet', DirichletWeights or FixedWeights (others are for MultinomialProbit)",
                 repr(combination),
             )
-        if len(stack) == 1 and isinstance(combination, DirichletWeights):
-            combination = FixedWeights([1.0])
         rule: Combination = for_kernels(combination, stack["kernel"].values)
         rule.check(stack)
         warn_of_near_identity(stack, owner)
@@ -99,7 +97,7 @@ class _CompositeKernel(pm.Model):
     @property
     def learned(self) -> bool:
         """Whether the weights of the kernels are random variables."""
-        return isinstance(self.combination, DirichletWeights)
+        return self["beta"] not in self.data_vars
 
     @property
     def design(self) -> np.ndarray:

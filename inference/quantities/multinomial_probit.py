@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...models.checks import argument_error
-from ...models.combination import Combination
+from ...models.combination import Combination, rule_named
 from ...models.kernels import as_stack
-from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
+from ...models.multinomial_probit import MultinomialProbit
 from ...models.parametric_kernels import LearnedKernel, ParametricStack
 from ...models.probit import class_probabilities
 from ..composite_functions import (
@@ -24,8 +24,6 @@ from ..identified import identifies
 from ..moments import RunningMoments
 from ..predict import predictive
 
-# Rules whose composite kernels are known in numbers.
-RULES: dict[str, type[Combination]] = {rule.__name__: rule for rule in COMBINATIONS.values()}
 # Contrasts are compared on this many training objects at most, evenly spaced,
 COMPARED_OBJECTS = 40
 # and covariance functions on this many.
@@ -156,11 +154,6 @@ def _(
     progressbar: bool,
 ) -> Dataset:
     rule = model.combination
-    if type(rule).__name__ not in RULES:
-        raise ValueError(
-            f"predict does not apply: it knows the combinations {', '.join(RULES)}; "
-            f"this is {type(rule).__name__}."
-        )
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "W", "beta", "theta")
     if model.parametric is not None and isinstance(kernels_new, ParametricStack):
@@ -214,12 +207,13 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     learned = [name for name in ("theta", "beta") if name in posterior]
     if "theta" in posterior:
         return posterior[learned]
-    if variant not in RULES or not {"beta"} & {*posterior, *data}:
+    rule = rule_named(variant)
+    if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = data["K"].transpose("kernel", "obs", "basis")
     stack = stack.isel(obs=_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
     drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
-    f = drawn.functions(RULES[variant](), stack.values)
+    f = drawn.functions(rule(), stack.values)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(
         posterior.sizes["chain"], posterior.sizes["draw"], *f.shape[1:]
     )
