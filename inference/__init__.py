@@ -34,7 +34,7 @@ from .plots import (
     plot_reliability,
     plot_weights,
 )
-from .predict import predict, predictive
+from .predict import document_predictions, predict, predictive
 from .scores import scores
 from .smc import SMC
 from .vb.engine import VB
@@ -65,6 +65,7 @@ __all__ = [
     "compare_engines",
     "correlation_distance",
     "describe",
+    "document_predictions",
     "engines",
     "entry_coverage",
     "estimate",
@@ -92,3 +93,4 @@ __all__ = [
 for _room in (em, exact, gibbs, map, quantities, vb):
     for _file in iter_modules(_room.__path__):
         import_module(f"{_room.__name__}.{_file.name}")
+document_predictions()

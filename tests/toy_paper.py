@@ -6,8 +6,8 @@ from scipy import special, stats
 from xarray import Dataset
 
 import kernelzoo as kz
+from kernelzoo import inference
 from kernelzoo.custom_steps import GibbsBlock
-from kernelzoo.inference import ExactAnswer, VariationalAnswer, identifies, predictive
 from kernelzoo.models import Declaration
 
 
@@ -48,7 +48,7 @@ def exact(model, run):
         tau = rng.gamma(a, 1 / b, size=draws)
         return {"tau": tau, "mu": rng.normal(m, 1 / np.sqrt(k * tau))}
 
-    return ExactAnswer(sample, log_evidence=log_evidence(model))
+    return inference.ExactAnswer(sample, log_evidence=log_evidence(model))
 
 
 class NormalGibbs(GibbsBlock):
@@ -95,20 +95,32 @@ def variational(model, run, *, tolerance: float = 1e-10):
         return {"mu": mu, "tau": tau}, q_mu.logpdf(mu) + q_tau.logpdf(tau)
 
     parameters = Dataset({"mu_sd": q_mu.std(), "tau_mean": q_tau.mean()})
-    return VariationalAnswer([np.array(elbo[1:])], 0, True, parameters, sample)
+    return inference.VariationalAnswer([np.array(elbo[1:])], 0, True, parameters, sample)
 
 
-@predictive.register
+@inference.predictive.register
 def predict(model: NormalSample, result, kernels_new, *, keep_draws):
-    """Mean and standard deviation of one more observation."""
+    """One more observation.
+
+    Returns
+    -------
+    Dataset
+        ====  ==  ==================
+        mean  ()  posterior predictive
+        sd    ()  of one more observation
+        ====  ==  ==================
+    """
     drawn = result["posterior"].to_dataset()
     return Dataset(
         {"mean": drawn["mu"].mean(), "sd": (drawn["mu"].var() + (1 / drawn["tau"]).mean()) ** 0.5}
     )
 
 
-@identifies(NormalSample, "mu", "tau")
+@inference.identifies(NormalSample, "mu", "tau")
 def identified(result, variant):
     """Compare engines on the standardised mean."""
     drawn = result["posterior"].to_dataset()
     return Dataset({"standardised": drawn["mu"] * np.sqrt(drawn["tau"])})
+
+
+inference.document_predictions()

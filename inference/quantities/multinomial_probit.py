@@ -153,6 +153,18 @@ def _(
     keep_draws: bool,
     progressbar: bool,
 ) -> Dataset:
+    """Class probabilities of new objects.
+
+    Returns
+    -------
+    Dataset
+        ==================  ========================  ==========================================
+        probability         obs, class                posterior predictive
+        probability_sd      obs, class                posterior standard deviation of p
+        label               obs                       the most probable class
+        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
+        ==================  ========================  ==========================================
+    """
     rule = model.combination
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "W", "beta", "theta")
