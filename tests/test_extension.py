@@ -18,6 +18,7 @@ from kernelzoo.custom_steps.probit_kernel_sweep import REDRAWS
 from kernelzoo.inference import document_predictions, identified, predictive
 from kernelzoo.inference.compilation import python_mode
 from kernelzoo.inference.handwritten import Handwritten
+from kernelzoo.models import composite_kernel
 from kernelzoo.models.probit import class_probabilities
 
 OPTIONS = {"random_seed": 3, "progressbar": False}
@@ -186,11 +187,30 @@ def test_weights_of_a_new_rule_may_follow_from_other_variables(rules):
     result = kz.fit(model, kz.NUTS(max_treedepth=2), **sizes)
     new = np.random.default_rng(1).normal(size=(2, 3, 2))
     v = result["posterior"]["v"].to_numpy().reshape(-1, 2)
-    check_predictions(model, result, new, np.einsum("dk,knm->dnm", v**2, new))
+    weights = v**2 / (v**2).sum(1, keepdims=True)
+    check_predictions(model, result, new, np.einsum("dk,knm->dnm", weights, new))
 
     np.testing.assert_array_equal(model.summands, model.design)
     with model, pytest.raises(TypeError, match="Got SquaredWeights"):
         AlbertChib()
+
+
+def test_a_new_sum_in_a_composite_kernel(rules, monkeypatch):
+    monkeypatch.setitem(composite_kernel.COMBINATIONS, "squared", rules.SquaredWeights)
+    model = kz.CompositeKernelRegression.example(combination="squared")
+    reasons = {row.engine: row.reason for row in kz.engines(model).rows}
+    assert reasons["NUTS"] is None
+    for name in ("VB", "Gibbs"):
+        knows = "it knows the combinations FixedWeights, DirichletWeights"
+        assert reasons[name] == f"{knows}; this is SquaredWeights"
+    sizes = {"draws": 4, "tune": 2, "chains": 1} | OPTIONS | BY_NUMPY
+    result = kz.fit(model, kz.NUTS(max_treedepth=2), **sizes)
+    new = np.random.default_rng(1).normal(size=(2, 3, 8))
+    drawn = result["posterior"].isel(chain=0)
+    alpha, squares = drawn["alpha"].to_numpy(), drawn["v"].to_numpy() ** 2
+    weights = squares / squares.sum(1, keepdims=True)
+    y = np.einsum("ds,snm,dm->dn", weights, new, alpha[:, 1:]) + alpha[:, :1]
+    np.testing.assert_allclose(kz.predict(model, result, new)["mean"], y.mean(0))
 
 
 def check_predictions(model, result, new, composite):

@@ -57,7 +57,8 @@ redraw_hyperparameters.register(RootOfSquares, lambda rule, task: None)
 
 @dataclass(frozen=True)
 class SquaredWeights(WeightedSum):
-    """K = sum_s v_s^2 K_s with v_s ~ HalfNormal(1): weights that follow from other variables."""
+    """K = sum_s v_s^2 K_s / sum_s v_s^2 with v_s ~ HalfNormal(1): no weight is a variable."""
 
     def declare(self):
-        return pm.Deterministic("beta", pm.HalfNormal("v", dims="kernel") ** 2, dims="kernel")
+        squares = pm.HalfNormal("v", dims="kernel") ** 2
+        return pm.Deterministic("beta", squares / squares.sum(), dims="kernel")
