@@ -94,9 +94,8 @@ class AlbertChib(GibbsBlock):
             raise TypeError(
                 "AlbertChib knows kernels without parameters; KernelAlbertChib takes theta too."
             )
-        learned = model["beta"] in model.free_RVs
         self._prior = Prior(model.tau, model.upsilon)
-        if learned:
+        if model.learned:
             if not isinstance(model.combination, Mean):
                 raise TypeError(
                     "AlbertChib knows the combinations Mean, FixedWeights and FixedProduct; "

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import singledispatch
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pytensor.tensor import TensorVariable
 
 from ..models.checks import check_count
-from ..models.combination import DirichletWeights
+from ..models.combination import Combination, DirichletWeights, FixedWeights
 from ..models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .block import GibbsBlock, check_declaration
 from .composite_sweep import (
@@ -31,7 +32,7 @@ from .simplex_metropolis import (
     initial_weight_tuning,
 )
 
-__all__ = ["CompositeKernelGibbs"]
+__all__ = ["CompositeKernelGibbs", "concentration_prior"]
 
 
 class CompositeKernelGibbs(GibbsBlock):
@@ -178,9 +179,26 @@ def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> 
     prior = Prior(model.sigma, model.varsigma)
     if isinstance(model, CompositeKernelRegression):
         prior = replace(prior, rho=model.rho, varrho=model.varrho)
-    if isinstance(model.combination, DirichletWeights):
-        prior = replace(prior, tau=model.combination.tau, nu=model.combination.nu)
-    return prior
+    return replace(prior, **concentration_prior(model.combination))
+
+
+@singledispatch
+def concentration_prior(rule: Combination) -> dict[str, float]:
+    """Shape tau and rate nu of the concentrations of the weights, where these are learned."""
+    raise NotImplementedError(
+        f"CompositeKernelGibbs does not know how the weights of {type(rule).__name__} move: "
+        f"register it with concentration_prior of {__name__}."
+    )
+
+
+@concentration_prior.register
+def _(rule: FixedWeights) -> dict[str, float]:
+    return {}
+
+
+@concentration_prior.register
+def _(rule: DirichletWeights) -> dict[str, float]:
+    return {"tau": rule.tau, "nu": rule.nu}
 
 
 def _adapt(tuning: Tuning, state: State, info: Info) -> Tuning:

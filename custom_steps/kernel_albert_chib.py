@@ -8,14 +8,14 @@ import pymc as pm
 from pymc.util import RandomGenerator
 
 from ..models.checks import check_count
+from ..models.combination import rules_known_to
 from ..models.composition import Composition
-from ..models.multinomial_probit import COMBINATIONS, MultinomialProbit
+from ..models.multinomial_probit import MultinomialProbit
 from .block import GibbsBlock, check_declaration
-from .probit_kernel_sweep import Moves, Tuning, adapt, initial_tuning, sweep
+from .probit_kernel_sweep import REDRAWS, Moves, Tuning, adapt, initial_tuning, sweep
 
 __all__ = ["KernelAlbertChib"]
 
-RULES = tuple(COMBINATIONS.values())
 
 # Sweeps of a tuning chain that leave a binary selection as it is. At the regressors' start, zero,
 # the utilities are noise, which the kernel of least effect explains best; a selection is hardly
@@ -88,8 +88,9 @@ class KernelAlbertChib(GibbsBlock):
         model = pm.modelcontext(model)
         owner = type(self).__name__
         check_declaration(model, owner, MultinomialProbit)
-        if not isinstance(model.combination, RULES):
-            known = ", ".join(rule.__name__ for rule in RULES)
+        rules = rules_known_to(*REDRAWS)
+        if not isinstance(model.combination, tuple(rules)):
+            known = ", ".join(rule.__name__ for rule in rules)
             raise TypeError(
                 f"{owner} knows the combinations {known}. Got {type(model.combination).__name__}."
             )

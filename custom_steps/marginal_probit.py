@@ -10,10 +10,9 @@ from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pytensor.tensor import TensorVariable
 
 from ..models.checks import argument_error, check_positive
-from ..models.combination import FixedWeights, Mean
+from ..models.combination import Mean
 from ..models.multinomial_probit import MultinomialProbit
 from ..models.probit import log_probability_and_gradient
-from ..models.product_combination import FixedProduct
 from .block import GibbsBlock, check_declaration
 from .hamiltonian import StepTuning, adapt_step
 from .probit_marginal_sweep import Target, marginal_sweep
@@ -26,9 +25,8 @@ FIRST_STEP = 0.1
 
 def serves(model: MultinomialProbit) -> bool:
     """Whether `MarginalProbit` knows a model's combination of kernels."""
-    return model.parametric is None and isinstance(
-        model.combination, (Mean, FixedWeights, FixedProduct)
-    )
+    learned_otherwise = model.learned and not isinstance(model.combination, Mean)
+    return model.parametric is None and not learned_otherwise
 
 
 class MarginalProbit(GibbsBlock):

@@ -44,11 +44,16 @@ from .simplex_metropolis import (
 )
 
 __all__ = [
+    "REDRAWS",
     "Info",
     "Moves",
+    "Task",
     "Tuning",
     "adapt",
     "initial_tuning",
+    "redraw_collapsed",
+    "redraw_given_regressors",
+    "redraw_hyperparameters",
     "sweep",
 ]
 
@@ -97,15 +102,24 @@ class Info(NamedTuple):
 
 def initial_tuning(composition: Composition) -> Tuning:
     """Untuned proposals for what a composition learns."""
-    rule, n_kernels = composition.rule, len(composition.known)
-    simplex = isinstance(rule, Mean)
-    n_walked = len(composition.scores)
+    tuning = _tuning_of_weights(composition.rule, len(composition.known))
+    if not (n_walked := len(composition.scores)):
+        return tuning
+    walk_tuning = initial_walk_tuning(n_walked)
+    return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
+
+
+@singledispatch
+def _tuning_of_weights(rule: Combination, n_kernels: int) -> Tuning:
+    """Untuned proposals for the weights that a rule moves by proposals that adapt."""
+    return Tuning()
+
+
+@_tuning_of_weights.register
+def _(rule: Mean, n_kernels: int) -> Tuning:
     return Tuning(
-        0,
-        initial_weight_tuning(n_kernels) if simplex else None,
-        initial_concentration_tuning(n_kernels) if simplex else None,
-        initial_walk_tuning(n_walked) if n_walked else None,
-        initial_walk_tuning(n_walked) if n_walked else None,
+        weights=initial_weight_tuning(n_kernels),
+        concentrations=initial_concentration_tuning(n_kernels),
     )
 
 
@@ -169,13 +183,13 @@ def sweep(
     """
     new = {name: np.asarray(value) for name, value in values.items()}
     y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
-    task = _Task(new, y, composition, rng, tuning, moves)
+    task = Task(new, y, composition, rng, tuning, moves)
     # What is given W comes first: after a move with W integrated out W is stale.
-    info = _redraw_given_regressors(composition.rule, task)
+    info = redraw_given_regressors(composition.rule, task)
     given = _walk_given_regressors(task)
-    _redraw_collapsed(composition.rule, task)
+    redraw_collapsed(composition.rule, task)
     collapsed = _walk_collapsed(task)
-    _redraw_hyperparameters(composition.rule, task)
+    redraw_hyperparameters(composition.rule, task)
     composite = composition.composite(new)
     W = draw_regressors(y, new["zeta"], composite, composite.T @ composite, rng)
     new["W"] = draw_shift(W, new["zeta"], rng)
@@ -183,7 +197,7 @@ def sweep(
     return new, info._replace(given_regressors=given, collapsed=collapsed)
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
     """What the moves of a sweep share: they replace entries of `new`."""
 
     new: Values
@@ -203,18 +217,18 @@ def _unknown(rule: Combination, function: str) -> NotImplementedError:
 
 
 @singledispatch
-def _redraw_given_regressors(rule: Combination, task: _Task) -> Info:
+def redraw_given_regressors(rule: Combination, task: Task) -> Info:
     """Redraw the weights that a rule learns by moves of its own given W."""
-    raise _unknown(rule, "_redraw_given_regressors")
+    raise _unknown(rule, "redraw_given_regressors")
 
 
-@_redraw_given_regressors.register
-def _(rule: Binary | FixedProduct | FixedWeights | Product, task: _Task) -> Info:
+@redraw_given_regressors.register
+def _(rule: Binary | FixedProduct | FixedWeights | Product, task: Task) -> Info:
     return Info()
 
 
-@_redraw_given_regressors.register
-def _(rule: Mean, task: _Task) -> Info:
+@redraw_given_regressors.register
+def _(rule: Mean, task: Task) -> Info:
     new, y, composition, rng, tuning, moves = task
     assert tuning.weights is not None
     assert tuning.concentrations is not None
@@ -237,18 +251,18 @@ def _(rule: Mean, task: _Task) -> Info:
 
 
 @singledispatch
-def _redraw_collapsed(rule: Combination, task: _Task) -> None:
+def redraw_collapsed(rule: Combination, task: Task) -> None:
     """Redraw the weights that a rule learns by moves of its own with W integrated out."""
-    raise _unknown(rule, "_redraw_collapsed")
+    raise _unknown(rule, "redraw_collapsed")
 
 
-@_redraw_collapsed.register
-def _(rule: FixedProduct | FixedWeights | Mean | Product, task: _Task) -> None:
+@redraw_collapsed.register
+def _(rule: FixedProduct | FixedWeights | Mean | Product, task: Task) -> None:
     pass
 
 
-@_redraw_collapsed.register
-def _(rule: Binary, task: _Task) -> None:
+@redraw_collapsed.register
+def _(rule: Binary, task: Task) -> None:
     new, y, composition, rng, _, moves = task
     p = rule.probabilities(len(new["beta"]))
     design = Design(composition.kernels(new), None)
@@ -259,7 +273,7 @@ def _(rule: Binary, task: _Task) -> None:
 
 
 def _walk(
-    task: _Task,
+    task: Task,
     tuning: WalkTuning | None,
     log_likelihood: Callable[[np.ndarray], float],
     moves: int,
@@ -283,7 +297,7 @@ def _walk(
     return rate
 
 
-def _walk_given_regressors(task: _Task) -> float:
+def _walk_given_regressors(task: Task) -> float:
     """Move them given Y and W."""
 
     def log_likelihood(composite: np.ndarray) -> float:
@@ -292,7 +306,7 @@ def _walk_given_regressors(task: _Task) -> float:
     return _walk(task, task.tuning.given_regressors, log_likelihood, task.moves.given_regressors)
 
 
-def _walk_collapsed(task: _Task) -> float:
+def _walk_collapsed(task: Task) -> float:
     """Move them with W integrated out, and the exponents' hyperparameters too."""
 
     def log_likelihood(composite: np.ndarray) -> float:
@@ -302,19 +316,23 @@ def _walk_collapsed(task: _Task) -> float:
 
 
 @singledispatch
-def _redraw_hyperparameters(rule: Combination, task: _Task) -> None:
+def redraw_hyperparameters(rule: Combination, task: Task) -> None:
     """Redraw what exponents depend on: the walks have integrated it out."""
-    raise _unknown(rule, "_redraw_hyperparameters")
+    raise _unknown(rule, "redraw_hyperparameters")
 
 
-@_redraw_hyperparameters.register
-def _(rule: Binary | FixedProduct | FixedWeights | Mean, task: _Task) -> None:
+@redraw_hyperparameters.register
+def _(rule: Binary | FixedProduct | FixedWeights | Mean, task: Task) -> None:
     pass
 
 
-@_redraw_hyperparameters.register
-def _(rule: Product, task: _Task) -> None:
+@redraw_hyperparameters.register
+def _(rule: Product, task: Task) -> None:
     beta = task.new["beta"]
     task.new["pi"], task.new["chi"] = draw_hyperparameters(
         beta, rule.pi_rate, rule.chi_rate, task.rng
     )
+
+
+# What a new rule is registered with.
+REDRAWS = (redraw_given_regressors, redraw_collapsed, redraw_hyperparameters)

@@ -4,6 +4,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from . import em, exact, gibbs, map, quantities, vb
+from .answers import ExactAnswer, ModeAnswer, PointAnswer, VariationalAnswer
 from .classifier_combination import combine_classifiers
 from .compare import Comparison, compare_engines
 from .completion_scores import (
@@ -14,12 +15,12 @@ from .completion_scores import (
 )
 from .diagnostics import ApproximationWarning, pareto_k
 from .em.engine import EM
-from .engines import Engine, EngineDescription, EngineTable, describe, engines, fit
+from .engines import Engine, EngineDescription, EngineTable, Run, describe, engines, fit
 from .estimate import Estimate, estimate
 from .evidence import log_evidence
 from .exact.engine import Exact
 from .generic import ADVI, Pathfinder
-from .identified import identified
+from .identified import identified, identifies
 from .imputation import impute_kernels
 from .kernel_weights import learn_weights
 from .map.engine import MAP
@@ -33,7 +34,7 @@ from .plots import (
     plot_reliability,
     plot_weights,
 )
-from .predict import predict
+from .predict import document_predictions, predict, predictive
 from .scores import scores
 from .smc import SMC
 from .vb.engine import VB
@@ -52,18 +53,25 @@ __all__ = [
     "EngineTable",
     "Estimate",
     "Exact",
+    "ExactAnswer",
     "Gibbs",
     "Laplace",
+    "ModeAnswer",
     "Pathfinder",
+    "PointAnswer",
+    "Run",
+    "VariationalAnswer",
     "combine_classifiers",
     "compare_engines",
     "correlation_distance",
     "describe",
+    "document_predictions",
     "engines",
     "entry_coverage",
     "estimate",
     "fit",
     "identified",
+    "identifies",
     "impute_kernels",
     "learn_weights",
     "log_evidence",
@@ -76,6 +84,7 @@ __all__ = [
     "plot_reliability",
     "plot_weights",
     "predict",
+    "predictive",
     "scores",
     "svm_auc",
 ]
@@ -84,3 +93,4 @@ __all__ = [
 for _room in (em, exact, gibbs, map, quantities, vb):
     for _file in iter_modules(_room.__path__):
         import_module(f"{_room.__name__}.{_file.name}")
+document_predictions()

@@ -7,10 +7,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pymc as pm
 
-from ..models.combination import Combination
+from ..models.combination import rules_known_to
 
 __all__ = [
-    "combination_other_than",
+    "combination_unknown_to",
     "coordinates",
     "discrete_variables",
     "setting_of_no_use",
@@ -73,11 +73,15 @@ def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
     )
 
 
-def combination_other_than(*known: type[Combination]) -> Callable[[Any], str | None]:
-    """Make the reason for models whose kernels are combined by a rule other than those known."""
+def combination_unknown_to(*functions: Any) -> Callable[[Any], str | None]:
+    """Make the reason for models whose rule of combination is not registered with all of these.
+
+    The functions dispatch on the rule: one that is registered later is known from then on.
+    """
 
     def reason(model: Any) -> str | None:
-        if isinstance(model.combination, known):
+        known = rules_known_to(*functions)
+        if isinstance(model.combination, tuple(known)):
             return None
         names = ", ".join(rule.__name__ for rule in known)
         return f"it knows the combinations {names}; this is {type(model.combination).__name__}"

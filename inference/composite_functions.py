@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xarray import Dataset
 
 from ..models.checks import argument_error
-from ..models.combination import Binary, Combination, FixedWeights, Mean
+from ..models.combination import Combination, WeightedSum
 from ..models.kernels import as_stack
 from .progress import track
 
@@ -108,10 +108,8 @@ def combined_functions(
     return f
 
 
-@combined_functions.register(Mean)
-@combined_functions.register(FixedWeights)
-@combined_functions.register(Binary)
-def _(rule: Combination, stack: NDArray, beta: NDArray, W: NDArray) -> NDArray[np.float64]:
+@combined_functions.register
+def _(rule: WeightedSum, stack: NDArray, beta: NDArray, W: NDArray) -> NDArray[np.float64]:
     return composite_functions(stack, beta, W)
 
 

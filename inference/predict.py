@@ -1,8 +1,10 @@
 """Prediction for new objects from any engine's result."""
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import singledispatch
+from textwrap import dedent, indent
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,17 @@ import xarray as xr
 from xarray import Dataset, DataTree
 
 from ..models.checks import check_count
+from .engine_description import explained_parameters, sections
 from .moments import pooled
 from .result import with_group
 
-__all__ = ["predict", "predictive"]
+__all__ = ["document_predictions", "predict", "predictive"]
+
+# Where the docstring of `predict` goes on with what the registered functions say of themselves, and
+# the widths of its table's columns.
+TAKEN = "What each model's predictions take."
+HELD = "What each model's predictions hold, with ``<k>`` for the name of a kernel."
+COLUMNS = 18, 24, 42
 
 
 @singledispatch
@@ -27,6 +36,9 @@ def predictive(
     draws that the user asks for, and reads so many of them at a time that its work arrays are of a
     bounded size, whatever their number. Moments in the
     result have no dimension "chain": they are pooled, weighted by the chains' numbers of draws.
+
+    Its docstring has an entry for each option and, under Returns, a table of what it returns:
+    `document_predictions` copies them into the docstring of `predict`.
     """
     written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
     raise TypeError(
@@ -66,53 +78,15 @@ def predict(
     progressbar : bool, default=True
         Show progress where the draws do not fit into one block of a bounded size.
     **options
-        Of completion models. `WishartCompletion`, `DiagonalWishartCompletion` and
-        `WishartKernelMixture` take ``labels`` (train), the classes of the training objects, which
-        they need, and ``rule``, "nearest mean" (the default) or "nearest neighbour", the classifier
-        in the feature space of the completed kernel. `MutualKernelCompletion` takes ``level``, the
-        probability of its intervals with equal tails, 0.9 by default.
+        What each model's predictions take.
 
     Returns
     -------
     Dataset
-        By model, with ``<k>`` for the name of a kernel:
+        What each model's predictions hold, with ``<k>`` for the name of a kernel.
 
-        ==================  ========================  ==========================================
-        variable            dims                      what it is
-        ==================  ========================  ==========================================
-        MultinomialProbit, CompositeKernelClassification
-        ----------------------------------------------------------------------------------------
-        probability         obs, class                posterior predictive
-        probability_sd      obs, class                posterior standard deviation of p
-        label               obs                       the most probable class
-        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
-        CompositeKernelRegression
-        ----------------------------------------------------------------------------------------
-        mean                obs                       posterior predictive
-        sd                  obs                       of a new target
-        response_sd         obs                       of the response, without noise
-        mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
-        WishartCompletion, DiagonalWishartCompletion, WishartKernelMixture
-        ----------------------------------------------------------------------------------------
-        label               test                      by the posterior mean of the kernel
-        probability         test, class               share of the draws of K21 that say so, if the
-                                                      result has them: ``var_names=["K21"]``
-        label_draws         chain, draw, test         by every draw, with `keep_draws`
-        MutualKernelCompletion
-        ----------------------------------------------------------------------------------------
-        kernel_mean         kernel, object, object_   completed, in the units given
-        kernel_sd           kernel, object, object_   0 where visible; NaN elsewhere for a point or
-                                                      a collapsed model
-        model_matrix        object, object_           posterior mean of M
-        mean_<k>            entry_<k>                 of the model's ``entries``, where drawn
-        lower_<k>           entry_<k>                 where their intervals begin
-        upper_<k>           entry_<k>                 where they end
-        draws_<k>           chain, draw, entry_<k>    their draws, with `keep_draws`
-        ==================  ========================  ==========================================
-
-        The attributes name the engine and the model; of `MutualKernelCompletion` also ``level``
-        and, of a chain, ``least_effective_draws`` and the entry that has them, ``slowest``. Store
-        it beside the result: ``result["predictions"] = xarray.DataTree(predictions)``.
+        The attributes name the engine and the model, and what a model's predictions add. Store it
+        beside the result: ``result["predictions"] = xarray.DataTree(predictions)``.
 
     Warns
     -----
@@ -163,6 +137,50 @@ def predict(
     return predictions
 
 
+# The docstring without what the registered functions say of themselves.
+_GENERAL = inspect.getdoc(predict) or ""
+
+
+def document_predictions() -> None:
+    """Write what the predictions of every model take and hold into the docstring of `predict`.
+
+    That is read from the docstrings of the functions that are registered: the entries of their
+    options, and the table in their section Returns.
+    """
+    models: dict[tuple[str, ...], list[str]] = {}
+    for model_type, function in predictive.registry.items():
+        if model_type is not object:
+            models.setdefault(_documentation(function), []).append(model_type.__name__)
+    line = "  ".join("=" * width for width in COLUMNS)
+    head = "  ".join(map(str.ljust, ("variable", "dims", "what it is"), COLUMNS)).rstrip()
+    taken, held = [""], ["", line, head, line]
+    for (options, entries, rows), names in models.items():
+        held += [", ".join(names), "-" * len(line), *rows.splitlines()]
+        if options:
+            taken += [f"{', '.join(f'`{name}`' for name in names)}: {options}.", ""]
+            taken += [*entries.splitlines(), ""]
+    told = _GENERAL
+    for said, lines in ((TAKEN, taken[:-1]), (HELD, [*held, line])):
+        told = told.replace(f"    {said}", indent("\n".join([said, *lines]), "    "))
+    predict.__doc__ = told
+
+
+def _documentation(function: Callable[..., Any]) -> tuple[str, str, str]:
+    """Options of a function, what it says of them, and the rows of the table of what it returns."""
+    explained, options = explained_parameters(function), _options(function)
+    own = [name for name in options if name != "progressbar"]
+    table = re.search(
+        r"^ *={3}[= ]+\n(.*?)\n *={3}[= ]+$",
+        sections(function).get("Returns", ""),
+        re.MULTILINE | re.DOTALL,
+    )
+    return (
+        ", ".join(f"``{name}``" for name in own),
+        "\n".join(explained.get(name, name) for name in own),
+        dedent(table[1]) if table else "",
+    )
+
+
 def _thinned(result: DataTree, draws: int) -> DataTree:
     """Keep evenly spaced draws, as many of each chain."""
     posterior = result["posterior"].to_dataset()
@@ -172,13 +190,19 @@ def _thinned(result: DataTree, draws: int) -> DataTree:
     return with_group(result.copy(), "posterior", posterior.isel(draw=spaced))
 
 
+def _options(function: Callable[..., Any]) -> list[str]:
+    """Names of what a registered function takes beside `keep_draws`."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
+
+
 def _check_options(model: pm.Model, options: Mapping[str, Any]) -> list[str]:
     """List what the predictions of the model's type take; raise unless the options are of it."""
     function = predictive.dispatch(type(model))
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return list(options)
-    taken = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
+    taken = _options(function)
     if unknown := sorted(options.keys() - taken):
         own = [name for name in taken if name != "progressbar"]
         loops = ["draws"] * ("progressbar" in taken)

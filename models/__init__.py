@@ -1,6 +1,6 @@
 """Declarations: one PyMC model a paper, and the kernels they are built on."""
 
-from .combination import Binary, Combination, DirichletWeights, FixedWeights, Mean
+from .combination import Binary, Combination, DirichletWeights, FixedWeights, Mean, WeightedSum
 from .composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .declaration import Declaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion
@@ -68,6 +68,7 @@ __all__ = [
     "Product",
     "RegressionMatrix",
     "Theta",
+    "WeightedSum",
     "Wishart",
     "WishartCompletion",
     "WishartKernelMixture",

@@ -43,6 +43,8 @@ __all__ = [
     "Mean",
     "WeightedSum",
     "for_kernels",
+    "rule_named",
+    "rules_known_to",
     "weighted_sum",
 ]
 
@@ -58,7 +60,8 @@ class Combination(Protocol):
     """What a model asks of a combination rule.
 
     The composite kernel is a function, entry by entry, of a weighted sum: `from_terms` of
-    sum_s beta_s `terms`(K)_s.
+    sum_s beta_s `terms`(K)_s. Both depend on the class of the rule alone, not on its settings,
+    which saved results do not hold.
     """
 
     def check(self, stack: xr.DataArray) -> None:
@@ -77,7 +80,7 @@ class Combination(Protocol):
         """Composite kernels (..., obs, basis) of weighted sums of the terms, which it may reuse."""
 
 
-class WeightedSum(Combination, Protocol):
+class WeightedSum(Combination):
     """K_beta = sum_s beta_s K_s."""
 
     @override
@@ -308,9 +311,28 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
     return ((kernel == first) | later).astype(np.int64)
 
 
+def rule_named(name: str) -> type[Combination] | None:
+    """Find a rule by the name of its class; None where no such class has been defined."""
+    classes: list[type[Combination]] = [*Combination.__subclasses__()]
+    while classes:
+        cls = classes.pop()
+        if cls.__name__ == name:
+            return cls
+        classes += cls.__subclasses__()
+    return None
+
+
+def rules_known_to(*functions: Any) -> list[type]:
+    """List the rules that are registered with every one of some functions that dispatch on them."""
+    first, *others = (function.registry for function in functions)
+    return [rule for rule in first if rule is not object and all(rule in f for f in others)]
+
+
 @singledispatch
 def for_kernels(rule: Any, names: Iterable[Any]) -> Any:
     """Return a rule with its numbers in the order of a model's kernels.
+
+    A convex combination of one kernel has nothing to learn: its weight is 1.
 
     Parameters
     ----------
@@ -325,6 +347,11 @@ def for_kernels(rule: Any, names: Iterable[Any]) -> Any:
         When the numbers' names are not those of the kernels.
     """
     return rule
+
+
+@for_kernels.register
+def _(rule: Mean | DirichletWeights, names: Iterable[Any]) -> Combination:
+    return FixedWeights([1.0]) if len(list(names)) == 1 else rule
 
 
 @for_kernels.register

@@ -25,9 +25,12 @@ from .kernels import as_stack
 from .matrix_product import matrix_product
 from .multivariate_normal import MultivariateNormal
 
-__all__ = ["CompositeKernelClassification", "CompositeKernelRegression"]
+__all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression"]
 
-_COMBINATIONS: dict[str, type[Combination]] = {
+#: Weighted sums that the models take, by name. Weights that are learned must add up to 1: the bias
+#: is 1 in every matrix of `design`. VB, Gibbs and MAP apply to rules that are registered with them,
+#: the generic engines to all.
+COMBINATIONS: dict[str, type[Combination]] = {
     "dirichlet": DirichletWeights,
     "fixed": FixedWeights,
 }
@@ -56,17 +59,15 @@ class _CompositeKernel(pm.Model):
         self.varsigma = check_positive(varsigma, "varsigma", owner)
         self.bias = bias
         if isinstance(combination, str):
-            check_name(combination, _COMBINATIONS, "combination", owner)
-            combination = _COMBINATIONS[combination]()
-        if not isinstance(combination, tuple(_COMBINATIONS.values())):
+            check_name(combination, COMBINATIONS, "combination", owner)
+            combination = COMBINATIONS[combination]()
+        if not isinstance(combination, tuple(COMBINATIONS.values())):
             raise argument_error(
                 "combination",
                 owner,
                 "'dirichlet', DirichletWeights or FixedWeights (others are for MultinomialProbit)",
                 repr(combination),
             )
-        if len(stack) == 1 and isinstance(combination, DirichletWeights):
-            combination = FixedWeights([1.0])
         rule: Combination = for_kernels(combination, stack["kernel"].values)
         rule.check(stack)
         warn_of_near_identity(stack, owner)
@@ -99,7 +100,7 @@ class _CompositeKernel(pm.Model):
     @property
     def learned(self) -> bool:
         """Whether the weights of the kernels are random variables."""
-        return isinstance(self.combination, DirichletWeights)
+        return self["beta"] not in self.data_vars
 
     @property
     def design(self) -> np.ndarray:

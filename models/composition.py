@@ -28,22 +28,25 @@ class Composition:
         Fixed kernels.
     parametric : ParametricStack or None
         Kernels with parameters.
+    learned : bool
+        Whether the weights are random.
     """
 
     rule: Combination
     known: np.ndarray
     stack: np.ndarray | None = None
     parametric: ParametricStack | None = None
+    learned: bool = True
 
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
         """Read a model's kernels, its rule and, where they are known, its weights."""
-        known = model["beta"] not in model.free_RVs
         return cls(
             model.combination,
-            model["beta"].get_value() if known else np.ones(len(model.coords["kernel"])),
+            np.ones(len(model.coords["kernel"])) if model.learned else model["beta"].get_value(),
             model.design if model.parametric is None else None,
             model.parametric,
+            model.learned,
         )
 
     def kernels(self, values: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -19,6 +19,7 @@ score has none.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Self
 
 import numpy as np
@@ -58,9 +59,7 @@ class Scores:
         """Make the coordinates of what a rule and its kernels learn."""
         none = np.empty(0)
         omega, phi = (none, none) if parametric is None else parametric.prior()
-        if isinstance(rule, Product):
-            return cls(n_kernels, rule.pi_rate, rule.chi_rate, omega, phi)
-        return cls(0, 1.0, 1.0, omega, phi)
+        return cls(*_exponents(rule, n_kernels), omega, phi)
 
     def __len__(self) -> int:
         return self.n_exponents + len(self.omega)
@@ -107,6 +106,17 @@ class Scores:
             density += self.omega * np.log(self.phi) - gammaln(self.omega)
             total = total + density.sum(axis=-1)
         return total
+
+
+@singledispatch
+def _exponents(rule: Combination, n_kernels: int) -> tuple[int, float, float]:
+    """Count the exponents that a rule learns; the rates of their hyperparameters' priors."""
+    return 0, 1.0, 1.0
+
+
+@_exponents.register
+def _(rule: Product, n_kernels: int) -> tuple[int, float, float]:
+    return n_kernels, rule.pi_rate, rule.chi_rate
 
 
 def draw_hyperparameters(

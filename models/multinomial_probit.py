@@ -22,8 +22,9 @@ from .product_combination import FixedProduct, Product
 
 __all__ = ["COMBINATIONS", "MultinomialProbit"]
 
-#: Rules of combination by name. Gibbs and VB take them all on, and raise NotImplementedError where
-#: one has not been registered with their updates.
+#: Rules of combination by name. Gibbs and VB apply to a rule that is registered with their updates:
+#: of `kernelzoo.custom_steps.probit_kernel_sweep` and
+#: `kernelzoo.inference.vb.multinomial_probit_updates`. The other engines apply to every rule.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,
     "fixed": FixedWeights,
@@ -162,7 +163,7 @@ class MultinomialProbit(Declaration):
         owner = type(self).__name__
         self.parametric = kernels if isinstance(kernels, ParametricStack) else None
         stack = as_stack(self.parametric.start if self.parametric else kernels, owner=owner)
-        n_kernels, n_obs, _ = stack.shape
+        _, n_obs, _ = stack.shape
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
         check_positive(tau, "tau", owner)
@@ -179,8 +180,6 @@ class MultinomialProbit(Declaration):
             raise argument_error(
                 "kernels", owner, "with parameters named 'theta'", repr(self.parametric.name)
             )
-        if n_kernels == 1 and isinstance(combination, Mean):
-            combination = FixedWeights([1.0])
         rule: Combination = for_kernels(combination, stack["kernel"].values)
         rule.check(stack)
         warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
@@ -245,6 +244,11 @@ class MultinomialProbit(Declaration):
         return f"{type(self.combination).__name__}{learned}"
 
     @property
+    def learned(self) -> bool:
+        """Whether the weights of the kernels are random."""
+        return self["beta"] not in self.data_vars
+
+    @property
     def design(self) -> np.ndarray:
         """Stack of kernels as it is now, array (kernel, obs, basis).
 
@@ -269,7 +273,7 @@ class MultinomialProbit(Declaration):
             When the kernels have parameters.
         """
         terms = self.combination.terms(self.design)
-        if self["beta"] in self.free_RVs:
+        if self.learned:
             return terms
         total = np.tensordot(self["beta"].get_value(), terms, axes=1)
         return self.combination.from_terms(total)[None]

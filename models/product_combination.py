@@ -13,7 +13,7 @@ chi_s     rate of beta_s                          ``chi``   (kernel)
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, override
+from typing import Any, override
 
 import numpy as np
 import pymc as pm
@@ -38,7 +38,7 @@ from .combination import (
 __all__ = ["FixedProduct", "Product"]
 
 
-class _WeightedProduct(Combination, Protocol):
+class _WeightedProduct(Combination):
     """K_beta = prod_s K_s^beta_s, the exponential of a weighted sum of logarithms.
 
     Entries of zero, as those of a Gaussian kernel between objects far apart, count as `SMALLEST`.

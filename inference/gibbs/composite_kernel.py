@@ -2,16 +2,19 @@
 
 from pymc.step_methods.compound import BlockedStep
 
-from ...custom_steps.composite_kernel import CompositeKernelGibbs
+from ...custom_steps.composite_kernel import CompositeKernelGibbs, concentration_prior
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ..applicability import combination_unknown_to
 from ..engines import Run
 from ..mcmc import Gibbs
 
 __all__ = ["composite_kernel_steps"]
 
+_other_combination = combination_unknown_to(concentration_prior)
 
-@Gibbs.register(CompositeKernelRegression)
-@Gibbs.register(CompositeKernelClassification)
+
+@Gibbs.register(CompositeKernelRegression, unless=_other_combination)
+@Gibbs.register(CompositeKernelClassification, unless=_other_combination)
 def composite_kernel_steps(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,

@@ -7,9 +7,10 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.albert_chib import AlbertChib
 from ...custom_steps.kernel_albert_chib import KernelAlbertChib
 from ...custom_steps.marginal_probit import MarginalProbit, serves
+from ...custom_steps.probit_kernel_sweep import REDRAWS
 from ...models.checks import argument_error, check_name
-from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
-from ..applicability import combination_other_than, setting_of_no_use
+from ...models.multinomial_probit import MultinomialProbit
+from ..applicability import combination_unknown_to, setting_of_no_use
 from ..engines import Run
 from ..mcmc import Gibbs
 
@@ -26,7 +27,7 @@ _TAKEN: dict[type[BlockedStep], tuple[str, ...]] = {
 
 @Gibbs.register(
     MultinomialProbit,
-    unless=combination_other_than(*COMBINATIONS.values()),
+    unless=combination_unknown_to(*REDRAWS),
 )
 def multinomial_probit_steps(
     model: MultinomialProbit,

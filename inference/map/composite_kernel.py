@@ -31,7 +31,7 @@ and keeps no K N M numbers but the kernels.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, singledispatch
 from typing import Protocol
 
 import numpy as np
@@ -39,7 +39,7 @@ import numpy.typing as npt
 from scipy.special import gammaln
 
 from ...custom_steps.normal_regression import regression_weights, solve_lower, solve_upper
-from ...models.combination import DirichletWeights
+from ...models.combination import Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..answers import ModeAnswer
 from ..ascent import check_settings, multistart_ascent
@@ -263,13 +263,25 @@ def _uneven_weights(
     model: CompositeKernelRegression | CompositeKernelClassification,
 ) -> str | None:
     """Why the weights' conditional is no quadratic programme; None when it is one."""
-    rule = model.combination
-    if isinstance(rule, DirichletWeights) and rule.varphi != 1:
-        return (
-            "its weights must be uniform on the simplex or known: DirichletWeights(varphi=1) or "
-            f"FixedWeights; this is {rule!r}"
-        )
+    return _uneven(model.combination)
+
+
+@singledispatch
+def _uneven(rule: Combination) -> str | None:
+    return (
+        "its weights must be uniform on the simplex or known: DirichletWeights(varphi=1) or "
+        f"FixedWeights; this is {rule!r}"
+    )
+
+
+@_uneven.register
+def _(rule: FixedWeights) -> str | None:
     return None
+
+
+@_uneven.register
+def _(rule: DirichletWeights) -> str | None:
+    return None if rule.varphi == 1 else _uneven.dispatch(object)(rule)
 
 
 def _not_regression(model: CompositeKernelRegression) -> str | None:

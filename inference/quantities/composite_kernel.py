@@ -74,6 +74,18 @@ def _(
     keep_draws: bool,
     progressbar: bool,
 ) -> Dataset:
+    """Targets of new objects.
+
+    Returns
+    -------
+    Dataset
+        ==================  ========================  ==========================================
+        mean                obs                       posterior predictive
+        sd                  obs                       of a new target
+        response_sd         obs                       of the response, without noise
+        mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
+        ==================  ========================  ==========================================
+    """
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "alpha", "beta", "gamma", *(["phi"] * model.collapsed))
     design = _design_of_new_objects(model, kernels_new)
@@ -165,6 +177,18 @@ def _(
     keep_draws: bool,
     progressbar: bool,
 ) -> Dataset:
+    """Class probabilities of new objects.
+
+    Returns
+    -------
+    Dataset
+        ==================  ========================  ==========================================
+        probability         obs, class                posterior predictive
+        probability_sd      obs, class                posterior standard deviation of p
+        label               obs                       the most probable class
+        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
+        ==================  ========================  ==========================================
+    """
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "alpha", "beta")
     design = _design_of_new_objects(model, kernels_new)

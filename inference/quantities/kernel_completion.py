@@ -41,16 +41,20 @@ def completed_labels(
     keep_draws : bool, default=False
         Keep the label of every draw of K21 as well.
     labels : array_like or Series (train,)
-        Classes of the training objects. A Series goes by their ids, as for the models.
+        Classes of the training objects, which are needed. A Series goes by their ids, as for the
+        models.
     rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
         Classifier in the feature space of the kernel.
 
     Returns
     -------
     Dataset
-        ``label`` (test), from the posterior mean of the kernel; with draws of K21 also
-        ``probability`` (test, class), the share of the draws that say so, and on request
-        ``label_draws`` (chain, draw, test).
+        ==================  ========================  ==========================================
+        label               test                      by the posterior mean of the kernel
+        probability         test, class               share of the draws of K21 that say so, if the
+                                                      result has them: ``var_names=["K21"]``
+        label_draws         chain, draw, test         by every draw, with `keep_draws`
+        ==================  ========================  ==========================================
     """
     # Here, as scikit-learn takes half a second to import.
     from ..kernel_classifiers import KernelNearestMean, KernelNearestNeighbour, class_frequencies

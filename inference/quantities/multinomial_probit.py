@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...models.checks import argument_error
-from ...models.combination import Combination
+from ...models.combination import Combination, rule_named
 from ...models.kernels import as_stack
-from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
+from ...models.multinomial_probit import MultinomialProbit
 from ...models.parametric_kernels import LearnedKernel, ParametricStack
 from ...models.probit import class_probabilities
 from ..composite_functions import (
@@ -30,8 +30,6 @@ from ..identified import identifies
 from ..moments import RunningMoments
 from ..predict import predictive
 
-# Rules whose composite kernels are known in numbers.
-RULES: dict[str, type[Combination]] = {rule.__name__: rule for rule in COMBINATIONS.values()}
 # Contrasts are compared on this many training objects at most, evenly spaced,
 COMPARED_OBJECTS = 40
 # and covariance functions on this many.
@@ -161,12 +159,19 @@ def _(
     keep_draws: bool,
     progressbar: bool,
 ) -> Dataset:
+    """Class probabilities of new objects.
+
+    Returns
+    -------
+    Dataset
+        ==================  ========================  ==========================================
+        probability         obs, class                posterior predictive
+        probability_sd      obs, class                posterior standard deviation of p
+        label               obs                       the most probable class
+        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
+        ==================  ========================  ==========================================
+    """
     rule = model.combination
-    if type(rule).__name__ not in RULES:
-        raise ValueError(
-            f"predict does not apply: it knows the combinations {', '.join(RULES)}; "
-            f"this is {type(rule).__name__}."
-        )
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "W", "beta", "theta")
     if model.parametric is not None and isinstance(kernels_new, ParametricStack):
@@ -220,12 +225,13 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     learned = [name for name in ("theta", "beta") if name in posterior]
     if "theta" in posterior:
         return posterior[learned]
-    if variant not in RULES or not {"beta"} & {*posterior, *data}:
+    rule = rule_named(variant)
+    if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = data["K"].transpose("kernel", "obs", "basis")
     stack = stack.isel(obs=_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
     drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
-    f = drawn.functions(RULES[variant](), stack.values)
+    f = drawn.functions(rule(), stack.values)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(
         posterior.sizes["chain"], posterior.sizes["draw"], *f.shape[1:]
     )

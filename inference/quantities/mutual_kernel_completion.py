@@ -48,11 +48,19 @@ def completed_kernels(
     Returns
     -------
     Dataset
-        ``kernel_mean`` (kernel, object, object_), in the units given, visible entries as given
-        (with the model's jitter); ``kernel_sd``, 0 where visible, NaN for a point or where only
-        E[Q | M] was drawn (a collapsed model); ``model_matrix``, the mean of M; for each kernel k
-        with `entries` their ``mean_k``, ``lower_k`` and ``upper_k`` (entry_k), and on request
-        ``draws_k`` (chain, draw, entry_k). Of a chain the attributes ``least_effective_draws`` and
+        ==================  ========================  ==========================================
+        kernel_mean         kernel, object, object_   completed, in the units given; visible entries
+                                                      as given, with the model's jitter
+        kernel_sd           kernel, object, object_   0 where visible; NaN elsewhere for a point or
+                                                      a collapsed model
+        model_matrix        object, object_           posterior mean of M
+        mean_<k>            entry_<k>                 of the model's ``entries``, where drawn
+        lower_<k>           entry_<k>                 where their intervals begin
+        upper_<k>           entry_<k>                 where they end
+        draws_<k>           chain, draw, entry_<k>    their draws, with `keep_draws`
+        ==================  ========================  ==========================================
+
+        The attribute ``level`` is that of the intervals. Of a chain ``least_effective_draws`` and
         ``slowest`` say how many effective draws it has of which of the entries and correlations of
         pairs that it was judged on (`entries`, ``missing_Q``, ``unseen_M``), where they were kept.
 

@@ -34,11 +34,11 @@ import numpy as np
 import pymc as pm
 
 from ...models.checks import check_count, check_name
-from ...models.combination import DirichletWeights
+from ...models.combination import Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
-from ..applicability import setting_of_no_use
+from ..applicability import combination_unknown_to, setting_of_no_use
 from ..ascent import FIRST_ROUND, check_settings, multistart_ascent
 from ..engines import Run
 from .composite_kernel_answer import HYPERPARAMETERS, Approximation
@@ -50,7 +50,7 @@ from .gamma import Gamma
 from .kernel_weights import Importance, Integration, Quadrature
 from .simplex import warn_of_imprecision
 
-__all__ = ["fit_composite_kernel"]
+__all__ = ["fit_composite_kernel", "weight_priors"]
 
 type Weights = Literal["quadrature", "importance"]
 
@@ -63,7 +63,32 @@ DRIFTING = 0.1
 def _unsupported(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
         return "its factors are those of the declaration with alpha; declare it collapsed=False"
-    return None
+    return _other_combination(model)
+
+
+@singledispatch
+def weight_priors(rule: Combination, owner: str) -> tuple[float | None, dict[str, Gamma]]:
+    """Concentration of the weights where it is known, else its prior; of known weights neither."""
+    raise NotImplementedError(
+        f"VB has no factor for the weights of {type(rule).__name__}: register it with "
+        f"weight_priors of {__name__}."
+    )
+
+
+@weight_priors.register
+def _(rule: FixedWeights, owner: str) -> tuple[float | None, dict[str, Gamma]]:
+    return None, {}
+
+
+@weight_priors.register
+def _(rule: DirichletWeights, owner: str) -> tuple[float | None, dict[str, Gamma]]:
+    if rule.varphi is not None:
+        return rule.varphi, {}
+    check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), owner)
+    return None, {"varphi": Gamma(rule.tau, rule.nu)}
+
+
+_other_combination = combination_unknown_to(weight_priors)
 
 
 @singledispatch
@@ -87,7 +112,7 @@ def _(model: CompositeKernelClassification) -> tuple[Likelihood, dict[str, Gamma
 
 
 @VB.register(CompositeKernelRegression, unless=_unsupported)
-@VB.register(CompositeKernelClassification)
+@VB.register(CompositeKernelClassification, unless=_other_combination)
 def fit_composite_kernel(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
@@ -177,17 +202,13 @@ def fit_composite_kernel(
         raise setting_of_no_use("samples", owner, "weights='quadrature' takes none")
     if not type_two and type_two_from != TYPE_TWO_FROM:
         raise setting_of_no_use("type_two_from", owner, "type_two=False fits no hyperparameters")
-    rule = model.combination
     known: np.ndarray | None = np.ones(1)
-    concentration: float | None = None
     integration: Integration[Any, Any] | None = None
-    priors = {"phi": Gamma(model.sigma, model.varsigma)}
-    if isinstance(rule, DirichletWeights):
-        known, concentration = None, rule.varphi
+    concentration, of_weights = weight_priors(model.combination, owner)
+    priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights
+    if model.learned:
+        known = None
         integration = Importance(samples, run.rng) if weights == "importance" else Quadrature()
-        if concentration is None:
-            check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), owner)
-            priors["varphi"] = Gamma(rule.tau, rule.nu)
     likelihood, of_noise = _likelihood(model)
     data = Data(
         likelihood=likelihood,

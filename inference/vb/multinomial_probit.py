@@ -39,24 +39,31 @@ to 160 objects, these and those of the composite-kernel models, with three to fi
 compete: as high as from plain iterations of all starts or higher, in a ninth of the iterations.
 """
 
-from functools import partial
+from functools import partial, singledispatch
 from typing import Literal
 
 import numpy as np
 
 from ...models.checks import check_count, check_name
-from ...models.combination import Binary, Mean
-from ...models.multinomial_probit import COMBINATIONS, MultinomialProbit
-from ...models.product_combination import Product
+from ...models.combination import Binary, Combination, Mean
+from ...models.kernel_scores import Scores
+from ...models.multinomial_probit import MultinomialProbit
 from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
-from ..applicability import combination_other_than, setting_of_no_use
+from ..applicability import combination_unknown_to, setting_of_no_use
 from ..ascent import FIRST_ROUND, check_settings, multistart_ascent
 from ..engines import Run
 from .binary import MOST_KERNELS
 from .concentration import check_prior
 from .engine import VB
-from .multinomial_probit_updates import COORDINATES, Approximation, Data, start, update
+from .multinomial_probit_updates import (
+    COORDINATES,
+    Approximation,
+    Data,
+    start,
+    update,
+    update_weights,
+)
 from .simplex import SimplexFactor, warn_of_imprecision
 
 __all__ = ["fit_multinomial_probit"]
@@ -74,15 +81,35 @@ COMPETE_FROM = 1e9
 LEAST_ESS = 100
 
 
-_other_combination = combination_other_than(*COMBINATIONS.values())
+_other_combination = combination_unknown_to(update_weights)
 
 
 def _unless(model: MultinomialProbit) -> str | None:
     """Why it does not apply to one model."""
-    n_kernels = len(model.coords["kernel"])
-    if isinstance(model.combination, Binary) and n_kernels > MOST_KERNELS:
-        return f"it enumerates the selections of {MOST_KERNELS} kernels at most, not of {n_kernels}"
-    return _other_combination(model)
+    return _other_combination(model) or _too_many(model.combination, len(model.coords["kernel"]))
+
+
+@singledispatch
+def _too_many(rule: Combination, n_kernels: int) -> str | None:
+    """Why a rule cannot have so many kernels."""
+    return None
+
+
+@_too_many.register
+def _(rule: Binary, n_kernels: int) -> str | None:
+    if n_kernels <= MOST_KERNELS:
+        return None
+    return f"it enumerates the selections of {MOST_KERNELS} kernels at most, not of {n_kernels}"
+
+
+@singledispatch
+def _check_rule(rule: Combination, owner: str) -> None:
+    """Raise unless the factors of a rule's weights serve at its prior."""
+
+
+@_check_rule.register
+def _(rule: Mean, owner: str) -> None:
+    check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), owner)
 
 
 @VB.register(MultinomialProbit, unless=_unless)
@@ -164,17 +191,15 @@ def fit_multinomial_probit(
         starts=starts,
         remaining=remaining,
     )
+    n_kernels = len(model.coords["kernel"])
     if prior_samples is not None:
         check_count(prior_samples, "prior_samples", owner)
-        if model.parametric is None and not isinstance(model.combination, Product):
+        if not len(Scores.of(model.combination, n_kernels, model.parametric)):
             raise setting_of_no_use(
                 "prior_samples", owner, f"{model.variant} has no exponents or kernel parameters"
             )
     data = Data.of(model, weights == "plug-in", prior_samples)
-    rule = model.combination
-    if isinstance(rule, Mean):
-        check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), owner)
-    n_kernels = len(model.coords["kernel"])
+    _check_rule(model.combination, owner)
     known = None if data.learned else data.family.composition.known
     # With exponents and kernel parameters an accelerated ascent ends on lower maxima.
     accelerated = data.known is not None and not data.plug_in

@@ -30,7 +30,16 @@ from .probit_kernels import ExpectedKernels, KernelFamily
 from .regressors import precision_factor, printed_bound, regressors_bound
 from .simplex import SimplexFactor, simplex_factor
 
-__all__ = ["COORDINATES", "Approximation", "Data", "State", "start", "update"]
+__all__ = [
+    "COORDINATES",
+    "Approximation",
+    "Data",
+    "State",
+    "first_weights",
+    "start",
+    "update",
+    "update_weights",
+]
 
 type Array = npt.NDArray[np.float64]
 
@@ -81,7 +90,7 @@ class Data:
     @property
     def learned(self) -> bool:
         """Whether starts from different kernel weights differ."""
-        return not isinstance(self.rule, (FixedWeights, FixedProduct))
+        return self.family.composition.learned
 
 
 @dataclass(frozen=True)
@@ -131,15 +140,13 @@ def start(
         kernels = data.family.expected(psi, data.plug_in)
     n_basis = kernels.design.shape[2]
     shape = (data.n_classes, n_basis)
-    beta = np.ones(1) if data.family.is_product else _first_weights(data.rule, weights)
+    beta = np.ones(1) if data.family.is_product else first_weights(data.rule, weights)
     second = np.outer(beta, beta)
     f = np.zeros((len(data.labels), data.n_classes))
     if random:
         f = np.tensordot(beta, kernels.design, axes=1) @ rng.normal(size=shape).T
         f /= f.std() or 1.0
     _, y_mean = truncated_moments(f, data.labels)
-    rule = data.rule
-    rho_mean = rule.mu / rule.lam if isinstance(rule, Mean) else np.nan
     return State(
         y_mean=y_mean,
         W_mean=np.zeros(shape),
@@ -151,19 +158,30 @@ def start(
         kernels=kernels,
         beta_mean=beta,
         beta_second=second,
-        rho_mean=np.full(len(beta), rho_mean),
+        rho_mean=np.full(len(beta), _prior_concentration(data.rule)),
         objective=-np.inf,
         psi=psi,
     )
 
 
 @singledispatch
-def _first_weights(rule: Combination, weights: Array) -> Array:
+def _prior_concentration(rule: Combination) -> float:
+    """Prior mean of the weights' concentrations, NaN where they have none."""
+    return np.nan
+
+
+@_prior_concentration.register
+def _(rule: Mean) -> float:
+    return rule.mu / rule.lam
+
+
+@singledispatch
+def first_weights(rule: Combination, weights: Array) -> Array:
     """Weights of the kernels in the sum at the start."""
     return weights
 
 
-@_first_weights.register
+@first_weights.register
 def _(rule: Binary, weights: Array) -> Array:
     return weights / weights.max()
 
@@ -218,7 +236,7 @@ def update(data: Data, state: State) -> State:
     )
     scores, curvature = _scores(kernels, W_mean), kernels.products.traces(moment)
     linear = scores @ state.y_mean.ravel()
-    new = _update_weights(data.rule, data.plug_in, new, linear, curvature)
+    new = update_weights(data.rule, data.plug_in, new, linear, curvature)
     for _ in range(inner):
         new, scores, curvature = _update_again(data, new, inverses, covariance)
     inverses.clear()
@@ -244,7 +262,7 @@ def _update_again(
 ) -> tuple[State, Array, Array]:
     """Update Y, the means of W, zeta and the weights, given the covariances of W.
 
-    Returns the state, the scores a kernel, and what `_update_weights` took of W's second moment.
+    Returns the state, the scores a kernel, and what `update_weights` took of W's second moment.
     """
     kernels = state.kernels
     f = (state.beta_mean @ _scores(kernels, state.W_mean)).reshape(state.y_mean.shape)
@@ -260,7 +278,7 @@ def _update_again(
     scores = _scores(kernels, W_mean)
     curvature = kernels.products.traces(W_mean.T @ W_mean + covariance)
     new = replace(state, y_mean=y_mean, W_mean=W_mean, zeta_rate=zeta_rate)
-    new = _update_weights(data.rule, False, new, scores @ y_mean.ravel(), curvature)
+    new = update_weights(data.rule, False, new, scores @ y_mean.ravel(), curvature)
     return new, scores, curvature
 
 
@@ -270,17 +288,17 @@ def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
 
 
 @singledispatch
-def _update_weights(
+def update_weights(
     rule: Combination, plug_in: bool, state: State, linear: Array, curvature: Array
 ) -> State:
     """Update q(beta), where the composite kernel is linear in beta, and what it depends on."""
     raise NotImplementedError(
         f"VB has no factor for the weights of {type(rule).__name__}: register it with "
-        f"_update_weights of {__name__}."
+        f"update_weights of {__name__}."
     )
 
 
-@_update_weights.register
+@update_weights.register
 def _(
     rule: FixedProduct | FixedWeights | Product,
     plug_in: bool,
@@ -291,7 +309,7 @@ def _(
     return state
 
 
-@_update_weights.register
+@update_weights.register
 def _(rule: Mean, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
     near = state.beta if isinstance(state.beta, SimplexFactor) else None
     beta = simplex_factor(state.rho_mean, linear, curvature, near=near)
@@ -309,7 +327,7 @@ def _(rule: Mean, plug_in: bool, state: State, linear: Array, curvature: Array) 
     )
 
 
-@_update_weights.register
+@update_weights.register
 def _(rule: Binary, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
     beta = binary_factor(rule.probabilities(len(linear)), linear, curvature, rule.empty)
     second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
@@ -414,7 +432,7 @@ class Approximation:
             # The prior of the scores is standard normal: that is their Jacobian.
             jacobian = self.data.family.scores.log_density(values)
             log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
-            log_q += self._sample_hyperparameters(self.data.rule, out, rng)
+            log_q += self._sample_hyperparameters(out, rng)
         shape = self.data.tau + 0.5
         out["zeta"] = state.zeta_rate / rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
         log_q += stats.invgamma.logpdf(out["zeta"], shape, scale=state.zeta_rate).sum(axis=(1, 2))
@@ -439,12 +457,13 @@ class Approximation:
         return variables
 
     def _sample_hyperparameters(
-        self, rule: Combination, out: dict[str, Array], rng: np.random.Generator
+        self, out: dict[str, Array], rng: np.random.Generator
     ) -> Array | float:
         """Add draws of what the exponents depend on, exact given these; return log q."""
-        if not isinstance(rule, Product):
+        scores = self.data.family.scores
+        if not scores.n_exponents:
             return 0.0
-        rates = rule.pi_rate, rule.chi_rate
+        rates = scores.a, scores.b
         out["pi"], out["chi"] = draw_hyperparameters(out["beta"], *rates, rng)
         densities = log_hyperparameter_density(out["pi"], out["chi"], out["beta"], *rates)
         return densities.sum(axis=1)

@@ -12,10 +12,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from ...models.combination import WeightedSum
 from ...models.composition import Composition
 from ...models.kernel_scores import Scores
 from ...models.multinomial_probit import MultinomialProbit
-from ...models.product_combination import FixedProduct, Product
 from .kernel_parameters import Importance, Normal, ParameterFactor
 from .kernel_products import KernelProducts
 
@@ -60,7 +60,7 @@ class KernelFamily:
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
         """Read the model's kernels and its rule."""
-        is_product = isinstance(model.combination, (Product, FixedProduct))
+        is_product = not isinstance(model.combination, WeightedSum)
         return cls(Composition.of(model), is_product)
 
     @property

@@ -181,7 +181,7 @@ def test_joint_law_is_invariant_in_a_long_run(name):
 
 
 @pytest.mark.parametrize(
-    "function", ["_redraw_given_regressors", "_redraw_collapsed", "_redraw_hyperparameters"]
+    "function", ["redraw_given_regressors", "redraw_collapsed", "redraw_hyperparameters"]
 )
 def test_a_rule_that_is_not_registered_is_refused(function):
     """A rule of another model stands for a new one, whose weights would silently never move."""

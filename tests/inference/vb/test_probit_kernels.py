@@ -153,7 +153,7 @@ def test_a_rule_that_is_not_registered_is_refused():
     )
     data = updates.Data.of(model, plug_in=False)
     assert data.learned
-    with pytest.raises(NotImplementedError, match=r"DirichletWeights.*_update_weights of"):
+    with pytest.raises(NotImplementedError, match=r"DirichletWeights.*update_weights of"):
         updates.update(data, updates.start(data, np.array([0.5, 0.5])))
 
 

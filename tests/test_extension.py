@@ -1,0 +1,224 @@
+"""A paper and rules of combination that are added from outside the package, as a user would.
+
+`toy_paper` and `toy_rule` are the additions: a file each, of public and documented names.
+"""
+
+import gc
+import sys
+from importlib import import_module
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from xarray import DataTree
+
+import kernelzoo as kz
+from family import assert_mean, assert_z
+from kernelzoo.custom_steps import AlbertChib
+from kernelzoo.custom_steps.probit_kernel_sweep import REDRAWS
+from kernelzoo.inference import document_predictions, identified, predictive
+from kernelzoo.inference.compilation import python_mode
+from kernelzoo.inference.handwritten import Handwritten
+from kernelzoo.models import composite_kernel
+from kernelzoo.models.probit import class_probabilities
+
+OPTIONS = {"random_seed": 3, "progressbar": False}
+BY_NUMPY = {"compile_kwargs": {"mode": python_mode()}}
+X = np.random.default_rng(0).normal(1.0, 2.0, size=15)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registries():
+    """Everything that is registered here is forgotten again: other tests look at registries."""
+    dispatched = [kz.log_evidence, predictive, *REDRAWS]
+    # `singledispatch` shows its registry as a view that cannot be written to.
+    known = [gc.get_referents(function.registry)[0] for function in dispatched]
+    known += [engine._implementations for engine in Handwritten.__subclasses__()]
+    known += [sys.modules["kernelzoo.inference.identified"]._FUNCTIONS]
+    before = [dict(registry) for registry in known]
+    yield
+    for registry, entries in zip(known, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+    for function in dispatched:
+        function._clear_cache()
+    document_predictions()
+    for name in ("toy_paper", "toy_rule"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def rules(registries):
+    return import_module("toy_rule")
+
+
+@pytest.fixture(scope="module")
+def paper(registries):
+    """The new model with its closed-form posterior."""
+    return import_module("toy_paper").NormalSample(X)
+
+
+@pytest.fixture(scope="module")
+def results(paper):
+    settings = {"exact": {}, "vb": {}, "gibbs": {"draws": 300, "tune": 5, "chains": 2, "cores": 1}}
+    return {name: kz.fit(paper, name, **each, **OPTIONS) for name, each in settings.items()}
+
+
+def test_engines_of_a_new_paper_are_listed(paper):
+    reasons = {row.engine: row.reason for row in kz.engines(paper).rows}
+    assert [reasons[name] for name in ("Exact", "Gibbs", "VB", "NUTS")] == [None] * 4
+    assert "it is written for" in reasons["EM"]
+
+
+def test_settings_of_a_new_paper_are_described(paper):
+    described = kz.describe(paper, "vb")
+    assert "The ascent ends when the bound gains less." in described.settings["tolerance"]
+    assert described.paper.startswith("A paper added from outside")
+    assert kz.describe(paper, "gibbs").summary == "One block for both variables."
+
+
+def test_draws_of_a_new_paper_have_the_moments_of_its_closed_form(paper, results):
+    m, k, a, b = paper.posterior
+    exact = {"mu": (m, b / (k * (a - 1))), "tau": (a / b, a / b**2)}
+    # Mean field: the right means, and too small a variance.
+    mean_field = {"mu": (m, b / (k * a)), "tau": (a / b, a**2 / (a + 0.5) / b**2)}
+    for name, result in results.items():
+        for variable, (mean, variance) in (mean_field if name == "vb" else exact).items():
+            draws = result["posterior"][variable]
+            squares = (draws - mean) ** 2
+            for values, expected in ((draws, mean), (squares, variance)):
+                ess = values.size if name != "gibbs" else float(az.ess(values))
+                assert_mean(values.to_numpy().ravel(), expected, ess)
+
+
+def test_evidence_of_a_new_paper_bounds_its_elbo(paper, results):
+    log_evidence = kz.log_evidence(paper)
+    elbo = results["vb"]["trajectory"]["elbo"].to_numpy().ravel()
+    assert results["exact"].attrs["log_evidence"] == log_evidence
+    assert (np.diff(elbo) > -1e-9).all()
+    assert log_evidence - 0.1 < elbo[-1] < log_evidence
+    # Importance sampling from q, whose weights nearly agree.
+    stats = results["vb"]["sample_stats"]
+    assert_mean(np.exp(stats["lp"] - stats["lq"] - log_evidence).to_numpy().ravel(), 1.0)
+
+
+def test_predictions_of_a_new_paper(paper, results):
+    m, k, a, b = paper.posterior
+    sd = np.sqrt(b * (k + 1) / (k * (a - 1)))
+    for result in results.values():
+        predictions = kz.predict(paper, result)
+        np.testing.assert_allclose([predictions["mean"], predictions["sd"]], [m, sd], rtol=0.1)
+        assert predictions.attrs["model"] == "NormalSample"
+    assert "NormalSample\n" in kz.predict.__doc__
+    assert "of one more observation\n" in kz.predict.__doc__
+    with pytest.raises(TypeError, match="its options are 'keep_draws'"):
+        kz.predict(paper, results["vb"], labels=[0])
+
+
+def test_engines_on_a_new_paper_are_compared_on_what_it_identifies(results):
+    comparison = kz.compare_engines(results)
+    assert comparison.reference == "exact"
+    variables = comparison.variables.loc["standardised"]
+    assert variables.loc["gibbs", "z"] < variables.loc["gibbs", "z_bound"]
+    assert abs(variables.loc["vb", "difference"]) < 0.2
+
+
+def probit(rule):
+    """Four objects of two classes, two kernels that are two basis functions each."""
+    kernels = np.abs(np.random.default_rng(2).normal(size=(2, 4, 2)))
+    return kz.MultinomialProbit(kernels, [0, 1, 1, 1], tau=3.0, combination=rule)
+
+
+@pytest.fixture(scope="module")
+def sampled(rules):
+    """A classifier under a new rule, and its chains."""
+    model = probit(rules.RootOfSquares(0.5))
+    return model, kz.fit(model, "gibbs", draws=250, tune=25, chains=2, cores=1, **OPTIONS)
+
+
+def test_engines_know_the_rules_that_are_registered_with_them(rules, sampled):
+    reasons = {row.engine: row.reason for row in kz.engines(sampled[0]).rows}
+    assert [reasons[name] for name in ("Gibbs", "NUTS", "SMC")] == [None] * 3
+    assert reasons["VB"].endswith("this is RootOfSquares")
+    with pytest.raises(ValueError, match=r"Gibbs does not apply.*RootOfSquares.*SquaredWeights"):
+        kz.fit(probit(rules.SquaredWeights()), "gibbs")
+
+
+def test_gibbs_under_a_new_rule_samples_the_posterior(sampled):
+    """Against draws of the prior that are weighted by their likelihood."""
+    model, result = sampled
+    rng, size = np.random.default_rng(4), 20_000
+    beta = rng.exponential(1 / model.combination.rate, size=(size, 2))
+    W = rng.normal(size=(size, 2, 2)) / np.sqrt(rng.gamma(3.0, size=(size, 2, 2)))
+    composite = np.sqrt(np.einsum("dk,knm->dnm", beta, model.design**2))
+    f = np.einsum("dnm,dcm->dnc", composite, W)
+    p = class_probabilities(f)[:, np.arange(4), model.label_codes].prod(1)
+    contrast = f[..., 0] - f[..., 1]
+    found = identified(result)
+    pairs = [
+        (beta, found["beta"]),
+        (contrast, found["contrast"].isel({"class": 0}) - found["contrast"].isel({"class": 1})),
+        (contrast**2, (found["contrast"].isel({"class": 0}) * 2) ** 2),
+    ]
+    for weighted, chains in pairs:
+        mean = p @ weighted / p.sum()
+        error = np.sqrt(p**2 @ (weighted - mean) ** 2) / p.sum()
+        gap = chains.mean(("chain", "draw")).to_numpy() - mean
+        mcse = az.mcse(chains.to_dataset(name="x"))["x"].to_numpy()
+        assert_z(gap / np.hypot(error, mcse))
+
+
+def test_predictions_under_a_new_rule(sampled):
+    model, result = sampled
+    new = np.abs(np.random.default_rng(1).normal(size=(2, 3, 2)))
+    beta = result["posterior"]["beta"].to_numpy().reshape(-1, 2)
+    composite = np.sqrt(np.einsum("dk,knm->dnm", beta, new**2))
+    check_predictions(model, result, new, composite)
+    # The log likelihood is the declaration's, which combines tensors.
+    trained = np.sqrt(np.einsum("dk,knm->dnm", beta, model.design**2))
+    W = result["posterior"]["W"].to_numpy().reshape(-1, 2, 2)
+    p = class_probabilities(np.einsum("dnm,dcm->dnc", trained, W))
+    likelihood = np.exp(result["log_likelihood"]["t"].to_numpy().reshape(-1, 4))
+    np.testing.assert_allclose(likelihood, p[:, np.arange(4), model.label_codes], atol=1e-8)
+
+
+def test_weights_of_a_new_rule_may_follow_from_other_variables(rules):
+    model = probit(rules.SquaredWeights())
+    sizes = {"draws": 5, "tune": 2, "chains": 1} | OPTIONS | BY_NUMPY
+    result = kz.fit(model, kz.NUTS(max_treedepth=2), **sizes)
+    new = np.random.default_rng(1).normal(size=(2, 3, 2))
+    v = result["posterior"]["v"].to_numpy().reshape(-1, 2)
+    weights = v**2 / (v**2).sum(1, keepdims=True)
+    check_predictions(model, result, new, np.einsum("dk,knm->dnm", weights, new))
+
+    np.testing.assert_array_equal(model.summands, model.design)
+    with model, pytest.raises(TypeError, match="Got SquaredWeights"):
+        AlbertChib()
+
+
+def test_a_new_sum_in_a_composite_kernel(rules, monkeypatch):
+    monkeypatch.setitem(composite_kernel.COMBINATIONS, "squared", rules.SquaredWeights)
+    model = kz.CompositeKernelRegression.example(combination="squared")
+    reasons = {row.engine: row.reason for row in kz.engines(model).rows}
+    assert reasons["NUTS"] is None
+    for name in ("VB", "Gibbs"):
+        knows = "it knows the combinations FixedWeights, DirichletWeights"
+        assert reasons[name] == f"{knows}; this is SquaredWeights"
+    # Draws that are quick to have: predictions take any.
+    drawn = pm.sample_prior_predictive(10, model=model, random_seed=1, **BY_NUMPY)["prior"]
+    result = DataTree.from_dict({"posterior": drawn.to_dataset()})
+    new = np.random.default_rng(1).normal(size=(2, 3, 8))
+    drawn = result["posterior"].isel(chain=0)
+    alpha, squares = drawn["alpha"].to_numpy(), drawn["v"].to_numpy() ** 2
+    weights = squares / squares.sum(1, keepdims=True)
+    y = np.einsum("ds,snm,dm->dn", weights, new, alpha[:, 1:]) + alpha[:, :1]
+    np.testing.assert_allclose(kz.predict(model, result, new)["mean"], y.mean(0))
+
+
+def check_predictions(model, result, new, composite):
+    """Compare with averages over composite kernels (draw, obs, basis)."""
+    W = result["posterior"]["W"].to_numpy().reshape(-1, 2, 2)
+    expected = class_probabilities(np.einsum("dnm,dcm->dnc", composite, W)).mean(0)
+    found = kz.predict(model, result, new)["probability"]
+    np.testing.assert_allclose(found, expected, atol=1e-8)
