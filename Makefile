@@ -70,7 +70,7 @@ demo: .venv/installed ## fit two models with several engines, compare, draw: res
 	$(VENV) -m kernelzoo demo
 
 test: .venv/installed ## the fast suite
-	$(PYTEST) -m "not slow" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTEST) -m "not slow" -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-slow: .venv/installed ## simulation-based calibration and long chains
 	$(PYTEST) -m slow -n $(WORKERS) --dist loadfile $(ARGS)

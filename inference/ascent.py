@@ -6,8 +6,8 @@ A state is any frozen object with an `objective`; `start` makes one from kernel 
 An objective that gains little in an iteration may have much left to gain: on a ridge the gains
 shrink slowly. What is left is told from how they shrink, as of a geometric series.
 
-Starts may compete: all do a few iterations, the better half of them goes on for twice as many, and
-one start goes on to its end.
+Where an iteration is expensive the starts compete: all do a few iterations, the better half of them
+goes on for twice as many, and one start goes on to its end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +24,7 @@ from .anderson import Anderson, Coordinates, State
 from .deadline import OutOfTime
 from .engines import Run
 
-__all__ = [
-    "FIRST_ROUND",
-    "Ascent",
-    "MultistartResult",
-    "beginnings",
-    "check_settings",
-    "multistart_ascent",
-]
+__all__ = ["Ascent", "MultistartResult", "beginnings", "check_settings", "multistart_ascent"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -40,10 +33,6 @@ MOST_STARTS = 8
 
 # Iterations that a start usually takes to its end, more or less.
 USUAL = 100
-
-# Accelerated iterations of every start before the better half of them goes on: after 6 of them the
-# best start was left behind on 4 of 43 problems, after 10 on none.
-FIRST_ROUND = 15
 
 # Accelerated iterations that gain little in a row at the end: one alone may have been for nothing.
 PATIENCE = 3

@@ -39,7 +39,7 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...models.user_warnings import warn_user
 from ..answers import VariationalAnswer
 from ..applicability import combination_unknown_to, setting_of_no_use
-from ..ascent import FIRST_ROUND, check_settings, multistart_ascent
+from ..ascent import check_settings, multistart_ascent
 from ..engines import Run
 from .composite_kernel_answer import HYPERPARAMETERS, Approximation
 from .composite_kernel_likelihoods import Bernoulli, Gaussian, Likelihood
@@ -146,10 +146,8 @@ def fit_composite_kernel(
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The highest bound wins. If there are more kernels than starts, the kernels that
-        stand highest after one iteration alone are taken. Each goes on to its end. Default: uniform
-        and each kernel alone, 8 at most, which compete: the better half goes on after 15
-        iterations, of that the better half after 30, until one is left. With importance samples or
-        type-II maximum likelihood they do not. Weights that are not learned need one start only.
+        stand highest after one iteration alone are taken. Default: uniform and each kernel alone,
+        8 at most. Weights that are not learned need one start only.
     weights : {"quadrature", "importance"}, default="quadrature"
         How the moments of the weights and of their concentrations are found. Draws are of the
         factors themselves in both cases.
@@ -230,7 +228,6 @@ def fit_composite_kernel(
         tolerance=tolerance,
         least=type_two_from if type_two else 0,
         remaining=remaining,
-        rounds_from=FIRST_ROUND if accelerated and starts is None else None,
         coordinates=COORDINATES if accelerated else None,
     )
     warn_of_imprecision(ascended.state.beta)
