@@ -1,7 +1,8 @@
 """Functions of a model's variables, evaluated by Python: at a point, or over many draws at once.
 
 No compiler takes less time than a few thousand evaluations. Over draws, each operation takes a
-block of them at once, so that Python's share of the time is small.
+block of them at once, so that Python's share of the time is small; but for models that are no
+declarations as they were declared, whose draws are taken one by one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,13 +16,18 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.basic import Nonzero
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
+from ..models.declaration import Declaration
 from .compilation import python_mode
 
 __all__ = ["compile_at_point", "compile_over_draws"]
 
 # What an operation is expected to make of a block of draws, in bytes.
 BLOCK = 1 << 24
+# Operations that take the entries where a mask is true.
+PICKING = AdvancedSubtensor, AdvancedIncSubtensor
 
 
 def compile_at_point(
@@ -58,6 +64,15 @@ def compile_over_draws(
         From a mapping of str to array (draw, ...), draws of every input, to arrays (draw, ...),
         one an output.
     """
+    if not _takes_stacks(model, inputs, outputs):
+        each = compile_at_point(model, inputs, outputs)
+
+        def one_by_one(values: Mapping[str, NDArray]) -> list[NDArray]:
+            points = zip(*_arrays(inputs, values), strict=True)
+            return [np.stack(column) for column in zip(*(each(*p) for p in points), strict=True)]
+
+        return one_by_one
+
     rest, stand_ins, arrays = _apart_from_data(model, outputs)
     draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs]
     stacked = vectorize_graph(rest, replace=dict(zip(inputs, draws, strict=True)))
@@ -68,7 +83,7 @@ def compile_over_draws(
     of_data = max((array.nbytes for array in (*arrays, *_data(rest))), default=0)
 
     def of_draws(values: Mapping[str, NDArray]) -> list[NDArray]:
-        given = [np.ascontiguousarray(values[str(v.name)], dtype=v.type.dtype) for v in inputs]
+        given = _arrays(inputs, values)
         n_draws = len(given[0])
         largest = max(of_data, *(array.nbytes // max(n_draws, 1) for array in given), 1)
         size = max(1, BLOCK // largest)
@@ -86,6 +101,28 @@ def compile_over_draws(
         return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
     return of_draws
+
+
+def _takes_stacks(model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
+    """Whether operations on one draw are known to mean the same on each of a stack.
+
+    PyTensor gives wrong values, and no error, where an index or a shape depends on the values. Of
+    declarations it is tested that nothing does; what users add, or write themselves, may.
+    """
+    if not isinstance(model, Declaration) or model.amendments():
+        return False
+    drawn = set(inputs)
+    for node in toposort(outputs):
+        if not drawn.isdisjoint(node.inputs):
+            drawn.update(node.outputs)
+            masks = [v for v in node.inputs if v in drawn and v.type.dtype == "bool"]
+            if isinstance(node.op, Nonzero) or (masks and isinstance(node.op, PICKING)):
+                return False
+    return True
+
+
+def _arrays(inputs: Sequence[Variable], values: Mapping[str, NDArray]) -> list[NDArray]:
+    return [np.ascontiguousarray(values[str(v.name)], dtype=v.type.dtype) for v in inputs]
 
 
 def _apart_from_data(

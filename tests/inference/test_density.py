@@ -5,9 +5,11 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from pytensor.graph.replace import graph_replace
+from scipy import stats
 
 import kernelzoo as kz
-from kernelzoo.inference import evaluation
+from kernelzoo.inference import density, evaluation
 from kernelzoo.inference.compilation import python_mode
 from kernelzoo.inference.density import log_density, log_likelihood
 
@@ -96,13 +98,58 @@ def test_log_likelihood_without_dims_is_pymcs():
     assert log_likelihood(model, posterior)["y"].dims == pymcs["y"].dims
 
 
-def test_what_depends_on_no_draw_is_repeated():
+def positive_part(x):
+    """The sum of what is positive: of each draw other entries."""
+    return x[x > 0].sum()
+
+
+def test_models_that_are_no_declarations_are_taken_draw_by_draw():
+    """PyTensor takes the mask of a stack for one of all draws together."""
     with pm.Model() as model:
-        x = pm.Normal("x", size=2)
-    values = {x: x.type(name="x")}
+        x = pm.Normal("x", size=4)
+        pm.Normal("y", positive_part(x), observed=[0.0, 1.0])
+    draws = np.random.default_rng(1).normal(size=(6, 4))
+    expected = stats.norm.logpdf([0.0, 1.0], np.maximum(draws, 0).sum(1)[:, None])
+    posterior = xr.Dataset({"x": (("chain", "draw", "x_dim"), draws[None])})
+    posterior = posterior.assign_coords(chain=[0], draw=np.arange(6))
+    np.testing.assert_allclose(log_likelihood(model, posterior)["y"][0], expected)
+    of_x = stats.norm.logpdf(draws).sum(1)
+    np.testing.assert_allclose(log_density(model, {"x": draws}), of_x + expected.sum(1))
+
+
+@pytest.mark.parametrize("added", [True, False])
+def test_declarations_that_pick_entries_by_value_are_taken_draw_by_draw(added):
+    """What a user adds, or a rule of combination of the user's own."""
+    model = kz.CompositeKernelRegression.example()
+    if added:
+        with model:
+            pm.Potential("more", positive_part(model["alpha"]))
+    outputs = [positive_part(model["alpha"])]
+    alpha = model["alpha"].type(name="alpha")
+    replaced = graph_replace(outputs, {model["alpha"]: alpha})
+    draws = np.random.default_rng(1).normal(size=(5, len(model.coords["function"])))
+    (found,) = evaluation.compile_over_draws(model, [alpha], replaced)({"alpha": draws})
+    np.testing.assert_allclose(found, np.maximum(draws, 0).sum(1))
+    if added:
+        # Whatever the graph.
+        assert not evaluation._takes_stacks(model, [alpha], [alpha])
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda cls: cls.__name__)
+def test_declarations_take_stacks(example):
+    model = example.example()
+    values, terms = density._terms(model)
+    assert evaluation._takes_stacks(model, list(values.values()), list(terms.values()))
+
+
+def test_what_depends_on_no_draw_is_repeated():
+    model = kz.CompositeKernelRegression.example()
+    x = model["beta"]
+    values = {x: x.type(name="beta")}
     evaluate = evaluation.compile_over_draws(
         model, list(values.values()), [values[x] * 2, pt.as_tensor(np.arange(3.0)) + 1]
     )
-    twice, same = evaluate({"x": np.ones((4, 2))})
-    np.testing.assert_array_equal(twice, np.full((4, 2), 2.0))
+    n = len(model.coords["kernel"])
+    twice, same = evaluate({"beta": np.ones((4, n))})
+    np.testing.assert_array_equal(twice, np.full((4, n), 2.0))
     np.testing.assert_array_equal(same, np.tile([1.0, 2.0, 3.0], (4, 1)))
