@@ -60,7 +60,7 @@ class Ascent[S: State]:
     patience: int = 1
     history: list[float] = field(default_factory=list)
     converged: bool = False
-    _small: int = 0
+    _small: int = field(default=0, init=False)
 
     @property
     def height(self) -> float:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln, softmax
+from scipy.special import gammaln
 
 from ..anderson import Coordinates
 from .composite_kernel_likelihoods import Likelihood, Noise, Regressors
 from .gamma import Gamma, most_likely
 from .kernel_weights import Concentrations, Integration, Weights
 from .regressors import regressors_bound
+from .simplex import moments_around
 
 __all__ = ["COORDINATES", "Data", "State", "start", "update"]
 
@@ -155,9 +156,8 @@ def _at_coordinates(state: State[Any], values: Array) -> State[Any]:
     state = replace(state, noise=state.noise.at(noise), phi=replace(state.phi, rate=np.exp(phi)))
     if state.beta is not None:
         log_beta, weights = np.split(weights, [len(state.beta_mean)])
-        beta = softmax(log_beta)
-        covariance = state.beta_second - np.outer(state.beta_mean, state.beta_mean)
-        state = replace(state, beta_mean=beta, beta_second=covariance + np.outer(beta, beta))
+        mean, second = moments_around(log_beta, state.beta_mean, state.beta_second)
+        state = replace(state, beta_mean=mean, beta_second=second)
     if state.varphi is not None:
         state = replace(state, varphi_mean=np.exp(weights))
     return state

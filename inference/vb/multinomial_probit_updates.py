@@ -13,7 +13,6 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
-from scipy.special import softmax
 
 from ...models.combination import Binary, Combination, FixedWeights, Mean
 from ...models.kernel_scores import draw_hyperparameters, log_hyperparameter_density
@@ -28,7 +27,7 @@ from .kernel_parameters import ParameterFactor
 from .kernel_products import KernelProducts
 from .probit_kernels import ExpectedKernels, KernelFamily
 from .regressors import precision_factor, printed_bound, regressors_bound
-from .simplex import SimplexFactor, simplex_factor
+from .simplex import SimplexFactor, moments_around, simplex_factor
 
 __all__ = [
     "COORDINATES",
@@ -362,14 +361,8 @@ def _at_coordinates(state: State, values: Array) -> State:
     if not len(weights):
         return state
     log_beta, log_rho = weights.reshape(2, -1)
-    beta = softmax(log_beta)
-    covariance = state.beta_second - np.outer(state.beta_mean, state.beta_mean)
-    return replace(
-        state,
-        beta_mean=beta,
-        beta_second=covariance + np.outer(beta, beta),
-        rho_mean=np.exp(log_rho),
-    )
+    mean, second = moments_around(log_beta, state.beta_mean, state.beta_second)
+    return replace(state, beta_mean=mean, beta_second=second, rho_mean=np.exp(log_rho))
 
 
 # E[y], the rates of zeta, and the means of weights on the simplex and of their concentrations. The

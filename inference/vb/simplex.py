@@ -32,12 +32,13 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from ...models.user_warnings import warn_user
 from .simplex_coordinates import Target, axes_around
 from .simplex_points import SOBOL_LOG2, Points, Proposal
 
-__all__ = ["SimplexFactor", "simplex_factor", "warn_of_imprecision"]
+__all__ = ["SimplexFactor", "moments_around", "simplex_factor", "warn_of_imprecision"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -198,6 +199,27 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
         _points=points,
         _origin=origin,
     )
+
+
+def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Array, Array]:
+    """Move moments to another mean, the covariance unchanged.
+
+    Parameters
+    ----------
+    log_weights : array of shape (S,)
+        Logarithms of the new mean, up to a constant.
+    mean : array of shape (S,)
+        E[beta].
+    second : array of shape (S, S)
+        E[beta beta'].
+
+    Returns
+    -------
+    mean, second
+        Of the same shapes.
+    """
+    moved = softmax(log_weights)
+    return moved, second - np.outer(mean, mean) + np.outer(moved, moved)
 
 
 def warn_of_imprecision(factor: SimplexFactor | None) -> None:
