@@ -29,8 +29,8 @@ from .benchmarks import BENCHMARKS
 from .datasets.dataset import Dataset
 from .experiments import reproduce as studies
 from .experiments.demo import run as run_demo
-from .models.checks import check_name
-from .models.kernels import Kernels
+from .models.kernels.specification import Kernels
+from .validation import check_name
 
 # Columns of what goes to a file, where tables are not to be cut to those of a terminal.
 WIDTH = 160

@@ -16,12 +16,12 @@ from rich.table import Table
 from xarray import DataTree
 
 from ..experiments.zhang2004 import SMALL, divide
-from ..inference.em.wishart_completion import fit_wishart_completion
-from ..inference.engines import Run
-from ..inference.exact.diagonal_wishart_completion import log_lambda, sample_diagonal_completion
-from ..inference.exact.wishart_completion import sample_wishart_completion
-from ..inference.gibbs.diagonal_wishart_completion import diagonal_wishart_completion_steps
-from ..inference.gibbs.wishart_completion import wishart_completion_steps
+from ..inference.engines.engine import Run
+from ..inference.kernel_completion.diagonal_exact import log_lambda, sample_diagonal_completion
+from ..inference.kernel_completion.diagonal_gibbs import diagonal_wishart_completion_steps
+from ..inference.kernel_completion.em import fit_wishart_completion
+from ..inference.kernel_completion.exact import sample_wishart_completion
+from ..inference.kernel_completion.gibbs import wishart_completion_steps
 from ..models import DiagonalWishartCompletion, WishartCompletion
 
 __all__ = ["run"]

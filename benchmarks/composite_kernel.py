@@ -19,7 +19,7 @@ from scipy.linalg import blas, lapack
 
 from ..datasets import load
 from ..inference import NUTS, VB, Engine, Gibbs, fit
-from ..inference.vb.composite_kernel import fit_composite_kernel
+from ..inference.composite_kernel.vb import fit_composite_kernel
 from ..models import (
     CompositeKernelClassification,
     CompositeKernelRegression,
@@ -27,7 +27,7 @@ from ..models import (
     linear,
     polynomial,
 )
-from ..models.kernels import Kernels
+from ..models.kernels.specification import Kernels
 from .speed import Stopwatch
 
 __all__ = ["run"]

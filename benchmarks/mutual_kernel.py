@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ..inference import EM, Engine, Gibbs, fit
-from ..inference.em.mutual_kernel_completion import minimize
-from ..inference.em.mutual_objective import MutualObjective
-from ..inference.engines import Run
-from ..inference.gibbs.mutual_kernel_completion import mutual_kernel_completion_steps
+from ..inference.engines.engine import Run
+from ..inference.mutual_completion.em import minimize
+from ..inference.mutual_completion.gibbs import mutual_kernel_completion_steps
+from ..inference.mutual_completion.objective import MutualObjective
 from ..models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 
 __all__ = ["run"]

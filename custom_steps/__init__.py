@@ -1,13 +1,16 @@
 """PyMC step methods: Gibbs and Metropolis moves written for the models, one file an algorithm."""
 
-from .albert_chib import AlbertChib
 from .block import GibbsBlock
-from .composite_kernel import CompositeKernelGibbs
-from .diagonal_tanner_wong import DiagonalTannerWongImputation, DiagonalTannerWongPosterior
-from .kernel_albert_chib import KernelAlbertChib
-from .marginal_probit import MarginalProbit
-from .mutual_completion import MutualImputation, MutualPosterior
-from .tanner_wong import TannerWongImputation, TannerWongPosterior
+from .composite_kernel.steps import CompositeKernelGibbs
+from .kernel_completion.diagonal_tanner_wong import (
+    DiagonalTannerWongImputation,
+    DiagonalTannerWongPosterior,
+)
+from .kernel_completion.tanner_wong import TannerWongImputation, TannerWongPosterior
+from .multinomial_probit.albert_chib import AlbertChib
+from .multinomial_probit.kernel_albert_chib import KernelAlbertChib
+from .multinomial_probit.marginal import MarginalProbit
+from .mutual_completion.steps import MutualImputation, MutualPosterior
 
 __all__ = [
     "AlbertChib",

@@ -20,9 +20,9 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from ..models.declaration import Declaration
-from ..models.dirichlet import Simplex
-from ..models.positive_definite import PositiveDefinite
-from .packed_factor import Triangle
+from ..models.distributions.dirichlet import Simplex
+from ..models.distributions.positive_definite import PositiveDefinite
+from ..numerics.packed_factor import Triangle
 
 __all__ = ["GibbsBlock", "GibbsBlockState", "ValueMap"]
 

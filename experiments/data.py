@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..datasets import Dataset, load
-from ..models.checks import argument_error, check_name
+from ..validation import argument_error, check_name
 
 __all__ = ["absence", "objects"]
 

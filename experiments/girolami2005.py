@@ -27,13 +27,13 @@ from xarray import DataTree
 from ..datasets import Dataset, twonorm
 from ..datasets.dataset import Split
 from ..inference import ApproximationWarning, fit, predict
-from ..inference.kernel_alignment import kernel_alignment
-from ..inference.map.engine import MAP
-from ..inference.vb.engine import VB
-from ..models.combination import DirichletWeights
+from ..inference.engines.map import MAP
+from ..inference.engines.vb import VB
+from ..inference.mutual_completion.kernel_alignment import kernel_alignment
+from ..models.combinations.sums import DirichletWeights
 from ..models.composite_kernel import CompositeKernelClassification
-from ..models.eigenvector_kernels import eigenvector_kernels
-from ..models.kernels import Kernels, gaussian, linear, polynomial
+from ..models.kernels.eigenvectors import eigenvector_kernels
+from ..models.kernels.specification import Kernels, gaussian, linear, polynomial
 from .data import absence, objects
 from .girolami2005_published import ACCURACIES, WEIGHT_MEANS
 from .report import Published

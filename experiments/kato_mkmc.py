@@ -31,13 +31,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ..inference import fit, impute_kernels, predict
-from ..inference.completion_scores import (
+from ..inference.engines.em import EM
+from ..inference.mutual_completion.scores import (
     correlation_distance,
     entry_coverage,
     missing_entries,
     svm_auc,
 )
-from ..inference.em.engine import EM
 from ..models.mutual_kernel_completion import MutualKernelCompletion
 from .data import absence
 from .kato_figures import draw_by_matrix, draw_by_ratio

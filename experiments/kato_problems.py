@@ -24,8 +24,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..datasets import load
-from ..models.kernel_stack import as_stack
-from ..models.kernels import gaussian
+from ..models.kernels.specification import gaussian
+from ..models.kernels.stack import as_stack
 
 __all__ = ["PROBLEMS", "Problem", "nested_mask", "problem", "training_part"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..models.checks import check_name
+from ..validation import check_name
 from .damoulas2009 import table_2 as damoulas2009_table_2
 from .damoulas2009_mfeat import table_6 as damoulas2009_table_6
 from .damoulas2009_mfeat import table_7 as damoulas2009_table_7

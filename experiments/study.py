@@ -30,8 +30,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 
-from ..inference.progress import track
-from ..models.checks import argument_error, check_count
+from ..inference.engines.progress import track
+from ..validation import argument_error, check_count
 from .ledger import Ledger
 from .report import Cell, Published, Report
 

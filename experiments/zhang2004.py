@@ -21,9 +21,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from ..inference import Gibbs, fit
-from ..inference.em.engine import EM
-from ..inference.kernel_alignment import ideal_kernel
-from ..inference.kernel_classifiers import KernelFisherDiscriminant, KernelNearestMean
+from ..inference.engines.em import EM
+from ..inference.kernel_completion.classifiers import KernelFisherDiscriminant, KernelNearestMean
+from ..inference.mutual_completion.kernel_alignment import ideal_kernel
 from ..models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ..models.wishart_completion import WishartCompletion
 from .data import absence, objects

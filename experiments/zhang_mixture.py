@@ -31,11 +31,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..inference import fit
-from ..inference.em.engine import EM
-from ..inference.kernel_alignment import ideal_kernel, kernel_alignment
-from ..inference.kernel_classifiers import KernelNearestMean, KernelNearestNeighbour
-from ..models.kernels import Kernels, gaussian, linear, polynomial
-from ..models.moment_matching import match_wishart
+from ..inference.engines.em import EM
+from ..inference.kernel_completion.classifiers import KernelNearestMean, KernelNearestNeighbour
+from ..inference.mutual_completion.kernel_alignment import ideal_kernel, kernel_alignment
+from ..models.completion.moment_matching import match_wishart
+from ..models.kernels.specification import Kernels, gaussian, linear, polynomial
 from ..models.wishart_completion import WishartCompletion
 from .data import absence, objects
 from .report import Published

@@ -22,10 +22,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from ..inference.kernel_classifiers import KernelNearestNeighbour
-from ..inference.kernel_weights import learn_weights
-from ..inference.weight_objectives import OBJECTIVES, leave_one_out_rows
-from ..models.checks import check_name
+from ..inference.kernel_completion.classifiers import KernelNearestNeighbour
+from ..inference.kernel_completion.weight_objectives import OBJECTIVES, leave_one_out_rows
+from ..inference.kernel_completion.weights import learn_weights
+from ..validation import check_name
 from .data import absence
 from .study import Study, Task
 from .zhang_mixture import DATA_1, TYPES, WIDTHS, Division, divide

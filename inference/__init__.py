@@ -1,31 +1,27 @@
 """Engines, one `fit` for all of them, prediction and comparison."""
 
-from importlib import import_module
-from pkgutil import iter_modules
-
-from . import em, exact, gibbs, map, quantities, vb
-from .answers import ExactAnswer, ModeAnswer, PointAnswer, VariationalAnswer
-from .classifier_combination import combine_classifiers
-from .compare import Comparison, compare_engines
-from .completion_scores import (
-    correlation_distance,
-    entry_coverage,
-    missing_entries,
-    svm_auc,
-)
-from .diagnostics import ApproximationWarning, pareto_k
-from .em.engine import EM
-from .engines import Engine, EngineDescription, EngineTable, Run, describe, engines, fit
-from .estimate import Estimate, estimate
-from .evidence import log_evidence
-from .exact.engine import Exact
-from .generic import ADVI, Pathfinder
-from .identified import identified, identifies
-from .imputation import impute_kernels
-from .kernel_weights import learn_weights
-from .map.engine import MAP
-from .mcmc import NUTS, Gibbs
-from .mode import Laplace
+from . import composite_kernel, kernel_completion, multinomial_probit, mutual_completion  # noqa: F401
+from .diagnostics.compare import Comparison, compare_engines
+from .diagnostics.scores import scores
+from .engines.answers import ExactAnswer, ModeAnswer, PointAnswer, VariationalAnswer
+from .engines.em import EM
+from .engines.engine import Engine, EngineDescription, EngineTable, Run, describe, engines, fit
+from .engines.estimate import Estimate, estimate
+from .engines.evidence import log_evidence
+from .engines.exact import Exact
+from .engines.identified import identified, identifies
+from .engines.map import MAP
+from .engines.mcmc import NUTS, Gibbs
+from .engines.mode import Laplace
+from .engines.pareto_k import ApproximationWarning, pareto_k
+from .engines.predict import document_predictions, predict, predictive
+from .engines.vb import VB
+from .generic.approximations import ADVI, Pathfinder
+from .generic.smc import SMC
+from .kernel_completion.weights import learn_weights
+from .multinomial_probit.classifier_combination import combine_classifiers
+from .mutual_completion.imputation import impute_kernels
+from .mutual_completion.scores import correlation_distance, entry_coverage, missing_entries, svm_auc
 from .plots import (
     plot_bound,
     plot_decision_regions,
@@ -34,10 +30,6 @@ from .plots import (
     plot_reliability,
     plot_weights,
 )
-from .predict import document_predictions, predict, predictive
-from .scores import scores
-from .smc import SMC
-from .vb.engine import VB
 
 __all__ = [
     "ADVI",
@@ -89,8 +81,5 @@ __all__ = [
     "svm_auc",
 ]
 
-# A paper's implementations register themselves when they are imported: every file of these rooms.
-for _room in (em, exact, gibbs, map, quantities, vb):
-    for _file in iter_modules(_room.__path__):
-        import_module(f"{_room.__name__}.{_file.name}")
+# Every family has registered what it predicts.
 document_predictions()

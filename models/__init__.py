@@ -1,13 +1,25 @@
 """Declarations: one PyMC model a paper, and the kernels they are built on."""
 
-from .combination import Binary, Combination, DirichletWeights, FixedWeights, Mean, WeightedSum
+from .combinations.products import FixedProduct, Product
+from .combinations.sums import (
+    Binary,
+    Combination,
+    DirichletWeights,
+    FixedWeights,
+    Mean,
+    WeightedSum,
+)
+from .completion.moment_matching import match_wishart
+from .completion.mutual_blocks import GammaExcess
 from .composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .declaration import Declaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion
-from .distributions import CategoricalProbit
-from .eigenvector_kernels import eigenvector_kernels
-from .kernel_warnings import KernelWarning
-from .kernels import (
+from .distributions.categorical_probit import CategoricalProbit
+from .distributions.matrix_normal import MatrixNormal, RegressionMatrix
+from .distributions.positive_definite import PositiveDefinite
+from .distributions.wishart import InverseWishart, MatrixF, Wishart
+from .kernels.eigenvectors import eigenvector_kernels
+from .kernels.specification import (
     Kernels,
     Theta,
     as_stack,
@@ -22,14 +34,9 @@ from .kernels import (
     polynomial,
     precomputed,
 )
-from .matrix_normal import MatrixNormal, RegressionMatrix
-from .moment_matching import match_wishart
+from .kernels.warnings import KernelWarning
 from .multinomial_probit import MultinomialProbit
-from .mutual_kernel_blocks import GammaExcess
 from .mutual_kernel_completion import MutualKernelCompletion
-from .positive_definite import PositiveDefinite
-from .product_combination import FixedProduct, Product
-from .wishart import InverseWishart, MatrixF, Wishart
 from .wishart_completion import WishartCompletion
 from .wishart_kernel_mixture import WishartKernelMixture
 

@@ -9,8 +9,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from pytensor.tensor import TensorVariable
 
-from .alignment import aligned, ids_along
-from .checks import (
+from ..validation import (
     argument_error,
     check_codes,
     check_labels,
@@ -18,12 +17,13 @@ from .checks import (
     check_positive,
     check_targets,
 )
-from .combination import Combination, DirichletWeights, FixedWeights, for_kernels
+from .combinations.sums import Combination, DirichletWeights, FixedWeights, for_kernels
 from .declaration import Declaration
-from .kernel_warnings import warn_of_near_identity
-from .kernels import as_stack
-from .matrix_product import matrix_product
-from .multivariate_normal import MultivariateNormal
+from .distributions.multivariate_normal import MultivariateNormal
+from .kernels.alignment import aligned, ids_along
+from .kernels.specification import as_stack
+from .kernels.warnings import warn_of_near_identity
+from .operations.matrix_product import matrix_product
 
 __all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression"]
 

@@ -13,7 +13,7 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error
+from ..validation import argument_error
 
 __all__ = ["Declaration", "family"]
 

@@ -6,15 +6,15 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from .checks import check_positive
-from .completion_blocks import object_coords
-from .completion_input import PartitionedKernels, check_degrees_of_freedom
-from .completion_spectrum import Spectrum
+from ..numerics.completion_spectrum import Spectrum
+from ..validation import check_positive
+from .completion.blocks import object_coords
+from .completion.input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
-from .matrix_normal import MatrixNormal
-from .matrix_product import matrix_product
-from .triangular import cholesky_or_nan, solve_lower
-from .wishart import Wishart
+from .distributions.matrix_normal import MatrixNormal
+from .distributions.wishart import Wishart
+from .operations.matrix_product import matrix_product
+from .operations.triangular import cholesky_or_nan, solve_lower
 
 __all__ = ["DiagonalWishartCompletion"]
 

@@ -9,22 +9,22 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 from xarray import DataArray
 
-from .alignment import aligned, ids_along
-from .checks import argument_error, check_codes, check_labels, check_name, check_positive
-from .combination import Binary, Combination, FixedWeights, Mean, for_kernels
+from ..validation import argument_error, check_codes, check_labels, check_name, check_positive
+from .combinations.products import FixedProduct, Product
+from .combinations.sums import Binary, Combination, FixedWeights, Mean, for_kernels
 from .declaration import Declaration
-from .distributions import CategoricalProbit
-from .kernel_warnings import warn_of_near_identity
-from .kernels import as_stack
-from .matrix_product import matrix_product
-from .parametric_kernels import ParametricStack
-from .product_combination import FixedProduct, Product
+from .distributions.categorical_probit import CategoricalProbit
+from .kernels.alignment import aligned, ids_along
+from .kernels.learned import ParametricStack
+from .kernels.specification import as_stack
+from .kernels.warnings import warn_of_near_identity
+from .operations.matrix_product import matrix_product
 
 __all__ = ["COMBINATIONS", "MultinomialProbit"]
 
 #: Rules of combination by name. Gibbs and VB apply to a rule that is registered with their updates:
-#: of `kernelzoo.custom_steps.probit_kernel_sweep` and
-#: `kernelzoo.inference.vb.multinomial_probit_updates`. The other engines apply to every rule.
+#: of `kernelzoo.custom_steps.multinomial_probit.kernel_sweep` and
+#: `kernelzoo.inference.multinomial_probit.vb_updates`. The other engines apply to every rule.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,
     "fixed": FixedWeights,

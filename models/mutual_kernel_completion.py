@@ -11,19 +11,19 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error, check_flag, check_name, check_positive
-from .declaration import Declaration
-from .incomplete_kernels import IncompleteKernel, IncompleteKernels, rank_error, visible_block
-from .mutual_entries import judged_entries, judged_pairs, positions
-from .mutual_kernel_blocks import (
+from ..validation import argument_error, check_flag, check_name, check_positive
+from .completion.incomplete import IncompleteKernel, IncompleteKernels, rank_error, visible_block
+from .completion.mutual_blocks import (
     ExcessPrior,
     check_freedom,
     declare_freedom,
     declare_kernel,
     declare_visible,
 )
-from .triangular import cholesky_or_nan, log_det
-from .wishart import InverseWishart
+from .completion.mutual_entries import judged_entries, judged_pairs, positions
+from .declaration import Declaration
+from .distributions.wishart import InverseWishart
+from .operations.triangular import cholesky_or_nan, log_det
 
 __all__ = ["CompletionProblem", "MutualKernelCompletion"]
 

@@ -9,10 +9,10 @@ import pytensor.tensor as pt
 from scipy.linalg import cholesky
 from scipy.special import multigammaln
 
-from .completion_blocks import declare_inverse_wishart, declare_kernel, object_coords
-from .completion_input import PartitionedKernels, check_degrees_of_freedom
+from ..numerics.matrix_draws import log_det_of_factor
+from .completion.blocks import declare_inverse_wishart, declare_kernel, object_coords
+from .completion.input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
-from .matrix_draws import log_det_of_factor
 
 __all__ = ["CompletionParameters", "WishartCompletion"]
 

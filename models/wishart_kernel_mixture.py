@@ -8,34 +8,34 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from .checks import argument_error, check_name, check_positive
-from .completion_blocks import (
+from ..validation import argument_error, check_name, check_positive
+from .completion.blocks import (
     Blocks,
     declare_inverse_wishart,
     declare_kernel,
     object_coords,
     partition,
 )
-from .completion_input import (
+from .completion.input import (
     PartitionedStack,
     check_degrees_of_freedom,
     check_positive_definite,
     check_weights,
 )
-from .declaration import Declaration
-from .dirichlet import Dirichlet
-from .kernels import Kernels
-from .matrix_product import matrix_product
-from .moment_matching import (
+from .completion.moment_matching import (
     check_component_degrees,
     matched_by_trace,
     matched_degrees,
     one_a_kernel,
     traces_of_products,
 )
-from .triangular import cholesky_or_nan
-from .weighted_sum import weighted_sum
-from .wishart import MatrixF, Wishart
+from .declaration import Declaration
+from .distributions.dirichlet import Dirichlet
+from .distributions.wishart import MatrixF, Wishart
+from .kernels.specification import Kernels
+from .operations.matrix_product import matrix_product
+from .operations.triangular import cholesky_or_nan
+from .operations.weighted_sum import weighted_sum
 from .wishart_completion import CompletionParameters
 
 __all__ = ["WishartKernelMixture"]

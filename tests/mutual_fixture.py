@@ -4,13 +4,13 @@ import numpy as np
 from scipy import stats
 
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.mutual_completion import (
+from kernelzoo.custom_steps.mutual_completion.steps import (
     Known,
     draw_model_matrix,
     impute,
     missing_square,
 )
-from kernelzoo.models.incomplete_kernels import (
+from kernelzoo.models.completion.incomplete import (
     IncompleteKernel,
     IncompleteKernels,
     half_of_visible,

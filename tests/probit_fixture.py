@@ -5,10 +5,10 @@ import numpy as np
 from scipy import stats
 
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.probit_sweep import Prior, State
-from kernelzoo.models.combination import FixedWeights, Mean
+from kernelzoo.custom_steps.multinomial_probit.sweep import Prior, State
+from kernelzoo.models.combinations.sums import FixedWeights, Mean
 from kernelzoo.models.multinomial_probit import MultinomialProbit
-from kernelzoo.models.probit import log_probability
+from kernelzoo.numerics.probit import log_probability
 
 PRIOR = Prior(tau=1.0, upsilon=0.7, mu=2.0, lam=1.5)
 N_CLASSES, N_KERNELS, N_OBJECTS, N_BASIS = 3, 2, 4, 3

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 import kernelzoo as kz
-from kernelzoo.models.probit import class_probabilities
+from kernelzoo.numerics.probit import class_probabilities
 from probit_reference import of_scores
 
 PATH = Path(__file__).parent / "data" / "probit_kernels_reference.json"

@@ -16,17 +16,23 @@ import arviz as az
 import numpy as np
 
 import kernelzoo as kz
-from kernelzoo.custom_steps.hamiltonian import StepTuning, adapt_step
-from kernelzoo.custom_steps.normal_regression import Design
-from kernelzoo.custom_steps.probit_marginal_sweep import Target, marginal_sweep
-from kernelzoo.custom_steps.probit_sweep import Prior, State, Tuning, draw_variances, sweep
-from kernelzoo.custom_steps.simplex_metropolis import (
+from kernelzoo.custom_steps.moves.hamiltonian import StepTuning, adapt_step
+from kernelzoo.custom_steps.moves.simplex_metropolis import (
     adapt_concentrations,
     adapt_weights,
     initial_concentration_tuning,
     initial_weight_tuning,
 )
-from kernelzoo.models.probit import class_probabilities
+from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
+from kernelzoo.custom_steps.multinomial_probit.sweep import (
+    Prior,
+    State,
+    Tuning,
+    draw_variances,
+    sweep,
+)
+from kernelzoo.numerics.normal_regression import Design
+from kernelzoo.numerics.probit import class_probabilities
 
 PATH = Path(__file__).parent / "data" / "multinomial_probit_reference.json"
 SETTINGS = {"chains": 4, "sweeps": 60_000, "tune": 5_000, "thin": 10, "random_seed": 2009}

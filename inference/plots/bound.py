@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from xarray import DataTree
 
-from ...models.checks import argument_error
+from ...validation import argument_error
 from .house_style import GREY, PALETTE, figure_options, open_frame
 
 __all__ = ["plot_bound"]

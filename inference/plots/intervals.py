@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from xarray import Dataset
 
-from ...models.checks import argument_error, check_name
+from ...validation import argument_error, check_name
 from .house_style import MARKERS, PALETTE, cycle, figure_options, open_frame
 
 INTERVALS = {"eti": "equal-tailed", "hdi": "highest-density"}

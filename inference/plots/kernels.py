@@ -12,9 +12,9 @@ from matplotlib.colors import FuncNorm, Normalize
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-from ...models.alignment import aligned, ids_along
-from ...models.checks import check_labels
-from ...models.kernels import as_stack
+from ...models.kernels.alignment import aligned, ids_along
+from ...models.kernels.specification import as_stack
+from ...validation import check_labels
 from .class_labels import name_classes
 from .house_style import figure_options
 

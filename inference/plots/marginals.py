@@ -11,9 +11,9 @@ from arviz_plots import PlotCollection, plot_dist
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.alignment import check_distinct
-from ...models.checks import argument_error, check_name
-from ..identified import identified
+from ...models.kernels.alignment import check_distinct
+from ...validation import argument_error, check_name
+from ..engines.identified import identified
 from .house_style import MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
 from .intervals import Summaries, name_engines, plot_intervals, side_by_side
 

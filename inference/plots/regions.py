@@ -16,9 +16,9 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.alignment import aligned
-from ...models.checks import argument_error, check_finite, check_labels, check_unmasked
-from ..predict import predict
+from ...models.kernels.alignment import aligned
+from ...validation import argument_error, check_finite, check_labels, check_unmasked
+from ..engines.predict import predict
 from .house_style import MARKERS, PALETTE, cycle, figure_options
 
 __all__ = ["plot_decision_regions"]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from xarray import Dataset
 
-from ...models.alignment import aligned, ids_along
-from ...models.checks import argument_error, check_labels, check_probabilities
+from ...models.kernels.alignment import aligned, ids_along
+from ...validation import argument_error, check_labels, check_probabilities
 from .house_style import GREY, MARKERS, PALETTE, cycle, figure_options, open_frame
 
 __all__ = ["plot_reliability"]

@@ -11,7 +11,7 @@ from matplotlib.collections import PathCollection
 from numpy.typing import NDArray
 from xarray import DataTree
 
-from ...models.checks import argument_error, check_name
+from ...validation import argument_error, check_name
 from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
 from .intervals import Summaries, plot_intervals, side_by_side
 from .marginals import named_draws

@@ -14,8 +14,8 @@ from scipy import stats
 
 from family import assert_z
 from kernelzoo.custom_steps.block import _BY_NUMPY, GibbsBlock, ValueMap
-from kernelzoo.models.dirichlet import Simplex
-from kernelzoo.models.positive_definite import PositiveDefinite
+from kernelzoo.models.distributions.dirichlet import Simplex
+from kernelzoo.models.distributions.positive_definite import PositiveDefinite
 
 Y = np.random.default_rng(0).normal(size=(4, 2))
 

@@ -14,7 +14,7 @@ from kernelzoo.experiments.kato_figures import draw_by_matrix, draw_by_ratio
 from kernelzoo.experiments.kato_problems import Problem, nested_mask, training_part
 from kernelzoo.experiments.reproduce import STUDIES, reproduce
 from kernelzoo.experiments.study import run_study
-from kernelzoo.models.kernel_stack import as_stack
+from kernelzoo.models.kernels.stack import as_stack
 
 METHODS = kato_mkmc.METHODS
 NAMES = ("u", "v", "w")

@@ -11,9 +11,9 @@ from kernelzoo.datasets import load
 from kernelzoo.experiments import zhang_mixture_weights as weights
 from kernelzoo.experiments.study import run_study
 from kernelzoo.experiments.zhang_mixture import TYPES, divide
-from kernelzoo.inference.kernel_weights import learn_weights
-from kernelzoo.inference.weight_objectives import OBJECTIVES
-from kernelzoo.models.moment_matching import match_wishart
+from kernelzoo.inference.kernel_completion.weight_objectives import OBJECTIVES
+from kernelzoo.inference.kernel_completion.weights import learn_weights
+from kernelzoo.models.completion.moment_matching import match_wishart
 
 COLUMNS = ("breast_cancer", "ionosphere", "soybean_small", "wine", "sonar", "iris_uci")
 

@@ -8,9 +8,9 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.kernel_alignment import kernel_alignment
-from kernelzoo.inference.kernel_classifiers import KernelNearestMean
-from kernelzoo.inference.result import draws_to_tree
+from kernelzoo.inference.engines.result import draws_to_tree
+from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
+from kernelzoo.inference.mutual_completion.kernel_alignment import kernel_alignment
 
 N, D = 9, 2
 RNG = np.random.default_rng(4)

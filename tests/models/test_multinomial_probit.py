@@ -9,8 +9,8 @@ from scipy import stats
 
 from family import assert_mean, assert_z
 from kernelzoo import FixedWeights, Mean, MultinomialProbit, gaussian, kernel_stack, linear
-from kernelzoo.inference.density import log_density
-from kernelzoo.models.probit import log_probability
+from kernelzoo.inference.engines.density import log_density
+from kernelzoo.numerics.probit import log_probability
 
 
 @pytest.fixture(scope="module")

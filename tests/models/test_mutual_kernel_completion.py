@@ -8,7 +8,7 @@ import xarray as xr
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.models.mutual_kernel_blocks import GammaExcess
+from kernelzoo.models.completion.mutual_blocks import GammaExcess
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels
 

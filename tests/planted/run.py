@@ -4,10 +4,10 @@ The bugs are data: a TOML file of this folder for each family, with entries
 
     [[bug]]
     name = "shape-in-place-of-rate"     unique within the family
-    file = "models/wishart.py"          the file that gets the bug
+    file = "models/distributions/wishart.py"          the file that gets the bug
     old = "text"                        occurs exactly once in the file
     new = "text"                        what a developer may have written in its place
-    tests = "tests/models/test_wishart.py::test_density"    arguments of pytest
+    tests = "tests/models/distributions/test_wishart.py::test_density"    arguments of pytest
     bug = "One sentence that says what is wrong."
 
 The checkout is copied; the bugs are planted in the copy only.

@@ -1,0 +1,201 @@
+"""Gibbs sampling of the composite-kernel models as a PyMC step method."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import singledispatch
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+from pymc.util import RandomGenerator, get_value_vars_from_user_vars
+from pytensor.tensor import TensorVariable
+
+from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
+from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...numerics.normal_regression import Design
+from ...validation import check_count
+from ..block import GibbsBlock, check_declaration
+from ..moves.simplex_metropolis import (
+    adapt_concentrations,
+    adapt_weights,
+    initial_concentration_tuning,
+    initial_weight_tuning,
+)
+from .sweep import Classification, Info, Likelihood, Prior, Regression, State, Tuning, sweep
+
+__all__ = ["CompositeKernelGibbs", "concentration_prior"]
+
+
+class CompositeKernelGibbs(GibbsBlock):
+    """Gibbs sampler of `CompositeKernelRegression` and `CompositeKernelClassification`.
+
+    A sweep redraws alpha and whichever of phi, beta, varphi, gamma it is given; NUTS takes the
+    rest. Where alpha is declared integrated out, the sweep draws one for its own use. Polya-Gamma
+    variables are drawn afresh in each sweep of the classifier and not recorded. Kernels and
+    responses are read when the step is made: make it anew after ``pm.set_data``.
+
+    Parameters
+    ----------
+    vars : sequence of TensorVariable, optional
+        alpha, if the model has it, and any of phi, beta, varphi, gamma. Default: all free variables
+        of the model.
+    collapsed : bool, default=True
+        Move beta and varphi together with alpha integrated out, by elliptical slice sampling, which
+        has nothing to tune. Otherwise by Metropolis given alpha, as the paper sketches it: such a
+        chain may keep its weights for thousands of sweeps.
+    moves : int, default=2
+        Moves of beta, and of varphi, in a sweep.
+    model : CompositeKernelRegression or CompositeKernelClassification, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is neither of the two, or its weights neither fixed nor those of
+        `DirichletWeights`.
+    ValueError
+        When alpha is a variable of the model and not among those given, when beta is to be moved
+        given an alpha that the model does not have, or `moves` is below one.
+
+    Notes
+    -----
+    Sample statistics: ``beta_accept`` and ``varphi_accept``, the mean acceptance probabilities of
+    the Metropolis moves in a sweep, NaN where there are none; ``evaluations``, how often a
+    collapsed sweep evaluated the evidence. Source: girolami2005, sections 3 and 4.
+
+    Examples
+    --------
+    >>> with model:
+    ...     pm.sample(step=[CompositeKernelGibbs([model["alpha"], model["phi"]])])
+    """
+
+    name = "composite_kernel_gibbs"
+    shown: ClassVar[Mapping[str, str]] = {"evaluations": "Evaluations"}
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
+        "beta_accept": (np.float64, []),
+        "varphi_accept": (np.float64, []),
+        "evaluations": (np.int64, []),
+    }
+
+    def __init__(
+        self,
+        vars: Sequence[TensorVariable] | None = None,
+        *,
+        collapsed: bool = True,
+        moves: int = 2,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        owner = type(self).__name__
+        check_declaration(model, owner, CompositeKernelRegression, CompositeKernelClassification)
+        check_count(moves, "moves", owner)
+        values = model.value_vars if vars is None else list(vars)
+        values = get_value_vars_from_user_vars(values, model)
+        self._owned = frozenset(model.values_to_rvs[value].name for value in values)
+        marginal = "alpha" not in model.named_vars
+        if not marginal and "alpha" not in self._owned:
+            raise ValueError(
+                f"The 'vars' argument of {owner} must include alpha. Got {sorted(self._owned)}."
+            )
+        if marginal and not collapsed and "beta" in self._owned:
+            raise ValueError(
+                f"The 'collapsed' argument of {owner} must be True where the model has alpha "
+                "integrated out: its beta cannot be moved given alpha. Got False."
+            )
+        self._collapsed = collapsed
+        self._moves = moves
+        self._design = Design.of(model.design)
+        self._likelihood, self._prior = _likelihood(model), _prior(model)
+        concentration = getattr(model.combination, "varphi", None) or 1.0
+        # What is no variable of the model, for whichever it is.
+        k, _, m = self._design.stack.shape
+        self._constants: dict[str, Any] = {
+            "alpha": np.zeros(m),
+            "beta": np.ones(k),
+            "varphi": np.full(k, concentration),
+            "gamma": 1.0,
+        }
+        others = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
+        # Not those that were added to the declaration, which are no part of the state.
+        needed = [rv for rv in others if rv.name in State._fields]
+        super().__init__(values, reads=needed, model=model, rng=rng, blocked=blocked)
+
+    def initial_tuning(self) -> Tuning:
+        """Untuned proposals for those of beta and varphi that move by Metropolis."""
+        k = len(self._design.stack)
+        by_ellipse = {"beta", "varphi"} if self._collapsed and "beta" in self._owned else set()
+        by_metropolis = self._owned - by_ellipse
+        return Tuning(
+            initial_weight_tuning(k) if "beta" in by_metropolis else None,
+            initial_concentration_tuning(k) if "varphi" in by_metropolis else None,
+        )
+
+    def sweep(
+        self, values: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
+        """Redraw the owned variables; adapt the proposals while the chain tunes."""
+        state, info = sweep(
+            State(**{**self._constants, **values}),
+            self._likelihood,
+            self._design,
+            self._prior,
+            rng,
+            redraw=self._owned,
+            tuning=self.tuning,
+            moves=self._moves,
+        )
+        if self.tune:
+            self.tuning = _adapt(self.tuning, state, info)
+        stats = {
+            "beta_accept": info.weights,
+            "varphi_accept": info.concentrations.mean(),
+            "evaluations": info.evaluations,
+        }
+        return state._asdict(), stats
+
+
+def _likelihood(model: CompositeKernelRegression | CompositeKernelClassification) -> Likelihood:
+    if isinstance(model, CompositeKernelRegression):
+        return Regression(model.target_values)
+    return Classification(model.label_codes - 0.5)
+
+
+def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> Prior:
+    prior = Prior(model.sigma, model.varsigma)
+    if isinstance(model, CompositeKernelRegression):
+        prior = replace(prior, rho=model.rho, varrho=model.varrho)
+    return replace(prior, **concentration_prior(model.combination))
+
+
+@singledispatch
+def concentration_prior(rule: Combination) -> dict[str, float]:
+    """Shape tau and rate nu of the concentrations of the weights, where these are learned."""
+    raise NotImplementedError(
+        f"CompositeKernelGibbs does not know how the weights of {type(rule).__name__} move: "
+        f"register it with concentration_prior of {__name__}."
+    )
+
+
+@concentration_prior.register
+def _(rule: FixedWeights) -> dict[str, float]:
+    return {}
+
+
+@concentration_prior.register
+def _(rule: DirichletWeights) -> dict[str, float]:
+    return {"tau": rule.tau, "nu": rule.nu}
+
+
+def _adapt(tuning: Tuning, state: State, info: Info) -> Tuning:
+    weights, concentrations = tuning
+    if weights is not None:
+        weights = adapt_weights(weights, state.beta, info.weights)
+    if concentrations is not None:
+        concentrations = adapt_concentrations(concentrations, info.concentrations)
+    return Tuning(weights, concentrations)

@@ -1,0 +1,1 @@
+"""Tanner-Wong steps of the models that complete one kernel matrix."""

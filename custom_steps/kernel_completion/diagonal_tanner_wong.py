@@ -1,0 +1,268 @@
+r"""Tanner-Wong data augmentation for `DiagonalWishartCompletion` (Zhang et al. 2004, section 4.2).
+
+I-step, eqs (12)-(15): W21 and W22.1 given delta. P-step: lambda given delta, then delta given
+lambda and the diagonal of W.
+
+The P-step reads nothing of W22.1 but its diagonal. Hence two forms of the I-step: TW1 draws the
+Wishart matrix W22.1, eq (13); TW2 draws its diagonal alone, eq (15). As the scale of the Wishart is
+diagonal, the entries of that diagonal are independent and have just the law of eq (15), so that
+(lambda, delta, W21, diag W) is the same Markov chain in both forms. A declaration with the whole
+W22.1 gets its correlations in TW2 as well: they are independent of the diagonal.
+
+Nothing is factored: with a diagonal scale a draw of W22.1 = LL' starts from the rows of L, and
+W22.1 stays in the packed form of `PositiveDefinite`, the lower triangle of L by rows with the
+logarithms of its diagonal.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pymc as pm
+from pymc.util import RandomGenerator
+from pytensor.tensor import TensorVariable
+
+from ...models.completion.diagonal_draws import Missing
+from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
+from ...validation import argument_error, check_name
+from ..block import GibbsBlock, check_declaration, check_owned
+
+__all__ = ["DiagonalTannerWongImputation", "DiagonalTannerWongPosterior"]
+
+type Array = npt.NDArray[np.float64]
+type Positions = npt.NDArray[np.int64]
+
+
+class Parameters(NamedTuple):
+    """lambda, and delta (n,), training objects first."""
+
+    lam: float
+    delta: Array
+
+
+class Constants(NamedTuple):
+    """What no sweep changes.
+
+    Attributes
+    ----------
+    w : array (n1,)
+        Diagonal of W11, which is diagonal.
+    n2 : int
+        Number of test objects.
+    r, eta, zeta, tau : float
+        Degrees of freedom of W, shape of 1/delta, shape and rate of lambda.
+    """
+
+    w: Array
+    n2: int
+    r: float
+    eta: float
+    zeta: float
+    tau: float
+
+
+def draw_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
+    """Diagonal of W22.1 (n2,), eq (15), or W22.1 itself when it is declared diagonal."""
+    return 2 * delta * rng.standard_gamma(df / 2, len(delta))
+
+
+def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
+    """W22.1 ~ Wishart(df, diag(delta)), eq (13), packed. O(n2^2)."""
+    lengths, _, last = _layout(len(delta))
+    packed = rng.standard_normal(lengths.sum())
+    packed *= np.repeat(np.sqrt(delta), lengths)
+    packed[last] = 0.5 * np.log(delta * rng.chisquare(df - np.arange(len(delta))))
+    return packed
+
+
+def draw_around_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
+    """W22.1 of the same law, packed: its diagonal by eq (15), its correlations apart. O(n2^2)."""
+    lengths, first, last = _layout(len(delta))
+    diagonal = draw_diagonal(delta, df, rng)
+    packed = rng.standard_normal(lengths.sum())
+    packed[last] = np.sqrt(rng.chisquare(df - np.arange(len(delta))))
+    # Rows of unit length make LL' a correlation matrix.
+    packed *= np.repeat(np.sqrt(diagonal / np.add.reduceat(packed**2, first)), lengths)
+    packed[last] = np.log(packed[last])
+    return packed
+
+
+def diagonal_of_packed(packed: Array) -> Array:
+    """Diagonal (n2,) of the packed W22.1: the squared lengths of the rows of L. O(n2^2)."""
+    n2 = int(np.sqrt(2 * len(packed)))
+    _, first, last = _layout(n2)
+    rows = packed.copy()
+    rows[last] = np.exp(rows[last])
+    return np.add.reduceat(np.square(rows, out=rows), first)
+
+
+def _layout(n: int) -> tuple[Positions, Positions, Positions]:
+    """Length, first and last position of the rows of a packed lower triangle of order n."""
+    lengths = np.arange(1, n + 1)
+    ends = np.cumsum(lengths)
+    return lengths, ends - lengths, ends - 1
+
+
+type DrawW22_1 = Callable[[Array, float, np.random.Generator], Array]
+
+WHOLE: dict[str, DrawW22_1] = {"TW1": draw_wishart, "TW2": draw_around_diagonal}
+
+
+def impute(
+    constants: Constants, delta: Array, draw_W22_1: DrawW22_1, rng: np.random.Generator
+) -> dict[str, Array]:
+    """I-step: W21, eq (12), its rows by eq (14), and W22.1 given delta.
+
+    O(n1 n2), and O(n2^2) for a whole W22.1.
+    """
+    n1 = len(constants.w)
+    test = delta[n1:]
+    W21 = rng.standard_normal((constants.n2, n1))
+    W21 *= np.sqrt(constants.w)
+    W21 *= np.sqrt(test)[:, None]
+    return {"W21": W21, "W22_1": draw_W22_1(test, constants.r - n1, rng)}
+
+
+def draw_parameters(
+    constants: Constants, delta: Array, diagonal_of_W22: Array, rng: np.random.Generator
+) -> Parameters:
+    """P-step: lambda given delta, then delta given lambda and the diagonal of W. O(n)."""
+    w, _, r, eta, zeta, tau = constants
+    lam = rng.standard_gamma(len(delta) * eta + zeta) / (tau + np.sum(1 / delta))
+    diagonal = np.concatenate([w, diagonal_of_W22])
+    return Parameters(lam, (lam + diagonal / 2) / rng.standard_gamma(eta + r / 2, len(delta)))
+
+
+class _DiagonalTannerWong(GibbsBlock):
+    """What both steps read of the model."""
+
+    owns: ClassVar[tuple[str, ...]]
+    needs: ClassVar[tuple[str, ...]]
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        vars: Sequence[TensorVariable] | None = None,
+        *,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        owner = type(self).__name__
+        check_declaration(model, owner, DiagonalWishartCompletion)
+        check_owned(vars, self.owns, model, owner)
+        self._constants = Constants(
+            model.w.copy(), model.n_test, model.r, model.eta, model.zeta, model.tau
+        )
+        # The diagonal form takes W22_1 on its own scale.
+        self.packed = frozenset() if model.diagonal_W22_1 else frozenset({"W22_1"})
+        super().__init__(self.owns, reads=self.needs, model=model, rng=rng, blocked=blocked)
+
+
+class DiagonalTannerWongImputation(_DiagonalTannerWong):
+    """I-step of the simplified model, eqs (12)-(15): redraws W21 and W22_1 given delta.
+
+    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+
+    Parameters
+    ----------
+    vars : sequence of TensorVariable, optional
+        W21 and W22_1, in any order.
+    variant : {"TW1", "TW2"}, optional
+        How W22_1 is drawn: as a Wishart matrix, eq (13), or its diagonal by independent Gammas,
+        eq (15), and its correlations apart. The law is the same. A W22_1 that is declared diagonal
+        takes "TW2" only. Default: "TW1" for a whole W22_1.
+    model : DiagonalWishartCompletion, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is not a `DiagonalWishartCompletion`.
+    ValueError
+        For other variables, an unknown variant, or TW1 where W22_1 is declared diagonal.
+    """
+
+    name = "diagonal_tanner_wong_imputation"
+    owns = ("W21", "W22_1")
+    needs = ("delta",)
+
+    def __init__(
+        self,
+        vars: Sequence[TensorVariable] | None = None,
+        *,
+        variant: str | None = None,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        super().__init__(vars, model=model, rng=rng, blocked=blocked)
+        owner = type(self).__name__
+        whole = bool(self.packed)
+        name = check_name(variant or ("TW1" if whole else "TW2"), WHOLE, "variant", owner)
+        if name == "TW1" and not whole:
+            raise argument_error(
+                "variant", owner, "'TW2' for a model with diagonal_W22_1=True", repr(name)
+            )
+        self._draw = WHOLE[name] if whole else draw_diagonal
+
+    def sweep(
+        self, values: Mapping[str, Array], rng: np.random.Generator
+    ) -> tuple[Mapping[str, Array], dict[str, Any]]:
+        """Redraw the missing blocks."""
+        return impute(self._constants, values["delta"], self._draw, rng), {}
+
+
+class DiagonalTannerWongPosterior(_DiagonalTannerWong):
+    """P-step of the simplified model: redraws lambda given delta, then delta given lambda and W.
+
+    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+
+    Parameters
+    ----------
+    vars : sequence of TensorVariable, optional
+        lambda and delta, in any order.
+    model : DiagonalWishartCompletion, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is not a `DiagonalWishartCompletion`.
+    ValueError
+        For other variables.
+
+    Notes
+    -----
+    lambda depends on delta alone, and the test objects' part of delta on lambda and on imputed
+    entries alone: the chain moves slowly. The posterior has a closed form: ``fit(model, "exact")``.
+
+    Examples
+    --------
+    >>> with model:
+    ...     pm.sample(step=[DiagonalTannerWongImputation(), DiagonalTannerWongPosterior()])
+    """
+
+    name = "diagonal_tanner_wong_posterior"
+    owns = ("lambda", "delta")
+    needs = ("W21", "W22_1")
+
+    def sweep(
+        self, values: Mapping[str, Array], rng: np.random.Generator
+    ) -> tuple[Mapping[str, Array], dict[str, Any]]:
+        """Redraw the parameters."""
+        W22_1 = values["W22_1"]
+        diagonal = diagonal_of_packed(W22_1) if self.packed else W22_1
+        diagonal_of_W22 = Missing(values["W21"], diagonal).diagonal_of_W22(self._constants.w)
+        lam, delta = draw_parameters(self._constants, values["delta"], diagonal_of_W22, rng)
+        return {"lambda": np.asarray(lam), "delta": delta}, {}

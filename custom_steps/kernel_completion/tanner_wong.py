@@ -1,0 +1,255 @@
+r"""Tanner-Wong data augmentation for `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3).
+
+I-step, eqs (2) and (5): K21 and K22.1 given Sigma. P-step, eqs (3) and (6): Sigma given the
+completed K, either as a whole matrix or block by block. Sigma22.1 is inverse Wishart and
+B = Sigma21 Sigma11^-1 normal *given this very Sigma22.1*: drawing B from its marginal (matrix-t)
+beside an independent Sigma22.1 would be wrong.
+
+The Schur complement of K + Theta, on which both forms of the P-step rest, is a sum of positive
+definite terms, so that it stays positive definite in floating point:
+K22.1 + Theta22.1 + (K21 K11^-1 - m) (K11^-1 + Theta11^-1)^-1 (K21 K11^-1 - m)',
+m = Theta21 Theta11^-1. In the coordinates of `Spectrum` its middle factor is diagonal.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pymc as pm
+from pymc.util import RandomGenerator
+from pytensor.tensor import TensorVariable
+from scipy.linalg import cholesky, solve_triangular
+
+from ...models.wishart_completion import CompletionParameters, WishartCompletion
+from ...models.wishart_kernel_mixture import WishartKernelMixture
+from ...numerics.completion_spectrum import Spectrum
+from ...numerics.matrix_draws import Bartlett, solve_right
+from ...validation import check_name
+from ..block import GibbsBlock, check_declaration, check_owned
+
+__all__ = ["TannerWongImputation", "TannerWongPosterior"]
+
+type Array = npt.NDArray[np.float64]
+
+
+class Parameters(NamedTuple):
+    """Sigma in blocks: Sigma11 (n1, n1), Sigma22.1 (n2, n2), B (n2, n1)."""
+
+    Sigma11: Array
+    Sigma22_1: Array
+    B: Array
+
+
+class Missing(NamedTuple):
+    """What K lacks: K21 (n2, n1) and K22.1 (n2, n2)."""
+
+    K21: Array
+    K22_1: Array
+
+
+class Constants(NamedTuple):
+    """What no sweep changes.
+
+    Attributes
+    ----------
+    spectrum : Spectrum
+    theta21 : array (n2, n1)
+    total_factor : array (n1, n1)
+        Lower Cholesky factor of K11 + Theta11.
+    r, eta : float
+        Degrees of freedom of K and Sigma.
+    """
+
+    spectrum: Spectrum
+    theta21: Array
+    total_factor: Array
+    r: float
+    eta: float
+
+    @classmethod
+    def of(cls, given: CompletionParameters) -> "Constants":
+        """Factor the kernels. O(n^3)."""
+        theta, K11 = given.theta, given.K11
+        n1 = len(K11)
+        total = np.ascontiguousarray(cholesky(K11 + theta[:n1, :n1], lower=True))
+        return cls(Spectrum.of(theta, K11), theta[n1:, :n1].copy(), total, given.r, given.eta)
+
+
+def impute(constants: Constants, parameters: Parameters, rng: np.random.Generator) -> Missing:
+    """I-step, eq (5): K21 and K22.1 given Sigma. O(n2 n1^2 + n2^2 n1 + n2^3)."""
+    n2, n1 = parameters.B.shape
+    C11 = constants.spectrum.K11_factor
+    R = cholesky(parameters.Sigma22_1, lower=True, check_finite=False)
+    K21 = (parameters.B @ C11 + R @ rng.standard_normal((n2, n1))) @ C11.T
+    W = Bartlett.draw(constants.r - n1, n2, rng).wishart_factor(R)
+    return Missing(K21, W @ W.T)
+
+
+def schur_factor(constants: Constants, missing: Missing, k: Array) -> Array:
+    """Lower Cholesky factor (n2, n2) of the Schur complement of K11 + Theta11 in K + Theta.
+
+    `k` (n2, n1) is K21 in the coordinates of the spectrum.
+    """
+    spectrum = constants.spectrum
+    kappa = spectrum.kappa
+    gap = (k - spectrum.m * kappa) / np.sqrt(kappa * (1 + kappa))
+    schur = missing.K22_1 + spectrum.theta22_1 + gap @ gap.T
+    return cholesky(schur, lower=True, overwrite_a=True, check_finite=False)
+
+
+def draw_joint(constants: Constants, missing: Missing, rng: np.random.Generator) -> Parameters:
+    """P-step block by block: Sigma11, Sigma22.1, then B given Sigma22.1. O(n^3).
+
+    Sigma22.1 ~ IW(r + eta, Q22^-1); B | Sigma22.1 ~ MN(-Q22^-1 Q21, Sigma22.1, Q11.2) with
+    Q = (K + Theta)^-1, Q11.2 = (K11 + Theta11)^-1; Sigma11 ~ IW(r + eta - n2, K11 + Theta11).
+    """
+    spectrum, df = constants.spectrum, constants.r + constants.eta
+    n2, n1 = missing.K21.shape
+    k = missing.K21 @ spectrum.V_inverse.T
+    scale = schur_factor(constants, missing, k)
+    F = Bartlett.draw(df, n2, rng).inverse_wishart_factor(scale)
+    spread = 1 + spectrum.kappa
+    b = (k + spectrum.m) / spread + (F @ rng.standard_normal((n2, n1))) / np.sqrt(spread)
+    F11 = Bartlett.draw(df - n2, n1, rng).inverse_wishart_factor(constants.total_factor)
+    return Parameters(F11 @ F11.T, F @ F.T, b @ spectrum.V_inverse)
+
+
+def draw_whole(constants: Constants, missing: Missing, rng: np.random.Generator) -> Parameters:
+    """P-step as printed in eq (6): the whole Sigma ~ IW(r + eta, K + Theta), cut into blocks."""
+    n2, n1 = missing.K21.shape
+    total = constants.total_factor
+    factor = np.zeros((n1 + n2, n1 + n2))
+    factor[:n1, :n1] = total
+    below = missing.K21 + constants.theta21
+    factor[n1:, :n1] = solve_triangular(total, below.T, lower=True, check_finite=False).T
+    k = missing.K21 @ constants.spectrum.V_inverse.T
+    factor[n1:, n1:] = schur_factor(constants, missing, k)
+    bartlett = Bartlett.draw(constants.r + constants.eta, n1 + n2, rng)
+    F = bartlett.inverse_wishart_factor(factor)
+    L = cholesky(F @ F.T, lower=True, overwrite_a=True, check_finite=False)
+    L11, L21, L22 = np.ascontiguousarray(L[:n1, :n1]), L[n1:, :n1], L[n1:, n1:]
+    return Parameters(L11 @ L11.T, L22 @ L22.T, solve_right(np.ascontiguousarray(L21), L11))
+
+
+type PStep = Callable[[Constants, Missing, np.random.Generator], Parameters]
+
+P_STEPS: dict[str, PStep] = {"joint": draw_joint, "inverse-wishart": draw_whole}
+
+
+class _TannerWong(GibbsBlock):
+    """What both steps read of the model."""
+
+    owns: ClassVar[tuple[str, ...]]
+    needs: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        vars: Sequence[TensorVariable] | None = None,
+        *,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        owner = type(self).__name__
+        check_declaration(model, owner, WishartCompletion, WishartKernelMixture)
+        check_owned(vars, self.owns, model, owner)
+        self._constants = Constants.of(model.parameters)
+        super().__init__(self.owns, reads=self.needs, model=model, rng=rng, blocked=blocked)
+
+
+class TannerWongImputation(_TannerWong):
+    """I-step of the Tanner-Wong algorithm, eq (5): redraws K21 and K22_1 given Sigma.
+
+    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+
+    Parameters
+    ----------
+    vars : sequence of TensorVariable, optional
+        K21 and K22_1, in any order.
+    model : WishartCompletion or WishartKernelMixture, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is neither.
+    ValueError
+        When a `WishartKernelMixture` has no matched parameters, for other variables.
+    """
+
+    name = "tanner_wong_imputation"
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
+    owns = ("K21", "K22_1")
+    needs = ("Sigma22_1", "B")
+
+    def sweep(
+        self, values: Mapping[str, Array], rng: np.random.Generator
+    ) -> tuple[Mapping[str, Array], dict[str, Any]]:
+        """Redraw the missing blocks."""
+        # Sigma11 is independent of them given B and Sigma22.1.
+        parameters = Parameters(np.empty(0), values["Sigma22_1"], values["B"])
+        return impute(self._constants, parameters, rng)._asdict(), {}
+
+
+class TannerWongPosterior(_TannerWong):
+    """P-step of the Tanner-Wong algorithm, eq (6): redraws Sigma, in blocks, given K.
+
+    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+
+    Parameters
+    ----------
+    vars : sequence of TensorVariable, optional
+        Sigma11, Sigma22_1 and B, in any order.
+    p_step : {"joint", "inverse-wishart"}, default="joint"
+        Block by block (O(n1^3 + n2 n1^2), the cheaper), or the whole matrix at once (O(n^3)). The
+        law is the same.
+    model : WishartCompletion or WishartKernelMixture, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is neither.
+    ValueError
+        When a `WishartKernelMixture` has no matched parameters, for other variables, or an unknown
+        form of the step.
+
+    Examples
+    --------
+    >>> with model:
+    ...     pm.sample(step=[TannerWongImputation(), TannerWongPosterior()])
+    """
+
+    name = "tanner_wong_posterior"
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
+    owns = ("Sigma11", "Sigma22_1", "B")
+    needs = ("K21", "K22_1")
+
+    def __init__(
+        self,
+        vars: Sequence[TensorVariable] | None = None,
+        *,
+        p_step: str = "joint",
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        self._draw = P_STEPS[check_name(p_step, P_STEPS, "p_step", type(self).__name__)]
+        super().__init__(vars, model=model, rng=rng, blocked=blocked)
+
+    def sweep(
+        self, values: Mapping[str, Array], rng: np.random.Generator
+    ) -> tuple[Mapping[str, Array], dict[str, Any]]:
+        """Redraw the parameters."""
+        missing = Missing(values["K21"], values["K22_1"])
+        return self._draw(self._constants, missing, rng)._asdict(), {}

@@ -1,0 +1,1 @@
+"""Moves on vectors, simplices and gamma variables that know no model."""

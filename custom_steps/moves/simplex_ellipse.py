@@ -1,0 +1,114 @@
+r"""Elliptical slice sampling of weights on the simplex, alone or with their concentrations.
+
+The pair varphi_k ~ Gamma(tau, rate nu), beta | varphi ~ Dirichlet(varphi) is a function of 2 K
+independent standard normals: varphi_k and g_k ~ Gamma(varphi_k, 1) are quantiles of theirs, and
+beta = g / sum g.  In these coordinates the prior is normal, which is what elliptical slice sampling
+(Murray, Adams & MacKay 2010) asks for: it follows weights into the corners of the simplex, where
+log-ratios have long tails, and has nothing to tune.
+
+Quantiles are computed from and to logarithms (`gamma_quantiles`): weights as small as 1e-300 are
+kept apart, and so are weights that data have driven far out into the tails of their prior.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...models.combinations.sums import SMALLEST
+from .gamma_quantiles import log_quantile, normal_score
+from .simplex_metropolis import log_gamma_draw
+
+__all__ = ["update_simplex"]
+
+# Arc, in radians, below which nothing is left of an ellipse.
+_LEAST_BRACKET = 1e-10
+
+
+def update_simplex(
+    beta: np.ndarray,
+    varphi: np.ndarray,
+    log_likelihood: Callable[[np.ndarray], float],
+    rng: np.random.Generator,
+    moves: int,
+    *,
+    concentrations: tuple[float, float] | None = None,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Elliptical slice sampling of beta given varphi, or of both.
+
+    The sum of the g, which the likelihood ignores and which is independent of beta, is redrawn from
+    its prior Gamma(sum varphi, 1) first.
+
+    Parameters
+    ----------
+    beta, varphi : ndarray of shape (K,)
+        Current weights and concentrations; not modified.
+    log_likelihood : callable
+        Log-likelihood of the weights, up to a constant.
+    rng : numpy.random.Generator
+        Source of randomness.
+    moves : int
+        Number of ellipses.
+    concentrations : (float, float), optional
+        Shape tau and rate nu of the concentrations' prior. Default: varphi stays as it is.
+
+    Returns
+    -------
+    beta, varphi : ndarray of shape (K,)
+        New weights, a new array, and concentrations.
+    evaluations : int
+        Evaluations of the likelihood, about three a move.
+
+    Raises
+    ------
+    FloatingPointError
+        When the log-likelihood of the given weights or one of their normal scores is not finite:
+        no ellipse through them could be left.
+
+    Notes
+    -----
+    Source: Murray, Adams & MacKay (2010), Elliptical slice sampling, Figure 2. Weights below 1e-300
+    are outside the support.
+    """
+    k = len(beta)
+    log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(varphi.sum(), rng)
+    z = normal_score(log_g, varphi)
+    if concentrations is not None:
+        tau, nu = concentrations
+        z = np.concatenate([z, normal_score(np.log(nu * varphi), tau)])
+    if not np.isfinite(z).all():
+        raise FloatingPointError(
+            f"The normal scores of the weights {beta} and their concentrations {varphi} must be "
+            f"finite. Got {z}."
+        )
+
+    def position(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        shapes = varphi if concentrations is None else np.exp(log_quantile(z[k:], tau)) / nu
+        log_g = log_quantile(z[:k], shapes)
+        return log_g - np.logaddexp.reduce(log_g), shapes
+
+    def target(log_beta: np.ndarray) -> float:
+        return log_likelihood(np.exp(log_beta)) if log_beta.min() > np.log(SMALLEST) else -np.inf
+
+    log_beta, evaluations = np.log(np.maximum(beta, SMALLEST)), 1
+    current = log_likelihood(np.exp(log_beta))
+    if not np.isfinite(current):
+        raise FloatingPointError(
+            f"The log likelihood of the current weights {beta} must be finite. Got {current}."
+        )
+    for _ in range(moves):
+        other = rng.standard_normal(len(z))
+        level = current - rng.standard_exponential()
+        angle = 2 * np.pi * rng.random()
+        lower, upper = angle - 2 * np.pi, angle
+        # Rounding of the likelihood may leave nothing of the slice: the weights then stay.
+        while upper - lower > _LEAST_BRACKET:
+            proposal = np.cos(angle) * z + np.sin(angle) * other
+            proposed_log, shapes = position(proposal)
+            proposed = target(proposed_log)
+            evaluations += 1
+            if proposed >= level:
+                z, log_beta, varphi, current = proposal, proposed_log, shapes, proposed
+                break
+            lower, upper = (angle, upper) if angle < 0.0 else (lower, angle)
+            angle = lower + (upper - lower) * rng.random()
+    return np.exp(log_beta), varphi, evaluations

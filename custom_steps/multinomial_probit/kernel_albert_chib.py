@@ -1,0 +1,132 @@
+"""The multinomial probit's sweep of `probit_kernel_sweep` as a PyMC step method."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+from pymc.util import RandomGenerator
+
+from ...models.combinations.composition import Composition
+from ...models.combinations.sums import rules_known_to
+from ...models.multinomial_probit import MultinomialProbit
+from ...validation import check_count
+from ..block import GibbsBlock, check_declaration
+from .kernel_sweep import REDRAWS, Moves, Tuning, adapt, initial_tuning, sweep
+
+__all__ = ["KernelAlbertChib"]
+
+
+# Sweeps of a tuning chain that leave a binary selection as it is. At the regressors' start, zero,
+# the utilities are noise, which the kernel of least effect explains best; a selection is hardly
+# ever left again once the utilities have come to agree with it.
+HELD = 100
+
+
+class KernelAlbertChib(GibbsBlock):
+    """Albert-Chib augmentation for every rule of combination and for kernels with parameters.
+
+    One block of all variables that the model declares. The latent utilities are drawn afresh in
+    each sweep and not recorded. Kernels and labels are read when the step is made: make it anew
+    after ``pm.set_data``, which may not change what kernels with parameters are made of.
+
+    Parameters
+    ----------
+    moves : int, default=5
+        Metropolis moves in a sweep given the utilities and the regressors: of weights and
+        concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none.
+    collapsed : int, default=1
+        Metropolis moves of exponents and parameters with the regressors integrated out: they go
+        farther and cost C Cholesky factorisations each. 0 for none.
+    block : int, default=6
+        Kernels of a binary selection that are redrawn jointly, over all their 2^block states with
+        C Cholesky factorisations each; 1 flips them one by one. Given the utilities of hundreds
+        of objects a selection is rarely left: compare chains, and VB. The first 100 sweeps of a
+        tuning chain leave it as it is.
+    model : MultinomialProbit, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is not a `MultinomialProbit` with one of the rules `Mean`, `FixedWeights`,
+        `Binary`, `Product` and `FixedProduct`.
+    ValueError
+        For settings out of range, and features that ``pm.set_data`` has changed.
+
+    Notes
+    -----
+    Sample statistics: mean acceptance probabilities of a sweep, NaN where a move is not made:
+    ``beta_accept`` and ``rho_accept`` of `Mean`; ``kernel_accept`` and ``collapsed_accept`` of
+    exponents and parameters given the regressors and without them. Source: damoulas2009, appendix
+    A; the collapsed moves are ours.
+    """
+
+    name = "kernel_albert_chib"
+    shown: ClassVar[Mapping[str, str]] = {"collapsed_accept": "Kernels accepted"}
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
+        "beta_accept": (np.float64, []),
+        "rho_accept": (np.float64, []),
+        "kernel_accept": (np.float64, []),
+        "collapsed_accept": (np.float64, []),
+    }
+
+    def __init__(
+        self,
+        *,
+        moves: int = 5,
+        collapsed: int = 1,
+        block: int = 6,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        owner = type(self).__name__
+        check_declaration(model, owner, MultinomialProbit)
+        rules = rules_known_to(*REDRAWS)
+        if not isinstance(model.combination, tuple(rules)):
+            known = ", ".join(rule.__name__ for rule in rules)
+            raise TypeError(
+                f"{owner} knows the combinations {known}. Got {type(model.combination).__name__}."
+            )
+        model.check_parametric(owner)
+        self._moves = Moves(
+            check_count(moves, "moves", owner, least=0),
+            check_count(collapsed, "collapsed", owner, least=0),
+            check_count(block, "block", owner),
+        )
+        self._composition = Composition.of(model)
+        self._labels = model.label_codes.astype(np.intp)
+        self._tau, self._upsilon = model.tau, model.upsilon
+        added = model.amendments()
+        owned = [rv for rv in model.free_RVs if rv.name not in added]
+        super().__init__(owned, model=model, rng=rng, blocked=blocked)
+
+    def initial_tuning(self) -> Tuning:
+        """Untuned proposals."""
+        return initial_tuning(self._composition)
+
+    def sweep(
+        self, values: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
+        """Redraw all variables; adapt the proposals while the chain tunes."""
+        held = self.tune and self.tuning.sweeps < HELD
+        new, info = sweep(
+            *(values, self._labels, self._composition, self._tau, self._upsilon, rng),
+            tuning=self.tuning,
+            moves=self._moves._replace(block=0) if held else self._moves,
+        )
+        if self.tune:
+            self.tuning = adapt(self.tuning, new, info, self._composition)
+        stats = {
+            "beta_accept": info.weights,
+            "rho_accept": info.concentrations.mean(),
+            "kernel_accept": info.given_regressors,
+            "collapsed_accept": info.collapsed,
+        }
+        return new, stats

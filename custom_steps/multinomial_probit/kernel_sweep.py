@@ -1,0 +1,338 @@
+"""Sweeps of the multinomial probit for every rule and for kernels with parameters, in NumPy.
+
+What makes the composite kernel is redrawn between Y and W of Albert and Chib's sweep, that of
+`probit_sweep`: first given Y and W, then given Y with W integrated out, after which W is redrawn
+straight away. The PyMC step that runs the sweep is
+`kernelzoo.custom_steps.multinomial_probit.kernel_albert_chib.KernelAlbertChib`.
+
+============= ============================================ ========================
+paper         meaning                                      code
+============= ============================================ ========================
+y_n           latent utilities, drawn afresh every sweep   ``y`` (N, C)
+K^beta,theta  composite kernel                             ``Composition.composite``
+W, Z          regressors and their variances               ``W``, ``zeta`` (C, M)
+beta          weights of the kernels                       ``beta`` (S,)
+theta         parameters of the kernels                    ``theta`` (P,)
+============= ============================================ ========================
+"""
+
+from collections.abc import Callable, Mapping
+from functools import singledispatch
+from typing import NamedTuple
+
+import numpy as np
+
+from ...models.combinations.composition import Composition
+from ...models.combinations.products import FixedProduct, Product
+from ...models.combinations.scores import draw_hyperparameters
+from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
+from ...numerics.normal_regression import Design
+from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
+from ..moves.simplex_metropolis import (
+    ConcentrationTuning,
+    WeightTuning,
+    adapt_concentrations,
+    adapt_weights,
+    initial_concentration_tuning,
+    initial_weight_tuning,
+    update_concentrations,
+    update_weights,
+    weights_likelihood,
+)
+from .binary_selection import log_evidence, update_selection
+from .cone import sample_cone
+from .sweep import draw_regressors, draw_shift, draw_variances
+
+__all__ = [
+    "REDRAWS",
+    "Info",
+    "Moves",
+    "Task",
+    "Tuning",
+    "adapt",
+    "initial_tuning",
+    "redraw_collapsed",
+    "redraw_given_regressors",
+    "redraw_hyperparameters",
+    "sweep",
+]
+
+type Values = dict[str, np.ndarray]
+
+
+class Moves(NamedTuple):
+    """Numbers of moves in a sweep.
+
+    Parameters
+    ----------
+    given_regressors : int
+        Metropolis moves given Y and W: cheap.
+    collapsed : int
+        Metropolis moves with W integrated out: C Cholesky factorisations each.
+    block : int
+        Kernels of a binary selection that are redrawn jointly; 0 for none.
+    """
+
+    given_regressors: int = 5
+    collapsed: int = 1
+    block: int = 6
+
+
+class Tuning(NamedTuple):
+    """Sweeps while the chain tuned, and proposals of what is learned about the kernels, if it is.
+
+    None stands for what is not.
+    """
+
+    sweeps: int = 0
+    weights: WeightTuning | None = None
+    concentrations: ConcentrationTuning | None = None
+    given_regressors: WalkTuning | None = None
+    collapsed: WalkTuning | None = None
+
+
+class Info(NamedTuple):
+    """Mean acceptance probabilities of the Metropolis moves in a sweep; NaN where none was made."""
+
+    weights: float = np.nan
+    concentrations: np.ndarray = np.array([np.nan])
+    given_regressors: float = np.nan
+    collapsed: float = np.nan
+
+
+def initial_tuning(composition: Composition) -> Tuning:
+    """Untuned proposals for what a composition learns."""
+    tuning = _tuning_of_weights(composition.rule, len(composition.known))
+    if not (n_walked := len(composition.scores)):
+        return tuning
+    walk_tuning = initial_walk_tuning(n_walked)
+    return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
+
+
+@singledispatch
+def _tuning_of_weights(rule: Combination, n_kernels: int) -> Tuning:
+    """Untuned proposals for the weights that a rule moves by proposals that adapt."""
+    return Tuning()
+
+
+@_tuning_of_weights.register
+def _(rule: Mean, n_kernels: int) -> Tuning:
+    return Tuning(
+        weights=initial_weight_tuning(n_kernels),
+        concentrations=initial_concentration_tuning(n_kernels),
+    )
+
+
+def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
+    """Proposals after a sweep that ended at `values`; call it while the chain tunes only."""
+    sweeps, weights, concentrations, given, collapsed = tuning
+    if weights is not None and concentrations is not None:
+        weights = adapt_weights(weights, values["beta"], info.weights)
+        concentrations = adapt_concentrations(concentrations, info.concentrations)
+    if given is not None and collapsed is not None:
+        psi = composition.scores.scores(values)
+        # A kind of move that a sweep does not make has no acceptance to learn from.
+        if not np.isnan(info.given_regressors):
+            given = adapt_walk(given, psi, info.given_regressors)
+        if not np.isnan(info.collapsed):
+            collapsed = adapt_walk(collapsed, psi, info.collapsed)
+    return Tuning(sweeps + 1, weights, concentrations, given, collapsed)
+
+
+def sweep(
+    values: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    composition: Composition,
+    tau: float,
+    upsilon: float,
+    rng: np.random.Generator,
+    *,
+    tuning: Tuning,
+    moves: Moves,
+) -> tuple[Values, Info]:
+    """Redraw all variables once, leaving their posterior unchanged.
+
+    Parameters
+    ----------
+    values : mapping of str to ndarray
+        Current values by the model's names; not modified.
+    labels : ndarray of shape (N,), integer
+        Classes.
+    composition : Composition
+        What makes the composite kernel.
+    tau, upsilon : float
+        Shape and rate of 1/zeta.
+    rng : numpy.random.Generator
+        Source of randomness.
+    tuning : Tuning
+        Proposals.
+    moves : Moves
+        Numbers of moves.
+
+    Returns
+    -------
+    values : dict of str to ndarray
+        New values.
+    info : Info
+        Acceptances.
+
+    Notes
+    -----
+    Source: damoulas2009, appendix A. Cost: that of the moves, and one composite kernel, K'K and C
+    Cholesky factorisations of size M.
+    """
+    new = {name: np.asarray(value) for name, value in values.items()}
+    y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
+    task = Task(new, y, composition, rng, tuning, moves)
+    # What is given W comes first: after a move with W integrated out W is stale.
+    info = redraw_given_regressors(composition.rule, task)
+    given = _walk_given_regressors(task)
+    redraw_collapsed(composition.rule, task)
+    collapsed = _walk_collapsed(task)
+    redraw_hyperparameters(composition.rule, task)
+    composite = composition.composite(new)
+    W = draw_regressors(y, new["zeta"], composite, composite.T @ composite, rng)
+    new["W"] = draw_shift(W, new["zeta"], rng)
+    new["zeta"] = draw_variances(new["W"], tau, upsilon, rng)
+    return new, info._replace(given_regressors=given, collapsed=collapsed)
+
+
+class Task(NamedTuple):
+    """What the moves of a sweep share: they replace entries of `new`."""
+
+    new: Values
+    y: np.ndarray
+    composition: Composition
+    rng: np.random.Generator
+    tuning: Tuning
+    moves: Moves
+
+
+def _unknown(rule: Combination, function: str) -> NotImplementedError:
+    """Make the error for a rule whose weights would silently stay where they are."""
+    return NotImplementedError(
+        f"The sweep does not know how the weights of {type(rule).__name__} move: register it with "
+        f"{function} of {__name__}."
+    )
+
+
+@singledispatch
+def redraw_given_regressors(rule: Combination, task: Task) -> Info:
+    """Redraw the weights that a rule learns by moves of its own given W."""
+    raise _unknown(rule, "redraw_given_regressors")
+
+
+@redraw_given_regressors.register
+def _(rule: Binary | FixedProduct | FixedWeights | Product, task: Task) -> Info:
+    return Info()
+
+
+@redraw_given_regressors.register
+def _(rule: Mean, task: Task) -> Info:
+    new, y, composition, rng, tuning, moves = task
+    assert tuning.weights is not None
+    assert tuning.concentrations is not None
+    kernels = composition.kernels(new)
+    s, n, m = kernels.shape
+    partial = (kernels.reshape(s * n, m) @ new["W"].T).reshape(s, -1)
+    new["beta"], weights = update_weights(
+        new["beta"],
+        new["rho"],
+        weights_likelihood(partial, y.ravel()),
+        tuning.weights,
+        rng,
+        moves.given_regressors,
+    )
+    new["rho"], concentrations = update_concentrations(
+        *(new["rho"], new["beta"], rule.mu, rule.lam),
+        *(tuning.concentrations, rng, moves.given_regressors),
+    )
+    return Info(weights=weights, concentrations=concentrations)
+
+
+@singledispatch
+def redraw_collapsed(rule: Combination, task: Task) -> None:
+    """Redraw the weights that a rule learns by moves of its own with W integrated out."""
+    raise _unknown(rule, "redraw_collapsed")
+
+
+@redraw_collapsed.register
+def _(rule: FixedProduct | FixedWeights | Mean | Product, task: Task) -> None:
+    pass
+
+
+@redraw_collapsed.register
+def _(rule: Binary, task: Task) -> None:
+    new, y, composition, rng, _, moves = task
+    p = rule.probabilities(len(new["beta"]))
+    design = Design(composition.kernels(new), None)
+    new["beta"] = update_selection(
+        *(new["beta"], y, new["zeta"], design, np.log(p) - np.log1p(-p), rng),
+        *(moves.block, rule.empty),
+    )
+
+
+def _walk(
+    task: Task,
+    tuning: WalkTuning | None,
+    log_likelihood: Callable[[np.ndarray], float],
+    moves: int,
+) -> float:
+    """Move the exponents of a product and the kernels' parameters jointly."""
+    if tuning is None:
+        return np.nan
+    scores = task.composition.scores
+
+    def log_density(psi: np.ndarray) -> float:
+        values = scores.values(psi)
+        if any((value <= SMALLEST).any() for value in values.values()):
+            return -np.inf
+        composite = task.composition.composite(task.new | values)
+        if not np.isfinite(composite).all():
+            return -np.inf
+        return log_likelihood(composite) - 0.5 * float(psi @ psi)
+
+    psi, rate = walk(scores.scores(task.new), log_density, tuning, task.rng, moves)
+    task.new.update(scores.values(psi))
+    return rate
+
+
+def _walk_given_regressors(task: Task) -> float:
+    """Move them given Y and W."""
+
+    def log_likelihood(composite: np.ndarray) -> float:
+        return -0.5 * float(np.sum((task.y - composite @ task.new["W"].T) ** 2))
+
+    return _walk(task, task.tuning.given_regressors, log_likelihood, task.moves.given_regressors)
+
+
+def _walk_collapsed(task: Task) -> float:
+    """Move them with W integrated out, and the exponents' hyperparameters too."""
+
+    def log_likelihood(composite: np.ndarray) -> float:
+        return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
+
+    return _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
+
+
+@singledispatch
+def redraw_hyperparameters(rule: Combination, task: Task) -> None:
+    """Redraw what exponents depend on: the walks have integrated it out."""
+    raise _unknown(rule, "redraw_hyperparameters")
+
+
+@redraw_hyperparameters.register
+def _(rule: Binary | FixedProduct | FixedWeights | Mean, task: Task) -> None:
+    pass
+
+
+@redraw_hyperparameters.register
+def _(rule: Product, task: Task) -> None:
+    beta = task.new["beta"]
+    task.new["pi"], task.new["chi"] = draw_hyperparameters(
+        beta, rule.pi_rate, rule.chi_rate, task.rng
+    )
+
+
+# What a new rule is registered with.
+REDRAWS = (redraw_given_regressors, redraw_collapsed, redraw_hyperparameters)

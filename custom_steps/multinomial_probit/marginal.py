@@ -1,0 +1,156 @@
+"""Hamiltonian moves of the multinomial probit with its latent variables integrated out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+from pymc.util import RandomGenerator, get_value_vars_from_user_vars
+from pytensor.tensor import TensorVariable
+
+from ...models.combinations.sums import Mean
+from ...models.multinomial_probit import MultinomialProbit
+from ...numerics.probit import log_probability_and_gradient
+from ...validation import argument_error, check_positive
+from ..block import GibbsBlock, check_declaration
+from ..moves.hamiltonian import StepTuning, adapt_step
+from .marginal_sweep import Target, marginal_sweep
+from .sweep import Prior, State
+
+__all__ = ["MarginalProbit", "serves"]
+
+FIRST_STEP = 0.1
+
+
+def serves(model: MultinomialProbit) -> bool:
+    """Whether `MarginalProbit` knows a model's combination of kernels."""
+    learned_otherwise = model.learned and not isinstance(model.combination, Mean)
+    return model.parametric is None and not learned_otherwise
+
+
+class MarginalProbit(GibbsBlock):
+    """Partially collapsed Gibbs sampler of `MultinomialProbit`, as a PyMC step method.
+
+    W and the weights move by Hamiltonian Monte Carlo with the utilities Y, the variances zeta and
+    the concentrations rho integrated out; zeta and rho are redrawn from their conditionals.
+    Kernels and labels are read when the step is made: make it anew after ``pm.set_data``.
+
+    Parameters
+    ----------
+    vars : sequence of TensorVariable, optional
+        W and zeta, with both beta and rho or neither. Default: all free variables of the model.
+    length : float, default=4
+        Expected length of a trajectory, in units of the mass matrix. Longer ones cost in
+        proportion, and draw less correlated values.
+    target_accept : float, default=0.75
+        Acceptance probability that the leapfrog step is tuned to.
+    model : MultinomialProbit, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC hands over the chain's generator.
+    blocked : bool, default=True
+        As PyMC passes it; the step is always one block.
+
+    Raises
+    ------
+    TypeError
+        When the model is not a `MultinomialProbit` of kernels without parameters whose weights or
+        exponents are fixed, or are the weights of `Mean`: `KernelAlbertChib` serves the others.
+    ValueError
+        For other variables; for a length or an acceptance that is out of range.
+
+    Notes
+    -----
+    Sample statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient) and
+    ``hmc_step``. Model: damoulas2009; the sampler is ours.
+
+    Examples
+    --------
+    >>> with model:
+    ...     pm.sample(step=[MarginalProbit()])
+    """
+
+    name = "marginal_probit"
+    shown: ClassVar[Mapping[str, str]] = {
+        "hmc_accept": "Accepted",
+        "hmc_evaluations": "Evaluations",
+    }
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
+        "hmc_accept": (np.float64, []),
+        "hmc_evaluations": (np.int64, []),
+        "hmc_step": (np.float64, []),
+    }
+
+    def __init__(
+        self,
+        vars: Sequence[TensorVariable] | None = None,
+        *,
+        length: float = 4.0,
+        target_accept: float = 0.75,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        check_declaration(model, "MarginalProbit", MultinomialProbit)
+        if not serves(model):
+            raise TypeError(
+                "MarginalProbit knows kernels without parameters under Mean, FixedWeights and "
+                f"FixedProduct. Got {model.variant}."
+            )
+        check_positive(length, "length", "MarginalProbit")
+        if not 0 < target_accept < 1:
+            raise argument_error(
+                "target_accept", "MarginalProbit", "between 0 and 1", f"{target_accept}"
+            )
+        values = model.value_vars if vars is None else list(vars)
+        values = get_value_vars_from_user_vars(values, model)
+        owned = {model.values_to_rvs[value].name for value in values}
+        if owned not in ({"W", "zeta"}, {"W", "zeta", "beta", "rho"}):
+            raise argument_error(
+                "vars",
+                "MarginalProbit",
+                "W and zeta, with both beta and rho or neither",
+                f"{sorted(owned)}",
+            )
+        prior, stack, rule = Prior(model.tau, model.upsilon), model.summands, model.combination
+        if isinstance(rule, Mean):
+            prior = replace(prior, mu=rule.mu, lam=rule.lam)
+        # Compiles here, once: chains in processes of their own would each do so, for seconds.
+        log_probability_and_gradient(np.zeros((1, 2)), np.zeros(1, dtype=int))
+        self._unit = np.ones(len(stack))
+        self._target = Target.of(
+            stack, model.label_codes, model.n_classes, prior, learn_weights="beta" in owned
+        )
+        self._length = length
+        self._target_accept = target_accept
+        read = [rv for rv in model.free_RVs if rv.name == "beta" and "beta" not in owned]
+        super().__init__(values, reads=read, model=model, rng=rng, blocked=blocked)
+
+    def initial_tuning(self) -> StepTuning:
+        """Leapfrog step before the first sweep."""
+        return StepTuning.start(FIRST_STEP)
+
+    def sweep(
+        self, values: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
+        """Redraw the owned variables; adapt the leapfrog step while the chain tunes."""
+        tuning: StepTuning = self.tuning
+        step = float(np.exp(tuning.log_step if self.tune else tuning.log_average))
+        # What the model does not learn has no value: the stack is then a single kernel.
+        state, info = marginal_sweep(
+            State(**{"beta": self._unit, "rho": self._unit, **values}),
+            self._target,
+            rng,
+            step=step,
+            length=self._length,
+        )
+        if self.tune:
+            self.tuning = adapt_step(tuning, info.acceptance, self._target_accept)
+        stats = {
+            "hmc_accept": info.acceptance,
+            "hmc_evaluations": info.evaluations,
+            "hmc_step": step,
+        }
+        return state._asdict(), stats

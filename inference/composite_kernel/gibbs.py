@@ -1,0 +1,44 @@
+"""Gibbs steps of the composite-kernel models (Girolami & Rogers 2005, sections 3 and 4)."""
+
+from pymc.step_methods.compound import BlockedStep
+
+from ...custom_steps.composite_kernel.steps import CompositeKernelGibbs, concentration_prior
+from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ..engines.applicability import combination_unknown_to
+from ..engines.engine import Run
+from ..engines.mcmc import Gibbs
+
+__all__ = ["composite_kernel_steps"]
+
+_other_combination = combination_unknown_to(concentration_prior)
+
+
+@Gibbs.register(CompositeKernelRegression, unless=_other_combination)
+@Gibbs.register(CompositeKernelClassification, unless=_other_combination)
+def composite_kernel_steps(
+    model: CompositeKernelRegression | CompositeKernelClassification,
+    run: Run,
+    *,
+    collapsed: bool = True,
+    moves: int = 2,
+) -> list[BlockedStep]:
+    """One block for all variables.
+
+    Parameters
+    ----------
+    model : CompositeKernelRegression or CompositeKernelClassification
+        Declaration.
+    run : Run
+        Unused: the step takes its generators from PyMC.
+    collapsed : bool, default=True
+        Move the kernels' weights with the regression weights integrated out; False is the sampler
+        that the paper sketches, which mixes slowly.
+    moves : int, default=2
+        Moves of the kernels' weights, and of their concentrations, in a sweep.
+
+    Returns
+    -------
+    list of BlockedStep
+        Steps for ``pm.sample``.
+    """
+    return [CompositeKernelGibbs(collapsed=collapsed, moves=moves, model=model)]

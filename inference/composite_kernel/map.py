@@ -1,0 +1,377 @@
+r"""Mode of the composite-kernel models by alternation (Girolami & Rogers 2005, section 5).
+
+With uniform weights of the kernels (varphi = 1) or known ones, each of the paper's updates
+
+.. math::
+
+    \alpha = (K_\beta' W K_\beta + \Phi)^{-1} K_\beta' l, \qquad
+    \beta = \operatorname*{argmax}_{\text{simplex}} \beta' Z' l
+        - \tfrac12 \beta' Z' W Z \beta, \qquad
+    \phi_m = \frac{1 + 2\sigma}{\alpha_m^2 + 2\varsigma}
+
+is closed or a quadratic programme, Z_nk = sum_m alpha_m K_k(x_m, x_n). Regression has W = gamma I,
+l = gamma t and gamma = (N + 2 rho - 2) / (|t - K_beta alpha|^2 + 2 varrho). Classification has
+l = t - 1/2 for t in {0, 1} and W = diag(2 lambda(xi)), xi_n = |f_n|: Jaakkola's lower bound of the
+logit touches it at f, so that the updates climb the posterior itself.
+
+What they climb is the density of alpha, beta, **log phi** and gamma, that is, log p + sum_m log
+phi_m: with respect to phi alone the printed update is no zero. It is the same to say that phi is
+integrated out (its update is then an E-step), and that the answer is a mode of the posterior of
+alpha, beta and gamma, on their own scales, whose phi is E[phi | alpha].
+
+Two closed forms have no need of iterations: given alpha and beta the best phi, gamma and xi are
+functions of them, so they are the whole state. And weights that move while alpha stands still do so
+by tiny steps where the noise is small (5,000 iterations do not suffice for 250 objects). So they
+move as if alpha reacted: :math:`Z' W Z` is replaced by the Hessian of the maximum over alpha of the
+log density linear in both (Gauss and Newton's). Whenever the density does not rise the paper's own
+step is made, and the next one tried is a quarter as long.
+
+An iteration costs O(K N M + N M^2 + M^3 + K M^2 + K^3) for K kernels, N objects and M functions,
+and keeps no K N M numbers but the kernels.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial, singledispatch
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+
+from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
+from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
+from ..engines.answers import ModeAnswer
+from ..engines.engine import Run
+from ..engines.map import MAP
+from ..variational.ascent import check_settings, multistart_ascent
+from .simplex_program import maximize_on_simplex
+
+__all__ = ["fit_composite_kernel_classification", "fit_composite_kernel_regression"]
+
+type Array = npt.NDArray[np.float64]
+
+# Penalties of the ridge regressions that alpha starts from, in units of the mean diagonal of
+# K_beta' W K_beta. From alpha = 0, where phi is largest, sparse priors let no function grow.
+RIDGES = (1.0, 0.1, 0.01, 0.001)
+
+
+class _Likelihood(Protocol):
+    """Likelihood of the responses f (N,), its own parameters at their best."""
+
+    def log_density(self, f: Array) -> float:
+        """Log p(t | f), and of the prior of its parameters."""
+
+    def quadratic(self, f: Array) -> tuple[Array, Array]:
+        """W and l, each (N,), of the quadratic lower bound that touches the log density at f."""
+
+    def values(self, f: Array) -> dict[str, Array]:
+        """Best parameters by name."""
+
+
+@dataclass(frozen=True)
+class _Normal(_Likelihood):
+    """Targets with noise of precision gamma."""
+
+    targets: Array
+    rho: float
+    varrho: float
+
+    def _gamma(self, f: Array) -> float:
+        error = np.sum((self.targets - f) ** 2)
+        return float((len(f) + 2 * self.rho - 2) / (error + 2 * self.varrho))
+
+    def log_density(self, f: Array) -> float:
+        gamma = self._gamma(f)
+        power = len(f) / 2 + self.rho - 1
+        constant = (
+            self.rho * np.log(self.varrho) - gammaln(self.rho) - len(f) / 2 * np.log(2 * np.pi)
+        )
+        # At the best gamma its linear terms add up to the power.
+        return float(power * np.log(gamma) - power + constant)
+
+    def quadratic(self, f: Array) -> tuple[Array, Array]:
+        gamma = self._gamma(f)
+        return np.full(len(f), gamma), gamma * self.targets
+
+    def values(self, f: Array) -> dict[str, Array]:
+        return {"gamma": np.asarray(self._gamma(f))}
+
+
+@dataclass(frozen=True)
+class _Logit(_Likelihood):
+    """Labels 0 and 1."""
+
+    labels: Array
+
+    def log_density(self, f: Array) -> float:
+        return float(-np.logaddexp(0.0, np.where(self.labels == 1, -f, f)).sum())
+
+    def quadratic(self, f: Array) -> tuple[Array, Array]:
+        # tanh(xi / 2) / (2 xi) is 1/4 to rounding from here down.
+        xi = np.maximum(np.abs(f), 1e-8)
+        return np.tanh(xi / 2) / (2 * xi), self.labels - 0.5
+
+    def values(self, f: Array) -> dict[str, Array]:
+        return {}
+
+
+@dataclass(frozen=True)
+class _State:
+    """A point, and the share of their step that the weights go.
+
+    Attributes
+    ----------
+    alpha : array (M,)
+    beta : array (K,)
+    f : array (N,)
+        Responses.
+    objective : float
+        Log density there, phi on its log scale.
+    share : float
+    gain : float
+        What the iteration that led here expected to gain, in nats.
+    """
+
+    alpha: Array
+    beta: Array
+    f: Array
+    objective: float
+    share: float = 1.0
+    gain: float = np.inf
+
+
+@dataclass(frozen=True)
+class _Alternation:
+    """The updates on one model.
+
+    Attributes
+    ----------
+    design : array (K, N, M)
+    likelihood : _Likelihood
+    sigma, varsigma : float
+    tolerance : float
+        The iterations end when one of them has less than this to gain.
+    """
+
+    design: Array
+    likelihood: _Likelihood
+    sigma: float
+    varsigma: float
+    tolerance: float
+
+    def phi(self, alpha: Array) -> Array:
+        """Best precisions (M,)."""
+        return (1 + 2 * self.sigma) / (alpha**2 + 2 * self.varsigma)
+
+    def composite(self, beta: Array) -> Array:
+        """K_beta (N, M)."""
+        return np.tensordot(beta, self.design, axes=1)
+
+    def start(self, beta: Array, ridge: float) -> _State:
+        """Begin at a ridge regression."""
+        K = self.composite(beta)
+        w, linear = self.likelihood.quadratic(np.zeros(len(K)))
+        penalty = ridge * np.sum(w @ K**2) / K.shape[1]
+        alpha = regression_weights(K, w, linear, np.full(K.shape[1], penalty)).mean
+        return self._at(alpha, beta, K @ alpha)
+
+    def _at(self, alpha: Array, beta: Array, f: Array, share: float = 1.0) -> _State:
+        half = self.sigma + 0.5
+        constant = self.sigma * np.log(self.varsigma) - gammaln(self.sigma) - np.log(2 * np.pi) / 2
+        # At the best phi its linear terms add up to sigma + 1/2 a function.
+        prior = half * np.log(self.phi(alpha)).sum() + len(alpha) * (constant - half)
+        prior += gammaln(len(beta))
+        return _State(alpha, beta, f, self.likelihood.log_density(f) + prior, share)
+
+    def update(self, state: _State) -> _State:
+        """One iteration; the state itself when there is nothing left to gain."""
+        w, linear = self.likelihood.quadratic(state.f)
+        phi = self.phi(state.alpha)
+        K = self.composite(state.beta)
+        alpha, factor = regression_weights(K, w, linear, phi)
+        f = K @ alpha
+        gain = 0.5 * (w @ (f - state.f) ** 2 + phi @ (alpha - state.alpha) ** 2)
+        if len(state.beta) == 1:
+            moved = self._at(alpha, state.beta, f)
+            return replace(moved if gain > self.tolerance else state, gain=gain)
+
+        Z = (self.design @ alpha).T
+        # Z less what alpha takes over when a weight grows.
+        reaction = solve_upper(factor, solve_lower(factor, K.T @ (w[:, None] * Z)))
+        left = Z - K @ reaction
+        hessian = left.T @ (w[:, None] * left) + reaction.T @ (phi[:, None] * reaction)
+        slope = Z.T @ (linear - w * f)
+        step = maximize_on_simplex(slope + hessian @ state.beta, hessian, state.beta) - state.beta
+        gain += float(step @ (slope - hessian @ step / 2))
+        if gain <= self.tolerance:
+            return replace(state, gain=gain)
+
+        beta = state.beta + state.share * step
+        K = self.composite(beta)
+        reacted = regression_weights(K, w, linear, phi).mean
+        moved = self._at(reacted, beta, K @ reacted, min(1.0, 2 * state.share))
+        if not moved.objective > state.objective:
+            beta = maximize_on_simplex(Z.T @ linear, Z.T @ (w[:, None] * Z), state.beta)
+            moved = self._at(alpha, beta, Z @ beta, state.share / 4)
+        return replace(moved, gain=gain)
+
+
+def _alternate(
+    model: CompositeKernelRegression | CompositeKernelClassification,
+    likelihood: _Likelihood,
+    run: Run,
+    max_iterations: int,
+    tolerance: float,
+    starts: int | None,
+) -> ModeAnswer:
+    owner = f"MAP on {type(model).__name__}"
+    check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
+    design = model.design
+    alternation = _Alternation(design, likelihood, model.sigma, model.varsigma, tolerance)
+    ascended = multistart_ascent(
+        [partial(alternation.start, ridge=ridge) for ridge in RIDGES],
+        alternation.update,
+        run,
+        len(design),
+        known=None if model.learned else np.ones(1),
+        starts=starts,
+        max_iterations=max_iterations,
+        # `update` gives the same state back where it is to end.
+        tolerance=0.0,
+        engine="MAP",
+    )
+    state = ascended.state
+    phi = alternation.phi(state.alpha)
+    values = {"phi": phi, "alpha": state.alpha, **likelihood.values(state.f)}
+    ends = {}
+    if model.learned:
+        values["beta"] = state.beta
+        ends["beta"] = np.array([end.beta for end in ascended.states])
+    return ModeAnswer(
+        values=values,
+        log_density=state.objective - float(np.log(phi).sum()),
+        climbs=ascended.histories,
+        best=ascended.best,
+        converged=ascended.converged,
+        attributes={"lp_measure": "constrained", "expected_gain": float(state.gain)},
+        ends=ends,
+    )
+
+
+def _uneven_weights(
+    model: CompositeKernelRegression | CompositeKernelClassification,
+) -> str | None:
+    """Why the weights' conditional is no quadratic programme; None when it is one."""
+    return _uneven(model.combination)
+
+
+@singledispatch
+def _uneven(rule: Combination) -> str | None:
+    return (
+        "its weights must be uniform on the simplex or known: DirichletWeights(varphi=1) or "
+        f"FixedWeights; this is {rule!r}"
+    )
+
+
+@_uneven.register
+def _(rule: FixedWeights) -> str | None:
+    return None
+
+
+@_uneven.register
+def _(rule: DirichletWeights) -> str | None:
+    return None if rule.varphi == 1 else _uneven.dispatch(object)(rule)
+
+
+def _not_regression(model: CompositeKernelRegression) -> str | None:
+    if model.collapsed:
+        return "it needs alpha, which a collapsed declaration integrates out"
+    if len(model.target_values) + 2 * model.rho <= 2:
+        return "the noise's precision has no mode on its own scale unless N + 2 rho > 2"
+    return _uneven_weights(model)
+
+
+@MAP.register(CompositeKernelRegression, unless=_not_regression)
+def fit_composite_kernel_regression(
+    model: CompositeKernelRegression,
+    run: Run,
+    *,
+    max_iterations: int = 2000,
+    tolerance: float = 1e-6,
+    starts: int | None = None,
+) -> ModeAnswer:
+    """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
+
+    Parameters
+    ----------
+    model : CompositeKernelRegression
+        With alpha, and with weights that are uniform on the simplex or known.
+    run : Run
+        Seed and progress bar.
+    max_iterations : int, default=2000
+        Iterations a start at most.
+    tolerance : float, default=1e-6
+        A start ends when an iteration has at most this to gain, in nats.
+    starts : int, optional
+        Number of initial weights: uniform, each kernel alone, random. From each of them it climbs
+        four times: alpha starts at ridge regressions with penalties of 1 to 0.001 times the mean
+        diagonal of K_beta' W K_beta. The highest mode wins; sparse priors (sigma and varsigma far
+        below 1) have many, and a higher one may exist. If there are more kernels than starts, the
+        kernels that stand highest after one iteration alone are taken. Default: uniform and each
+        kernel alone, 8 at most. Known weights are the only ones started from.
+
+    Returns
+    -------
+    ModeAnswer
+        `log_density` is that of the declared variables, without the sum of log phi; `climbs`
+        have it. The attribute ``expected_gain`` is what another iteration would gain. When
+        interrupted: the answer so far, unconverged.
+
+    Raises
+    ------
+    ValueError
+        For settings out of range.
+    FloatingPointError
+        When no start has a finite density.
+    """
+    likelihood = _Normal(model.target_values, model.rho, model.varrho)
+    return _alternate(model, likelihood, run, max_iterations, tolerance, starts)
+
+
+@MAP.register(CompositeKernelClassification, unless=_uneven_weights)
+def fit_composite_kernel_classification(
+    model: CompositeKernelClassification,
+    run: Run,
+    *,
+    max_iterations: int = 2000,
+    tolerance: float = 1e-6,
+    starts: int | None = None,
+) -> ModeAnswer:
+    """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
+
+    Parameters
+    ----------
+    model : CompositeKernelClassification
+        With weights that are uniform on the simplex or known.
+    run : Run
+        Seed and progress bar.
+    max_iterations : int, default=2000
+        Iterations a start at most.
+    tolerance : float, default=1e-6
+        A start ends when an iteration has at most this to gain, in nats.
+    starts : int, optional
+        Number of initial weights: uniform, each kernel alone, random. From each of them it climbs
+        four times: alpha starts at ridge regressions with penalties of 1 to 0.001 times the mean
+        diagonal of K_beta' W K_beta. The highest mode wins; sparse priors have many. If there are
+        more kernels than starts, the kernels that stand highest after one iteration alone are
+        taken. Default: uniform and each kernel alone, 8 at most. Known weights are the only ones
+        started from.
+
+    Returns
+    -------
+    ModeAnswer
+        As of `fit_composite_kernel_regression`.
+    """
+    likelihood = _Logit(model.label_codes.astype(float))
+    return _alternate(model, likelihood, run, max_iterations, tolerance, starts)

@@ -1,0 +1,266 @@
+r"""Variational Bayes on a composite kernel (Girolami & Rogers 2005, section 4).
+
+Mean field Q(alpha) Q(phi) Q(gamma) Q(beta) Q(varphi). With f = K_beta alpha, B = E[beta beta'],
+and a likelihood of precisions w_n and linear terms l_n, log p = sum_n l_n f_n - w_n f_n^2 / 2:
+
+| factor | paper | here |
+|---|---|---|
+| alpha | N(m, Sigma), section 4.1 | B, where it prints E[beta] E[beta]' |
+| phi | Gamma(sigma + 1/2, varsigma + E[alpha^2] / 2) | the same |
+| gamma | (N + 2 rho) / (E[e'e] + 2 rho) | 2 varrho in the denominator |
+| beta | importance sampling from the prior | `Quadrature`; the paper's as `weights="importance"` |
+| varphi | importance sampling from the prior | `Quadrature`, with E[log beta] |
+| xi, section 4.4 | f(E[beta]) | xi_n^2 = E[f_n^2] = tr(B K_n' E[alpha alpha'] K_n) |
+
+Regression has w = E[gamma], l = E[gamma] t. In classification Jaakkola's bound takes the place of
+the likelihood: w = tanh(xi / 2) / (2 xi), l = t - 1/2. What it gives away, the bound lacks.
+
+The bound holds all terms and never falls with exact moments: for more than three kernels it may, by
+the error of their quadrature when its points are placed anew (see `simplex`), and with importance
+samples it is an estimate.
+
+Mean field understates what it cannot couple: the standard deviations of beta are several times too
+small, and the bound has several maxima in beta. Hence several starts, and the Pareto k of the
+result, which judges Q by the declaration's density.
+
+Iterations are accelerated (`variational.anderson`), but not those with importance samples
+or type-II maximum likelihood.
+"""
+
+from functools import partial, singledispatch
+from typing import Any, Literal
+
+import numpy as np
+import pymc as pm
+
+from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
+from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...user_warnings import warn_user
+from ...validation import check_count, check_name
+from ..engines.answers import VariationalAnswer
+from ..engines.applicability import combination_unknown_to, setting_of_no_use
+from ..engines.engine import Run
+from ..engines.vb import VB
+from ..variational.ascent import check_settings, multistart_ascent
+from ..variational.concentration import check_prior
+from ..variational.gamma import Gamma
+from ..variational.kernel_weights import Importance, Integration, Quadrature
+from ..variational.simplex import warn_of_imprecision
+from .vb_answer import HYPERPARAMETERS, Approximation
+from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
+from .vb_updates import COORDINATES, Data, State, start, update
+
+__all__ = ["fit_composite_kernel", "weight_priors"]
+
+type Weights = Literal["quadrature", "importance"]
+
+# Importance samples, and iterations before the first fit of hyperparameters, unless told otherwise.
+SAMPLES, TYPE_TWO_FROM = 1000, 5
+# A shape that still moves by this part of its mean step has no maximum in sight.
+DRIFTING = 0.1
+
+
+def _unsupported(model: CompositeKernelRegression) -> str | None:
+    if model.collapsed:
+        return "its factors are those of the declaration with alpha; declare it collapsed=False"
+    return _other_combination(model)
+
+
+@singledispatch
+def weight_priors(rule: Combination, owner: str) -> tuple[float | None, dict[str, Gamma]]:
+    """Concentration of the weights where it is known, else its prior; of known weights neither."""
+    raise NotImplementedError(
+        f"VB has no factor for the weights of {type(rule).__name__}: register it with "
+        f"weight_priors of {__name__}."
+    )
+
+
+@weight_priors.register
+def _(rule: FixedWeights, owner: str) -> tuple[float | None, dict[str, Gamma]]:
+    return None, {}
+
+
+@weight_priors.register
+def _(rule: DirichletWeights, owner: str) -> tuple[float | None, dict[str, Gamma]]:
+    if rule.varphi is not None:
+        return rule.varphi, {}
+    check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), owner)
+    return None, {"varphi": Gamma(rule.tau, rule.nu)}
+
+
+_other_combination = combination_unknown_to(weight_priors)
+
+
+@singledispatch
+def _likelihood(model: pm.Model) -> tuple[Likelihood, dict[str, Gamma]]:
+    """Likelihood of a model, and the priors of its noise."""
+    raise NotImplementedError(
+        f"VB has no likelihood for {type(model).__name__}: register it with _likelihood of "
+        f"{__name__}."
+    )
+
+
+@_likelihood.register
+def _(model: CompositeKernelRegression) -> tuple[Likelihood, dict[str, Gamma]]:
+    priors = {"gamma": Gamma(model.rho, model.varrho)}
+    return Gaussian.of(model.design, model.target_values), priors
+
+
+@_likelihood.register
+def _(model: CompositeKernelClassification) -> tuple[Likelihood, dict[str, Gamma]]:
+    return Bernoulli.of(model.design, model.label_codes), {}
+
+
+@VB.register(CompositeKernelRegression, unless=_unsupported)
+@VB.register(CompositeKernelClassification, unless=_other_combination)
+def fit_composite_kernel(
+    model: CompositeKernelRegression | CompositeKernelClassification,
+    run: Run,
+    *,
+    max_iterations: int = 5000,
+    tolerance: float = 1e-6,
+    remaining: float = 0.01,
+    starts: int | None = None,
+    weights: Weights = "quadrature",
+    samples: int = SAMPLES,
+    type_two: bool = False,
+    type_two_from: int = TYPE_TWO_FROM,
+) -> VariationalAnswer:
+    """Fit Q by coordinate ascent from several starts.
+
+    Parameters
+    ----------
+    model : CompositeKernelRegression or CompositeKernelClassification
+        With alpha declared, not collapsed.
+    run : Run
+        Seed and progress bar.
+    max_iterations : int, default=5000
+        Iterations a start at most.
+    tolerance : float, default=1e-6
+        A start ends when its bound changes by less than this fraction of itself, three times in a
+        row where iterations are accelerated, and
+    remaining : float, default=0.01
+        has no more than this left to gain, in nats, if the gains shrink on as they did. That is
+        known after 7 iterations, which a start takes at least; with inf the change alone counts.
+        Of accelerated iterations this is a rough guess.
+    starts : int, optional
+        Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
+        random. The highest bound wins. If there are more kernels than starts, the kernels that
+        stand highest after one iteration alone are taken. Default: uniform and each kernel alone,
+        8 at most. Weights that are not learned need one start only.
+    weights : {"quadrature", "importance"}, default="quadrature"
+        How the moments of the weights and of their concentrations are found. Draws are of the
+        factors themselves in both cases.
+    samples : int, default=1000
+        Importance samples of each. Quadrature takes none.
+    type_two : bool, default=False
+        Fit the hyperparameters by type-II maximum likelihood as well (section 4.2 of the paper).
+        The bound, and the hyperparameters in the answer, are then of the fitted priors; `lp` of
+        the draws stays that of the declaration with its own. The shapes seldom have a maximum:
+        they grow, rho by N/2 an iteration, and with them what the answer takes for granted. A
+        warning says so.
+    type_two_from : int, default=5
+        Iterations before the first such fit.
+
+    Returns
+    -------
+    VariationalAnswer
+        The parameters are those of the best start, but for ``beta_mean_of_start`` (start, kernel):
+        where every start ended. When interrupted: the answer so far, unconverged.
+
+    Raises
+    ------
+    ValueError
+        For settings out of range, for those of importance sampling or of type-II maximum likelihood
+        where there is none, and for priors DirichletWeights(tau, nu) with tau or nu outside
+        1e-3..1e8 or tau / nu above 1e7.
+    FloatingPointError
+        When no start has a finite bound.
+    LinAlgError
+        When the kernels' scale makes a covariance numerically singular.
+
+    Notes
+    -----
+    In regression an iteration costs a Cholesky inverse of order M and O(K^2 M^2); the products
+    K_i'K_j take K (K + 1) / 2 M x M matrices of memory. In classification it costs
+    O(K N M^2 + M^3 + K^2 N M), with two copies of the kernels in memory.
+    """
+    owner = f"VB on {type(model).__name__}"
+    check_name(weights, ("quadrature", "importance"), "weights", owner)
+    check_settings(
+        owner,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        starts=starts,
+        remaining=remaining,
+    )
+    check_count(samples, "samples", owner)
+    check_count(type_two_from, "type_two_from", owner)
+    if weights == "quadrature" and samples != SAMPLES:
+        raise setting_of_no_use("samples", owner, "weights='quadrature' takes none")
+    if not type_two and type_two_from != TYPE_TWO_FROM:
+        raise setting_of_no_use("type_two_from", owner, "type_two=False fits no hyperparameters")
+    known: np.ndarray | None = np.ones(1)
+    integration: Integration[Any, Any] | None = None
+    concentration, of_weights = weight_priors(model.combination, owner)
+    priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights
+    if model.learned:
+        known = None
+        integration = Importance(samples, run.rng) if weights == "importance" else Quadrature()
+    likelihood, of_noise = _likelihood(model)
+    data = Data(
+        likelihood=likelihood,
+        priors=priors | of_noise,
+        concentration=concentration,
+        integration=integration,
+        type_two_from=type_two_from if type_two else np.inf,
+    )
+    # Samples make another map of it in every iteration, and so does a change of the priors.
+    accelerated = weights == "quadrature" and not type_two
+    ascended = multistart_ascent(
+        [partial(start, data, len(model.coords["function"]))],
+        partial(update, data),
+        run,
+        len(model.coords["kernel"]),
+        known=known,
+        starts=starts,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        least=type_two_from if type_two else 0,
+        remaining=remaining,
+        coordinates=COORDINATES if accelerated else None,
+    )
+    warn_of_imprecision(ascended.state.beta)
+    _warn_of_drift(data, ascended.state)
+    approximation = Approximation(data, ascended.state)
+    parameters = approximation.parameters(model)
+    if model.learned:
+        ends = np.array([state.beta_mean for state in ascended.states])
+        parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
+    return VariationalAnswer(
+        elbo=ascended.histories,
+        best=ascended.best,
+        converged=ascended.converged,
+        parameters=parameters,
+        sample=approximation.sample,
+    )
+
+
+def _warn_of_drift(data: Data[Any], state: State[Any]) -> None:
+    """Warn when fitted shapes move as they did on the mean since their fit began."""
+    fitted = state.iterations - data.type_two_from
+    if fitted <= 0:
+        return
+    then, now, after = data.priors, state.priors, update(data, state).priors
+    moving = [
+        f"{HYPERPARAMETERS[name][0]} = {now[name].shape:.3g}"
+        for name in now
+        if abs(after[name].shape - now[name].shape)
+        > DRIFTING * abs(now[name].shape - then[name].shape) / fitted
+    ]
+    if moving:
+        warn_user(
+            "VB's type-II maximum likelihood runs away: "
+            f"{', '.join(moving)} after {state.iterations} iterations, and still moving. These "
+            "values depend on max_iterations and tolerance; type_two=False keeps the priors."
+        )

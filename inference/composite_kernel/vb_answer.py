@@ -1,0 +1,83 @@
+"""Parameters and draws of the mean field of the composite-kernel models."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pymc as pm
+import xarray as xr
+from scipy.linalg import solve_triangular
+from scipy.stats import norm
+
+from .vb_likelihoods import Noise
+from .vb_updates import Data, State
+
+__all__ = ["HYPERPARAMETERS", "Approximation"]
+
+type Array = npt.NDArray[np.float64]
+type Variable = tuple[tuple[str, ...], Array | float]
+
+#: Names of the shape and the rate of the priors.
+HYPERPARAMETERS: Mapping[str, tuple[str, str]] = {
+    "phi": ("sigma", "varsigma"),
+    "varphi": ("tau", "nu"),
+    "gamma": ("rho", "varrho"),
+}
+
+
+@dataclass(frozen=True)
+class Approximation[N: Noise]:
+    """The distribution Q of a state that at least one iteration made."""
+
+    data: Data[N]
+    state: State[N]
+
+    def parameters(self, model: pm.Model) -> xr.Dataset:
+        """Parameters of Q, and the priors' hyperparameters that the bound is of."""
+        state = self.state
+        function, kernel = ("function",), ("kernel",)
+        variables: dict[str, Variable] = {
+            "alpha_mean": (function, state.alpha.mean),
+            "alpha_sd": (function, np.sqrt(state.alpha.var)),
+            "phi_shape": ((), state.phi.shape),
+            "phi_rate": (function, np.asarray(state.phi.rate)),
+            **state.noise.parameters,
+        }
+        if state.beta is not None:
+            beta = state.beta
+            variables |= {
+                "beta_mean": (kernel, beta.mean),
+                "beta_sd": (kernel, beta.sd),
+                "beta_mean_log": (kernel, beta.mean_log),
+                "beta_ess": ((), beta.ess),
+            }
+        if state.varphi is not None:
+            varphi = state.varphi
+            variables |= {"varphi_mean": (kernel, varphi.mean), "varphi_sd": (kernel, varphi.sd)}
+            variables["varphi_ess"] = ((), varphi.ess)
+        for name, prior in state.priors.items():
+            shape, rate = HYPERPARAMETERS[name]
+            variables |= {shape: ((), prior.shape), rate: ((), float(prior.rate))}
+        dims = {dim for variable in variables.values() for dim in variable[0]}
+        coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
+        return xr.Dataset(variables, coords=coords)
+
+    def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
+        """Independent draws of all variables, and log Q. O(M^3 + draws M^2)."""
+        state = self.state
+        out: dict[str, Array] = {}
+        log_q = np.zeros(draws)
+        for name, gamma in {**state.noise.factors, "phi": state.phi}.items():
+            out[name], log_density = gamma.sample(draws, rng)
+            log_q += log_density
+        for name, weights in (("varphi", state.varphi), ("beta", state.beta)):
+            if weights is not None:
+                out[name] = weights.sample(draws, rng)
+                log_q += weights.log_density(out[name])
+        factor, pivots = self.data.likelihood.precision(*state.made_of)
+        noise = rng.normal(size=(len(state.alpha.mean), draws))
+        spread = solve_triangular(factor, noise, lower=True, trans="T")
+        out["alpha"] = state.alpha.mean + spread.T
+        log_q += np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
+        return out, log_q

@@ -1,0 +1,168 @@
+"""The factors of the composite-kernel models' mean field: their state and updates.
+
+Equations and notation as in `composite_kernel`, which runs these updates to convergence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+
+from ..variational.anderson import Coordinates
+from ..variational.gamma import Gamma, most_likely
+from ..variational.kernel_weights import Concentrations, Integration, Weights
+from ..variational.regressors import regressors_bound
+from ..variational.simplex import moments_around
+from .vb_likelihoods import Likelihood, Noise, Regressors
+
+__all__ = ["COORDINATES", "Data", "State", "start", "update"]
+
+type Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Data[N: Noise]:
+    """What the updates need of the model, and how they are done.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+    priors : mapping of str to Gamma
+        Of the precisions "phi", of the concentrations "varphi" if they are learned, and of the
+        noise's precision "gamma" in regression.
+    concentration : float or None
+        The concentrations if they are known.
+    integration : Integration or None
+        Makes the factors of the weights; None where these are not learned.
+    type_two_from : float
+        Iterations after which the priors are fitted; infinite for never.
+    """
+
+    likelihood: Likelihood[N]
+    priors: Mapping[str, Gamma]
+    concentration: float | None
+    integration: Integration[Any, Any] | None
+    type_two_from: float
+
+
+@dataclass(frozen=True)
+class State[N: Noise]:
+    """All factors after an iteration, and the bound there.
+
+    `made_of` is what Q(alpha) was made of: noise, E[phi], and E[beta beta'].
+    """
+
+    iterations: int
+    priors: Mapping[str, Gamma]
+    alpha: Regressors
+    made_of: tuple[N, Array, Array]
+    phi: Gamma
+    beta_mean: Array
+    beta_second: Array
+    beta: Weights | None
+    varphi_mean: Array
+    varphi: Concentrations | None
+    noise: N
+    objective: float
+
+
+def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]:
+    """State before the first iteration: phi, gamma or xi 1, beta at `weights`, varphi as prior."""
+    noise, second = data.likelihood.start(), np.outer(weights, weights)
+    none, one = np.zeros(n_functions), np.ones(n_functions)
+    prior = data.priors.get("varphi")
+    return State(
+        iterations=0,
+        priors=data.priors,
+        alpha=Regressors(none, none, 0.0, np.zeros(len(weights)), second),
+        made_of=(noise, one, second),
+        phi=Gamma(1.0, one),
+        beta_mean=weights,
+        beta_second=second,
+        beta=None,
+        varphi_mean=np.full(len(weights), data.concentration if prior is None else prior.mean),
+        varphi=None,
+        noise=noise,
+        objective=-np.inf,
+    )
+
+
+def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+    """One iteration: hyperparameters if they are fitted, all factors, and the bound.
+
+    The factors are those of girolami2005, section 4.1, with the corrections of `composite_kernel`.
+    """
+    priors = state.priors if state.iterations < data.type_two_from else _fitted(state)
+    noise, phi_mean, second = made_of = state.noise, state.phi.mean, state.beta_second
+    alpha = data.likelihood.regressors(noise, phi_mean, state.beta_mean, second)
+    prior = priors["phi"]
+    phi = Gamma(prior.shape + 0.5, prior.rate + 0.5 * (alpha.mean**2 + alpha.var))
+    state = replace(
+        state,
+        iterations=state.iterations + 1,
+        priors=priors,
+        alpha=alpha,
+        made_of=made_of,
+        phi=phi,
+    )
+    bound = regressors_bound(prior.shape, float(prior.rate), alpha.log_det, np.asarray(phi.rate))
+    if data.integration is not None:
+        terms = data.likelihood.weights_terms(alpha, noise)
+        state, gain = _update_weights(data.integration, state, *terms)
+        bound += gain
+    noise = data.likelihood.noise(alpha, state.beta_mean, state.beta_second, priors)
+    bound += data.likelihood.bound(alpha, noise, state.beta_mean, priors)
+    return replace(state, noise=noise, objective=float(bound))
+
+
+def _fitted(state: State[Any]) -> dict[str, Gamma]:
+    """Priors of highest expected log density (girolami2005, section 4.2)."""
+    factors = {"phi": state.phi, "varphi": state.varphi, **state.noise.factors}
+    return {name: most_likely(factors[name].mean, factors[name].mean_log) for name in state.priors}
+
+
+def _update_weights[N: Noise](
+    integration: Integration[Any, Any], state: State[N], linear: Array, quadratic: Array
+) -> tuple[State[N], float]:
+    """Q(beta), then Q(varphi), and their part of the bound."""
+    beta = integration.weights(state.varphi_mean, linear, quadratic, state.beta)
+    state = replace(state, beta=beta, beta_mean=beta.mean, beta_second=beta.second_moment)
+    prior = state.priors.get("varphi")
+    if prior is None:
+        known = state.varphi_mean
+        log_prior = gammaln(known.sum()) - gammaln(known).sum() + (known - 1) @ beta.mean_log
+        return state, float(beta.entropy + log_prior)
+    varphi = integration.concentrations(prior, beta.mean_log, state.varphi)
+    state = replace(state, varphi=varphi, varphi_mean=varphi.mean)
+    return state, float(beta.entropy + varphi.log_normaliser)
+
+
+def _coordinates(state: State[Any]) -> Array:
+    values = [state.noise.coordinates, np.log(state.phi.rate)]
+    if state.beta is not None:
+        values.append(np.log(state.beta_mean))
+    if state.varphi is not None:
+        values.append(np.log(state.varphi_mean))
+    return np.concatenate(values)
+
+
+def _at_coordinates(state: State[Any], values: Array) -> State[Any]:
+    noise, phi, weights = np.split(
+        values, np.cumsum([len(state.noise.coordinates), np.size(state.phi.rate)])
+    )
+    state = replace(state, noise=state.noise.at(noise), phi=replace(state.phi, rate=np.exp(phi)))
+    if state.beta is not None:
+        log_beta, weights = np.split(weights, [len(state.beta_mean)])
+        mean, second = moments_around(log_beta, state.beta_mean, state.beta_second)
+        state = replace(state, beta_mean=mean, beta_second=second)
+    if state.varphi is not None:
+        state = replace(state, varphi_mean=np.exp(weights))
+    return state
+
+
+# The noise, the rates of phi, and the means of weights and concentrations; the covariance of the
+# weights follows one iteration later.
+COORDINATES: Coordinates[Any] = Coordinates(_coordinates, _at_coordinates)

@@ -1,0 +1,1 @@
+"""Comparison of engines, and scores of predictions."""

@@ -1,0 +1,393 @@
+"""Engines on one model side by side: moments, distances, cost, held-out scores."""
+
+import json
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from arviz_stats import wasserstein
+from scipy.stats import norm
+from xarray import Dataset, DataTree
+
+from ...validation import argument_error, check_name
+from ..engines.identified import identified
+from ..engines.moments import pooled
+from ..engines.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
+from ..engines.predict import predict
+from ..engines.provenance import data_in, differing_data
+from .scores import scores
+
+__all__ = ["Comparison", "compare_engines"]
+
+WASSERSTEIN_DRAWS = 1000
+# Chance that one of a quantity's elements exceeds the bound on z when engines agree.
+ERROR_RATE = 0.01
+# Marks an engine whose draws are not to be believed.
+DAGGER = "\N{DAGGER}"
+
+type Table = dict[Hashable, dict[str, xr.DataArray]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Engines compared with a reference; prints as two tables.
+
+    Printed, engines whose k-hat is above 0.7 are marked with a dagger: their draws are no usable
+    stand-in for the posterior.
+
+    Attributes
+    ----------
+    reference : str
+        Name of the result the others are measured against.
+    engines : DataFrame
+        One row a result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
+        least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, and
+        held-out scores when asked for.
+    variables : DataFrame
+        One row a quantity and result, over the quantity's elements, in standard deviations of the
+        reference: ``difference``, the largest difference of means; ``z``, the largest difference
+        divided by its Monte Carlo standard error, and ``z_bound``, which it exceeds with a chance
+        of 1 % when the two agree (independent elements assumed: dependent ones exceed it more
+        rarely); ``least_sd_ratio`` and ``largest_sd_ratio``; ``wasserstein``, the mean distance of
+        marginals. Where a result has no draws or a single one, ``z`` and ``wasserstein`` are NaN;
+        where its draws are neither independent nor chains (SMC, Pathfinder), ``z`` is. Nothing is
+        measured against a reference without spread.
+    elements : DataFrame
+        One row an element: mean, sd, difference, ratio, Monte Carlo standard error, effective
+        draws.
+    left_out : tuple of str
+        Quantities that not every result has.
+    """
+
+    reference: str
+    engines: pd.DataFrame
+    variables: pd.DataFrame
+    elements: pd.DataFrame
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def _caption(self) -> str:
+        caption = f"against {self.reference}, in its standard deviations"
+        if self.left_out:
+            caption += f" (not in every result: {', '.join(self.left_out)})"
+        return caption
+
+    @property
+    def _marked(self) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+        """Tables with a dagger at engines that are not to be believed, and the footnote."""
+        marks = {
+            name: f"{name} {DAGGER}"
+            for name, k_hat in self.engines["pareto_k"].items()
+            if is_unreliable(k_hat)
+        }
+        footnote = (
+            f"{DAGGER} k-hat above {LARGEST_USABLE}: the draws are no usable stand-in for the "
+            "posterior. Do not read their means and intervals (weights of kernels among them)."
+        )
+        return (
+            self.engines.rename(index=marks),
+            self.variables.rename(index=marks, level="engine"),
+            footnote if marks else "",
+        )
+
+    def __repr__(self) -> str:
+        engines, variables, footnote = self._marked
+        with pd.option_context("display.width", 160, "display.max_columns", None):
+            text = (
+                f"{engines.T.to_string(float_format='{:.3g}'.format)}\n\n"
+                f"{self._caption}\n"
+                f"{variables.to_string(float_format='{:.3g}'.format)}"
+            )
+        return f"{text}\n\n{footnote}" if footnote else text
+
+    def _repr_html_(self) -> str:
+        engines, variables, footnote = self._marked
+        html = (
+            engines.T.to_html(float_format="{:.3g}".format)
+            + f"<p>{self._caption}</p>"
+            + variables.to_html(float_format="{:.3g}".format)
+        )
+        return f"{html}<p>{footnote}</p>" if footnote else html
+
+
+def compare_engines(
+    results: Mapping[str, DataTree],
+    *,
+    reference: str | None = None,
+    var_names: Iterable[str] | None = None,
+    model: pm.Model | None = None,
+    kernels_new: Any = None,
+    labels_new: Any = None,
+    predict_options: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Compare results of several engines on one model and the same data.
+
+    Quantities are those that the data identify (for the multinomial probit: weights, and contrasts
+    of the regression functions between classes), and variables of which results hold moments only.
+
+    Parameters
+    ----------
+    results : mapping of str to DataTree
+        Results of `fit`, by a name for each.
+    reference : str, optional
+        Name of the result the others are measured against. Default: an exact one, else the Markov
+        chain with the most effective draws, else the first.
+    var_names : iterable of str, optional
+        Quantities to compare. Default: all.
+    model, kernels_new, labels_new : optional
+        The model, kernels between held-out and training objects, and the held-out labels: adds
+        the scores that every engine's predictions allow (accuracy; with probabilities also log
+        score and Brier score). Models that hold the new objects already take no kernels.
+    predict_options : mapping, optional
+        Further arguments of `predict`.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ValueError
+        For no result, an unknown reference or quantity, results of different models, data or
+        priors or with nothing in common, or an incomplete held-out set.
+    """
+    if not results:
+        raise argument_error("results", "compare_engines", "at least one result", "none")
+    _check_same(results, "model", "family", "model")
+    _check_data(results)
+    _check_declared(results)
+    if (model is None) != (labels_new is None) or (labels_new is None and kernels_new is not None):
+        raise ValueError(
+            "The 'model' and 'labels_new' arguments of compare_engines, and 'kernels_new' where "
+            "the model takes new objects, must be given together."
+        )
+    quantities = {name: identified(tree) for name, tree in results.items()}
+    tables = {name: _moments(quantities[name], tree) for name, tree in results.items()}
+    known = list(dict.fromkeys(str(v) for table in tables.values() for v in table))
+    if var_names is not None:
+        known = [check_name(v, known, "var_names", "compare_engines") for v in var_names]
+    common = [v for v in known if all(v in table for table in tables.values())]
+    if not common:
+        raise argument_error(
+            "results", "compare_engines", "results with a quantity in common", ", ".join(known)
+        )
+    moments: dict[str, Table] = {
+        name: {v: table[v] for v in common} for name, table in tables.items()
+    }
+    if reference is None:
+        reference = _default_reference(results, moments)
+    check_name(reference, results, "reference", "compare_engines")
+
+    elements = pd.concat(
+        [_elements(moments[name], moments[reference], name) for name in results],
+        ignore_index=True,
+    ).set_index(["variable", "element", "engine"])
+    distances = {
+        (v, name): _mean_wasserstein(dataset, quantities[reference], moments[reference], v)
+        for name, dataset in quantities.items()
+        for v in common
+    }
+    variables = elements.groupby(level=["variable", "engine"], sort=False).agg(
+        difference=("difference", lambda x: x.abs().max()),
+        z=("z", "max"),
+        z_bound=("z", _z_bound),
+        least_sd_ratio=("sd_ratio", "min"),
+        largest_sd_ratio=("sd_ratio", "max"),
+    )
+    variables["wasserstein"] = pd.Series(distances)
+    rows = []
+    for name, tree in results.items():
+        row = {"engine": name, **_cost(tree, moments[name])}
+        if model is not None:
+            row |= scores(predict(model, tree, kernels_new, **(predict_options or {})), labels_new)
+        rows.append(row)
+    left_out = tuple(v for v in known if v not in common)
+    engines = pd.DataFrame(rows).set_index("engine")
+    return Comparison(reference, engines, variables, elements, left_out)
+
+
+def _check_same(results: Mapping[str, DataTree], what: str, *attributes: str) -> None:
+    """Raise unless results agree on the first of the attributes that each of them carries."""
+    carried = [[tree.attrs[a] for a in attributes if a in tree.attrs] for tree in results.values()]
+    values = {str(found[0]) for found in carried if found}
+    if len(values) > 1:
+        raise argument_error(
+            "results", "compare_engines", f"results on the same {what}", ", ".join(sorted(values))
+        )
+
+
+def _check_data(results: Mapping[str, DataTree]) -> None:
+    """Raise unless results hold the same data, as far as each holds them."""
+    for one, other in combinations([data_in(tree) for tree in results.values()], 2):
+        if differ := differing_data(one, other):
+            raise argument_error(
+                "results", "compare_engines", "results on the same data", f"others of {differ}"
+            )
+
+
+def _check_declared(results: Mapping[str, DataTree]) -> None:
+    """Raise where priors differ, and likelihoods of the same variables.
+
+    Where variables have been integrated out, the likelihood is another one rightly. Fingerprints
+    made under different versions of the libraries say nothing about each other.
+    """
+    for one, other in combinations((tree.attrs for tree in results.values()), 2):
+        if not ("declared" in one and "declared" in other) or one["versions"] != other["versions"]:
+            continue
+        mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
+        same_variables = mine.keys() == theirs.keys()
+        common = mine.keys() if same_variables else (mine.keys() & theirs.keys()) - {""}
+        differ = sorted(name for name in common if mine[name] != theirs[name])
+        if differ:
+            raise argument_error(
+                "results",
+                "compare_engines",
+                "results under the same priors and likelihood",
+                f"others of {', '.join(name or 'the observations' for name in differ)}",
+            )
+
+
+def _z_bound(z: pd.Series) -> float:
+    """Bound on the largest of the given |z| at `ERROR_RATE` (Sidak); NaN where there is none."""
+    count = int(z.notna().sum())
+    return float(norm.isf(-np.expm1(np.log1p(-ERROR_RATE) / count) / 2)) if count else np.nan
+
+
+def _moments(dataset: Dataset, tree: DataTree) -> Table:
+    """Mean, sd and effective draws of every quantity, from draws or from the group "moments"."""
+    table: Table = {}
+    for name, values in dataset.data_vars.items():
+        n_draws = values.sizes["chain"] * values.sizes["draw"]
+        mean = values.mean(("chain", "draw"))
+        sd = values.std(("chain", "draw"), ddof=1) if n_draws > 1 else xr.zeros_like(mean)
+        table[name] = {"mean": mean, "sd": sd, "ess": _effective_draws(values, tree.attrs)}
+    stored = pooled(tree["moments"].to_dataset()) if "moments" in tree.children else Dataset()
+    means = [str(v) for v in stored.data_vars if str(v).endswith("_mean")]
+    for name in (mean.removesuffix("_mean") for mean in means):
+        if name not in table:
+            table[name] = _stored_moments(stored, name)
+    return table
+
+
+def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -> xr.DataArray:
+    """All draws when independent, the effective ones of chains, NaN for any others."""
+    shape = xr.zeros_like(values.isel(chain=0, draw=0, drop=True), dtype=float)
+    n_draws = values.sizes["chain"] * values.sizes["draw"]
+    independent = attributes.get("independent")
+    if independent == 1 and n_draws > 1:
+        return shape + n_draws
+    if independent is None and attributes.get("kind", "mcmc") == "mcmc":
+        return az.ess(values.to_dataset(name="x"), method="mean")["x"]
+    return shape + np.nan
+
+
+def _stored_moments(stored: Dataset, name: str) -> dict[str, xr.DataArray]:
+    """Moments that were accumulated; they tell no effective draws."""
+    mean = stored[f"{name}_mean"]
+    sd = stored[f"{name}_sd"] if f"{name}_sd" in stored else xr.full_like(mean, np.nan)
+    return {"mean": mean, "sd": sd, "ess": xr.full_like(mean, np.nan)}
+
+
+def _default_reference(results: Mapping[str, DataTree], moments: Mapping[str, Table]) -> str:
+    for kind in ("exact", "mcmc"):
+        of_kind = [name for name in results if results[name].attrs.get("kind") == kind]
+        if of_kind:
+            return max(of_kind, key=lambda name: np.nan_to_num(_least_ess(moments[name])))
+    return next(iter(results))
+
+
+def _least_ess(moments: Table) -> float:
+    """Least effective draws of all elements whose effective draws are known."""
+    least = [float(entry["ess"].min()) for entry in moments.values()]
+    return float(np.nanmin(least)) if np.isfinite(least).any() else np.nan
+
+
+def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
+    frames = []
+    for name, entry in moments.items():
+        other = reference[name]
+        if not _same_elements(entry["mean"], other["mean"]):
+            raise argument_error(
+                "results",
+                "compare_engines",
+                f"results with the same elements of {name}",
+                f"others in {engine!r} than in the reference",
+            )
+        unit = other["sd"].where(other["sd"] > 0)
+        difference = (entry["mean"] - other["mean"]) / unit
+        error = (entry["sd"] ** 2 / entry["ess"] + other["sd"] ** 2 / other["ess"]) ** 0.5 / unit
+        itself = moments is reference
+        dataset = Dataset(
+            {
+                "mean": entry["mean"],
+                "sd": entry["sd"],
+                "difference": difference,
+                "mcse_of_difference": xr.zeros_like(error) if itself else error,
+                "z": abs(difference) / error.where((error > 0) & (not itself)),
+                "sd_ratio": entry["sd"] / unit,
+                "ess": entry["ess"],
+            }
+        )
+        flat = dataset.stack(element=[*entry["mean"].dims]) if entry["mean"].ndim else dataset
+        labels = (
+            [", ".join(map(str, index)) for index in flat.indexes["element"]]
+            if entry["mean"].ndim
+            else [""]
+        )
+        columns = {key: np.atleast_1d(flat[key].values) for key in dataset.data_vars}
+        frames.append(
+            pd.DataFrame({"variable": str(name), "element": labels, "engine": engine} | columns)
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _same_elements(one: xr.DataArray, other: xr.DataArray) -> bool:
+    try:
+        xr.align(one, other, join="exact")
+    except ValueError:
+        return False
+    return set(one.dims) == set(other.dims)
+
+
+def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name: str) -> float:
+    """Mean over elements of the distance between marginals, in sds of the reference."""
+    unit = moments[name]["sd"]
+    moving = unit > 0
+    if name not in dataset or name not in reference or not bool(moving.any()):
+        return np.nan
+    n_draws = min(d.sizes["chain"] * d.sizes["draw"] for d in (dataset, reference))
+    if n_draws == 1:
+        return np.nan
+    # Elements without spread would be divided by zero; they add nothing.
+    ours, theirs = ((d[[name]] / unit.where(moving)).fillna(0.0) for d in (dataset, reference))
+    total = wasserstein(
+        ours,
+        theirs,
+        joint=False,
+        num_samples=min(WASSERSTEIN_DRAWS, n_draws),
+        round_to="none",
+    )
+    return float(total) / int(moving.sum())
+
+
+def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
+    posterior = tree["posterior"].sizes if "posterior" in tree.children else {}
+    seconds = float(tree.attrs.get("seconds", np.nan))
+    kind = tree.attrs.get("kind", "mcmc")
+    row = {
+        "kind": kind,
+        "seconds": seconds,
+        "draws": posterior.get("chain", 0) * posterior.get("draw", 0),
+        "converged": tree.attrs.get("converged", "unknown"),
+        "ess_per_second": _least_ess(moments) / seconds if kind == "mcmc" else np.nan,
+        "pareto_k": k_hat_of(tree),
+    }
+    if "log_evidence" in tree.attrs:
+        row["log_evidence"] = float(tree.attrs["log_evidence"])
+    return row

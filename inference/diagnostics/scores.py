@@ -1,0 +1,105 @@
+"""Scores of predictions on held-out objects."""
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+from xarray import DataArray, Dataset
+
+from ...models.kernels.alignment import aligned, ids_along
+from ...validation import (
+    argument_error,
+    check_finite,
+    check_labels,
+    check_probabilities,
+    check_real,
+)
+
+__all__ = ["scores"]
+
+OWNER = "scores"
+
+
+def scores(predictions: Dataset, truth: Any) -> dict[str, float]:
+    """Held-out scores of predictions, by what these hold.
+
+    Parameters
+    ----------
+    predictions : Dataset
+        Of `predict`: ``probability`` (obs, class), ``label`` (obs) or both, with the
+        coordinate "class"; or ``mean`` and ``sd`` (obs). The dimension of the objects may have
+        any name.
+    truth : array_like, Series or DataArray (obs,)
+        True classes, or true values. A Series goes by the ids of the objects where predictions and
+        Series have ids, else by position.
+
+    Returns
+    -------
+    dict
+        Of classes: ``accuracy`` of the predicted label; with probabilities also ``log_score``,
+        the mean log probability of the true class (higher is better), and ``brier``, the mean
+        squared distance to the true class's indicator (0 to 2, lower is better). Of values:
+        ``rmse``, and ``log_score``, the mean log density of the normal with that mean and sd.
+
+    Raises
+    ------
+    ValueError
+        For predictions of neither kind, true labels or values of another number, a class that the
+        predictions do not know, values that are not finite, or probabilities that are negative or
+        do not sum to one for each object (up to 1e-5).
+    """
+    if "class" in predictions.coords and {"probability", "label"} & set(predictions.data_vars):
+        return _of_classes(predictions, truth)
+    if {"mean", "sd"} <= set(predictions.data_vars):
+        return _of_values(predictions, truth)
+    raise argument_error(
+        "predictions",
+        OWNER,
+        "with 'probability' or 'label' and the coordinate 'class', or with 'mean' and 'sd'",
+        f"the variables {', '.join(map(str, predictions.variables))}",
+    )
+
+
+def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
+    known = predictions["class"].to_numpy()
+    if "label" in predictions:
+        label = predictions["label"].to_numpy()
+    else:
+        label = known[predictions["probability"].transpose(..., "class").to_numpy().argmax(-1)]
+    truth = _aligned(truth, predictions, "label" if "label" in predictions else "probability")
+    codes, _ = check_labels(truth, "labels_new", OWNER, classes=known, n_objects=len(label))
+    found = {"accuracy": float((label == known[codes]).mean())}
+    if "probability" not in predictions:
+        return found
+    p = predictions["probability"].transpose(..., "class").to_numpy()
+    check_finite(p, "predictions", OWNER)
+    check_probabilities(p, _objects(predictions["probability"]), "predictions", OWNER)
+    with np.errstate(divide="ignore"):
+        log_score = np.log(p[np.arange(len(codes)), codes]).mean()
+    squared = (p - np.eye(p.shape[1])[codes]) ** 2
+    return found | {"log_score": float(log_score), "brier": float(squared.sum(1).mean())}
+
+
+def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
+    mean, sd = (predictions[name].to_numpy() for name in ("mean", "sd"))
+    check_finite(np.stack([mean, sd]), "predictions", OWNER)
+    values = check_real(_aligned(truth, predictions, "mean"), "labels_new", OWNER)
+    check_finite(values, "labels_new", OWNER)
+    if values.shape != mean.shape:
+        raise argument_error("labels_new", OWNER, f"shape {mean.shape}", f"shape {values.shape}")
+    return {
+        "rmse": float(np.sqrt(np.mean((mean - values) ** 2))),
+        "log_score": float(norm.logpdf(values, mean, sd).mean()),
+    }
+
+
+def _aligned(truth: Any, predictions: Dataset, name: str) -> Any:
+    """Truth in the order of the objects of a variable."""
+    ids = _objects(predictions[name])
+    return truth if ids is None else aligned(truth, ids, "labels_new", OWNER)
+
+
+def _objects(values: DataArray) -> Any:
+    """Ids along a variable's first dim that is not the classes; None where there is no other."""
+    dims = [dim for dim in values.dims if dim != "class"]
+    return ids_along(values, dims[0]) if dims else None

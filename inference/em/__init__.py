@@ -1,1 +1,0 @@
-"""Expectation-maximisation algorithms, a file a paper."""

@@ -1,0 +1,89 @@
+"""Reasons why an engine does not apply to a model, shared by the engines that have them."""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pymc as pm
+
+from ...models.combinations.sums import rules_known_to
+
+__all__ = [
+    "combination_unknown_to",
+    "coordinates",
+    "discrete_variables",
+    "setting_of_no_use",
+    "small_only",
+    "too_large",
+]
+
+# A matrix over this many coordinates takes 0.8 GB.
+LARGEST_DIMENSION = 10_000
+
+# By model, what the count was made for, and the count: it takes a compilation.
+_COORDINATES: WeakKeyDictionary[pm.Model, tuple[object, int]] = WeakKeyDictionary()
+
+
+def discrete_variables(model: pm.Model) -> str | None:
+    """Why an engine that needs gradients does not apply; None when every variable has one."""
+    names = [rv.name for rv in model.discrete_value_vars]
+    return f"it needs gradients; {', '.join(names)} is discrete" if names else None
+
+
+def too_large(model: pm.Model) -> str | None:
+    """Why an engine with a matrix over all coordinates does not apply; None when it fits."""
+    size = coordinates(model)
+    if size <= LARGEST_DIMENSION:
+        return None
+    return (
+        f"it needs a matrix over the model's {size:,} coordinates; it does at most "
+        f"{LARGEST_DIMENSION:,}"
+    )
+
+
+def coordinates(model: pm.Model) -> int:
+    """Count the unconstrained coordinates of a model."""
+    shapes = tuple(data.get_value(borrow=True).shape for data in model.data_vars)
+    known, size = _COORDINATES.get(model, (None, 0))
+    if known != (shapes, len(model.free_RVs)):
+        size = sum(np.size(value) for value in model.initial_point().values())
+        _COORDINATES[model] = (shapes, len(model.free_RVs)), size
+    return size
+
+
+def small_only(model: pm.Model, most: int | None) -> str | None:
+    """Say that an engine does not serve as many coordinates as the model has; None where it does.
+
+    Parameters
+    ----------
+    model : pm.Model
+    most : int or None
+        What it serves; None where any number.
+    """
+    if most is None or (size := coordinates(model)) <= most:
+        return None
+    return f"small n only: the model has {size:,} coordinates; it serves about {most:,}"
+
+
+def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
+    """Make the error for a setting that would be ignored: of an algorithm that does not apply."""
+    return ValueError(
+        f"The setting {setting!r} of {owner} is one of an algorithm that does not apply: {reason}."
+    )
+
+
+def combination_unknown_to(*functions: Any) -> Callable[[Any], str | None]:
+    """Make the reason for models whose rule of combination is not registered with all of these.
+
+    The functions dispatch on the rule: one that is registered later is known from then on.
+    """
+
+    def reason(model: Any) -> str | None:
+        known = rules_known_to(*functions)
+        if isinstance(model.combination, tuple(known)):
+            return None
+        names = ", ".join(rule.__name__ for rule in known)
+        return f"it knows the combinations {names}; this is {type(model.combination).__name__}"
+
+    return reason

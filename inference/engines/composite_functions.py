@@ -1,0 +1,136 @@
+"""Functions of new objects on composite kernels, from draws of the weights: what predicts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import Dataset
+
+from ...models.combinations.sums import Combination, WeightedSum
+from ...models.kernels.specification import as_stack
+from ...validation import argument_error
+from .progress import track
+
+__all__ = [
+    "check_draws",
+    "combined_functions",
+    "composite_functions",
+    "stack_of_new_objects",
+    "tracked_blocks",
+]
+
+# Largest block of functions held at once, in numbers (64 MB).
+BLOCK = 8_000_000
+
+
+def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
+    """Kernels between new and training objects, checked against those of the model.
+
+    Parameters
+    ----------
+    model : pm.Model
+        With data ``K`` (kernel, obs, basis).
+    kernels_new : stack of kernels (kernel, new obs, basis)
+        As given to `predict`.
+
+    Raises
+    ------
+    ValueError
+        For None, and for kernels that are not of the model's names and training objects.
+    """
+    if kernels_new is None:
+        raise argument_error(
+            "kernels_new", "predict", "kernels between new and training objects", "None"
+        )
+    dims = ("kernel", "obs", "basis")
+    trained = xr.DataArray(
+        model["K"].get_value(),
+        dims=dims,
+        coords={dim: np.asarray(model.coords[dim]) for dim in dims},
+    )
+    return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
+
+
+def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:
+    """Raise unless the result holds draws of those of the variables that are random."""
+    free = {rv.name for rv in model.free_RVs}
+    for name in names:
+        if name in free and name not in posterior:
+            raise argument_error("result", "predict", f"a result with draws of {name}", "none")
+
+
+def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
+    """Functions f (draw, obs, class) = sum_s beta_s K_s w_c of draws of the weights.
+
+    Parameters
+    ----------
+    stack : ndarray (kernel, obs, basis)
+    beta : ndarray (draw, kernel)
+    W : ndarray (draw, class, basis)
+
+    Notes
+    -----
+    Cost O(draws S N M C). In memory the objects come first, so that no array is transposed.
+    """
+    n_draws, n_classes, n_basis = W.shape
+    f = np.zeros((stack.shape[1], n_draws * n_classes))
+    for kernel, weight in zip(stack, beta.T, strict=True):
+        f += kernel @ (weight[:, None, None] * W).reshape(-1, n_basis).T
+    return f.reshape(-1, n_draws, n_classes).transpose(1, 0, 2)
+
+
+@singledispatch
+def combined_functions(
+    rule: Combination, stack: NDArray, beta: NDArray, W: NDArray
+) -> NDArray[np.float64]:
+    """Functions f (draw, obs, class) on the composite kernel of any rule.
+
+    Parameters
+    ----------
+    rule : Combination
+    stack : ndarray (kernel, obs, basis)
+    beta : ndarray (draw, kernel)
+    W : ndarray (draw, class, basis)
+
+    Notes
+    -----
+    Cost O(draws N M (S + C)), one composite kernel a draw; sums need none.
+    """
+    terms = rule.terms(stack)
+    f = np.empty((len(W), stack.shape[1], W.shape[1]))
+    for values, weights, regressors in zip(f, beta, W, strict=True):
+        np.matmul(rule.from_terms(np.tensordot(weights, terms, axes=1)), regressors.T, out=values)
+    return f
+
+
+@combined_functions.register
+def _(rule: WeightedSum, stack: NDArray, beta: NDArray, W: NDArray) -> NDArray[np.float64]:
+    return composite_functions(stack, beta, W)
+
+
+def blocks(n_draws: int, numbers_a_draw: int) -> list[slice]:
+    """Slices of the draws so that a block of functions has `BLOCK` numbers at most."""
+    size = max(1, BLOCK // numbers_a_draw)
+    return [slice(start, min(start + size, n_draws)) for start in range(0, n_draws, size)]
+
+
+@contextmanager
+def tracked_blocks(
+    n_draws: int, numbers_a_draw: int, progressbar: bool
+) -> Iterator[Iterator[slice]]:
+    """Blocks of the draws, with a progress bar where there are several."""
+    slices = blocks(n_draws, numbers_a_draw)
+
+    def each() -> Iterator[slice]:
+        for block in slices:
+            yield block
+            bar.advance(block.stop - block.start)
+
+    visible = progressbar and len(slices) > 1
+    with track(n_draws, "Predictions by draw", visible=visible) as bar:
+        yield each()

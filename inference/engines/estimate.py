@@ -1,0 +1,147 @@
+"""What a fit will take, before it is begun."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from threadpoolctl import threadpool_limits
+
+from ...validation import check_count
+from .compilation import check_compile_kwargs, compiling_with, python_mode
+from .engine import Engine, Run, applicable, fit
+from .sampler_options import check_sampler_options
+
+__all__ = ["Estimate", "estimate"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds and megabytes that a fit is expected to take; prints as one line.
+
+    Attributes
+    ----------
+    engine, model : str
+    seconds : tuple of float
+        What is usual, and what it takes if every iteration that the engine may do is done. Without
+        compilation, which takes up to a minute for gradients.
+    megabytes : float
+        Working memory and the draws that are kept, beyond the model. Without compilation, except
+        of ADVI.
+    measured : str
+        What was measured.
+    """
+
+    engine: str
+    model: str
+    seconds: tuple[float, float]
+    megabytes: float
+    measured: str
+
+    def __str__(self) -> str:
+        usual, most = (_span(seconds) for seconds in self.seconds)
+        time = usual if usual == most else f"{usual}, at most {most}"
+        return (
+            f"{self.engine} on {self.model}: about {time}; {self.megabytes:,.0f} MB "
+            f"(from {self.measured})"
+        )
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate:
+    """Tell what `fit` will take on this machine, from a few of its own steps.
+
+    It sets the engine up and does some iterations, sweeps or gradients, for a few seconds or one
+    of them, whichever is longer; engines that need gradients are compiled before.
+
+    Parameters
+    ----------
+    model : pm.Model
+    engine : Engine or str
+        As `fit` takes it. Of SMC and Pathfinder nothing is known before they run.
+    **settings
+        Arguments of `fit`: ``draws``, ``tune``, ``chains``, ``cores``, ``var_names``, ...
+
+    Returns
+    -------
+    Estimate
+        How many iterations an engine will take is not known before. It counts 100 a start for
+        variational Bayes, 200 for the search of a mode and 31 gradients a draw for NUTS as usual,
+        and gives what all iterations would take that the engine may do. Gibbs, Exact and ADVI do
+        as much as they are asked for. Log densities of variational draws and log likelihoods,
+        which are made after the fit, are left out.
+
+    Raises
+    ------
+    ValueError
+        When the engine does not apply to the model or has no estimate, and for arguments that
+        `fit` refuses.
+
+    Examples
+    --------
+    >>> kz.estimate(model, "vb")
+    >>> kz.estimate(model, kz.Gibbs(), chains=4, draws=2000).seconds
+    """
+    engine = applicable(model, engine, "estimate")
+    defaults = inspect.signature(fit).parameters.values()
+    known = {p.name: p.default for p in defaults if p.kind is p.KEYWORD_ONLY}
+    check_sampler_options(
+        {name: value for name, value in settings.items() if name not in known},
+        engine.name,
+        known=engine.sampler_arguments(),
+        settings=engine.settings_on(model),
+        own=known,
+        owner="estimate",
+    )
+    given = known | settings
+    for name, least in (("draws", 1), ("tune", 0), ("chains", 1)):
+        check_count(given[name], name, "estimate", least=least)
+    names = given["var_names"]
+    mode = check_compile_kwargs(given["compile_kwargs"], "estimate")
+    run = Run(
+        *(given["draws"], given["tune"], given["chains"], given["cores"]),
+        random_seed=given["random_seed"] or 0,
+        progressbar=False,
+        var_names=None if names is None else tuple(np.atleast_1d(names)),
+        mode=mode,
+    )
+    with (
+        threadpool_limits(given["blas_threads"], user_api="blas"),
+        compiling_with(mode or python_mode()),
+    ):
+        cost = engine.calibrate(model, run)
+    kept = _numbers_of_a_draw(model, run.kept(model)) * _draws(engine, run)
+    return Estimate(
+        engine=engine.name,
+        model=type(model).__name__,
+        seconds=(cost.usual, max(cost.usual, cost.most)),
+        megabytes=(cost.bytes + 8 * kept) / 1e6,
+        measured=cost.measured,
+    )
+
+
+def _draws(engine: Engine, run: Run) -> int:
+    """Draws that the result keeps."""
+    if engine.kind == "point":
+        return 1
+    return run.draws * (run.chains if engine.kind == "mcmc" else 1)
+
+
+def _numbers_of_a_draw(model: pm.Model, names: list[str]) -> int:
+    """Numbers in one draw of the variables."""
+    total = 0
+    for name in names:
+        dims = model.named_vars_to_dims.get(name, ())
+        if dims and all(model.coords.get(dim) is not None for dim in dims):
+            shape = tuple(len(model.coords[dim]) for dim in dims)
+        elif None in (shape := model[name].type.shape):
+            shape = model[name].shape.eval()
+        total += int(np.prod(shape))
+    return total

@@ -1,0 +1,160 @@
+"""Functions of a model's variables, evaluated by Python: at a point, or over many draws at once.
+
+No compiler takes less time than a few thousand evaluations. Over draws, each operation takes a
+block of them at once, so that Python's share of the time is small; but for models that are no
+declarations as they were declared, whose draws are taken one by one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.pytensorf import compile as compile_graph
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.basic import Nonzero
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+
+from ...models.declaration import Declaration
+from .compilation import python_mode
+
+__all__ = ["compile_at_point", "compile_over_draws"]
+
+# What an operation is expected to make of a block of draws, in bytes.
+BLOCK = 1 << 24
+# Operations that take the entries where a mask is true.
+PICKING = AdvancedSubtensor, AdvancedIncSubtensor
+
+
+def compile_at_point(
+    model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> Callable[..., list[NDArray]]:
+    """Make a function of `inputs`; what depends on data alone is computed here, once.
+
+    As arguments, and not as constants of the compiled code, which is never given back.
+    """
+    rest, stand_ins, arrays = _apart_from_data(model, outputs)
+    function = compile_graph(
+        [*inputs, *stand_ins], rest, on_unused_input="ignore", mode=python_mode()
+    )
+    function.trust_input = True
+    return lambda *values: function(*values, *arrays)
+
+
+def compile_over_draws(
+    model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> Callable[[Mapping[str, NDArray]], list[NDArray]]:
+    """Make a function of draws of `inputs`.
+
+    Parameters
+    ----------
+    model : pm.Model
+    inputs : sequence of Variable
+        With the names of the model's variables.
+    outputs : sequence of Variable
+        Tensors that depend on them and on the model's data.
+
+    Returns
+    -------
+    callable
+        From a mapping of str to array (draw, ...), draws of every input, to arrays (draw, ...),
+        one an output.
+    """
+    if not _takes_stacks(model, inputs, outputs):
+        each = compile_at_point(model, inputs, outputs)
+
+        def one_by_one(values: Mapping[str, NDArray]) -> list[NDArray]:
+            points = zip(*_arrays(inputs, values), strict=True)
+            return [np.stack(column) for column in zip(*(each(*p) for p in points), strict=True)]
+
+        return one_by_one
+
+    rest, stand_ins, arrays = _apart_from_data(model, outputs)
+    draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs]
+    stacked = vectorize_graph(rest, replace=dict(zip(inputs, draws, strict=True)))
+    function = compile_graph(
+        [*draws, *stand_ins], stacked, on_unused_input="ignore", mode=python_mode()
+    )
+    function.trust_input = True
+    of_data = max((array.nbytes for array in (*arrays, *_data(rest))), default=0)
+
+    def of_draws(values: Mapping[str, NDArray]) -> list[NDArray]:
+        given = _arrays(inputs, values)
+        n_draws = len(given[0])
+        largest = max(of_data, *(array.nbytes // max(n_draws, 1) for array in given), 1)
+        size = max(1, BLOCK // largest)
+        blocks = []
+        for start in range(0, max(n_draws, 1), size):
+            block = [array[start : start + size] for array in given]
+            found = function(*block, *arrays)
+            # Outputs without the axis of draws do not depend on them.
+            blocks.append(
+                [
+                    x if x.ndim > v.type.ndim else np.broadcast_to(x, (len(block[0]), *x.shape))
+                    for x, v in zip(map(np.asarray, found), rest, strict=True)
+                ]
+            )
+        return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+
+    return of_draws
+
+
+def _takes_stacks(model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
+    """Whether operations on one draw are known to mean the same on each of a stack.
+
+    PyTensor gives wrong values, and no error, where an index or a shape depends on the values. Of
+    declarations it is tested that nothing does; what users add, or write themselves, may.
+    """
+    if not isinstance(model, Declaration) or model.amendments():
+        return False
+    drawn = set(inputs)
+    for node in toposort(outputs):
+        if not drawn.isdisjoint(node.inputs):
+            drawn.update(node.outputs)
+            masks = [v for v in node.inputs if v in drawn and v.type.dtype == "bool"]
+            if isinstance(node.op, Nonzero) or (masks and isinstance(node.op, PICKING)):
+                return False
+    return True
+
+
+def _arrays(inputs: Sequence[Variable], values: Mapping[str, NDArray]) -> list[NDArray]:
+    return [np.ascontiguousarray(values[str(v.name)], dtype=v.type.dtype) for v in inputs]
+
+
+def _apart_from_data(
+    model: pm.Model, outputs: Sequence[Variable]
+) -> tuple[list[Variable], list[Variable], list[NDArray]]:
+    """Cut off what depends on data alone: the outputs, stand-ins for it, and its values."""
+    known = _of_data_alone(model, outputs)
+    stand_ins = [variable.type() for variable in known]
+    rest = graph_replace(list(outputs), dict(zip(known, stand_ins, strict=True)), strict=False)
+    arrays = compile_graph([], known, mode=python_mode())() if known else []
+    return rest, stand_ins, arrays
+
+
+def _of_data_alone(model: pm.Model, outputs: Sequence[Variable]) -> list[Variable]:
+    """Variables, as late in the graph as can be, that need no more than the model's data."""
+    fixed = set(model.data_vars)
+    frontier: dict[Variable, None] = {}
+    for node in toposort(outputs):
+        needed = [v for v in node.inputs if not isinstance(v, Constant)]
+        if needed and fixed.issuperset(needed):
+            fixed.update(node.outputs)
+        else:
+            frontier |= dict.fromkeys(v for v in needed if v in fixed)
+    return [*(frontier | dict.fromkeys(v for v in outputs if v in fixed))]
+
+
+def _data(outputs: Iterable[Variable]) -> list[NDArray]:
+    """Arrays that a graph contains."""
+    found = []
+    for variable in ancestors(outputs):
+        if isinstance(variable, Constant):
+            found.append(np.asarray(variable.data))
+        elif isinstance(variable, SharedVariable):
+            found.append(np.asarray(variable.get_value(borrow=True)))
+    return found

@@ -1,0 +1,51 @@
+"""Independent draws from the posterior itself."""
+
+from typing import ClassVar, override
+
+import pymc as pm
+from xarray import DataTree
+
+from .answers import ExactAnswer
+from .engine import Kind, Run
+from .handwritten import Handwritten
+from .independent import independent_draws
+
+__all__ = ["Exact"]
+
+
+class Exact(Handwritten):
+    """Independent draws from the posterior, where algebra allows.
+
+    The result holds the draws in ``posterior``, means and standard deviations of the variables
+    too large to keep in ``moments`` (in closed form where there is one, NaN where they are known
+    to be infinite), and ``log_evidence`` in the attributes where it is known.
+
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, "exact")`` explains them.
+
+    Notes
+    -----
+    An implementation is a function (model, run, *, settings) -> ExactAnswer.
+    """
+
+    name: ClassVar[str] = "Exact"
+    kind: ClassVar[Kind] = "exact"
+    stores: ClassVar[bool] = True
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        answer: ExactAnswer = self.implement(model, run)
+        tree = independent_draws(
+            model,
+            run,
+            lambda draws, rng: (answer.sample(draws, rng), None),
+            answer.moments,
+            answer.tails,
+        )
+        if answer.log_evidence is not None:
+            tree.attrs["log_evidence"] = float(answer.log_evidence)
+        tree.attrs.setdefault("converged", "yes")
+        return tree

@@ -1,0 +1,185 @@
+"""Engines that are implemented once a paper, and dispatch on the type of the model.
+
+The keyword arguments of the registered function are the settings that the engine takes on that
+model, and its docstring explains them to `describe`.
+"""
+
+import inspect
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any, ClassVar, override
+
+import pymc as pm
+
+from ...models.declaration import Declaration
+from ...validation import argument_error, check_name
+from .answers import ExactAnswer, VariationalAnswer
+from .applicability import setting_of_no_use
+from .cost import Cost, Stopwatch, peak_of_memory, timed
+from .engine import Engine, Run
+
+__all__ = ["Handwritten", "Implementation"]
+
+
+# Steps that a loop usually takes of which nothing else is known.
+USUAL = 100
+# Draws that are timed.
+FEW = 10
+
+
+@singledispatch
+def seconds_of_draws(answer: Any, run: Run) -> float:
+    """Seconds that the draws of an answer take; a point has none."""
+    return 0.0
+
+
+@seconds_of_draws.register
+def _(answer: VariationalAnswer | ExactAnswer, run: Run) -> float:
+    few = min(FEW, run.draws)
+    seconds, _ = timed(lambda: answer.sample(few, run.rng()))
+    return seconds * run.draws / few
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """A function that implements a handwritten engine for a type of model."""
+
+    model_type: type[pm.Model]
+    function: Callable[..., Any]
+    unless: Callable[[Any], str | None]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that it takes, with their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def why_not(self, model: pm.Model) -> str | None:
+        """Why it does not apply to a model of its type; None when it does."""
+        particular = isinstance(model, Declaration) and issubclass(self.model_type, Declaration)
+        if particular and (amended := ", ".join(model.amendments())):
+            return f"it is written for {self.model_type.__name__} as declared; see {amended}"
+        return self.unless(model)
+
+
+class Handwritten(Engine):
+    """An engine with one implementation a type of model.
+
+    A model gets the implementation of its own type or, where there is none or that one does not
+    apply, of the nearest ancestor whose implementation does.
+
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, engine)`` explains them.
+    """
+
+    _implementations: ClassVar[dict[type[pm.Model], Implementation]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if Handwritten in cls.__bases__:
+            cls._implementations = {}
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = dict(settings)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        return f"{type(self).__name__}({arguments})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    @classmethod
+    def register[F: Callable[..., Any]](
+        cls,
+        model_type: type[pm.Model],
+        *,
+        unless: Callable[[Any], str | None] = lambda model: None,
+    ) -> Callable[[F], F]:
+        """Register the function that implements this engine for `model_type`.
+
+        The function takes (model, run) and the settings as keywords. `unless` says why it does
+        not apply to one model of the type, None when it does: a prior it has no closed form for.
+        """
+
+        def decorate(function: F) -> F:
+            cls._implementations[model_type] = Implementation(model_type, function, unless)
+            return function
+
+        return decorate
+
+    @property
+    @override
+    def settings(self) -> dict[str, Any]:
+        return dict(self._settings)
+
+    def candidates(self, model: pm.Model) -> list[Implementation]:
+        """List those for the model's type and its ancestors, the most specific first."""
+        known = self._implementations
+        return [known[ancestor] for ancestor in type(model).__mro__ if ancestor in known]
+
+    def implementation(self, model: pm.Model) -> Implementation:
+        """Most specific implementation that applies to the model; there must be one."""
+        return next(each for each in self.candidates(model) if each.why_not(model) is None)
+
+    @override
+    def settings_on(self, model: pm.Model) -> dict[str, Any]:
+        return self.implementation(model).settings | self.settings
+
+    @override
+    def documented(self, model: pm.Model) -> list[Any]:
+        return [type(self), self._checked(model).function]
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        reasons = [each.why_not(model) for each in self.candidates(model)]
+        if not reasons:
+            types = ", ".join(t.__name__ for t in self._implementations) or "no model yet"
+            return f"it is written for {types}; this is a {type(model).__name__}"
+        return None if None in reasons else reasons[0]
+
+    def implement(self, model: pm.Model, run: Run) -> Any:
+        """Call the implementation for the model with this engine's settings."""
+        return self._checked(model).function(model, run, **self._settings)
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        with peak_of_memory() as peak:
+            self._watched(model, run, Stopwatch(first_only=True))
+        start = time.perf_counter()
+        watch = Stopwatch()
+        answer = self._watched(model, run, watch)
+        spent = time.perf_counter() - start
+        likely, most = watch.more(usual=USUAL)
+        drawing = seconds_of_draws(answer, run)
+        measured = watch.measured or f"the whole of {self.name}"
+        return Cost(spent + likely + drawing, spent + most + drawing, peak[0], measured)
+
+    def _watched(self, model: pm.Model, run: Run, watch: Stopwatch) -> Any:
+        """Call the implementation, whose loops a stopwatch ends."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.implement(model, replace(run, clock=watch, progressbar=False))
+
+    def _checked(self, model: pm.Model) -> Implementation:
+        """Choose the implementation for the model, or raise unless it takes the settings."""
+        implementation = self.implementation(model)
+        owner = f"{self.name} on {type(model).__name__}"
+        for setting in self._settings:
+            for passed in self.candidates(model):
+                reason = passed.why_not(model)
+                if reason and setting in passed.settings and setting not in implementation.settings:
+                    raise setting_of_no_use(setting, owner, reason)
+            if not implementation.settings:
+                raise argument_error("settings", owner, "none", repr(setting))
+            check_name(setting, implementation.settings, "settings", owner)
+        return implementation

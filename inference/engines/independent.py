@@ -1,0 +1,135 @@
+"""Results of independent draws, made in blocks so that memory stays bounded."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from xarray import DataTree
+
+from .answers import Moments
+from .applicability import coordinates
+from .density import compile_log_density
+from .draws_on_disk import DrawsOnDisk
+from .engine import Run
+from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
+from .result import draws_to_tree, with_group
+
+__all__ = ["independent_draws", "lean_tree"]
+
+# Draws of all variables held at once, in bytes.
+BLOCK = 1 << 27
+
+
+def independent_draws(
+    model: pm.Model,
+    run: Run,
+    sample: Callable[[int, np.random.Generator], tuple[Mapping[str, NDArray], NDArray | None]],
+    moments: Mapping[str, Moments] | None = None,
+    tails: Mapping[str, float | NDArray] | None = None,
+) -> DataTree:
+    """Draw, keep the variables that the run asks for, and accumulate moments of the streamed ones.
+
+    Parameters
+    ----------
+    model : pm.Model
+    run : Run
+    sample : callable (draws, rng) -> (dict of array (draw, ...), array (draw,) or None)
+        Draws of every free variable, and their log density under the approximation; None when
+        they are exact. Then no log density is evaluated.
+    moments : mapping of str to (mean, sd or None), optional
+        Moments that are known; nothing is accumulated then but what `run.moments` asks for
+        besides.
+    tails : mapping of str to float or array, optional
+        Powers p from which on E|x|^p is infinite; see `ExactAnswer`. Moments that are accumulated
+        are NaN there.
+
+    Returns
+    -------
+    DataTree
+        ``posterior``, ``sample_stats`` with ``lp`` and ``lq`` where there is a density, and
+        ``moments`` where the model streams any.
+    """
+    # A stream of its own: the algorithm may have used the seed's first one.
+    rng = run.rng(1)
+    kept = run.kept(model)
+    known = dict(moments or {})
+    streamed = run.streamed(model)
+    if run.moments is not None:
+        known = {name: known[name] for name in run.moments if name in known}
+        streamed = [name for name in streamed if name not in known]
+    elif moments is not None:
+        streamed = []
+    deterministics = {str(variable.name) for variable in model.deterministics}
+    derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
+    log_density = None
+    blocks: dict[str, list[NDArray]] = {name: [] for name in kept}
+    stats: dict[str, list[NDArray]] = {"lp": [], "lq": []}
+    running = {name: RunningMoments() for name in streamed}
+    store = None
+    if run.store is not None:
+        store = DrawsOnDisk(run.store, model, kept, 1, run.draws)
+    left, interrupted = run.draws, False
+    size = min(left, max(1, BLOCK // (8 * max(1, coordinates(model)))))
+    with (
+        nullcontext() if store is None else closing(store),
+        run.track(run.draws, "Independent draws") as bar,
+    ):
+        while True:
+            try:
+                if left < run.draws:
+                    bar.advance(size)
+                if not left:
+                    break
+                size = min(size, left)
+                draws, log_q = sample(size, rng)
+                draws = {**draws, **derive(draws)}
+            except KeyboardInterrupt:
+                if left == run.draws:
+                    raise
+                interrupted = left > 0
+                break
+            if log_q is not None:
+                log_density = log_density or compile_log_density(model)
+                stats["lp"].append(log_density(draws))
+                stats["lq"].append(log_q)
+            if store is not None:
+                store.append(0, draws)
+            else:
+                for name in kept:
+                    blocks[name].append(draws[name])
+            for name, accumulated in running.items():
+                accumulated.update(draws[name])
+            left -= size
+    tree = draws_to_tree(
+        model,
+        {name: np.concatenate(parts) for name, parts in blocks.items() if parts},
+        {name: np.concatenate(parts) for name, parts in stats.items() if parts},
+    )
+    if store is not None:
+        with_group(tree, "posterior", store.dataset())
+    known |= {
+        name: finite_moments(entry.mean, entry.sd, (tails or {}).get(name, np.inf))
+        for name, entry in running.items()
+    }
+    if known:
+        with_group(tree, "moments", moments_dataset(model, known))
+    tree.attrs["independent"] = 1
+    if interrupted:
+        tree.attrs["converged"] = "no"
+    return tree
+
+
+def lean_tree(
+    model: pm.Model,
+    run: Run,
+    draws: Mapping[str, NDArray],
+    sample_stats: Mapping[str, NDArray],
+) -> DataTree:
+    """Tree of draws (draw, ...) of all variables: those the run keeps, moments of the streamed."""
+    tree = draws_to_tree(model, {name: draws[name] for name in run.kept(model)}, sample_stats)
+    moments = {
+        name: (draws[name].mean(0), draws[name].std(0, ddof=1)) for name in run.streamed(model)
+    }
+    return with_group(tree, "moments", moments_dataset(model, moments)) if moments else tree

@@ -1,0 +1,80 @@
+"""The engine that finds a mode: turns an answer into a point with its history."""
+
+from typing import Any, ClassVar, Literal, override
+
+import numpy as np
+import pymc as pm
+from xarray import DataTree
+
+from ...user_warnings import warn_user
+from ...validation import check_name
+from .answers import ModeAnswer
+from .engine import Kind, Run
+from .handwritten import Handwritten, Implementation
+from .result import point_to_tree, trajectory, with_group
+
+__all__ = ["MAP"]
+
+
+class MAP(Handwritten):
+    """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
+
+    The result holds the point in ``point`` and, as a single draw, in ``posterior``; what was
+    increased, by start and iteration, in ``trajectory``, where ``beta_of_start`` is where each
+    start of a model with learned weights ended; the declaration's log density at the point in
+    ``sample_stats``, of the measure that ``lp_measure`` in the attributes names.
+
+    Parameters
+    ----------
+    method : {"gradient"}, optional
+        "gradient": search by gradients even where the model's paper has an algorithm of its own.
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, "map")`` explains them.
+
+    Notes
+    -----
+    An implementation is a function (model, run, *, settings) -> ModeAnswer. That for any
+    ``pm.Model`` climbs by gradients.
+    """
+
+    name: ClassVar[str] = "MAP"
+    kind: ClassVar[Kind] = "point"
+
+    def __init__(self, *, method: Literal["gradient"] | None = None, **settings: Any) -> None:
+        if method is not None:
+            check_name(method, ["gradient"], "method", "MAP")
+        super().__init__(**settings)
+        self._method = method
+
+    @property
+    @override
+    def settings(self) -> dict[str, Any]:
+        return super().settings | {"method": self._method}
+
+    @override
+    def candidates(self, model: pm.Model) -> list[Implementation]:
+        if self._method == "gradient":
+            return [self._implementations[pm.Model]]
+        return super().candidates(model)
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 10_000 if self.implementation(model).model_type is pm.Model else None
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        answer: ModeAnswer = self.implement(model, run)
+        tree = point_to_tree(model, answer.values, {"lp": np.array([answer.log_density])})
+        climbs = trajectory("objective", answer.climbs, answer.best)
+        for name, values in answer.ends.items():
+            dims = model.named_vars_to_dims[name]
+            climbs[f"{name}_of_start"] = (("start", *dims), values)
+            climbs = climbs.assign_coords({dim: list(model.coords[dim]) for dim in dims})
+        with_group(tree, "trajectory", climbs)
+        tree.attrs.update(answer.attributes)
+        tree.attrs["converged"] = "yes" if answer.converged else "no"
+        if answer.note:
+            tree.attrs["note"] = answer.note
+            warn_user(answer.note)
+        return tree

@@ -1,0 +1,364 @@
+"""Engines that run inside `pm.sample`."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from math import inf
+from typing import Any, ClassVar, Literal, override
+
+import arviz as az
+import numpy as np
+import pymc as pm
+from pymc.sampling.mcmc import STEP_METHODS
+from pymc.sampling.parallel import _cpu_count
+from pymc.step_methods.hmc.base_hmc import BaseHMC
+from xarray import DataTree
+
+from ...validation import argument_error, check_count, check_name, check_positive
+from .applicability import discrete_variables
+from .compilation import compiling_with, mode_worth, python_mode
+from .cost import Cost, peak_of_memory, timed
+from .deadline import EndOfTime, Interrupting
+from .draws_on_disk import DrawsOnDisk
+from .engine import Engine, Kind, Run
+from .handwritten import Handwritten
+from .identified import identified
+from .mode import compile_objective
+from .moments import EachDraw, MomentsOfChains, moments_of_draws
+from .numpyro_blocks import ChainsInBlocks
+from .result import Converged, with_group
+from .sampler_options import keywords_of
+from .turns import cut_to_draws, sample_in_turns
+
+__all__ = ["NUTS", "Gibbs", "convergence_of_chains", "make_lean"]
+
+RHAT_BOUND = 1.01
+
+# Doublings of a trajectory that are usual.
+USUAL_DEPTH = 5
+
+# Implementations of NUTS, which are packages, and the extras of this one that install them.
+_BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
+
+# What `pm.sample` hands to NUTS where that is the only step, but for what it sets itself.
+_OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
+    *("vars", "blocked", "potential", "rng", "initial_point")
+}
+
+
+def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Converged:
+    """Whether all draws were made and all identified quantities have an R-hat within the bound.
+
+    Where they have not, the attribute ``note`` names the one with the largest.
+    """
+    posterior = tree["posterior"]
+    if posterior.sizes["draw"] < draws:
+        return "no"
+    quantities = identified(tree, model)
+    if posterior.sizes["chain"] < 2 or not quantities.data_vars:
+        return "unknown"
+    # NaN is the R-hat of what never moves: a constant, or a state that no chain has left.
+    with np.errstate(invalid="ignore"):
+        rhat = az.rhat(quantities)
+    largest = {name: rhat[name].max().item() for name in rhat if rhat[name].notnull().any()}
+    if not largest:
+        return "unknown"
+    worst = max(largest, key=lambda name: largest[name])
+    if largest[worst] <= RHAT_BOUND:
+        return "yes"
+    where = rhat[worst].fillna(0).argmax(...)
+    labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
+    name = f"{worst}[{labels}]" if labels else worst
+    tree.attrs["note"] = f"R-hat is {largest[worst]:.3g} at {name}: it takes more draws."
+    return "no"
+
+
+def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
+    """Run `pm.sample`; keep the draws that the run asks for and the moments of streamed variables.
+
+    Samplers without callbacks keep the streamed variables' draws until their moments are known.
+
+    Of interrupted chains the result keeps what PyMC does, in memory and in a store: as many, cut to
+    the shortest of them, as make the most draws, numbered from 0. The moments are of all draws.
+    """
+    clash = sorted(options.keys() & run.sampler_options.keys())
+    if clash:
+        raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
+    user = dict(run.sampler_options)
+    kept, streamed = run.kept(model), run.streamed(model)
+    everything = [str(v.name) for v in (*model.free_RVs, *model.deterministics)]
+    if run.store is not None and not callbacks:
+        raise ValueError("Draws go to a store from PyMC's own samplers only: backend='pymc'.")
+    recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
+    moments = MomentsOfChains(streamed) if streamed and callbacks else None
+    store = None
+    if run.store is not None:
+        store = DrawsOnDisk(run.store, model, kept, run.chains, run.draws)
+        recorded = [_smallest(model)]
+    if consumers := [c for c in (moments and moments.update, store and store.append) if c]:
+        names = [*dict.fromkeys([*(streamed if moments else ()), *(kept if store else ())])]
+        options["callback"] = EachDraw(model, names, consumers, user.pop("callback", None))
+    if set(recorded) != set(everything):
+        options["var_names"] = recorded
+        # PyMC's own checks look at free variables only, and fail when there are none.
+        if not {rv.name for rv in model.free_RVs} & set(recorded):
+            user.setdefault("compute_convergence_checks", False)
+    iterations = run.chains * (run.tune + run.draws)
+    sample = partial(
+        pm.sample,
+        run.draws,
+        tune=run.tune,
+        cores=run.cores,
+        progressbar=run.progressbar,
+        compile_kwargs=run.compile_kwargs(inf),
+    )
+    with (
+        model,
+        # What is recorded of a draw is computed once a draw.
+        compiling_with(run.mode or mode_worth(iterations)),
+        nullcontext() if store is None else closing(store),
+        run.clock.explained("for one draw at least after tuning"),
+    ):
+        tree = _sample_in_time(sample, run, options | user, callbacks=callbacks)
+    if store is not None:
+        with_group(tree, "posterior", store.dataset())
+    if moments is not None and moments.chains:
+        with_group(tree, "moments", moments.dataset(model))
+    else:
+        make_lean(tree, model, run)
+    tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
+    tree.attrs["lp_measure"] = "unconstrained"
+    return tree
+
+
+def _sample_in_time(
+    sample: Callable[..., DataTree], run: Run, options: dict[str, Any], *, callbacks: bool
+) -> DataTree:
+    """Call `pm.sample` such that the run's clock ends its chains."""
+    if run.clock.seconds is None:
+        return sample(chains=run.chains, random_seed=run.random_seed, **options)
+    if not callbacks:
+        return _IN_TIME[options["nuts_sampler"]](sample, run, options)
+    processes = _processes(run)
+    callback = options.pop("callback", None)
+    # Chains of one process share the time in one call. A store knows one call only.
+    stored = run.store is not None or options.get("trace") is not None
+    if processes == 1 or processes >= run.chains or stored:
+        at_once = 1 if processes == 1 else run.chains
+        end = EndOfTime(run.clock, run.chains, at_once, callback)
+        return sample(chains=run.chains, random_seed=run.random_seed, callback=end, **options)
+    end = EndOfTime(run.clock, run.chains, processes, callback)
+    initvals = options.pop("initvals", None)
+    shared = initvals is None or isinstance(initvals, Mapping)
+
+    def sample_group(group: range) -> DataTree:
+        def renumbered(trace: Any, draw: Any) -> None:
+            end(trace=trace, draw=draw._replace(chain=draw.chain + group.start))
+
+        # PyMC spawns a generator for each chain: these are those that follow on the others.
+        rng = np.random.default_rng(run.random_seed)
+        rng.spawn(group.start)
+        return sample(
+            chains=len(group),
+            random_seed=rng,
+            initvals=initvals if shared else [initvals[chain] for chain in group],
+            callback=renumbered,
+            **options,
+        )
+
+    return sample_in_turns(sample_group, run.chains, run.draws, processes, end.has_ended)
+
+
+def _nutpie_in_time(sample: Callable[..., DataTree], run: Run, options: dict[str, Any]) -> DataTree:
+    """Sample by nutpie, which keeps the draws that it has when it is interrupted.
+
+    Its chains are threads, and all run at once: those that wait for a core would have no draws.
+    """
+    from nutpie.sample import _BackgroundSampler
+
+    # Elsewhere in it, as when draws are converted, an interrupt would lose them.
+    waits = _BackgroundSampler.wait.__code__
+    every = {"chains": run.chains, "cores": run.chains, "random_seed": run.random_seed}
+    with Interrupting(run.clock, lambda frame: frame.f_code is waits, "NUTS(backend='nutpie')"):
+        tree = sample(**every, **options)
+    return cut_to_draws(tree, "logp") if run.clock.ended else tree
+
+
+def _numpyro_in_time(
+    sample: Callable[..., DataTree], run: Run, options: dict[str, Any]
+) -> DataTree:
+    """Sample by NumPyro in blocks of draws."""
+    # It lets the order of its draws be chosen where it has several chains.
+    chains = max(run.chains, 2)
+    initvals = options.pop("initvals", None)
+    if initvals is not None and not isinstance(initvals, Mapping):
+        initvals = [initvals[min(chain, run.chains - 1)] for chain in range(chains)]
+    options["nuts"] = {**options["nuts"], "chain_method": ChainsInBlocks(run)}
+    # The blocks show their progress.
+    options["progressbar"] = False
+    return sample(chains=chains, random_seed=run.random_seed, initvals=initvals, **options)
+
+
+# Implementations of NUTS without a callback, by how the clock ends them.
+_IN_TIME = {"nutpie": _nutpie_in_time, "numpyro": _numpyro_in_time}
+
+
+def _processes(run: Run) -> int:
+    """Chains that run at once: as many as PyMC chooses where the user did not."""
+    return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
+
+
+def _in_turn(run: Run) -> int:
+    """Chains that a process runs one after the other."""
+    return -(-run.chains // _processes(run))
+
+
+def _smallest(model: pm.Model) -> str:
+    """Name of the free variable that takes the least memory."""
+    point = model.initial_point()
+    return min(
+        (str(rv.name) for rv in model.free_RVs),
+        key=lambda name: np.size(point[model.rvs_to_values[model[name]].name]),
+    )
+
+
+def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
+    """Drop the draws that the run does not keep; leave the moments of the streamed variables."""
+    posterior = tree["posterior"].to_dataset()
+    if streamed := run.streamed(model):
+        with_group(tree, "moments", moments_of_draws(model, posterior[streamed]))
+    if dropped := set(posterior.data_vars) - set(run.kept(model)):
+        with_group(tree, "posterior", posterior.drop_vars(dropped))
+
+
+@dataclass(frozen=True)
+class NUTS(Engine):
+    """No-U-turn sampler on the declaration.
+
+    Parameters
+    ----------
+    backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
+        Implementation. Said explicitly: PyMC's own default depends on what is installed.
+    target_accept : float, default=0.9
+        Target of the step-size adaptation, between 0 and 1.
+    max_treedepth : int, default=10
+        Largest doubling of a trajectory.
+
+    Notes
+    -----
+    With a progress bar, a line says so while numba compiles the gradient for PyMC's implementation;
+    it vanishes before sampling begins.
+    """
+
+    name: ClassVar[str] = "NUTS"
+    kind: ClassVar[Kind] = "mcmc"
+    stores: ClassVar[bool] = True
+
+    backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
+    target_accept: float = 0.9
+    max_treedepth: int = 10
+
+    def __post_init__(self) -> None:
+        check_name(self.backend, _BACKENDS, "backend", "NUTS")
+        if check_positive(self.target_accept, "target_accept", "NUTS") >= 1:
+            got = repr(self.target_accept)
+            raise argument_error("target_accept", "NUTS", "between 0 and 1", got)
+        check_count(self.max_treedepth, "max_treedepth", "NUTS")
+
+    @override
+    def sampler_arguments(self) -> frozenset[str]:
+        known = keywords_of(pm.sample) | {"nuts"}
+        return known | _OF_NUTS if self.backend == "pymc" else known
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 2_000
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        if find_spec(self.backend) is None:
+            extra = _BACKENDS[self.backend]
+            return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
+        return discrete_variables(model)
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs(inf))
+        objective(start)
+        # What compiled code allocates is not seen: NumPy's arrays for the same graph are.
+        _, by_numpy = compile_objective(model, jacobian=True, mode=python_mode())
+        by_numpy(start)
+        with peak_of_memory() as peak:
+            by_numpy(start)
+        seconds, calls = timed(lambda: objective(start))
+        draws = _in_turn(run) * (run.tune + run.draws)
+        usual, most = (2 ** min(d, self.max_treedepth) - 1 for d in (USUAL_DEPTH, 99))
+        measured = f"{calls} gradients of {seconds:.2g} s each"
+        memory = min(_processes(run), run.chains) * peak[0]
+        return Cost(usual * draws * seconds, most * draws * seconds, memory, measured)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
+        options = {"target_accept": self.target_accept, depth: self.max_treedepth}
+        own = self.backend == "pymc"
+        # Here, as numba takes a second to import.
+        from .compilation_status import compilation_shown
+
+        # In a mode of the user's, numba may compile within PyMC's progress bar, too.
+        visible = run.progressbar and own and run.mode is None
+        with warnings.catch_warnings(), compilation_shown(visible):
+            # PyTensor keeps two loops where one would take too many arguments: nothing is lost.
+            warnings.filterwarnings("ignore", "Loop fusion failed")
+            return _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
+
+
+class Gibbs(Handwritten):
+    """The paper's Gibbs steps inside `pm.sample`, with NUTS on variables they leave over.
+
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, "gibbs")`` explains them.
+
+    Notes
+    -----
+    An implementation is a function (model, run, *, settings) -> list of PyMC step methods.
+    """
+
+    name: ClassVar[str] = "Gibbs"
+    kind: ClassVar[Kind] = "mcmc"
+    stores: ClassVar[bool] = True
+
+    @override
+    def sampler_arguments(self) -> frozenset[str]:
+        return keywords_of(pm.sample) | {method.name for method in STEP_METHODS}
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        with peak_of_memory() as peak:
+            steps: Sequence[Any] = self.implement(model, run)
+            point = model.initial_point()
+            for step in steps:
+                step.setup_chain(run.rng(), run.tune, run.draws)
+            for step in steps:
+                point, _ = step.step(point)
+
+        def sweep() -> None:
+            nonlocal point
+            for step in steps:
+                point, _ = step.step(point)
+
+        seconds, sweeps = timed(sweep)
+        total = _in_turn(run) * (run.tune + run.draws) * seconds
+        measured = f"{sweeps} sweeps of {seconds:.2g} s each"
+        return Cost(total, total, min(_processes(run), run.chains) * peak[0], measured)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        steps: Sequence[Any] = self.implement(model, run)
+        return _sample(model, run, step=list(steps))

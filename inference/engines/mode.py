@@ -1,0 +1,250 @@
+"""The search for a mode of a declaration by gradients, and Laplace's Gaussian there."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast, override
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.blocking import DictToArrayBijection
+from pymc.pytensorf import join_nonshared_inputs
+from pytensor.gradient import grad
+from pytensor.tensor import TensorVariable
+from scipy.optimize import LbfgsInvHessProduct, OptimizeResult, minimize
+from xarray import DataTree
+
+from ...validation import check_count
+from .applicability import discrete_variables, too_large
+from .cost import Cost, peak_of_memory, timed
+from .deadline import OutOfTime
+from .engine import Engine, Kind, Run
+from .gaussian import gaussian_result, lower_factor
+
+__all__ = ["Laplace", "Mode", "Space", "compile_objective", "find_mode"]
+
+Space = Literal["constrained", "unconstrained"]
+
+# Iterations that a search usually takes, more or less.
+USUAL = 200
+# At a mode the gradient vanishes; an optimiser in double precision leaves about this much of it.
+GRADIENT_BOUND = 1e-2
+# Steps from which L-BFGS knows the curvature.
+MEMORY = 30
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Where the search for a mode ended, in unconstrained coordinates.
+
+    Attributes
+    ----------
+    x : ndarray (D,)
+    log_density : float
+    history : ndarray (iterations,)
+        Log density after each iteration.
+    gradient : ndarray (D,)
+    negative_log_density : callable
+        x -> (value, gradient) of the objective that was minimised.
+    path : list of (ndarray (D,), ndarray (D,))
+        The last points of the search, as many as L-BFGS remembers, with the objective's gradients.
+    """
+
+    x: NDArray
+    log_density: float
+    history: NDArray
+    gradient: NDArray
+    negative_log_density: Callable[[NDArray], tuple[float, NDArray]]
+    path: list[tuple[NDArray, NDArray]]
+
+    @property
+    def found(self) -> bool:
+        """Whether the gradient vanishes there."""
+        return bool(np.abs(self.gradient).max() <= GRADIENT_BOUND)
+
+    def covariance_of_path(self) -> NDArray:
+        """Inverse curvature (D, D) as L-BFGS sees it, from the steps of the search alone.
+
+        Raises
+        ------
+        ValueError
+            When no step went where the objective is convex.
+        """
+        points, gradients = (np.array(parts) for parts in zip(*self.path, strict=True))
+        steps, changes = np.diff(points, axis=0), np.diff(gradients, axis=0)
+        convex = (steps * changes).sum(1) > 0
+        if not convex.any():
+            raise ValueError("The search for the mode has not met any curvature.")
+        steps, changes = steps[convex], changes[convex]
+        # Directions in which it has not gone get the variance of its last step.
+        scale = (steps[-1] @ changes[-1] / (changes[-1] @ changes[-1])) ** 0.5
+        return scale**2 * LbfgsInvHessProduct(steps / scale, changes * scale).todense()
+
+
+def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> Mode:
+    """Climb to a mode by L-BFGS from the model's initial point, jittered by the seed.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Without discrete variables.
+    run : Run
+    space : {"constrained", "unconstrained"}
+        Whose density: without or with the Jacobians of the transforms. The search moves in
+        unconstrained coordinates either way.
+    max_iterations : int
+    """
+    start, negative_log_density = compile_objective(
+        model, jacobian=space == "unconstrained", random_seed=run.random_seed
+    )
+    start = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
+    value, gradient = negative_log_density(start)
+    last, history = start, [-value]
+    path = deque([(start, gradient)], maxlen=MEMORY + 1)
+    seen = path[0]
+
+    def objective(x: NDArray) -> tuple[float, NDArray]:
+        nonlocal seen
+        value, gradient = negative_log_density(x)
+        seen = x.copy(), gradient.copy()
+        return value, gradient
+
+    with run.track(None, "Mode", usual=USUAL, most=max_iterations) as bar:
+
+        def report(intermediate_result: OptimizeResult) -> None:
+            nonlocal last
+            last = intermediate_result.x
+            if np.array_equal(seen[0], last):
+                path.append(seen)
+            history.append(-float(intermediate_result.fun))
+            bar.advance(log_density=history[-1])
+
+        with suppress(KeyboardInterrupt):
+            last = minimize(
+                objective,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                callback=report,
+                options={
+                    "maxiter": max_iterations,
+                    "maxfun": 2 * max_iterations,
+                    "maxcor": MEMORY,
+                    "ftol": 0.0,
+                    "gtol": 1e-5,
+                },
+            ).x
+    value, gradient = negative_log_density(last)
+    # The first is that of the start, unless there is nothing to climb.
+    climbed = np.array(history[1:] or history)
+    return Mode(last, -value, climbed, -gradient, negative_log_density, [*path])
+
+
+def compile_objective(
+    model: pm.Model, *, jacobian: bool, random_seed: int | None = None, **compile_kwargs: Any
+) -> tuple[NDArray, Callable[[NDArray], tuple[float, NDArray]]]:
+    """Compile minus the log density and its gradient in unconstrained coordinates.
+
+    Returns
+    -------
+    tuple of ndarray (D,) and callable
+        The model's initial point, and x -> (value, gradient).
+    """
+    start = DictToArrayBijection.map(model.initial_point(random_seed)).data
+    (log_density,), joined = join_nonshared_inputs(
+        model.initial_point(),
+        [model.logp(jacobian=jacobian)],
+        model.continuous_value_vars,
+    )
+    (slope,) = cast(Sequence[TensorVariable], grad(-log_density, [joined]))
+    objective = pm.compile([joined], [-log_density, slope], **compile_kwargs)
+    objective.trust_input = True
+
+    def negative_log_density(x: NDArray) -> tuple[float, NDArray]:
+        value, gradient = objective(x)
+        return float(value), gradient
+
+    return start, negative_log_density
+
+
+@dataclass(frozen=True)
+class Laplace(Engine):
+    """Gaussian at the mode of the unconstrained density, with its curvature.
+
+    Unlike `pymc_extras.fit_laplace` it keeps the Jacobians of the transforms: without them the
+    Gaussian approximates no density, and hierarchical models often have no mode at all.
+
+    Parameters
+    ----------
+    max_iterations : int, default=5000
+        Of the search for the mode.
+
+    Notes
+    -----
+    The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
+    factorisation, O(D^3). When its time is over, before these are done or before the mode is
+    reached, the Gaussian is at the point that is reached, with the covariance that L-BFGS has from
+    the steps of its search, as in Pathfinder.
+    """
+
+    name: ClassVar[str] = "Laplace"
+    kind: ClassVar[Kind] = "vb"
+
+    max_iterations: int = 5000
+
+    def __post_init__(self) -> None:
+        check_count(self.max_iterations, "max_iterations", "Laplace")
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 2_000
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        return discrete_variables(model) or too_large(model)
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        start, objective = compile_objective(model, jacobian=True)
+        with peak_of_memory() as peak:
+            seconds, calls = timed(lambda: objective(start))
+        usual, most = (2 * (n + len(start)) for n in (USUAL, self.max_iterations))
+        measured = f"{calls} gradients of {seconds:.2g} s each"
+        # The curvature, its factor and the inverse.
+        return Cost(usual * seconds, most * seconds, peak[0] + 4 * 8 * len(start) ** 2, measured)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        mode = find_mode(model, run, "unconstrained", self.max_iterations)
+        if not run.clock.ended:
+            with suppress(OutOfTime):
+                precision = _curvature(mode, run)
+        if run.clock.ended:
+            with run.clock.explained("for a few iterations of the search for the mode"):
+                covariance = mode.covariance_of_path()
+        else:
+            root = lower_factor(precision, self.name)
+            covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
+        tree = gaussian_result(model, run, mode.x, lower_factor(covariance, self.name))
+        tree.attrs["converged"] = "yes" if mode.found else "no"
+        if run.clock.ended:
+            where = "at the mode" if mode.found else "where the search for the mode was"
+            tree.attrs["note"] = f"The Gaussian is {where}; its covariance is that of L-BFGS."
+        return tree
+
+
+def _curvature(mode: Mode, run: Run) -> NDArray:
+    """Negative Hessian at the mode by central differences of the gradient."""
+    step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(mode.x))
+    hessian = np.empty((len(mode.x), len(mode.x)))
+    with run.track(len(step), "Curvature") as bar:
+        for i, h in enumerate(step):
+            offset = np.zeros_like(mode.x)
+            offset[i] = h
+            above = mode.negative_log_density(mode.x + offset)[1]
+            below = mode.negative_log_density(mode.x - offset)[1]
+            hessian[i] = (above - below) / (2 * h)
+            bar.advance()
+    return 0.5 * (hessian + hessian.T)

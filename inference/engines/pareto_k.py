@@ -1,0 +1,104 @@
+"""Diagnostics of approximations: how far draws from q are from the posterior."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from arviz_stats.base import array_stats
+from xarray import DataTree
+
+from ...user_warnings import warn_user
+
+__all__ = [
+    "ApproximationWarning",
+    "is_unreliable",
+    "k_hat_of",
+    "pareto_k",
+    "warn_of_poor_approximation",
+]
+
+# Above it the importance ratios have no usable mean (Vehtari et al. 2024, JMLR 25).
+LARGEST_USABLE = 0.7
+# A Pareto tail is fitted to the largest fifth of the ratios, and to no fewer than five.
+LEAST_DRAWS = 25
+
+
+class ApproximationWarning(UserWarning):
+    """An approximation's draws are no usable stand-in for the posterior.
+
+    ``warnings.filterwarnings("ignore", category=kz.ApproximationWarning)`` silences it where
+    predictions are all that is wanted.
+    """
+
+
+def pareto_k(result: DataTree) -> float:
+    """Shape of the Pareto tail of the importance ratios p/q of an approximation's draws.
+
+    Parameters
+    ----------
+    result : DataTree
+        With ``lp`` and ``lq`` in ``sample_stats``: log densities of the draws under the
+        declaration and under the approximation.
+
+    Returns
+    -------
+    float
+        Below 0.7 importance sampling can mend the approximation; above, it misses so much of the
+        posterior that its spread should not be trusted. NaN when the result has no ``lq`` or fewer
+        than 25 draws.
+
+    Notes
+    -----
+    It judges the joint density in all dimensions; single summaries may be good where it is bad.
+
+    References
+    ----------
+    Yao, Vehtari, Simpson and Gelman (2018), Yes, but did it work?, ICML.
+    """
+    if "sample_stats" not in result.children or "lq" not in result["sample_stats"]:
+        return float("nan")
+    stats = result["sample_stats"].to_dataset()
+    log_ratio = (stats["lp"] - stats["lq"]).to_numpy().ravel()
+    if log_ratio.size < LEAST_DRAWS:
+        return float("nan")
+    if not np.isfinite(log_ratio).all():
+        return float("inf")
+    # psislw takes the negative of the log weights, as loo takes the log likelihood.
+    _, khat = array_stats.psislw(-log_ratio)
+    # No Pareto fit at all means that a single draw carries the weight.
+    return float(khat) if np.isfinite(khat) else float("inf")
+
+
+def k_hat_of(result: DataTree) -> float:
+    """Pareto k-hat that an engine has given its result, or else that of the result's draws."""
+    if "pareto_k" in result.attrs:
+        return float(result.attrs["pareto_k"])
+    return pareto_k(result)
+
+
+def is_unreliable(k_hat: float) -> bool:
+    """Whether draws with this k-hat are no usable stand-in for the posterior; NaN says nothing."""
+    return k_hat > LARGEST_USABLE
+
+
+def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str]) -> None:
+    """Warn that the draws of an approximation are no usable stand-in for the posterior.
+
+    Parameters
+    ----------
+    engine : str
+        Its name.
+    k_hat : float
+        Pareto k-hat of its draws.
+    samplers : sequence of str
+        Names of the engines that draw from the posterior of the same model, the best first.
+    """
+    calls = [f'"{name.lower()}"' for name in samplers]
+    instead = f" For these, run kz.fit(model, {calls[0]})" if calls else ""
+    others = f" (also: {', '.join(calls[1:])})" if calls[1:] else ""
+    warn_user(
+        f"The Pareto k-hat of {engine} is {k_hat:.2g}, above {LARGEST_USABLE}: its draws are no "
+        "usable stand-in for the posterior. Means and intervals of parameters, weights of kernels "
+        "among them, may be far off and are mostly far too narrow; predictions are often still "
+        f"good: check them on held-out data.{instead}{others}{'.' if calls else ''}",
+        ApproximationWarning,
+    )

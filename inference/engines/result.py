@@ -1,0 +1,117 @@
+"""The one layout of every engine's answer: an ArviZ DataTree.
+
+Groups: ``posterior`` (dims chain, draw, ...), ``sample_stats``, ``observed_data``,
+``constant_data``, ``log_likelihood``; for deterministic engines ``variational`` or ``point`` (the
+parameters of the answer) and ``trajectory`` (objective by iteration); ``moments`` (means and
+standard deviations of variables too large to keep draws of). Independent draws come as one chain:
+R-hat says nothing about them.
+
+The attribute ``declared`` holds a fingerprint of each variable's prior, by which results under
+other hyperparameters are recognised.
+
+``lp`` in ``sample_stats`` is a log density of the declaration. Its attribute ``lp_measure`` in the
+result says which: "constrained", of the variables as declared, or "unconstrained", of their
+transforms, Jacobians included.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Literal
+
+import arviz as az
+import numpy as np
+import pymc as pm
+from pymc.backends.arviz import (
+    coords_and_dims_for_inferencedata,
+    find_constants,
+    find_observations,
+)
+from xarray import Dataset, DataTree
+
+from ...models.declaration import Declaration, family
+from .provenance import declared
+
+__all__ = ["Converged", "draws_to_tree", "point_to_tree", "stamp", "trajectory", "with_group"]
+
+Converged = Literal["yes", "no", "unknown", "no fixed point"]
+
+_VERSIONED = ("kernelzoo", "pymc", "pytensor", "arviz", "numpy", "scipy")
+
+
+def draws_to_tree(
+    model: pm.Model,
+    draws: Mapping[str, np.ndarray],
+    sample_stats: Mapping[str, np.ndarray] | None = None,
+) -> DataTree:
+    """Tree from independent draws, arrays (draw, ...), as one chain.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Gives dims, coords, observed and constant data.
+    draws : mapping of str to array (draw, ...)
+        Draws of the model's variables.
+    sample_stats : mapping of str to array (draw, ...), optional
+        For example ``lp`` and ``lq``.
+    """
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    groups: dict[str, dict[str, Any]] = {
+        "posterior": {name: np.asarray(value)[None] for name, value in draws.items()},
+        "observed_data": find_observations(model),
+        "constant_data": find_constants(model),
+    }
+    if sample_stats:
+        groups["sample_stats"] = {
+            name: np.asarray(value)[None] for name, value in sample_stats.items()
+        }
+    return az.from_dict(
+        {name: group for name, group in groups.items() if group},
+        coords={name: value for name, value in coords.items() if value is not None},
+        dims=dims,
+    )
+
+
+def point_to_tree(
+    model: pm.Model,
+    values: Mapping[str, np.ndarray],
+    sample_stats: Mapping[str, np.ndarray] | None = None,
+) -> DataTree:
+    """Tree from a single point: the group ``point``, and a posterior of one draw."""
+    draws = {name: np.asarray(value)[None] for name, value in values.items()}
+    tree = draws_to_tree(model, draws, sample_stats)
+    point = tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True)
+    return with_group(tree, "point", point)
+
+
+def with_group(tree: DataTree, name: str, dataset: Dataset) -> DataTree:
+    """Add a group and return the tree."""
+    tree[name] = DataTree(dataset)
+    return tree
+
+
+def trajectory(name: str, histories: Sequence[np.ndarray], best: int = 0) -> Dataset:
+    """Objective by start and iteration; NaN after a start's last."""
+    longest = max(len(history) for history in histories)
+    table = np.full((len(histories), longest), np.nan)
+    for row, history in zip(table, histories, strict=True):
+        row[: len(history)] = history
+    return Dataset(
+        {name: (("start", "iteration"), table)},
+        coords={"start": np.arange(len(table)), "iteration": np.arange(1, longest + 1)},
+        attrs={"best_start": best},
+    )
+
+
+def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
+    """Write the attributes every result carries; keeps those that the engine has set."""
+    tree.attrs.update(attributes)
+    tree.attrs |= {
+        "model": type(model).__name__,
+        "family": family(model),
+        "variant": model.variant if isinstance(model, Declaration) else "",
+        "declared": json.dumps(declared(model)),
+        "versions": json.dumps({name: version(name) for name in _VERSIONED}),
+    }
+    tree.attrs.setdefault("converged", "unknown")
+    return tree

@@ -1,0 +1,77 @@
+"""Options that `fit` passes on to PyMC's samplers: known, or refused with the nearest name."""
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from inspect import Parameter, signature
+from typing import Any
+
+from ...validation import argument_error
+
+__all__ = ["check_sampler_options", "keywords_of"]
+
+# Of `fit` itself, or such that a result could not be made.
+_TAKEN = frozenset(
+    {
+        *("draws", "tune", "chains", "cores", "random_seed", "progressbar", "model", "self"),
+        *("return_inferencedata", "nuts_sampler_kwargs", "compile_kwargs", "backend"),
+    }
+)
+
+
+def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
+    """Names of the arguments that functions declare, those that `fit` gives itself left out."""
+    named = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+    return frozenset(
+        parameter.name
+        for function in functions
+        for parameter in signature(function).parameters.values()
+        if parameter.kind in named and parameter.name not in _TAKEN
+    )
+
+
+def check_sampler_options(
+    options: Mapping[str, Any],
+    engine: str,
+    *,
+    known: frozenset[str],
+    settings: Iterable[str],
+    own: Iterable[str],
+    owner: str = "fit",
+) -> None:
+    """Raise ValueError unless an engine's sampler takes every option.
+
+    PyMC's NUTS ignores what it does not know.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        What `fit` was given beside its own arguments.
+    engine : str
+        Name of the engine.
+    known : frozenset of str
+        Arguments of its sampler; empty when it runs none of PyMC's.
+    settings : iterable of str
+        Names of the engine's settings: they are given to the engine.
+    own : iterable of str
+        Names of `fit`'s own arguments, for suggestions.
+    owner : str, default="fit"
+        Function that was given the options.
+    """
+    settings = list(settings)
+    for name, value in options.items():
+        if name in settings:
+            where = f"given to the engine, {engine}({name}=...)"
+            raise argument_error(name, owner, where, repr(value))
+        if name in known:
+            continue
+        near = get_close_matches(name, [*settings, *own, *known], n=1)
+        hint = f" (the nearest is {_spelt(near[0], settings, engine)})" if near else ""
+        if not known:
+            message = f"{engine} does not run in pm.sample and takes no {name!r}"
+            raise ValueError(f"{message}{hint}.")
+        requirement = f"one that fit or the sampler of {engine} knows"
+        raise argument_error(name, owner, requirement, f"{name!r}{hint}")
+
+
+def _spelt(name: str, settings: list[str], engine: str) -> str:
+    return f"the setting {engine}({name}=...)" if name in settings else repr(name)

@@ -1,0 +1,53 @@
+"""The handwritten variational engine: turns an answer into draws, densities and a bound."""
+
+from typing import ClassVar, override
+
+import pymc as pm
+from xarray import DataTree
+
+from .answers import VariationalAnswer
+from .engine import Kind, Run
+from .handwritten import Handwritten
+from .independent import independent_draws
+from .pareto_k import pareto_k
+from .result import trajectory, with_group
+
+__all__ = ["VB"]
+
+
+class VB(Handwritten):
+    """Variational Bayes by the paper's closed-form updates.
+
+    The result holds independent draws from q in ``posterior``, their log densities under the
+    declaration (``lp``) and under q (``lq``) in ``sample_stats``, the parameters of q in
+    ``variational``, and the bound by start and iteration in ``trajectory``.
+
+    Parameters
+    ----------
+    **settings
+        Settings of the algorithm on the model at hand, checked when it is run:
+        ``kz.describe(model, "vb")`` explains them.
+
+    Notes
+    -----
+    Do not read the weights of kernels that it gives, nor its intervals, where ``pareto_k`` in the
+    result's attributes is above 0.7 (`fit` warns): q is far narrower than the posterior, and may
+    settle on one kernel where the data cannot tell kernels apart. Class probabilities suffer less:
+    held-out data tell. For weights, run ``"gibbs"`` or another engine that samples.
+
+    An implementation is a function (model, run, *, settings) -> VariationalAnswer.
+    """
+
+    name: ClassVar[str] = "VB"
+    kind: ClassVar[Kind] = "vb"
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        answer: VariationalAnswer = self.implement(model, run)
+        tree = independent_draws(model, run, answer.sample, answer.moments)
+        with_group(tree, "variational", answer.parameters)
+        with_group(tree, "trajectory", trajectory("elbo", answer.elbo, answer.best))
+        tree.attrs["converged"] = "yes" if answer.converged else "no"
+        tree.attrs["lp_measure"] = "constrained"
+        tree.attrs["pareto_k"] = pareto_k(tree)
+        return tree

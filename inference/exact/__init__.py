@@ -1,1 +1,0 @@
-"""Exact samplers, a file a paper."""

@@ -1,0 +1,1 @@
+"""Engines that work on any PyMC model."""

@@ -1,0 +1,176 @@
+"""Variational engines that PyMC and pymc-extras bring: ADVI and Pathfinder."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, ClassVar, Literal, override
+
+import numpy as np
+import pymc as pm
+from xarray import DataTree
+
+from ...validation import check_count, check_name, check_positive
+from ..engines.applicability import discrete_variables, too_large
+from ..engines.cost import Cost, Stopwatch, peak_of_memory
+from ..engines.deadline import Interrupting, at_work
+from ..engines.density import log_density
+from ..engines.engine import Engine, Kind, Run
+from ..engines.gaussian import gaussian_result, lower_factor
+from ..engines.independent import lean_tree
+from ..engines.result import trajectory, with_group
+
+__all__ = ["ADVI", "Pathfinder"]
+
+
+@dataclass(frozen=True)
+class ADVI(Engine):
+    """Automatic differentiation variational inference (`pm.fit`).
+
+    Parameters
+    ----------
+    covariance : {"mean-field", "full-rank"}, default="mean-field"
+        Gaussian family on the unconstrained space.
+    iterations : int, default=30000
+        Stochastic gradient steps. PyMC's own default (10,000 small steps) stops too early.
+    learning_rate : float, default=0.02
+        Step size of windowed AdaGrad.
+    """
+
+    name: ClassVar[str] = "ADVI"
+    kind: ClassVar[Kind] = "vb"
+
+    covariance: Literal["mean-field", "full-rank"] = "mean-field"
+    iterations: int = 30_000
+    learning_rate: float = 0.02
+
+    def __post_init__(self) -> None:
+        check_name(self.covariance, ("mean-field", "full-rank"), "covariance", "ADVI")
+        check_count(self.iterations, "iterations", "ADVI")
+        check_positive(self.learning_rate, "learning_rate", "ADVI")
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 5_000
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        full = self.covariance == "full-rank"
+        return discrete_variables(model) or (too_large(model) if full else None)
+
+    @override
+    def calibrate(self, model: pm.Model, run: Run) -> Cost:
+        watch = Stopwatch()
+        with peak_of_memory() as peak:
+            self._approximation(model, replace(run, clock=watch, progressbar=False))
+        loop = watch.loops[0]
+        total = self.iterations * loop.each
+        return Cost(total, total, peak[0], watch.measured)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        approximation = self._approximation(model, run)
+        if self.covariance == "mean-field":
+            factor = approximation.std.eval()
+        else:
+            factor = lower_factor(approximation.cov.eval(), self.name)
+        tree = gaussian_result(model, run, approximation.mean.eval(), factor)
+        elbo = -np.asarray(approximation.hist, dtype=float)
+        with_group(tree, "trajectory", trajectory("elbo", [elbo]))
+        finished = len(elbo) == self.iterations and _flat(elbo)
+        tree.attrs["converged"] = "yes" if finished else "no"
+        return tree
+
+    def _approximation(self, model: pm.Model, run: Run) -> Any:
+        """Run `pm.fit`, which ends when the clock of the run says so."""
+
+        def look_at_the_clock(approximation: Any, losses: Any, iteration: int) -> None:
+            # Compilation is over.
+            if iteration == 1:
+                run.clock.opened("ADVI", self.iterations, self.iterations)
+            run.clock.advanced(1)
+
+        return pm.fit(
+            n=self.iterations,
+            method="advi" if self.covariance == "mean-field" else "fullrank_advi",
+            model=model,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
+            callbacks=[look_at_the_clock],
+            compile_kwargs=run.compile_kwargs(self.iterations),
+        )
+
+
+def _flat(elbo: np.ndarray) -> bool:
+    """Whether a noisy bound rises no more over its last half than its noise explains."""
+    before, after = np.array_split(elbo[-max(len(elbo) // 2, 4) :], 2)
+    noise = np.hypot(before.std() / len(before) ** 0.5, after.std() / len(after) ** 0.5)
+    return bool(after.mean() - before.mean() <= 3 * noise)
+
+
+@dataclass(frozen=True)
+class Pathfinder(Engine):
+    """Multi-path Pathfinder with Pareto-smoothed importance resampling (`pymc_extras`).
+
+    Parameters
+    ----------
+    paths : int, default=8
+        Optimisation paths from jittered starts.
+    """
+
+    name: ClassVar[str] = "Pathfinder"
+    kind: ClassVar[Kind] = "vb"
+
+    paths: int = 8
+
+    def __post_init__(self) -> None:
+        check_count(self.paths, "paths", "Pathfinder")
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 2_000
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        if find_spec("pymc_extras") is None:
+            return "the package pymc-extras is not installed (pip install kernelzoo[extras])"
+        reshaped = [rv.name for rv in model.free_RVs if rv.ndim != model.rvs_to_values[rv].ndim]
+        if reshaped:
+            # pymc_extras labels the coordinates of a value variable by the variable's dims.
+            return f"pymc-extras cannot label a transformed matrix ({', '.join(reshaped)})"
+        return discrete_variables(model)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        import pymc_extras as pmx
+        from pymc_extras.inference.pathfinder.multipath import make_generator
+
+        # While it waits for paths it keeps those that have come when it is interrupted.
+        can = partial(at_work, make_generator)
+        with (
+            run.clock.explained("for one path at least"),
+            Interrupting(run.clock, can, "Pathfinder"),
+        ):
+            fitted = pmx.fit_pathfinder(
+                model=model,
+                num_paths=self.paths,
+                num_draws=run.draws,
+                random_seed=run.random_seed,
+                progressbar=run.progressbar,
+            )
+        names = [v.name for v in model.free_RVs + model.deterministics]
+        posterior = fitted["posterior"]
+        draws = {name: posterior[name].stack(one=("chain", "draw")).values for name in names}
+        draws = {name: np.moveaxis(value, -1, 0) for name, value in draws.items()}
+        tree = lean_tree(model, run, draws, {"lp": log_density(model, draws)})
+        with_group(tree, "variational", fitted["pathfinder"].to_dataset())
+        tree.attrs |= {
+            "pareto_k": float(fitted["pathfinder"]["pareto_k"]),
+            "lp_measure": "constrained",
+            # Draws are resampled with importance weights and may repeat.
+            "independent": 0,
+        }
+        if run.clock.ended:
+            ended = int(fitted["pathfinder"]["path_status_counts"].sum())
+            tree.attrs["note"] = f"It had {ended} of {self.paths} paths."
+        return tree

@@ -1,0 +1,61 @@
+"""The mode of any declaration without discrete variables, by gradients."""
+
+import numpy as np
+import pymc as pm
+
+from ...validation import check_count, check_name
+from ..engines.answers import ModeAnswer
+from ..engines.applicability import discrete_variables
+from ..engines.engine import Run
+from ..engines.gaussian import constrained_draws
+from ..engines.map import MAP
+from ..engines.mode import Space, find_mode
+
+__all__ = ["search_by_gradients"]
+
+
+@MAP.register(pm.Model, unless=discrete_variables)
+def search_by_gradients(
+    model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: int = 5000
+) -> ModeAnswer:
+    """Climb by L-BFGS from the model's initial point, jittered by the seed.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Without discrete variables.
+    run : Run
+        Seed and progress bar.
+    space : {"constrained", "unconstrained"}, default="constrained"
+        The density whose mode is sought: that of the variables as declared (as in
+        ``pm.find_MAP``), or that of their transforms, Jacobians included. Where the first is
+        unbounded (a Dirichlet whose concentrations are learned, a variance that may shrink with
+        what it scales) the second often has a mode.
+    max_iterations : int, default=5000
+        Of L-BFGS.
+
+    Raises
+    ------
+    ValueError
+        For settings out of range.
+    """
+    check_name(space, ("constrained", "unconstrained"), "space", "MAP")
+    check_count(max_iterations, "max_iterations", "MAP")
+    mode = find_mode(model, run, space, max_iterations)
+    steepest = float(np.abs(mode.gradient).max())
+    note = (
+        ""
+        if mode.found
+        else f"MAP stopped where the gradient is {steepest:.3g}: the {space} density may have no "
+        "mode. MAP(space='unconstrained') may."
+    )
+    draws, _ = constrained_draws(model, mode.x[None])
+    return ModeAnswer(
+        values={name: values[0] for name, values in draws.items()},
+        log_density=mode.log_density,
+        climbs=[mode.history],
+        best=0,
+        converged=mode.found,
+        attributes={"lp_measure": space, "gradient_norm": steepest},
+        note=note,
+    )

@@ -1,0 +1,292 @@
+"""Sequential Monte Carlo from prior to posterior."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, override
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.sampling.parallel import _cpu_count
+from pymc.smc.kernels import IMH, MH, SMC_KERNEL
+from pytensor.graph.replace import clone_replace
+from scipy.special import logsumexp
+from xarray import Dataset, DataTree
+
+from ...validation import check_name
+from ..engines.deadline import Clock, OutOfTime
+from ..engines.engine import Engine, Kind, Run
+from ..engines.mcmc import convergence_of_chains, make_lean
+from ..engines.result import with_group
+from ..engines.sampler_options import keywords_of
+
+__all__ = ["SMC"]
+
+
+class _Population(dict[str, NDArray]):
+    """Particles that a chain starts with; it knows how many turns of other chains follow."""
+
+    def __init__(self, particles: dict[str, NDArray], waiting: int = 0):
+        super().__init__(particles)
+        self.waiting = waiting
+
+
+class _Ended(SMC_KERNEL):
+    """Kernel that looks at the clock, and goes from where it is to the posterior in one step.
+
+    Its particles at inverse temperature b are draws of prior x likelihood^b. When the time is over
+    they are weighted by likelihood^(1-b), which makes them draws of the posterior, resampled, and
+    not moved any more. That is the last increment of the evidence, too.
+
+    Statistics of each stage are the effective sample size of its weights, ``ess``, and whether the
+    time was over, ``ended``.
+
+    Parameters
+    ----------
+    clock : Clock
+        Chains in turn share the time that is left. In other processes they have copies.
+    *args, **kwargs
+        Of the kernel that this is mixed into.
+    """
+
+    beta: float
+    likelihood_logp_func: Any
+
+    def __init__(self, *args: Any, clock: Clock, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._clock, self._share = clock, clock
+        self._ess = np.nan
+        # A setting that kernels set when they move particles, which there may be no time for.
+        self.n_steps = 0
+
+    @override
+    def initialize(self, start: dict | None, rng: np.random.Generator) -> None:
+        self._share = self._clock.share(start.waiting if isinstance(start, _Population) else 0)
+        super().initialize(start, rng)
+
+    @override
+    def update_beta_and_weights(self) -> None:
+        if self._share.left > 0:
+            super().update_beta_and_weights()
+        else:
+            self._share.ended = True
+            self.iteration += 1
+            log_weights = (1 - self.beta) * np.asarray(self.likelihood_logp)
+            total = logsumexp(log_weights)
+            self.weights = np.exp(log_weights - total)
+            self.log_marginal_likelihood += total - np.log(self.draws)
+            self.beta = 1.0
+        self._ess = 1 / np.square(self.weights).sum()
+
+    @override
+    def step(self) -> dict[str, Any]:
+        if not self._share.ended:
+            return super().step()
+        # Kernels resample what they tune as well: nothing may have been tuned.
+        SMC_KERNEL.resample(self)
+        return self.sample_stats()
+
+    @override
+    def mutate(self) -> None:
+        likelihood = self.likelihood_logp_func
+
+        def in_time(particle: NDArray) -> Any:
+            self._share.check()
+            return likelihood(particle)
+
+        self.likelihood_logp_func = in_time
+        try:
+            super().mutate()
+        except OutOfTime:
+            # The particles are those of the last whole sweep.
+            pass
+        finally:
+            self.likelihood_logp_func = likelihood
+
+    @override
+    def sample_stats(self) -> dict[str, Any]:
+        if self._share.ended:
+            # How well particles move is unknown.
+            stats = dict.fromkeys(self.stats_dtypes_shapes, np.nan)
+            stats["beta"] = self.beta
+            if self.beta == 1:
+                stats["log_marginal_likelihood"] = self.log_marginal_likelihood
+        else:
+            stats = super().sample_stats()
+        return stats | {"ess": self._ess, "ended": self._share.ended}
+
+
+_STATISTICS: dict[str, tuple[type, list]] = {"ess": (float, []), "ended": (bool, [])}
+
+
+class _EndedIMH(_Ended, IMH):
+    stats_dtypes_shapes = IMH.stats_dtypes_shapes | _STATISTICS
+
+
+class _EndedMH(_Ended, MH):
+    stats_dtypes_shapes = MH.stats_dtypes_shapes | _STATISTICS
+
+
+# Stages and moves within them that are usual: evaluations of a particle.
+_MOVES = 100
+_KERNELS = {"IMH": _EndedIMH, "MH": _EndedMH}
+
+
+def _prior_population(
+    model: pm.Model, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Draws (draw, ...) of the free variables' prior given the data, in unconstrained coordinates.
+
+    What depends on an observed variable is drawn given its value, as the prior density that
+    `pm.sample_smc` tempers from has it; PyMC's own starting population simulates the observation.
+
+    All have finite coordinates. Draws that underflow (a Dirichlet weight of exactly zero) have
+    none; PyMC's own population keeps them and turns all its weights into NaN. Draws that the data
+    rule out stay: the evidence is the mean over the prior.
+
+    Raises
+    ------
+    ValueError
+        When fewer than one draw in a thousand can be used.
+    """
+    drawn = {
+        model.rvs_to_values[rv].name: rv
+        if (transform := model.rvs_to_transforms[rv]) is None
+        else transform.forward(rv, *rv.owner.inputs)
+        for rv in model.free_RVs
+    }
+    data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    coordinates = clone_replace(list(drawn.values()), data)
+    densities = model.compile_fn([model.logp(vars=model.free_RVs), model.logp()])
+    kept: list[dict[str, np.ndarray]] = []
+    drawn_so_far = 0
+    while len(kept) < draws:
+        if drawn_so_far > 1000 * (1 + len(kept)):
+            raise ValueError(
+                f"SMC starts from draws of the prior, and of {drawn_so_far} of them {len(kept)} "
+                "have a finite prior density and a likelihood that is a number."
+            )
+        # A single draw would come without its leading axis. Thousands of draws by Python take less
+        # time than it takes to compile them.
+        size = max(draws - len(kept), 2)
+        values = pm.draw(coordinates, size, random_seed=rng, mode="FAST_COMPILE")
+        drawn_so_far += size
+        points = (dict(zip(drawn, row, strict=True)) for row in zip(*values, strict=True))
+        with np.errstate(all="ignore"):
+            for point in points:
+                prior, posterior = densities(point)
+                if np.isfinite(prior) and not np.isnan(posterior):
+                    kept.append(point)
+    return {name: np.array([point[name] for point in kept[:draws]]) for name in drawn}
+
+
+@dataclass(frozen=True)
+class SMC(Engine):
+    """Sequential Monte Carlo from prior to posterior (`pm.sample_smc`).
+
+    Parameters
+    ----------
+    kernel : {"IMH", "MH"}, default="IMH"
+        Independent or random-walk Metropolis-Hastings moves.
+
+    Notes
+    -----
+    It starts from the prior given the data. `pm.sample_smc` by itself simulates observed variables
+    for its start, and is wrong where a free variable depends on one, as K21 on K11 in
+    `WishartCompletion`.
+
+    When its time is over, each chain weights its particles by what is missing of the likelihood and
+    resamples them; the attribute ``note`` says how many draws they are worth.
+    """
+
+    name: ClassVar[str] = "SMC"
+    kind: ClassVar[Kind] = "mcmc"
+
+    kernel: Literal["IMH", "MH"] = "IMH"
+
+    def __post_init__(self) -> None:
+        check_name(self.kernel, ("IMH", "MH"), "kernel", "SMC")
+
+    @override
+    def sampler_arguments(self) -> frozenset[str]:
+        kernel = getattr(pm.smc.kernels, self.kernel)
+        initialisers = [cls.__init__ for cls in kernel.__mro__[:-2]]
+        return keywords_of(pm.sample_smc, *initialisers) - {"start", "kernel"}
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 50
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        return None if model.observed_RVs else "the model has no observed variable"
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        population = _prior_population(model, run.draws * run.chains, run.rng())
+        of_chains = {name: np.split(values, run.chains) for name, values in population.items()}
+        processes = max(1, min(run.cores or _cpu_count(), run.chains))
+        turns = -(-run.chains // processes)
+        tree = pm.sample_smc(
+            run.draws,
+            start=[
+                _Population(
+                    {name: values[chain] for name, values in of_chains.items()},
+                    waiting=turns - 1 - chain // processes,
+                )
+                for chain in range(run.chains)
+            ],
+            kernel=_KERNELS[self.kernel],
+            clock=run.clock,
+            chains=run.chains,
+            cores=run.cores,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            model=model,
+            compile_kwargs=run.compile_kwargs(run.chains * run.draws * _MOVES),
+            **run.sampler_options,
+        )
+        stats = _rectangular(tree["sample_stats"].to_dataset(), run.chains)
+        with_group(tree, "sample_stats", stats)
+        evidence = stats["log_marginal_likelihood"].values
+        last = [row[np.isfinite(row)][-1] for row in evidence]
+        # Each chain's estimate of the evidence is unbiased; that of its logarithm is not.
+        tree.attrs["log_evidence"] = float(logsumexp(last) - np.log(len(last)))
+        # Particles share ancestors in no particular order: they are no chain, nor independent.
+        tree.attrs["independent"] = 0
+        make_lean(tree, model, run)
+        if (stats["ended"] == 1).any():
+            # The clocks of other processes are copies.
+            run.clock.ended = True
+            tree.attrs["note"] = _worth(stats, run.draws)
+        else:
+            tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
+        return tree
+
+
+def _worth(stats: Dataset, draws: int) -> str:
+    """Say what particles are worth that were brought to the posterior by weights alone."""
+    stages = stats.isel(chain=(stats["ended"] == 1).any("stage").values)
+    chains = stages.sizes["chain"]
+    temperatures = [max(beta[beta < 1], default=0.0) for beta in stages["beta"].values]
+    ess = sum(row[np.isfinite(row)][-1] for row in stages["ess"].values)
+    return (
+        f"The particles of {chains} chains were reweighted to the posterior from inverse "
+        f"temperatures of {min(temperatures):.2g} to {max(temperatures):.2g}: they are worth "
+        f"{ess:.0f} of {chains * draws} draws."
+    )
+
+
+def _rectangular(stats: Dataset, chains: int) -> Dataset:
+    """Statistics by chain and stage: chains take different numbers of stages; NaN pads them.
+
+    Those of a single chain come from PyMC without the dimension of chains.
+    """
+    columns = {}
+    for name, values in stats.data_vars.items():
+        of_chains = values.values if chains > 1 else [values.values]
+        rows = [np.asarray(row, dtype=float) for row in of_chains]
+        table = np.full((chains, max(map(len, rows))), np.nan)
+        for padded, row in zip(table, rows, strict=True):
+            padded[: len(row)] = row
+        columns[name] = (("chain", "stage"), table)
+    return Dataset(columns, coords={"chain": np.arange(chains)}, attrs=stats.attrs)

@@ -1,1 +1,0 @@
-"""Gibbs samplers: which steps make up one, a file a paper."""

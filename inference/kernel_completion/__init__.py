@@ -1,0 +1,34 @@
+"""Engines of the models that complete one kernel matrix, and their predictions.
+
+Each file that is imported here registers what it implements.
+"""
+
+from . import (
+    diagonal_exact,
+    diagonal_gibbs,
+    diagonal_vb,
+    em,
+    exact,
+    gibbs,
+    mixture_em,
+    mixture_exact,
+    mixture_gibbs,
+    mixture_vb,
+    predict,
+    vb,
+)
+
+__all__ = [
+    "diagonal_exact",
+    "diagonal_gibbs",
+    "diagonal_vb",
+    "em",
+    "exact",
+    "gibbs",
+    "mixture_em",
+    "mixture_exact",
+    "mixture_gibbs",
+    "mixture_vb",
+    "predict",
+    "vb",
+]

@@ -1,0 +1,120 @@
+r"""Exact posterior of `DiagonalWishartCompletion` (Zhang, Yeung & Kwok 2004, section 4).
+
+W11 speaks of delta of the training part and of lambda alone. With delta integrated out,
+
+.. math::
+
+    p(\lambda \mid W_{11}) \propto \lambda^{n_1 \eta + \zeta - 1} e^{-\tau\lambda}
+        \prod_{j \le n_1} (\lambda + w_j/2)^{-(\eta + r/2)}
+
+whose logarithm is concave in log lambda. Everything else is drawn forwards:
+
+| variable | given lambda and W11 |
+|---|---|
+| 1/delta_j, training | Gamma(eta + r/2, rate lambda + w_j/2) |
+| 1/delta_j, test | Gamma(eta, rate lambda) |
+| W21, W22.1 \| delta | eqs (12), (13) or (15) |
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+
+from ...models.completion.diagonal_draws import draw_missing, log_constant_of_W11, moments_of_K
+from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
+from ...numerics.matrix_draws import stacked
+from ..engines.answers import ExactAnswer
+from ..engines.engine import Run
+from ..engines.evidence import log_evidence
+from ..engines.exact import Exact
+from .exact import tails_of_K
+from .log_concave import LogConcave
+
+__all__ = ["evidence_of_diagonal_completion", "log_lambda", "sample_diagonal_completion", "tails"]
+
+type Array = npt.NDArray[np.float64]
+
+# Elements of the array (points, n1) that one evaluation of the density makes.
+BLOCK = 1 << 18
+
+
+def log_lambda(model: DiagonalWishartCompletion) -> LogConcave:
+    """Posterior of log lambda. Its integral is that of the formula above, without constants."""
+    half = model.w / 2
+    power = model.n_train * model.eta + model.zeta
+    each = model.eta + model.r / 2
+    size = max(1, BLOCK // len(half))
+
+    def log_density(x: Array) -> tuple[Array, Array]:
+        lam = np.exp(x)
+        logs, shares = np.empty_like(lam), np.empty_like(lam)
+        for block in (slice(start, start + size) for start in range(0, len(x), size)):
+            shifted = lam[block, None] + half
+            logs[block] = np.log(shifted).sum(axis=1)
+            shares[block] = (lam[block, None] / shifted).sum(axis=1)
+        value = power * x - model.tau * lam - each * logs
+        return value, power - model.tau * lam - each * shares
+
+    return LogConcave(log_density, start=float(np.log(model.zeta / model.tau)))
+
+
+@Exact.register(DiagonalWishartCompletion)
+def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> ExactAnswer:
+    """Independent draws of all variables, closed-form moments of K21 and K22, the evidence.
+
+    Parameters
+    ----------
+    model : DiagonalWishartCompletion
+    run : Run
+
+    Returns
+    -------
+    ExactAnswer
+        A draw costs O(n1) for lambda, O(n) for delta, O(n1 n2) for W21 and, unless the model
+        declares its diagonal alone, O(n2^3) for W22.1.
+    """
+    posterior = log_lambda(model)
+    w, r, n1 = model.w, model.r, model.n_train
+
+    def sample(draws: int, rng: np.random.Generator) -> dict[str, Array]:
+        lam = np.exp(posterior.sample(draws, rng))
+        delta = np.empty((draws, n1 + model.n_test))
+        gammas = rng.standard_gamma(model.eta + r / 2, size=(draws, n1))
+        delta[:, :n1] = (lam[:, None] + w / 2) / gammas
+        delta[:, n1:] = lam[:, None] / rng.standard_gamma(model.eta, size=(draws, model.n_test))
+        rows = (
+            draw_missing(row[n1:], w, r, rng, diagonal=model.diagonal_W22_1)._asdict()
+            for row in delta
+        )
+        return {"lambda": lam, "delta": delta, **stacked(rows, draws)}
+
+    x, p = posterior.nodes()
+    moments = moments_of_K(model, float(np.exp(x) @ p), float(np.exp(2 * x) @ p))
+    return ExactAnswer(sample, moments, log_evidence(model), tails(model))
+
+
+def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
+    """Powers p from which on E|x|^p is infinite, by variable.
+
+    Those of delta are its inverse-gamma shapes. An entry of W scales as the root of the two delta
+    that belong to it, which are independent given lambda.
+    """
+    eta, n1, n2 = model.eta, model.n_train, model.n_test
+    return {
+        "delta": np.repeat([eta + model.r / 2, eta], [n1, n2]),
+        "W21": 2 * eta,
+        "W22_1": eta if model.diagonal_W22_1 else eta * (2 - np.eye(n2)),
+        "K21": 2 * eta,
+        "K22": eta,
+        "K": tails_of_K(n1, n2, 2 * eta, eta),
+    }
+
+
+@log_evidence.register
+def evidence_of_diagonal_completion(model: DiagonalWishartCompletion) -> float:
+    """Log density of W11 with everything else integrated out; one integral over log lambda."""
+    eta, n1 = model.eta, model.n_train
+    constant = log_constant_of_W11(model.w, model.r)
+    constant += n1 * (gammaln(eta + model.r / 2) - gammaln(eta))
+    constant += model.zeta * np.log(model.tau) - gammaln(model.zeta)
+    return float(constant + log_lambda(model).log_integral)

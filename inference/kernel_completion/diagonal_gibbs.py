@@ -1,0 +1,41 @@
+"""Gibbs steps of `DiagonalWishartCompletion` (Zhang, Yeung & Kwok 2004, section 4)."""
+
+from pymc.step_methods.compound import BlockedStep
+
+from ...custom_steps.kernel_completion.diagonal_tanner_wong import (
+    DiagonalTannerWongImputation,
+    DiagonalTannerWongPosterior,
+)
+from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
+from ..engines.engine import Run
+from ..engines.mcmc import Gibbs
+
+__all__ = ["diagonal_wishart_completion_steps"]
+
+
+@Gibbs.register(DiagonalWishartCompletion)
+def diagonal_wishart_completion_steps(
+    model: DiagonalWishartCompletion, run: Run, *, variant: str | None = None
+) -> list[BlockedStep]:
+    """Run the Tanner-Wong algorithm: I-step (eqs 12-15), then P-step.
+
+    Parameters
+    ----------
+    model : DiagonalWishartCompletion
+        Declaration.
+    run : Run
+        Unused: the steps take their generators from PyMC.
+    variant : {"TW1", "TW2"}, optional
+        How the I-step draws W22_1: as a Wishart matrix (eq 13), or its diagonal alone (eq 15) with
+        the correlations apart. Neither changes the law of anything. A W22_1 that is declared
+        diagonal has no correlations and takes "TW2" only. Default: "TW1" for a whole W22_1.
+
+    Returns
+    -------
+    list of BlockedStep
+        Steps for ``pm.sample``.
+    """
+    return [
+        DiagonalTannerWongImputation(variant=variant, model=model),
+        DiagonalTannerWongPosterior(model=model),
+    ]

@@ -1,0 +1,293 @@
+r"""EM for `WishartCompletion` (Zhang, Yeung & Kwok, mixture model of kernels, section 3.2).
+
+The iterations, eqs (5)-(6), maximise log p(K11, D) over D = Sigma^-1 (the paper's C), with K21 and
+K22.1 missing. In the coordinates where Theta11 and K11 are diagonal (`Spectrum`: b = B V, m its
+prior mean, kappa) they need not be run. With q = kappa / (1 + kappa), c = r + eta - n - 1 and
+a = r / c:
+
+.. math::
+
+    b_t - m &= (b_0 - m)\, \mathrm{diag}(q^t) \\
+    S_t &= a^t S_0 + \frac{1 - a^t}{c - r} \Theta_{22\cdot1} + (b_0 - m)\, \mathrm{diag}(w_t)
+        (b_0 - m)', \qquad w_t = \frac{q}{c} \sum_{s<t} a^{t-1-s} q^{2s}
+
+for S = Sigma22.1, and Sigma11 = (K11 + Theta11)/c from the first iteration on. The point then is
+K21 = B K11 and K22.1 = (r - n1) S. K21 goes to Theta21 Theta11^-1 K11. K22.1 goes to
+(r - n1) Theta22.1 / (eta - n - 1) when eta > n + 1; when eta = n + 1, the paper's setting, c = r
+and it grows by (r - n1)/r Theta22.1 an iteration for ever; when eta < n + 1 it grows exponentially.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.special import multigammaln
+
+from ...models.wishart_completion import CompletionParameters, WishartCompletion
+from ...numerics.completion_spectrum import Spectrum
+from ...numerics.matrix_draws import log_det_of_factor
+from ...validation import (
+    argument_error,
+    check_count,
+    check_finite,
+    check_positive,
+    check_real,
+    check_square_symmetric,
+)
+from ..engines.answers import PointAnswer
+from ..engines.em import EM
+from ..engines.engine import Run
+
+__all__ = ["completion_by_em", "fit_wishart_completion", "without_mode"]
+
+type Array = npt.NDArray[np.float64]
+
+
+def without_mode(given: CompletionParameters) -> str | None:
+    """Why the M-step has no maximum; None when it has one."""
+    c = _freedom(given)
+    return None if c > 0 else f"its M-step needs r + eta > n + 1; here r + eta - n - 1 = {c:g}"
+
+
+def _freedom(given: CompletionParameters) -> float:
+    """C = r + eta - n - 1."""
+    return given.r + given.eta - len(given.theta) - 1
+
+
+@EM.register(WishartCompletion, unless=lambda model: without_mode(model.parameters))
+def fit_wishart_completion(
+    model: WishartCompletion,
+    run: Run,
+    *,
+    iterations: int | None = 100,
+    start: Literal["prior"] | npt.ArrayLike = "prior",
+    tolerance: float = 1e-6,
+) -> PointAnswer:
+    """Compute the point after any number of iterations.
+
+    Parameters
+    ----------
+    model : WishartCompletion
+    run : Run
+    iterations : int or None, default=100
+        Iterations from the start; an iteration is an E- and an M-step. None: the limit, which
+        exists when eta > n + 1.
+    start : "prior" or array_like (n, n), default="prior"
+        Where Sigma starts: Theta / eta, the paper's C = eta Theta^-1; or a positive definite
+        matrix, training objects first.
+    tolerance : float, default=1e-6
+        The point counts as converged when K21 and K22.1 are this close to their limits, relative
+        to the limits' norms.
+
+    Returns
+    -------
+    PointAnswer
+        K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is
+        log p(K11, D). O(n^3), whatever the number of iterations; a start of one's own costs
+        O(n2^3) an iteration for the objective.
+
+    Raises
+    ------
+    ValueError
+        For settings out of range, and for the limit where there is none.
+    """
+    owner = f"EM on {type(model).__name__}"
+    return completion_by_em(model.parameters, iterations, start, tolerance, owner)
+
+
+def completion_by_em(
+    given: CompletionParameters,
+    iterations: int | None,
+    start: Literal["prior"] | npt.ArrayLike,
+    tolerance: float,
+    owner: str,
+) -> PointAnswer:
+    """EM for Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11.
+
+    `owner` is whose settings these are, for error messages: engine and model as the user has them.
+    """
+    if np.isclose(given.eta, len(given.theta) + 1, rtol=1e-12, atol=0):
+        # Rounding must not decide whether there is a limit.
+        given = replace(given, eta=len(given.theta) + 1.0)
+    check_positive(tolerance, "tolerance", owner)
+    if iterations is None and given.eta <= len(given.theta) + 1:
+        raise argument_error(
+            "iterations", owner, f"a number: {_no_fixed_point(given)}", "None, which is the limit"
+        )
+    if iterations is not None:
+        check_count(iterations, "iterations", owner)
+    path = _Path.of(given, start, owner)
+    t = np.inf if iterations is None else float(iterations)
+    values = path.values(t)
+    if given.eta <= len(given.theta) + 1:
+        note = f"{_no_fixed_point(given)}; K21 has a limit. Stopped after {iterations} iterations."
+        return PointAnswer(values, path.objective(iterations), "no fixed point", note)
+    limit = path.values(np.inf)
+    gap = float(np.max([_relative(values[name], limit[name]) for name in ("K21", "K22_1")]))
+    if gap <= tolerance:
+        return PointAnswer(values, path.objective(iterations), "yes")
+    note = (
+        f"After {iterations} iterations the point is {gap:.1e} from its limit, relative to the "
+        "limit's norm: iterations=None gives the limit."
+    )
+    return PointAnswer(values, path.objective(iterations), "no", note)
+
+
+def _no_fixed_point(given: CompletionParameters) -> str:
+    n = len(given.theta)
+    growth = "linearly" if given.eta == n + 1 else "exponentially"
+    return (
+        f"K22_1 has no fixed point at eta = {given.eta:g} <= n + 1 = {n + 1}: it grows {growth} "
+        "with the iterations, whose number is then a tuning constant"
+    )
+
+
+def _relative(value: Array, limit: Array) -> float:
+    scale = np.linalg.norm(limit)
+    return float(np.linalg.norm(value - limit) / scale) if scale else float(np.abs(value).max())
+
+
+def _geometric(log_ratio: Any, terms: Any) -> Any:
+    """Sum of ratio^s over 0 <= s < terms."""
+    safe = np.where(log_ratio == 0, 1.0, log_ratio)
+    with np.errstate(over="ignore"):
+        return np.where(log_ratio == 0, terms, np.expm1(safe * terms) / np.expm1(safe))
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The iterates of eqs (5)-(6), by their number t (a float, which may be infinite).
+
+    Attributes
+    ----------
+    spectrum : Spectrum
+    total : array (n1, n1)
+        K11 + Theta11.
+    r, eta, c : float
+    S_start : array (n2, n2)
+    gap_start : array (n2, n1) or None
+        b - m at the start; None where it is zero, and S_start a multiple of Theta22.1.
+    """
+
+    spectrum: Spectrum
+    total: Array
+    r: float
+    eta: float
+    c: float
+    S_start: Array
+    gap_start: Array | None
+
+    @classmethod
+    def of(cls, given: CompletionParameters, start: Any, owner: str) -> "_Path":
+        n1 = given.n_train
+        spectrum = Spectrum.of(given.theta, given.K11)
+        if isinstance(start, str):
+            if start != "prior":
+                raise argument_error("start", owner, "'prior' or a matrix", repr(start))
+            S, gap = spectrum.theta22_1 / given.eta, None
+        else:
+            factor = _checked_start(start, len(given.theta), owner)
+            S = factor[n1:, n1:] @ factor[n1:, n1:].T
+            B = solve_triangular(factor[:n1, :n1], factor[n1:, :n1].T, lower=True, trans="T").T
+            gap = (B - spectrum.coefficients) @ spectrum.V
+        total = spectrum.K11 + given.theta[:n1, :n1]
+        return cls(spectrum, total, given.r, given.eta, _freedom(given), S, gap)
+
+    @cached_property
+    def log_q(self) -> Array:
+        """Log of kappa / (1 + kappa) (n1,)."""
+        return -np.log1p(1 / self.spectrum.kappa)
+
+    @property
+    def log_a(self) -> float:
+        """Log of r / c; exactly 0 at eta = n + 1."""
+        return float(np.log(self.r / self.c))
+
+    def B(self, t: float) -> Array:
+        """Sigma21 Sigma11^-1 (n2, n1)."""
+        if self.gap_start is None:
+            return self.spectrum.coefficients
+        gap = self.gap_start * np.exp(t * self.log_q)
+        return self.spectrum.coefficients + gap @ self.spectrum.V_inverse
+
+    def growth(self, t: Any) -> Any:
+        """Multiple of Theta22.1 that the iterations have added to S."""
+        return _geometric(self.log_a, t) / self.c
+
+    def S(self, t: float) -> Array:
+        """Sigma22.1 (n2, n2)."""
+        S = self.growth(t) * self.spectrum.theta22_1 + np.exp(t * self.log_a) * self.S_start
+        if self.gap_start is None or np.isinf(t):
+            return S
+        sums = np.exp((t - 1) * self.log_a) * _geometric(2 * self.log_q - self.log_a, t)
+        weights = np.exp(self.log_q) / self.c * sums
+        return S + (self.gap_start * weights) @ self.gap_start.T
+
+    def values(self, t: float) -> dict[str, Array]:
+        """Blocks of Sigma, and the E-step there, eq (5)."""
+        spectrum = self.spectrum
+        n1 = len(self.total)
+        S, B = self.S(t), self.B(t)
+        K21 = B @ spectrum.K11
+        K22_1 = (self.r - n1) * S
+        K22 = K22_1 + K21 @ B.T
+        return {
+            "Sigma11": self.total / self.c,
+            "Sigma22_1": S,
+            "B": B,
+            "K21": K21,
+            "K22_1": K22_1,
+            "K22": K22,
+        }
+
+    def objective(self, iterations: int | None) -> Array:
+        """Log p(K11, D) after each iteration (iterations,), or at the limit (1,)."""
+        t = np.array([np.inf]) if iterations is None else np.arange(1.0, iterations + 1)
+        spectrum = self.spectrum
+        n2, n1 = spectrum.coefficients.shape
+        n = n1 + n2
+        if self.gap_start is None:
+            scale = self.growth(t) + np.exp(t * self.log_a) / self.eta
+            log_det, trace = n2 * np.log(scale) + spectrum.theta22_1_log_det, n2 / scale
+        else:
+            log_det, trace = np.array([self._terms(number) for number in t]).T
+        total_log_det = log_det_of_factor(cholesky(self.total, lower=True))
+        Sigma11_log_det = total_log_det - n1 * np.log(self.c)
+        theta_log_det = log_det_of_factor(spectrum.theta11_factor) + spectrum.theta22_1_log_det
+        # tr Sigma11^-1 (K11 + Theta11) is c n1 from the first iteration on.
+        constant = (
+            (self.r - n1 - 1) * log_det_of_factor(spectrum.K11_factor)
+            - (self.r * n1 + self.eta * n) * np.log(2)
+            - self.r * Sigma11_log_det
+            + self.eta * theta_log_det
+            - (self.eta - n - 1) * Sigma11_log_det
+            - self.c * n1
+        )
+        gammas = multigammaln(self.r / 2, n1) + multigammaln(self.eta / 2, n)
+        return 0.5 * (constant - (self.eta - n - 1) * log_det - trace) - gammas
+
+    def _terms(self, t: float) -> tuple[float, float]:
+        """Give log|S| and tr S^-1 [Theta22.1 + (b - m)(b - m)'] after t iterations."""
+        assert self.gap_start is not None
+        factor = cholesky(self.S(t), lower=True)
+        gap = self.gap_start * np.exp(t * self.log_q)
+        whitened = solve_triangular(
+            factor, np.hstack([self.spectrum.theta22_1_factor, gap]), lower=True
+        )
+        return log_det_of_factor(factor), float(np.sum(whitened**2))
+
+
+def _checked_start(start: Any, n: int, owner: str) -> Array:
+    """Lower Cholesky factor of the start (n, n)."""
+    matrix = check_real(start, "start", owner)
+    if matrix.shape != (n, n):
+        raise argument_error("start", owner, f"'prior' or of shape {(n, n)}", str(matrix.shape))
+    check_finite(matrix, "start", owner)
+    check_square_symmetric(matrix, "start", owner)
+    try:
+        return cholesky(matrix, lower=True)
+    except LinAlgError:
+        raise argument_error("start", owner, "positive definite", "another matrix") from None

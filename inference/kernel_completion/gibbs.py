@@ -1,0 +1,36 @@
+"""Gibbs steps of `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3)."""
+
+from pymc.step_methods.compound import BlockedStep
+
+from ...custom_steps.kernel_completion.tanner_wong import TannerWongImputation, TannerWongPosterior
+from ...models.wishart_completion import WishartCompletion
+from ..engines.engine import Run
+from ..engines.mcmc import Gibbs
+
+__all__ = ["wishart_completion_steps"]
+
+
+@Gibbs.register(WishartCompletion)
+def wishart_completion_steps(
+    model: WishartCompletion, run: Run, *, p_step: str = "joint"
+) -> list[BlockedStep]:
+    """Run the Tanner-Wong algorithm: I-step (eq 5), then P-step (eq 6).
+
+    Parameters
+    ----------
+    model : WishartCompletion
+        Declaration.
+    run : Run
+        Unused: the steps take their generators from PyMC.
+    p_step : {"joint", "inverse-wishart"}, default="joint"
+        Form of the P-step: block by block, or the whole matrix as printed.
+
+    Returns
+    -------
+    list of BlockedStep
+        Steps for ``pm.sample``.
+    """
+    return [
+        TannerWongImputation(model=model),
+        TannerWongPosterior(p_step=p_step, model=model),
+    ]

@@ -1,0 +1,118 @@
+"""Predictions of the models that complete a kernel matrix: labels of the objects completed."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray import Dataset, DataTree
+
+from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
+from ...models.kernels.alignment import NUMBERED, aligned, counts_rows
+from ...models.wishart_completion import WishartCompletion
+from ...models.wishart_kernel_mixture import WishartKernelMixture
+from ...validation import argument_error, check_labels, check_name
+from ..engines.predict import predictive
+
+__all__ = ["completed_labels"]
+
+OWNER = "predict"
+
+type Completion = WishartCompletion | DiagonalWishartCompletion | WishartKernelMixture
+
+
+def completed_labels(
+    model: Completion,
+    result: DataTree,
+    kernels_new: Any = None,
+    *,
+    keep_draws: bool = False,
+    labels: Any = None,
+    rule: str = "nearest mean",
+) -> Dataset:
+    """Labels of the test objects from the completed kernel.
+
+    Parameters
+    ----------
+    model : WishartCompletion, DiagonalWishartCompletion or WishartKernelMixture
+    result : DataTree
+        With the moments of K21, or draws of it.
+    kernels_new : None
+        The model holds its test objects already.
+    keep_draws : bool, default=False
+        Keep the label of every draw of K21 as well.
+    labels : array_like or Series (train,)
+        Classes of the training objects, which are needed. A Series goes by their ids, as for the
+        models.
+    rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
+        Classifier in the feature space of the kernel.
+
+    Returns
+    -------
+    Dataset
+        ==================  ========================  ==========================================
+        label               test                      by the posterior mean of the kernel
+        probability         test, class               share of the draws of K21 that say so, if the
+                                                      result has them: ``var_names=["K21"]``
+        label_draws         chain, draw, test         by every draw, with `keep_draws`
+        ==================  ========================  ==========================================
+    """
+    # Here, as scikit-learn takes half a second to import.
+    from .classifiers import KernelNearestMean, KernelNearestNeighbour, class_frequencies
+
+    if kernels_new is not None:
+        raise argument_error(
+            "kernels_new",
+            OWNER,
+            f"left out for a {type(model).__name__}: it holds its test objects already",
+            "kernels",
+        )
+    if labels is None:
+        raise argument_error("labels", OWNER, "the classes of the training objects", "None")
+    K11 = np.asarray(model.K11_values)
+    labels = aligned(labels, model.coords["train"], "labels", OWNER)
+    _, classes = check_labels(labels, "labels", OWNER, n_objects=len(K11))
+    rules = {"nearest mean": KernelNearestMean, "nearest neighbour": KernelNearestNeighbour}
+    check_name(rule, rules, "rule", OWNER)
+    classifier = rules[rule]().fit(K11, np.asarray(labels))
+
+    draws = _draws(result)
+    numbered = counts_rows(model.coords["object"])
+    test = ("test", np.asarray(model.coords["test"]), NUMBERED if numbered else None)
+    coords = {"test": test, "class": classes}
+    predictions = Dataset(
+        {"label": ("test", classifier.predict(_mean(result, model.completed)))}, coords=coords
+    )
+    if draws is None:
+        if keep_draws:
+            raise argument_error(
+                "result", OWNER, "a result with draws of K21 (fit(..., var_names=['K21']))", "none"
+            )
+        return predictions
+    by_draw = classifier.predict(draws.values)
+    predictions["probability"] = (("test", "class"), class_frequencies(by_draw, classes))
+    if keep_draws:
+        predictions["label_draws"] = (("chain", "draw", "test"), by_draw)
+    return predictions
+
+
+def _draws(result: DataTree) -> xr.DataArray | None:
+    """Draws of K21 (chain, draw, test, train); None when the result has none, or a single one."""
+    if "posterior" not in result.children or "K21" not in result["posterior"]:
+        return None
+    draws = result["posterior"]["K21"].transpose("chain", "draw", "test", "train")
+    return draws if draws.sizes["chain"] * draws.sizes["draw"] > 1 else None
+
+
+def _mean(result: DataTree, name: str) -> np.ndarray:
+    """Posterior mean of K21 (test, train): that of the variable of this name."""
+    groups = {group: tree.to_dataset() for group, tree in result.children.items()}
+    for group, variable in (("moments", f"{name}_mean"), ("posterior", name), ("point", name)):
+        if variable in groups.get(group, ()):
+            mean = groups[group][variable].transpose(..., "test", "train")
+            return mean.mean([dim for dim in mean.dims if dim in ("chain", "draw")]).to_numpy()
+    raise argument_error("result", OWNER, f"a result with moments or draws of {name}", "neither")
+
+
+predictive.register(WishartCompletion)(completed_labels)
+predictive.register(DiagonalWishartCompletion)(completed_labels)
+predictive.register(WishartKernelMixture)(completed_labels)

@@ -1,0 +1,203 @@
+"""Weights of a mixture of kernels, learned from the training block alone.
+
+The paper of `WishartKernelMixture` fixes the weights alpha and calls adapting them an open problem.
+Here they maximise one of the `OBJECTIVES` by L-BFGS with exact gradients.
+
+References
+----------
+Zhang, Yeung and Kwok (2003), Probabilistic kernel matrix learning with a mixture model of kernels:
+sections 4.2 and 7.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy.optimize import OptimizeResult, minimize
+from scipy.special import softmax
+
+from ...validation import check_count, check_name
+from .weight_objectives import OBJECTIVES, Criterion, Given
+
+__all__ = ["LearnedWeights", "learn_weights"]
+
+type Array = npt.NDArray[np.float64]
+
+_OWNER = "learn_weights"
+#: Logarithms of the kernels' shares in the trace, up to a constant, stay within this of zero.
+REACH = 8.0
+#: Share of the favoured kernel where a search starts from it, as a logarithm, above the others'.
+FAVOUR = 4.0
+
+
+@dataclass(frozen=True)
+class LearnedWeights:
+    """Weights that maximise an objective.
+
+    Attributes
+    ----------
+    alpha : DataArray (kernel,)
+        Non-negative, adding up to 1. None is exactly zero: a share of about 1e-7 in the trace is
+        the least there is.
+    objective : str
+    value : float
+        Of the objective at alpha. The larger, the better, for every objective.
+    trajectory : ndarray (iteration,)
+        Values along the search that ended in alpha, its start first.
+    ends : ndarray (start,)
+        Values at the ends of all searches. Several optima show as different ends.
+    converged : bool
+        Whether that search ended by its own criterion, before the largest number of iterations.
+    """
+
+    alpha: xr.DataArray
+    objective: str
+    value: float
+    trajectory: Array
+    ends: Array
+    converged: bool
+
+
+def learn_weights(
+    theta: Any,
+    K11: Any,
+    objective: str = "leave-one-out error",
+    *,
+    labels: npt.ArrayLike | None = None,
+    eta: npt.ArrayLike | None = None,
+    rho: float | None = None,
+    max_iterations: int = 200,
+) -> LearnedWeights:
+    """Learn the weights of a mixture of kernels.
+
+    Parameters
+    ----------
+    theta : stack of kernels (kernel, n, n)
+        Of all objects, training objects first, as `WishartKernelMixture` takes it. The kernels'
+        test blocks count only through eta(alpha), and only for the first three densities.
+    K11 : array_like, DataFrame or DataArray (n1, n1)
+        Observed positive definite kernel of the training objects.
+    objective : str, default="leave-one-out error"
+        What the weights maximise:
+
+        - ``"evidence"``: the log density of K11 given the weights, as `log_evidence` has it.
+        - ``"leave-one-out density"``: that of each object's row of K11 given the other objects.
+        - ``"held-out density"``: the same for five folds of objects.
+        - ``"scaled likelihood"``: of K11 as a Wishart matrix around the weighted sum, best scaled.
+        - ``"leave-one-out error"``: minus the mean squared error of each row of K11, completed
+          from the other objects.
+        - ``"leave-one-out log score"``: the mean log probability of each label by the kernel
+          nearest mean on the completed row; needs `labels`.
+        - ``"alignment"``: the cosine between the centred sum and the centred K11, without a model.
+
+        ``help("kernelzoo.inference.kernel_completion.weight_objectives")`` has the equations.
+    labels : array_like or Series (n1,), optional
+        Classes of the training objects, at least two in each; for "leave-one-out log score". A
+        Series goes by the ids of the objects, as for the models.
+    eta : float or array_like (kernel,), optional
+        Degrees of freedom eta_k. Default: n + 1.
+    rho : float, optional
+        Degrees of freedom of K. Default: n + 1.
+    max_iterations : int, default=200
+        Of L-BFGS, from each start.
+
+    Returns
+    -------
+    LearnedWeights
+
+    Raises
+    ------
+    ValueError
+        For an unknown objective, labels that are missing or do not fit, a weighted sum of kernels
+        that is not positive definite, and whatever `WishartKernelMixture` refuses.
+
+    Notes
+    -----
+    The coordinates are logarithms of the kernels' shares in the trace of the sum. Searches start
+    from equal shares, equal weights, and from each kernel with the others at e^-4 of its share; the
+    best end is kept, the first of equal ones. Optima can be many, thousands apart in log density: a
+    sampler of alpha had better start from here. An evaluation costs O(n1^3 + K n1^2), after
+    O(K^2 n^2) once.
+
+    Examples
+    --------
+    >>> learned = learn_weights(theta, K11, "leave-one-out log score", labels=y_train)
+    >>> model = WishartKernelMixture(theta, K11, alpha=learned.alpha)
+    """
+    check_name(objective, OBJECTIVES, "objective", _OWNER)
+    check_count(max_iterations, "max_iterations", _OWNER)
+    given = Given.of(theta, K11, labels, eta, rho)
+    evaluate = _Objective(given, OBJECTIVES[objective](given))
+    searches = [_search(evaluate, start, max_iterations) for start in evaluate.starts()]
+    ends = np.array([search.trajectory[-1] for search in searches])
+    best = searches[int(ends.argmax())]
+    return LearnedWeights(
+        alpha=xr.DataArray(
+            evaluate.weights(best.x), dims="kernel", coords={"kernel": given.names}, name="alpha"
+        ),
+        objective=objective,
+        value=float(ends.max()),
+        trajectory=np.array(best.trajectory),
+        ends=ends,
+        converged=bool(best.success),
+    )
+
+
+class _Objective:
+    """An objective as a function of the logarithms u of shares in the trace."""
+
+    def __init__(self, given: Given, criterion: Criterion):
+        self._given, self._criterion = given, criterion
+        self._log_trace = np.log(np.trace(given.kernels, axis1=1, axis2=2))
+
+    def weights(self, u: Array) -> Array:
+        """Weights alpha (kernel,)."""
+        return softmax(u - self._log_trace)
+
+    def starts(self) -> Iterator[Array]:
+        n_kernels = len(self._log_trace)
+        yield np.zeros(n_kernels)
+        yield np.clip(self._log_trace - self._log_trace.mean(), -REACH, REACH)
+        yield from FAVOUR * (np.eye(n_kernels) - 1 / n_kernels)
+
+    def __call__(self, u: Array) -> tuple[float, Array]:
+        """Value and gradient in u."""
+        alpha, given = self.weights(u), self._given
+        eta, eta_slope = given.matched(alpha)
+        theta = np.tensordot(alpha * given.etas / eta, given.kernels, axes=1)
+        slope = self._criterion(theta, eta - given.n_test)
+        # eta moves delta, and shrinks Theta11 in proportion.
+        by_eta = slope.delta - np.vdot(slope.theta, theta) / eta
+        gradient = np.tensordot(given.kernels, slope.theta, axes=2) * given.etas / eta
+        gradient += by_eta * eta_slope
+        return slope.value, alpha * (gradient - alpha @ gradient)
+
+
+def _search(evaluate: _Objective, start: Array, max_iterations: int) -> OptimizeResult:
+    """Climb from `start`; the result has the trajectory of values besides SciPy's fields."""
+    first, _ = evaluate(start)
+    trajectory = [first]
+    # The search stops by absolute sizes of gradients.
+    scale = abs(first) or 1.0
+
+    def descend(u: Array) -> tuple[float, Array]:
+        value, gradient = evaluate(u)
+        return -value / scale, -gradient / scale
+
+    def record(intermediate_result: OptimizeResult) -> None:
+        trajectory.append(-scale * intermediate_result.fun)
+
+    result = minimize(
+        descend,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-REACH, REACH)] * len(start),
+        callback=record,
+        options={"maxiter": max_iterations},
+    )
+    result.trajectory = trajectory
+    return result

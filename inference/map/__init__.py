@@ -1,1 +1,0 @@
-"""Searches for a mode: by gradients for any declaration, and a paper's own, a file a paper."""

@@ -1,0 +1,126 @@
+"""Combination of classifiers, one a feature space: the baseline of kernel combination.
+
+Damoulas & Girolami (2009), section 2 and Tables 5 and 9.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import Dataset
+
+from ...models.kernels.alignment import order_of
+from ...validation import argument_error, check_name
+
+__all__ = ["combine_classifiers"]
+
+OWNER = "combine_classifiers"
+
+
+def _product(p: NDArray) -> NDArray:
+    # Where every class is excluded by one, those that fewest exclude remain.
+    log_p = np.log(np.maximum(p, np.finfo(float).tiny)).sum(axis=0)
+    return _normalised(np.exp(log_p - log_p.max(axis=-1, keepdims=True)))
+
+
+def _mean(p: NDArray) -> NDArray:
+    return p.mean(axis=0)
+
+
+def _max(p: NDArray) -> NDArray:
+    return _normalised(p.max(axis=0))
+
+
+def _majority(p: NDArray) -> NDArray:
+    n_classes = p.shape[-1]
+    return np.eye(n_classes)[p.argmax(axis=-1)].mean(axis=0)
+
+
+def _normalised(p: NDArray) -> NDArray:
+    return p / p.sum(axis=-1, keepdims=True)
+
+
+def _kinds(values: list) -> str:
+    return ", ".join(type(value).__name__ for value in values) or "none"
+
+
+# From probabilities (classifier, obs, class) to probabilities (obs, class).
+_RULES: dict[str, Callable[[NDArray], NDArray]] = {
+    "product": _product,
+    "mean": _mean,
+    "max": _max,
+    "majority": _majority,
+}
+
+
+def combine_classifiers(
+    predictions: Mapping[str, Dataset] | Sequence[Dataset], rule: str = "product"
+) -> Dataset:
+    """Combine the class probabilities of classifiers that were trained apart.
+
+    Parameters
+    ----------
+    predictions : sequence or dict of Dataset
+        Of `predict`, for the same objects and classes, one a feature space. Objects go by their
+        ids, in the order of the first.
+    rule : {"product", "mean", "max", "majority"}, default="product"
+        Of the probabilities p_s(class): their product, normalised (eq 1, for independent feature
+        spaces; probabilities of zero count as 2e-308); their mean (eq 2); their maximum,
+        normalised; or the share of the classifiers that put the class first.
+
+    Returns
+    -------
+    Dataset (obs, class)
+        ``probability`` and ``label``, as `scores` takes them. Equal votes are decided by the mean
+        probability.
+
+    Raises
+    ------
+    ValueError
+        For an unknown rule, no predictions, or predictions of other objects or classes.
+
+    Examples
+    --------
+    >>> each = [kz.predict(m, r, k) for m, r, k in zip(models, results, kernels_new)]
+    >>> kz.scores(combine_classifiers(each, "mean"), labels_new)
+    """
+    check_name(rule, _RULES, "rule", OWNER)
+    each = list(predictions.values() if isinstance(predictions, Mapping) else predictions)
+    if not each or not all(isinstance(one, Dataset) and "probability" in one for one in each):
+        raise argument_error(
+            "predictions", OWNER, "Datasets with the variable 'probability'", _kinds(each)
+        )
+    same = _of_the_same_objects(each)
+    try:
+        aligned = xr.align(*same, join="exact")
+    except ValueError as error:
+        raise argument_error(
+            "predictions", OWNER, "of the same objects and classes", str(error)
+        ) from None
+    p = np.stack([one.transpose("obs", "class").to_numpy() for one in aligned])
+    combined = _RULES[rule](p)
+    # Equal votes, and they only: other rules do not differ by less than this.
+    preference = combined + 1e-9 * p.mean(axis=0) if rule == "majority" else combined
+    first = aligned[0]
+    return Dataset(
+        {
+            "probability": (("obs", "class"), combined, {"long_name": f"{rule} of classifiers"}),
+            "label": ("obs", first["class"].to_numpy()[preference.argmax(axis=-1)]),
+        },
+        coords={"obs": first["obs"], "class": first["class"]},
+    )
+
+
+def _of_the_same_objects(predictions: Sequence[Dataset]) -> list[xr.DataArray]:
+    """Probabilities of each classifier, objects in the order of the first's."""
+    first, *others = (one["probability"] for one in predictions)
+    found = [first]
+    for p in others:
+        order = None
+        if "obs" in p.indexes and "obs" in first.indexes:
+            ids = p.indexes["obs"], first.indexes["obs"]
+            requirement = "of the same objects and classes"
+            order = order_of(*ids, "predictions", OWNER, requirement, by_position=False)
+        found.append(p if order is None else p.isel(obs=order))
+    return found

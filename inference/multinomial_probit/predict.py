@@ -1,0 +1,248 @@
+"""Posterior quantities of the multinomial probit: class probabilities, identified contrasts.
+
+Probabilities are those of eq 4 of Damoulas & Girolami (2009), averaged over draws of all variables,
+as in their appendix A. For draws of VB's q that is the integral over W that D.1-D.3 and eq 12 have
+in closed form for one normal q(W) and the weights of the kernels at their means: here over the
+weights, too.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import Dataset, DataTree
+
+from ...models.combinations.sums import Combination, rule_named
+from ...models.kernels.learned import LearnedKernel, ParametricStack
+from ...models.kernels.specification import as_stack
+from ...models.multinomial_probit import MultinomialProbit
+from ...numerics.probit import class_probabilities
+from ...validation import argument_error
+from ..engines.composite_functions import (
+    check_draws,
+    combined_functions,
+    stack_of_new_objects,
+    tracked_blocks,
+)
+from ..engines.identified import identifies
+from ..engines.moments import RunningMoments
+from ..engines.predict import predictive
+
+# Contrasts are compared on this many training objects at most, evenly spaced,
+COMPARED_OBJECTS = 40
+# and covariance functions on this many.
+COMPARED_COLUMNS = 5
+# Features of training objects differ by less, of the largest of their kind, when they were stored
+# in single precision or scaled anew.
+SAME_FEATURES = 1e-6
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Weights (draw, kernel), regressors (draw, class, basis), and parameters (draw, parameter)."""
+
+    beta: NDArray
+    W: NDArray
+    theta: NDArray | None
+
+    @classmethod
+    def of(cls, posterior: Dataset, known_weights: NDArray | None) -> Self:
+        """Draws of a posterior, chains joined."""
+        joined = posterior.stack(sample=("chain", "draw"))
+        W = joined["W"].transpose("sample", "class", "basis").values
+        if known_weights is None:
+            beta = joined["beta"].transpose("sample", "kernel").values
+        else:
+            beta = np.broadcast_to(known_weights, (len(W), len(known_weights)))
+        theta = joined["theta"].transpose("sample", ...).values if "theta" in joined else None
+        return cls(beta, W, theta)
+
+    def __getitem__(self, block: slice) -> Self:
+        """Take some of the draws."""
+        theta = None if self.theta is None else self.theta[block]
+        return replace(self, beta=self.beta[block], W=self.W[block], theta=theta)
+
+    def functions(self, rule: Combination, stack: NDArray) -> NDArray:
+        """Functions (draw, obs, class) on kernels (kernel, obs, basis)."""
+        return combined_functions(rule, stack, self.beta, self.W)
+
+    def functions_with_parameters(
+        self, rule: Combination, kernels: ParametricStack, n_obs: int
+    ) -> NDArray:
+        """Functions (draw, obs, class) on kernels with parameters: a stack a draw."""
+        assert self.theta is not None
+        rows = slice(0, n_obs)
+        f = np.concatenate(
+            [
+                combined_functions(rule, kernels.evaluate(theta, rows), beta[None], W[None])
+                for theta, beta, W in zip(self.theta, self.beta, self.W, strict=True)
+            ]
+        )
+        if np.isnan(f).any():
+            raise argument_error(
+                "kernels_new",
+                "predict",
+                "nowhere negative, to have powers of any exponent",
+                "negative entries at some of the parameters drawn",
+            )
+        return f
+
+
+def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.DataArray:
+    """Kernels between new and training objects, checked; with parameters, at their prior means."""
+    if model.parametric is None:
+        stack = stack_of_new_objects(model, kernels_new)
+    else:
+        known = model.parametric.parameters
+        if getattr(kernels_new, "parameters", None) != known:
+            raise argument_error(
+                "kernels_new",
+                "predict",
+                f"kernels(X_new, X_train) of the specification with the parameters {known}",
+                type(kernels_new).__name__,
+            )
+        pairs = zip(kernels_new.learned, model.parametric.learned, strict=True)
+        other = [f"{what} of {new.name}" for new, own in pairs if (what := _difference(new, own))]
+        if other:
+            raise argument_error(
+                "kernels_new",
+                "predict",
+                "kernels(X_new, X_train) of the model's specification and training objects",
+                ", ".join(other),
+            )
+        like = model.parametric.start
+        stack = as_stack(kernels_new.start, like=like, owner="predict", argument="kernels_new")
+    model.combination.check(stack)
+    return stack
+
+
+def _difference(new: LearnedKernel, own: LearnedKernel) -> str | None:
+    """Tell what two kernels differ in beside their rows; None if in nothing."""
+    if new.steps != own.steps:
+        return "other normalisations"
+    scale = np.abs(own.columns).max(axis=0, initial=0.0)
+    if new.columns.shape != own.columns.shape or not np.allclose(
+        new.columns, own.columns, rtol=SAME_FEATURES, atol=SAME_FEATURES * scale
+    ):
+        return "other training objects"
+    return None if _same_function(new, own) else "another covariance function"
+
+
+def _same_function(new: LearnedKernel, own: LearnedKernel) -> bool:
+    """Whether two covariance functions have the same values on a few training objects.
+
+    Near the prior means, where samplers start, but not there: at 1, the mean by default, a function
+    of theta and one of 1 / theta are the same. Parameters of different dimensions differ.
+    """
+    if new.base == own.base:
+        return True
+    mean = own.base.theta.omega / own.base.theta.phi
+    theta = mean * np.linspace(0.7, 0.9, own.n_parameters)
+    X = own.columns[_spaced(len(own.columns), COMPARED_COLUMNS)]
+    K_new, K = (each.base.fixed_at(theta).pairwise(X, X) for each in (new, own))
+    return np.allclose(K_new, K, rtol=1e-6, atol=1e-12 * np.abs(K).max())
+
+
+def _spaced(n: int, most: int) -> NDArray[np.int64]:
+    """Positions of `most` of n objects, or of all if there are fewer, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, most).round().astype(int))
+
+
+@predictive.register
+def _(
+    model: MultinomialProbit,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
+) -> Dataset:
+    """Class probabilities of new objects.
+
+    Returns
+    -------
+    Dataset
+        ==================  ========================  ==========================================
+        probability         obs, class                posterior predictive
+        probability_sd      obs, class                posterior standard deviation of p
+        label               obs                       the most probable class
+        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
+        ==================  ========================  ==========================================
+    """
+    rule = model.combination
+    posterior = result["posterior"].to_dataset()
+    check_draws(model, posterior, "W", "beta", "theta")
+    if model.parametric is not None and isinstance(kernels_new, ParametricStack):
+        kernels_new = kernels_new.in_order_of(model.parametric)
+    stack = _kernels_of_new_objects(model, kernels_new)
+    drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
+    n_draws, n_classes = drawn.W.shape[:2]
+    n_obs = stack.sizes["obs"]
+    moments = RunningMoments()
+    draws = np.empty((n_draws, n_obs, n_classes)) if keep_draws else None
+    with tracked_blocks(n_draws, n_obs * n_classes, progressbar) as blocks:
+        for block in blocks:
+            if model.parametric is None:
+                f = drawn[block].functions(rule, stack.values)
+            else:
+                f = drawn[block].functions_with_parameters(rule, kernels_new, n_obs)
+            # As they lie in memory.
+            p = class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
+            moments.update(p)
+            if draws is not None:
+                draws[block] = p
+    mean, sd = moments.mean, moments.spread
+    classes = np.asarray(model.coords["class"])
+    predictions = Dataset(
+        {
+            "probability": (("obs", "class"), mean, {"long_name": "posterior predictive"}),
+            "probability_sd": (("obs", "class"), sd, {"long_name": "posterior sd of p"}),
+            "label": ("obs", classes[mean.argmax(-1)]),
+        },
+        coords={"obs": stack["obs"], "class": classes},
+    )
+    if draws is not None:
+        shape = (posterior.sizes["chain"], posterior.sizes["draw"], n_obs, n_classes)
+        predictions["probability_draws"] = xr.DataArray(
+            draws.reshape(shape),
+            dims=("chain", "draw", "obs", "class"),
+            coords={dim: posterior[dim] for dim in ("chain", "draw")},
+        )
+    return predictions
+
+
+@identifies(MultinomialProbit, "W")
+def _identified(result: DataTree, variant: str) -> Dataset:
+    """Weights, and contrasts of the regression functions with their mean over classes.
+
+    The functions of kernels with parameters are not known without the model: their parameters are
+    compared instead.
+    """
+    posterior = result["posterior"].to_dataset()
+    data = result["constant_data"]
+    learned = [name for name in ("theta", "beta") if name in posterior]
+    if "theta" in posterior:
+        return posterior[learned]
+    rule = rule_named(variant)
+    if rule is None or not {"beta"} & {*posterior, *data}:
+        return posterior
+    stack = data["K"].transpose("kernel", "obs", "basis")
+    stack = stack.isel(obs=_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
+    drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
+    f = drawn.functions(rule(), stack.values)
+    contrast = (f - f.mean(-1, keepdims=True)).reshape(
+        posterior.sizes["chain"], posterior.sizes["draw"], *f.shape[1:]
+    )
+    contrasts = xr.DataArray(
+        contrast,
+        dims=("chain", "draw", "obs", "class"),
+        coords={
+            "chain": posterior["chain"],
+            "draw": posterior["draw"],
+            "obs": stack["obs"].values,
+            "class": posterior["class"].values,
+        },
+    )
+    return Dataset({"contrast": contrasts, **{name: posterior[name] for name in learned}})

@@ -1,0 +1,140 @@
+"""Kernels of the multinomial probit as the variational updates see them.
+
+Where the composite kernel is linear in what is learned, the updates need the kernels and their
+products, once. Exponents of products and kernel parameters change both: they have a factor of their
+own (`kernel_parameters`), under which kernels and products have expectations.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ...models.combinations.composition import Composition
+from ...models.combinations.scores import Scores
+from ...models.combinations.sums import WeightedSum
+from ...models.multinomial_probit import MultinomialProbit
+from ...numerics.kernel_products import KernelProducts
+from .vb_kernel_parameters import Importance, Normal, ParameterFactor
+
+__all__ = ["ExpectedKernels", "KernelFamily"]
+
+type Array = npt.NDArray[np.float64]
+
+# Standard deviation of the coordinates at the start.
+FIRST_SD = 0.1
+# Exponent at the start of a kernel that is begun without.
+LEAST_EXPONENT = 0.05
+
+
+@dataclass(frozen=True)
+class ExpectedKernels:
+    """Expectations of kernels (S, N, M) and of their products K_i'K_j."""
+
+    design: Array
+    products: KernelProducts
+
+    @classmethod
+    def of(cls, design: Array) -> Self:
+        """Kernels that are known; O(S^2 N M^2)."""
+        return cls(design, KernelProducts.of(design))
+
+
+@dataclass(frozen=True)
+class KernelFamily:
+    """The kernels whose weighted sum is the composite kernel, at coordinates psi.
+
+    With a product there is one, the composite kernel itself, of weight one.
+
+    Parameters
+    ----------
+    composition : Composition
+    is_product : bool
+    """
+
+    composition: Composition
+    is_product: bool
+
+    @classmethod
+    def of(cls, model: MultinomialProbit) -> Self:
+        """Read the model's kernels and its rule."""
+        is_product = not isinstance(model.combination, WeightedSum)
+        return cls(Composition.of(model), is_product)
+
+    @property
+    def scores(self) -> Scores:
+        """Coordinates psi; with none the kernels are known."""
+        return self.composition.scores
+
+    def stack(self, psi: Array) -> Array:
+        """Kernels (S, N, M) at coordinates (P,)."""
+        values = self.scores.values(psi)
+        if self.is_product:
+            return self.composition.composite(values)[None]
+        return self.composition.kernels(values)
+
+    def start(
+        self, weights: Array, samples: int | None, rng: np.random.Generator
+    ) -> ParameterFactor:
+        """Make the factor before the first update, at kernel weights (S,)."""
+        if samples is not None:
+            factor = Importance.of_prior(samples, len(self.scores), rng)
+            # Parameters at which a product has no kernel are no samples of it.
+            return factor.updated(
+                lambda psi: 0.0 if np.isfinite(self.stack(psi)).all() else -np.inf
+            )
+        exponents = np.maximum(weights / weights.max(), LEAST_EXPONENT)
+        prior_means = self.scores.omega / self.scores.phi
+        center = self.scores.scores({"beta": exponents, "theta": prior_means})
+        return Normal(center, FIRST_SD * np.eye(len(center)))
+
+    def expected(self, factor: ParameterFactor, first_order: bool) -> ExpectedKernels:
+        """Take expectations under a factor, or kernels at expectations, as the paper has them.
+
+        Cost of a point: one stack of kernels, and O(S^2 N M^2).
+        """
+        points, weights = factor.expectation
+        if first_order:
+            values = self.scores.values(points)
+            means = {name: weights @ value for name, value in values.items()}
+            return ExpectedKernels.of(self.stack(self.scores.scores(means)))
+        first = ExpectedKernels.of(self.stack(points[0]))
+        design, products = weights[0] * first.design, weights[0] * first.products.products
+        for psi, weight in zip(points[1:], weights[1:], strict=True):
+            stack = self.stack(psi)
+            design += weight * stack
+            products += weight * KernelProducts.of(stack).products
+        return ExpectedKernels(design, replace(first.products, products=products))
+
+    def log_likelihood(
+        self, target: Array, mean: Array, second: Array, moment: Array
+    ) -> Callable[[Array], float]:
+        """Make the expected log likelihood of psi, up to a constant.
+
+        Parameters
+        ----------
+        target : array of shape (N, M)
+            E[Y] E[W].
+        mean, second : array of shape (S,) and (S, S)
+            Moments of the weights.
+        moment : array of shape (M, M)
+            E[W'W].
+
+        Notes
+        -----
+        Cost of an evaluation: one stack of kernels, and O(S N M^2).
+        """
+        eigenvalues, axes = np.linalg.eigh(second)
+        kept = eigenvalues > 1e-14 * eigenvalues.max()
+        roots = (axes[:, kept] * np.sqrt(eigenvalues[kept])).T
+
+        def of(psi: Array) -> float:
+            stack = self.stack(psi)
+            linear = np.vdot(np.tensordot(mean, stack, axes=1), target)
+            combined = (np.tensordot(root, stack, axes=1) for root in roots)
+            quadratic = sum(np.vdot(each @ moment, each) for each in combined)
+            return float(linear - 0.5 * quadratic)
+
+        return of

@@ -1,0 +1,462 @@
+"""The factors of the multinomial probit's mean field: their state, updates, and draws.
+
+Equations and notation as in `multinomial_probit`, which runs these updates to convergence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import stats
+from scipy.linalg import blas, lapack, solve_triangular
+
+from ...models.combinations.products import FixedProduct, Product
+from ...models.combinations.scores import draw_hyperparameters, log_hyperparameter_density
+from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean
+from ...models.multinomial_probit import MultinomialProbit
+from ...numerics.kernel_products import KernelProducts
+from ...numerics.probit import truncated_moments
+from ..variational.anderson import Coordinates
+from ..variational.binary import BinaryFactor, binary_factor
+from ..variational.concentration import ConcentrationFactor, concentration_factor
+from ..variational.regressors import precision_factor, printed_bound, regressors_bound
+from ..variational.simplex import SimplexFactor, moments_around, simplex_factor
+from .vb_inner_steps import ascend, inner_steps
+from .vb_kernel_parameters import ParameterFactor
+from .vb_kernels import ExpectedKernels, KernelFamily
+
+__all__ = [
+    "COORDINATES",
+    "Approximation",
+    "Data",
+    "State",
+    "first_weights",
+    "start",
+    "update",
+    "update_weights",
+]
+
+type Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What the updates need of the model.
+
+    Parameters
+    ----------
+    labels : int array of shape (N,)
+    n_classes : int
+    tau, upsilon : float
+    family : KernelFamily
+        The kernels whose weighted sum is the composite kernel.
+    known : ExpectedKernels or None
+        Those kernels, where they are known.
+    plug_in : bool
+        Whether expectations are put in for variables, as printed.
+    samples : int or None
+        Samples of the prior for exponents and kernel parameters; None for a normal factor.
+    """
+
+    labels: npt.NDArray[np.intp]
+    n_classes: int
+    tau: float
+    upsilon: float
+    family: KernelFamily
+    known: ExpectedKernels | None
+    plug_in: bool
+    samples: int | None = None
+
+    @classmethod
+    def of(cls, model: MultinomialProbit, plug_in: bool, samples: int | None = None) -> Self:
+        """Collect them; the products cost O(S^2 N M^2)."""
+        family = KernelFamily.of(model)
+        known = None
+        if not len(family.scores):
+            known = ExpectedKernels.of(family.stack(np.empty(0)))
+        labels, n_classes = model.label_codes, model.n_classes
+        return cls(labels, n_classes, model.tau, model.upsilon, family, known, plug_in, samples)
+
+    @property
+    def rule(self) -> Combination:
+        """How the kernels are combined."""
+        return self.family.composition.rule
+
+    @property
+    def learned(self) -> bool:
+        """Whether starts from different kernel weights differ."""
+        return self.family.composition.learned
+
+
+@dataclass(frozen=True)
+class State:
+    """All factors after an iteration, and the objective there.
+
+    `W_precision` (C, M), `W_weights` (S, S) and `W_products` are E[1/zeta], and what the second
+    moment of the composite kernel was, when q(W) was made: they give its covariances, which are
+    not stored. `gain` is the part of the bound that belongs to the weights and what they depend on.
+    """
+
+    y_mean: Array
+    W_mean: Array
+    W_var: Array
+    W_precision: Array
+    W_weights: Array
+    W_products: KernelProducts
+    zeta_rate: Array
+    kernels: ExpectedKernels
+    beta_mean: Array
+    beta_second: Array
+    rho_mean: Array
+    objective: float
+    gain: float = 0.0
+    beta: SimplexFactor | BinaryFactor | None = None
+    rho: ConcentrationFactor | None = None
+    psi: ParameterFactor | None = None
+
+
+def start(
+    data: Data,
+    weights: Array,
+    rng: np.random.Generator | None = None,
+    *,
+    random: bool = False,
+) -> State:
+    """State before the first iteration: zeta = 1, kernel weights at `weights`, and y given W.
+
+    The scores that E[y] is of are zero, or those of random regressors, of variance one.
+    """
+    rng = rng or np.random.default_rng(0)
+    psi = None
+    if data.known is not None:
+        kernels = data.known
+    else:
+        psi = data.family.start(weights, data.samples, rng)
+        kernels = data.family.expected(psi, data.plug_in)
+    n_basis = kernels.design.shape[2]
+    shape = (data.n_classes, n_basis)
+    beta = np.ones(1) if data.family.is_product else first_weights(data.rule, weights)
+    second = np.outer(beta, beta)
+    f = np.zeros((len(data.labels), data.n_classes))
+    if random:
+        f = np.tensordot(beta, kernels.design, axes=1) @ rng.normal(size=shape).T
+        f /= f.std() or 1.0
+    _, y_mean = truncated_moments(f, data.labels)
+    return State(
+        y_mean=y_mean,
+        W_mean=np.zeros(shape),
+        W_var=np.zeros(shape),
+        W_precision=np.ones(shape),
+        W_weights=second,
+        W_products=kernels.products,
+        zeta_rate=np.full(shape, data.tau + 0.5),
+        kernels=kernels,
+        beta_mean=beta,
+        beta_second=second,
+        rho_mean=np.full(len(beta), _prior_concentration(data.rule)),
+        objective=-np.inf,
+        psi=psi,
+    )
+
+
+@singledispatch
+def _prior_concentration(rule: Combination) -> float:
+    """Prior mean of the weights' concentrations, NaN where they have none."""
+    return np.nan
+
+
+@_prior_concentration.register
+def _(rule: Mean) -> float:
+    return rule.mu / rule.lam
+
+
+@singledispatch
+def first_weights(rule: Combination, weights: Array) -> Array:
+    """Weights of the kernels in the sum at the start."""
+    return weights
+
+
+@first_weights.register
+def _(rule: Binary, weights: Array) -> Array:
+    return weights / weights.max()
+
+
+def update(data: Data, state: State) -> State:
+    """One iteration: W, zeta, weights, exponents and parameters, Y, and the objective.
+
+    It is the loop of damoulas2009, Algorithm 1: eqs 9-10, eq 11, appendix B.4, eqs 7-8, and eq 5 or
+    its printed form, E.5-E.7.
+
+    Where the covariances of W are expensive, all but them is updated a few times more, which raises
+    the bound nearly as so many iterations would. Not with exponents and parameters: W would follow
+    too closely the ones that are to change.
+    """
+    shape = data.tau + 0.5
+    precision = shape / state.zeta_rate
+    kernels = state.kernels
+    gram = kernels.products.gram(state.beta_second)
+
+    # One triangle of the covariances is formed. Their sum, folded onto that triangle, is all that
+    # later steps need: they take its inner products with symmetric matrices.
+    # A product a kernel: their weighted sum would be another design matrix in memory.
+    target = np.tensordot(state.beta_mean, state.y_mean.T @ kernels.design, axes=1)
+    W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
+    covariance = np.zeros_like(gram)
+    log_det = 0.0
+    inverses = []
+    n_kernels, n_obs, n_basis = kernels.design.shape
+    inner = inner_steps(n_kernels, n_obs, n_basis, data.n_classes)
+    if data.plug_in or state.psi is not None:
+        inner = 0
+    for c in range(data.n_classes):
+        factor, pivots = precision_factor(gram, precision[c])
+        log_det -= 2 * np.log(pivots).sum()
+        inverse, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
+        W_var[c] = np.diag(inverse)
+        W_mean[c] = blas.dsymv(1.0, inverse, target[c], lower=True)
+        covariance += inverse.T
+        if inner:
+            inverses.append(inverse)
+    covariance *= kernels.products.fold
+    zeta_rate = data.upsilon + 0.5 * (W_mean**2 + W_var)
+    moment = W_mean.T @ W_mean + (0.0 if data.plug_in else covariance)
+    new = replace(
+        state,
+        W_mean=W_mean,
+        W_var=W_var,
+        W_precision=precision,
+        W_weights=state.beta_second,
+        W_products=kernels.products,
+        zeta_rate=zeta_rate,
+    )
+    scores, curvature = _scores(kernels, W_mean), kernels.products.traces(moment)
+    linear = scores @ state.y_mean.ravel()
+    new = update_weights(data.rule, data.plug_in, new, linear, curvature)
+    for _ in range(inner):
+        new, scores, curvature = _update_again(data, new, inverses, covariance)
+    inverses.clear()
+    W_mean, zeta_rate = new.W_mean, new.zeta_rate
+    if new.psi is not None:
+        new = _update_parameters(data, new, moment)
+        scores, curvature = _scores(new.kernels, W_mean), new.kernels.products.traces(moment)
+
+    f = (new.beta_mean @ scores).reshape(state.y_mean.shape)
+    log_z, y_mean = truncated_moments(f, data.labels)
+    if data.plug_in:
+        spread = np.sum(new.kernels.products.gram(new.beta_second) * covariance)
+        objective = printed_bound(log_z.sum(), log_det, shape / zeta_rate, W_mean, W_var, spread)
+    else:
+        objective = log_z.sum() - 0.5 * (np.sum(curvature * new.beta_second) - np.sum(f**2))
+        objective += regressors_bound(data.tau, data.upsilon, log_det, zeta_rate) + new.gain
+        objective += 0.0 if new.psi is None else new.psi.gain
+    return replace(new, y_mean=y_mean, objective=float(objective))
+
+
+def _update_again(
+    data: Data, state: State, inverses: Sequence[Array], covariance: Array
+) -> tuple[State, Array, Array]:
+    """Update Y, the means of W, zeta and the weights, given the covariances of W.
+
+    Returns the state, the scores a kernel, and what `update_weights` took of W's second moment.
+    """
+    kernels = state.kernels
+    f = (state.beta_mean @ _scores(kernels, state.W_mean)).reshape(state.y_mean.shape)
+    _, y_mean = truncated_moments(f, data.labels)
+    W_mean = ascend(
+        state.W_mean,
+        inverses,
+        gram=kernels.products.gram(state.beta_second),
+        precision=(data.tau + 0.5) / state.zeta_rate,
+        target=np.tensordot(state.beta_mean, y_mean.T @ kernels.design, axes=1),
+    )
+    zeta_rate = data.upsilon + 0.5 * (W_mean**2 + state.W_var)
+    scores = _scores(kernels, W_mean)
+    curvature = kernels.products.traces(W_mean.T @ W_mean + covariance)
+    new = replace(state, y_mean=y_mean, W_mean=W_mean, zeta_rate=zeta_rate)
+    new = update_weights(data.rule, False, new, scores @ y_mean.ravel(), curvature)
+    return new, scores, curvature
+
+
+def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
+    """Scores a kernel, (S, N C)."""
+    return (kernels.design @ W_mean.T).reshape(len(kernels.design), -1)
+
+
+@singledispatch
+def update_weights(
+    rule: Combination, plug_in: bool, state: State, linear: Array, curvature: Array
+) -> State:
+    """Update q(beta), where the composite kernel is linear in beta, and what it depends on."""
+    raise NotImplementedError(
+        f"VB has no factor for the weights of {type(rule).__name__}: register it with "
+        f"update_weights of {__name__}."
+    )
+
+
+@update_weights.register
+def _(
+    rule: FixedProduct | FixedWeights | Product,
+    plug_in: bool,
+    state: State,
+    linear: Array,
+    curvature: Array,
+) -> State:
+    return state
+
+
+@update_weights.register
+def _(rule: Mean, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
+    near = state.beta if isinstance(state.beta, SimplexFactor) else None
+    beta = simplex_factor(state.rho_mean, linear, curvature, near=near)
+    mean_log = np.log(beta.mean) if plug_in else beta.mean_log
+    rho = concentration_factor(rule.mu, rule.lam, mean_log, near=state.rho)
+    second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
+    return replace(
+        state,
+        beta=beta,
+        rho=rho,
+        beta_mean=beta.mean,
+        beta_second=second,
+        rho_mean=rho.mean,
+        gain=beta.entropy + rho.log_normaliser,
+    )
+
+
+@update_weights.register
+def _(rule: Binary, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
+    beta = binary_factor(rule.probabilities(len(linear)), linear, curvature, rule.empty)
+    second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
+    return replace(state, beta=beta, beta_mean=beta.mean, beta_second=second, gain=beta.gain)
+
+
+def _update_parameters(data: Data, state: State, moment: Array) -> State:
+    """Update q(psi), and the expectations of kernels and products."""
+    assert state.psi is not None
+    # Quadratic forms of the folded moment are those of the symmetric one.
+    log_likelihood = data.family.log_likelihood(
+        state.y_mean @ state.W_mean, state.beta_mean, state.beta_second, moment
+    )
+    psi = state.psi.updated(log_likelihood)
+    return replace(state, psi=psi, kernels=data.family.expected(psi, data.plug_in))
+
+
+def _coordinates(state: State) -> Array:
+    values = [state.y_mean.ravel(), np.log(state.zeta_rate).ravel()]
+    if isinstance(state.beta, SimplexFactor):
+        values += [np.log(state.beta_mean), np.log(state.rho_mean)]
+    return np.concatenate(values)
+
+
+def _at_coordinates(state: State, values: Array) -> State:
+    y, zeta, weights = np.split(values, np.cumsum([state.y_mean.size, state.zeta_rate.size]))
+    state = replace(
+        state,
+        y_mean=y.reshape(state.y_mean.shape),
+        zeta_rate=np.exp(zeta).reshape(state.zeta_rate.shape),
+    )
+    if not len(weights):
+        return state
+    log_beta, log_rho = weights.reshape(2, -1)
+    mean, second = moments_around(log_beta, state.beta_mean, state.beta_second)
+    return replace(state, beta_mean=mean, beta_second=second, rho_mean=np.exp(log_rho))
+
+
+# E[y], the rates of zeta, and the means of weights on the simplex and of their concentrations. The
+# weights' covariance follows one iteration later: so do selections and kernel parameters.
+COORDINATES = Coordinates(_coordinates, _at_coordinates)
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """The distribution q of a state."""
+
+    data: Data
+    state: State
+
+    def parameters(self, model: MultinomialProbit) -> xr.Dataset:
+        """Parameters of q as a Dataset."""
+        state = self.state
+        shape = self.data.tau + 0.5
+        regressor, kernel = ("class", "basis"), ("kernel",)
+        variables = {
+            "W_mean": (regressor, state.W_mean),
+            "W_sd": (regressor, np.sqrt(state.W_var)),
+            "zeta_shape": ((), shape),
+            "zeta_rate": (regressor, state.zeta_rate),
+            "y_mean": (("obs", "class"), state.y_mean),
+        }
+        if state.beta is not None:
+            variables |= {
+                "beta_mean": (kernel, state.beta.mean),
+                "beta_sd": (kernel, state.beta.sd),
+            }
+        if isinstance(state.beta, SimplexFactor) and state.rho is not None:
+            variables |= {
+                "beta_mean_log": (kernel, state.beta.mean_log),
+                "beta_ess": ((), state.beta.ess),
+                "rho_mean": (kernel, state.rho.mean),
+                "rho_sd": (kernel, state.rho.sd),
+            }
+        if state.psi is not None:
+            variables |= self._moments_of_parameters(state.psi)
+        dims = {dim for variable in variables.values() for dim in variable[0]}
+        coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
+        return xr.Dataset(variables, coords=coords)
+
+    def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
+        """Independent draws of rho, beta, zeta, W and log q. O(C M^3 + draws C M^2)."""
+        state = self.state
+        out: dict[str, Array] = {}
+        log_q = np.zeros(draws)
+        if state.rho is not None:
+            out["rho"] = state.rho.sample(draws, rng)
+            log_q += state.rho.log_density(out["rho"])
+        if state.beta is not None:
+            out["beta"] = state.beta.sample(draws, rng)
+            log_q += state.beta.log_density(out["beta"])
+        if state.psi is not None:
+            psi, log_density = state.psi.sample(draws, rng)
+            values = self.data.family.scores.values(psi)
+            out |= values
+            # The prior of the scores is standard normal: that is their Jacobian.
+            jacobian = self.data.family.scores.log_density(values)
+            log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
+            log_q += self._sample_hyperparameters(out, rng)
+        shape = self.data.tau + 0.5
+        out["zeta"] = state.zeta_rate / rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
+        log_q += stats.invgamma.logpdf(out["zeta"], shape, scale=state.zeta_rate).sum(axis=(1, 2))
+        out["W"] = np.empty((draws, *state.W_mean.shape))
+        gram = state.W_products.gram(state.W_weights)
+        for c, mean in enumerate(state.W_mean):
+            factor, pivots = precision_factor(gram, state.W_precision[c])
+            noise = rng.normal(size=(len(mean), draws))
+            out["W"][:, c] = mean + solve_triangular(factor, noise, lower=True, trans="T").T
+            log_q += np.log(pivots).sum() + stats.norm.logpdf(noise).sum(axis=0)
+        return out, log_q
+
+    def _moments_of_parameters(self, psi: ParameterFactor) -> dict[str, Any]:
+        """Means and standard deviations of exponents and parameters under their factor."""
+        points, weights = psi.expectation
+        variables: dict[str, Any] = {"parameters_ess": ((), psi.ess)}
+        dims = {"beta": ("kernel",), "theta": ("parameter",)}
+        for name, values in self.data.family.scores.values(points).items():
+            mean = weights @ values
+            variables[f"{name}_mean"] = (dims[name], mean)
+            variables[f"{name}_sd"] = (dims[name], np.sqrt(weights @ (values - mean) ** 2))
+        return variables
+
+    def _sample_hyperparameters(
+        self, out: dict[str, Array], rng: np.random.Generator
+    ) -> Array | float:
+        """Add draws of what the exponents depend on, exact given these; return log q."""
+        scores = self.data.family.scores
+        if not scores.n_exponents:
+            return 0.0
+        rates = scores.a, scores.b
+        out["pi"], out["chi"] = draw_hyperparameters(out["beta"], *rates, rng)
+        densities = log_hyperparameter_density(out["pi"], out["chi"], out["beta"], *rates)
+        return densities.sum(axis=1)

@@ -1,0 +1,305 @@
+r"""EM for `MutualKernelCompletion` (Kato & Rivero 2017, Algorithm 1), accelerated.
+
+An E- and an M-step go from M to N, and N - M is the gradient of the objective J over
+:math:`M^{-1}`: EM is descent along it with a step of 1 in the metric of the complete data. Where J
+is flat against that metric (entries that no kernel has seen together are held by lambda alone) its
+steps shrink the distance to the answer by K/(K + lambda) only, which no relative change of M
+betrays. Hence two departures from the paper:
+
+- It stops by the gradient of J in units of lambda's own curvature, which bounds the distance.
+- Its steps are combined by a limited-memory quasi-Newton method (L-BFGS). With M = LL', directions
+  and gradients are symmetric matrices P in the frame of L, in which the metric of the complete
+  data is the plain one, and a step goes to :math:`L \leftarrow L(I + A)`, A + A' = P with the
+  diagonal of I + A by its exponential: positive definite whatever P is, and an EM step to
+  first order. J never rises by more than its rounding; where no quasi-Newton step is found EM's
+  own is taken, which always lowers J, but for rounding: where that makes J rise and the gradient
+  does not fall either, or M is singular, the search ends.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, blas
+
+from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
+from ...numerics.matrix_draws import log_det_of_factor
+from ...validation import argument_error, check_count, check_name, check_positive
+from ..engines.answers import PointAnswer
+from ..engines.em import EM
+from ..engines.engine import Run
+from .objective import Evaluation, MutualObjective, cholesky_factor
+
+__all__ = ["fit_mutual_kernel_completion", "minimize"]
+
+type Array = npt.NDArray[np.float64]
+type Report = Callable[[float, float], None]
+
+STARTS = ("mean", "zero")
+# Of the decrease that the gradient promises, a step must bring this share.
+SUFFICIENT = 1e-4
+# A quasi-Newton step shortened by more than this is given up for one of EM.
+SHORTEST = 1e-3
+# Largest entry of a step: no direction of L grows more than e^2-fold at once.
+LONGEST = 4.0
+
+
+class Minimum(NamedTuple):
+    """Where the search ended.
+
+    Attributes
+    ----------
+    last : Evaluation
+    objective : array (iteration,)
+        J.
+    gradient : float
+        Its size, in units of lambda's curvature.
+    evaluations : int
+    lost : bool
+        Whether the search ended because a step of EM raised J and did not lower its gradient, or
+        went to a matrix that is singular to rounding.
+    """
+
+    last: Evaluation
+    objective: Array
+    gradient: float
+    evaluations: int
+    lost: bool
+
+
+def _freedom_has_prior(model: MutualKernelCompletion) -> str | None:
+    if model.problem.nu is None:
+        return "its answer is the mode for fixed degrees of freedom; here nu has a prior"
+    return None
+
+
+@EM.register(MutualKernelCompletion, unless=_freedom_has_prior)
+def fit_mutual_kernel_completion(
+    model: MutualKernelCompletion,
+    run: Run,
+    *,
+    iterations: int = 2_000,
+    tolerance: float = 1e-3,
+    start: Literal["mean", "zero"] = "mean",
+    memory: int = 5,
+) -> PointAnswer:
+    """Minimise J over M and the missing entries.
+
+    Parameters
+    ----------
+    model : MutualKernelCompletion
+    run : Run
+    iterations : int, default=2000
+        Steps at most.
+    tolerance : float, default=1e-3
+        Bound on the norm of the natural gradient of J over that of the identity, in units of
+        lambda's curvature: about the relative distance of M to the minimum in its flattest
+        direction.
+    start : {"mean", "zero"}, default="mean"
+        Missing entries at the start. Zeros, as the paper has it, need many more steps and can end
+        in a saddle: objects that no kernel relates stay unrelated.
+    memory : int, default=5
+        Steps that the quasi-Newton acceleration remembers; 0 gives the paper's plain iterations.
+        With start="zero", too, this is Algorithm 1, whose rule of convergence is not told: it ends
+        by `tolerance` or after `iterations`.
+
+    Returns
+    -------
+    PointAnswer
+        M, the completed kernels in the units given, log_det_M, trace_Q, and s where scales are
+        learned. The objective is -J, without the terms ln|Q_vv|, for nu over its mean. An
+        iteration costs one Cholesky factorisation of M_vv a kernel, O(K l^3).
+
+    Raises
+    ------
+    ValueError
+        For settings out of range, and where lambda is so small that M is singular to rounding.
+    """
+    owner = "EM on MutualKernelCompletion"
+    check_count(iterations, "iterations", owner)
+    check_positive(tolerance, "tolerance", owner)
+    check_name(start, STARTS, "start", owner)
+    check_count(memory, "memory", owner, least=0)
+    problem = model.problem
+    objective = MutualObjective.of(problem)
+    with run.track(iterations, "EM") as bar:
+
+        def report(J: float, gradient: float) -> None:
+            bar.advance(objective=-J, gradient=gradient)
+
+        first = objective.start(means=start == "mean")
+        try:
+            found = minimize(objective, first, iterations, tolerance, memory, report)
+        except LinAlgError:
+            requirement = "so large (or the model's jitter) that M is not singular to rounding"
+            raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
+    values = _values(model, problem, objective, found.last)
+    if found.gradient <= tolerance:
+        return PointAnswer(values, -found.objective, "yes")
+    note = (
+        f"After {len(found.objective)} iterations the gradient is {found.gradient:.1e} in units "
+        f"of lambda's curvature; the tolerance is {tolerance:g}."
+    )
+    if found.lost:
+        note += (
+            " From there a step of EM raises J and does not lower the gradient, or makes M "
+            "singular: only rounding does either."
+        )
+        if all(part.triangular for part in objective.parts):
+            note += " A larger tolerance helps, or a larger lam."
+        else:
+            note += (
+                f" Some kernels have low rank, so that little but lam={problem.lam:g} may keep M "
+                "from being singular. A larger one helps, or jitter."
+            )
+    return PointAnswer(values, -found.objective, "no", note)
+
+
+def minimize(
+    objective: MutualObjective,
+    start: Array,
+    iterations: int,
+    tolerance: float,
+    memory: int,
+    report: Report = lambda J, gradient: None,
+) -> Minimum:
+    """Minimise J from a positive definite start; an interruption ends the search.
+
+    Returns after the first M at which the gradient is within the tolerance.
+
+    Raises
+    ------
+    LinAlgError
+        When M is not positive definite at the start.
+    """
+    now = objective.evaluate(cholesky_factor(start), start)
+    unit = (objective.lam + objective.total) / (objective.lam * objective.n**0.5)
+    # Rounding of J where M is well conditioned. It grows with the condition number, as lambda
+    # shrinks; that of the gradient hides less.
+    slack = 1e-14 * (objective.lam + objective.total) * objective.n
+    history = _History(memory)
+    values, evaluations, lost = [now.objective], 1, False
+    with suppress(KeyboardInterrupt):
+        while (gradient := unit * float(np.linalg.norm(now.residual))) > tolerance:
+            report(now.objective, gradient)
+            if len(values) == iterations:
+                break
+            step, new, tried = _quasi_newton(objective, now, history, slack)
+            evaluations += tried
+            if new is None:
+                history.clear()
+                step = now.residual
+                new = _em_step(objective, now)
+                evaluations += 1
+                if new is None or _rose(now, new, slack):
+                    lost = True
+                    break
+            history.add(step, now.residual - new.residual)
+            now = new
+            values.append(now.objective)
+    gradient = unit * float(np.linalg.norm(now.residual))
+    return Minimum(now, np.array(values), gradient, evaluations, lost)
+
+
+class _History:
+    """The last steps and what they changed the gradient by, in the moving frame."""
+
+    def __init__(self, memory: int):
+        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def clear(self) -> None:
+        self._pairs.clear()
+
+    def add(self, step: Array, change: Array) -> None:
+        """Remember a step and the decrease of the residual; not one without curvature."""
+        curvature = float(np.vdot(step, change))
+        if curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
+            self._pairs.append((step, change, 1 / curvature))
+
+    def direction(self, residual: Array) -> Array:
+        """Quasi-Newton direction by the two-loop recursion. O(memory l^2)."""
+        direction, shares = residual.copy(), []
+        for step, change, inverse in reversed(self._pairs):
+            share = inverse * float(np.vdot(step, direction))
+            direction -= share * change
+            shares.append(share)
+        _, change, inverse = self._pairs[-1]
+        direction /= inverse * float(np.vdot(change, change))
+        for (step, change, inverse), share in zip(self._pairs, reversed(shares), strict=True):
+            direction += (share - inverse * float(np.vdot(change, direction))) * step
+        return direction
+
+
+def _em_step(objective: MutualObjective, now: Evaluation) -> Evaluation | None:
+    """Evaluate J after a step of EM; None where rounding makes M singular."""
+    with suppress(LinAlgError):
+        return objective.evaluate(cholesky_factor(now.target), now.target)
+    return None
+
+
+def _rose(now: Evaluation, new: Evaluation, slack: float) -> bool:
+    """Whether J rose and the gradient did not fall, which after a step of EM is rounding."""
+    fell = np.linalg.norm(new.residual) < np.linalg.norm(now.residual)
+    return new.objective > now.objective + slack and not fell
+
+
+def _quasi_newton(
+    objective: MutualObjective, now: Evaluation, history: _History, slack: float
+) -> tuple[Array, Evaluation | None, int]:
+    """Step, the evaluation there (None when J does not fall), and the evaluations it took."""
+    if not history:
+        return now.residual, None, 0
+    direction = history.direction(now.residual)
+    slope = -(objective.lam + objective.total) / 2 * float(np.vdot(now.residual, direction))
+    length, tried = min(1.0, LONGEST / float(np.abs(direction).max())), 0
+    while length > SHORTEST:
+        tried += 1
+        try:
+            new = objective.evaluate(_moved(now.factor, length * direction))
+        except LinAlgError:
+            length *= 0.1
+            continue
+        promised, rise = length * slope, new.objective - now.objective
+        if rise <= SUFFICIENT * promised + slack:
+            return length * direction, new, tried
+        length *= float(np.clip(-promised / (2 * (rise - promised)), 0.1, 0.5))
+    return direction, None, tried
+
+
+def _moved(factor: Array, step: Array) -> Array:
+    """L (I + A), lower triangular, for the symmetric step A + A'. O(l^3)."""
+    inner = np.tril(step)
+    inner.flat[:: len(step) + 1] = np.exp(np.diagonal(step) / 2)
+    return blas.dtrmm(1.0, factor, inner, lower=1)
+
+
+def _values(
+    model: MutualKernelCompletion,
+    problem: CompletionProblem,
+    objective: MutualObjective,
+    last: Evaluation,
+) -> dict[str, Array]:
+    """Values of the model's variables at the minimum, by name."""
+    M = last.factor @ last.factor.T
+    values = {"M": M, "log_det_M": np.array(log_det_of_factor(last.factor))}
+    scales = np.ones(len(problem.kernels))
+    scales[problem.informative] = last.scales
+    if problem.spread is not None:
+        values["s"] = scales
+    wholes = [M] * len(problem.kernels)
+    for k, part in zip(problem.informative, objective.parts, strict=True):
+        wholes[k] = part.completed(M, problem.spread)
+    completed = {
+        kernel.name: kernel.unit * whole
+        for kernel, whole in zip(problem.kernels, wholes, strict=True)
+        if len(kernel.hidden)
+    }
+    if completed:
+        values["trace_Q"] = np.array([np.trace(whole) for whole in completed.values()])
+    return values | {f"{model.completion}_{name}": whole for name, whole in completed.items()}

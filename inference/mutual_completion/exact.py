@@ -1,0 +1,219 @@
+r"""Exact posterior of `MutualKernelCompletion` when the masks are nested.
+
+Let each kernel's objects be among those of the kernel before it. Objects then fall into groups
+1, 2, ... by the number of kernels that have them, most first, and with p the objects of the groups
+before j, the blocks :math:`S_j = M_{jj\cdot p}` and :math:`B_j = M_{jp} M_{pp}^{-1}` are
+independent between the groups, a priori and given what is visible:
+
+.. math::
+
+    \Psi_j &= \lambda' I + \sum_{k \ni j} \nu_k Q^{(k)} \quad\text{on } p \cup j, \qquad
+        d_j = \lambda' + 1 + |p \cup j| + \sum_{k \ni j} \nu_k \\
+    S_j &\sim \mathrm{IW}(d_j, \Psi_{jj\cdot p}), \qquad
+        B_j \mid S_j \sim \mathrm{MN}(\Psi_{jp}\Psi_{pp}^{-1}, S_j, \Psi_{pp}^{-1})
+
+over the kernels k that have group j. Their factors are the rows of the Cholesky factor of M.
+Given M, the missing blocks are drawn by the I-step of the Gibbs sampler. The normalisers of these
+laws against those of the prior give the evidence. One kernel, and kernels without missing objects,
+are special cases.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cholesky
+from scipy.special import multigammaln
+
+from ...custom_steps.mutual_completion.steps import Known, impute
+from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
+from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
+from ..engines.answers import ExactAnswer
+from ..engines.engine import Run
+from ..engines.evidence import log_evidence
+from ..engines.exact import Exact
+
+__all__ = [
+    "evidence_of_mutual_kernel_completion",
+    "nested_groups",
+    "sample_mutual_kernel_completion",
+]
+
+type Array = npt.NDArray[np.float64]
+type Positions = npt.NDArray[np.intp]
+
+
+class Group(NamedTuple):
+    """Objects that the same kernels have.
+
+    Attributes
+    ----------
+    start, stop : int
+        Where they stand in the order of the groups.
+    factor : array (stop, stop)
+        Lower Cholesky factor of Psi, groups in their order.
+    freedom, added : float
+        d, and what the kernels have added to its prior value.
+    """
+
+    start: int
+    stop: int
+    factor: Array
+    freedom: float
+    added: float
+
+
+def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
+    """Positions of the objects of each group, most kernels first; None when masks are not nested.
+
+    O(K l).
+    """
+    sizes = np.array([len(kernel.visible) for kernel in problem.kernels])
+    counts = np.zeros(problem.n_objects, dtype=int)
+    for kernel in problem.kernels:
+        counts[kernel.visible] += 1
+    order = np.argsort(-counts, kind="stable")
+    for kernel, n in zip(problem.kernels, sizes, strict=True):
+        # Nested masks are those that are the first objects in this order, kernel by kernel.
+        if set(order[:n].tolist()) != set(kernel.visible.tolist()):
+            return None
+    return [np.flatnonzero(counts == count) for count in sorted(set(counts.tolist()))[::-1]]
+
+
+def _why_not(model: MutualKernelCompletion) -> str | None:
+    if model.collapsed:
+        return "it draws the missing blocks, which a collapsed model lacks"
+    problem = model.problem
+    if problem.nu is None or problem.spread is not None:
+        return "it needs fixed degrees of freedom and scales"
+    if nested_groups(problem) is None:
+        return "no kernel's objects may be other than among those of a larger one (nested masks)"
+    return None
+
+
+@Exact.register(MutualKernelCompletion, unless=_why_not)
+def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> ExactAnswer:
+    """Independent draws of M and the missing blocks, and the evidence.
+
+    Parameters
+    ----------
+    model : MutualKernelCompletion
+        With nested masks, fixed degrees of freedom and no scales.
+    run : Run
+
+    Returns
+    -------
+    ExactAnswer
+        O(K l^3) once and O(K l^3) a draw.
+    """
+    problem = model.problem
+    assert problem.nu is not None
+    nu = problem.nu
+    order, groups = _groups(problem)
+    back = np.argsort(order)
+    known = [Known.of(kernel) for kernel in problem.kernels]
+
+    def draw(rng: np.random.Generator) -> dict[str, Array]:
+        L = _draw_factor(groups, rng)
+        M = (L @ L.T)[back[:, None], back]
+        drawn = {"M": M}
+        for one, v in zip(known, nu, strict=True):
+            kernel = one.kernel
+            if not len(kernel.hidden):
+                continue
+            missing = impute(one, M, one.visible_factor(M), v, 1.0, rng)
+            if len(kernel.visible):
+                drawn[f"Qhv_{kernel.name}"] = missing.hv
+            drawn[f"Qhh_v_{kernel.name}"] = missing.factor @ missing.factor.T
+        return drawn
+
+    return ExactAnswer(
+        lambda draws, rng: stacked((draw(rng) for _ in range(draws)), draws),
+        log_evidence=evidence_of_mutual_kernel_completion(model),
+        tails=_tails(problem, groups),
+    )
+
+
+def _groups(problem: CompletionProblem) -> tuple[Positions, list[Group]]:
+    """Positions of the objects in the order of the groups, and the groups."""
+    assert problem.nu is not None
+    members = nested_groups(problem)
+    assert members is not None
+    order, strength = np.concatenate(members), problem.strength(problem.nu)
+    groups, stop = [], 0
+    for one in members:
+        start, stop = stop, stop + len(one)
+        psi, added = strength * np.eye(stop), 0.0
+        for kernel, v in zip(problem.kernels, problem.nu, strict=True):
+            if len(kernel.visible) >= stop:
+                chosen = np.searchsorted(kernel.visible, order[:stop])
+                psi += v * kernel.values[chosen[:, None], chosen]
+                added += v
+        factor = cholesky(psi, lower=True, overwrite_a=True, check_finite=False)
+        freedom = strength + 1 + stop + added
+        groups.append(Group(start, stop, np.ascontiguousarray(factor), freedom, added))
+    return order, groups
+
+
+def _draw_factor(groups: list[Group], rng: np.random.Generator) -> Array:
+    """Lower Cholesky factor of M, groups in their order. O(l^3)."""
+    L = np.zeros((groups[-1].stop,) * 2)
+    for start, stop, factor, freedom, _ in groups:
+        old, new = slice(start), slice(start, stop)
+        F = Bartlett.draw(freedom, stop - start, rng).inverse_wishart_factor(
+            np.ascontiguousarray(factor[new, new])
+        )
+        S = cholesky(F @ F.T, lower=True, overwrite_a=True, check_finite=False)
+        if start:
+            noise = S @ rng.standard_normal((stop - start, start))
+            root = np.ascontiguousarray(factor[old, old])
+            B = solve_right(np.ascontiguousarray(factor[new, old]) + noise, root)
+            L[new, old] = B @ L[old, old]
+        L[new, new] = S
+    return L
+
+
+@log_evidence.register
+def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float:
+    """Log density of the visible blocks with everything else integrated out. O(K l^3).
+
+    Raises
+    ------
+    ValueError
+        When it is not closed: see `Exact`.
+    """
+    if reason := _why_not(model):
+        raise ValueError(f"The evidence is not known in closed form: {reason}.")
+    problem = model.problem
+    assert problem.nu is not None
+    strength, value = problem.strength(problem.nu), 0.0
+    for kernel, v in zip(problem.kernels, problem.nu, strict=True):
+        if n := len(kernel.visible):
+            log_det = log_det_of_factor(cholesky(kernel.values, lower=True))
+            value += (v - n - 1) / 2 * log_det + v * n / 2 * np.log(v / 2)
+            value -= multigammaln(v / 2, n)
+    for start, stop, factor, freedom, added in _groups(problem)[1]:
+        n, prior = stop - start, freedom - added
+        new = log_det_of_factor(factor[start:, start:])
+        value += multigammaln(freedom / 2, n) - multigammaln(prior / 2, n)
+        # The likelihood's powers of 2 are above; those of these normalisers are added * n / 2.
+        value += added * n / 2 * np.log(2) - freedom / 2 * new + prior / 2 * n * np.log(strength)
+        value -= n / 2 * (log_det_of_factor(factor[:start, :start]) - start * np.log(strength))
+    return float(value)
+
+
+def _tails(problem: CompletionProblem, groups: list[Group]) -> dict[str, float | Array]:
+    """Powers p from which on E|x|^p is infinite for some entry, by variable.
+
+    The tails of S_j are those of 1/chi2 with d_j - |j| + 1 degrees of freedom, and have their way
+    in M and in what has M as its scale; regressions have those of the root.
+    """
+    heaviest = min((g.freedom - (g.stop - g.start) + 1) / 2 for g in groups)
+    tails: dict[str, float | Array] = {"M": heaviest, "trace_Q": heaviest}
+    for kernel in problem.kernels:
+        whole = np.full((problem.n_objects,) * 2, heaviest)
+        whole[np.ix_(kernel.visible, kernel.visible)] = np.inf
+        tails[f"Q_{kernel.name}"] = whole
+        tails[f"Qhv_{kernel.name}"] = 2 * heaviest
+        tails[f"Qhh_v_{kernel.name}"] = heaviest
+    return tails

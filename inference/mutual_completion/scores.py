@@ -1,0 +1,236 @@
+"""How good completed kernels are: against the truth, for a classifier, and in their own intervals.
+
+The first two are measures of Kato and Rivero (2017), section 5.2.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+from xarray import Dataset
+
+from ...models.completion.incomplete import IncompleteKernels
+from ...models.kernels.alignment import aligned, check_distinct, labelled_gram
+from ...models.kernels.stack import as_stack
+from ...validation import (
+    argument_error,
+    check_count,
+    check_finite,
+    check_labels,
+    check_positive,
+    check_real,
+    check_square_symmetric,
+    check_unmasked,
+)
+from .kernel_alignment import kernel_alignment
+
+__all__ = ["correlation_distance", "entry_coverage", "missing_entries", "svm_auc"]
+
+type Entries = Mapping[str, Sequence[tuple[Any, Any]]]
+
+
+def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
+    """Distance of completed kernels from the true ones, 1 - <Q, Q'> / sqrt(<Q, Q> <Q', Q'>).
+
+    Parameters
+    ----------
+    completed : DataArray (kernel, object, object)
+        As `impute_kernels`, or `predict` in ``kernel_mean``, gives them.
+    truth : stack of square kernels, in any form that `MutualKernelCompletion` takes
+        Of the same objects, without gaps; it may have more kernels.
+
+    Returns
+    -------
+    DataArray (kernel)
+        0 for kernels that are proportional; at most 1 for positive semidefinite ones. Visible
+        entries count as the others do. The paper's measure is the mean over kernels.
+
+    Raises
+    ------
+    ValueError
+        For a kernel that the truth lacks, other objects, and entries that are not finite.
+
+    Notes
+    -----
+    O(K l^2).
+    """
+    owner = "correlation_distance"
+    stack = as_stack(truth, owner=owner, argument="truth")
+    ours = completed.transpose("kernel", ...)
+    _, rows, columns = ours.dims
+    names = [str(name) for name in ours["kernel"].values]
+    known = [str(name) for name in stack["kernel"].values]
+    if absent := [name for name in names if name not in known]:
+        raise argument_error("truth", owner, f"one that has the kernels {names}", f"no {absent}")
+    indices = {"obs": ours.get_index(rows), "basis": ours.get_index(columns)}
+    for dim, index in indices.items():
+        check_distinct(stack.indexes[dim], "truth", owner)
+        if set(index) != set(stack[dim].values.tolist()):
+            raise argument_error(
+                "truth", owner, "of the objects that were completed", f"{stack[dim].values[:3]}..."
+            )
+    theirs = stack.isel(kernel=[known.index(name) for name in names]).sel(indices)
+    distances = 1 - np.atleast_1d(kernel_alignment(ours.to_numpy(), theirs.to_numpy()))
+    # Rounding may put proportional kernels below 0.
+    return xr.DataArray(
+        np.maximum(distances, 0.0), dims="kernel", coords={"kernel": names}, name="distance"
+    )
+
+
+def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float = 1.0) -> float:
+    """Area under the ROC curve of a support vector machine on a kernel.
+
+    Parameters
+    ----------
+    kernel : array_like, DataFrame or DataArray (l, l)
+        Symmetric, of all objects: one that was completed, or the model matrix.
+    labels : array_like or Series (l,)
+    train : bool array_like or Series (l,)
+        Which objects train; the others test. A Series goes by the ids of the objects where the
+        kernel has ids, too, as do labels.
+    C : float, default=1
+        Weight of errors of the machine.
+
+    Returns
+    -------
+    float
+        0.5 for a classifier that knows nothing. Of more than two classes it is the mean over
+        machines that tell one class from the rest.
+
+    Raises
+    ------
+    ValueError
+        For a kernel that is not square, symmetric and finite; a mask of another length; and
+        where a class is missing from the training or the test part.
+
+    Notes
+    -----
+    A machine costs between O(n^2) and O(n^3) of n training objects.
+    """
+    # Here, as scikit-learn takes half a second to import.
+    from sklearn.metrics import roc_auc_score
+    from sklearn.svm import SVC
+
+    owner = "svm_auc"
+    kernel, ids = labelled_gram(kernel, "kernel", owner)
+    K = check_real(kernel, "kernel", owner)
+    check_square_symmetric(K, "kernel", owner)
+    check_finite(K, "kernel", owner)
+    labels, train = (
+        aligned(values, ids, name, owner) for name, values in (("labels", labels), ("train", train))
+    )
+    codes, classes = check_labels(labels, "labels", owner, n_objects=len(K))
+    check_unmasked(train, "train", owner)
+    chosen = np.asarray(train)
+    if chosen.dtype != bool or chosen.shape != (len(K),):
+        got = f"{chosen.dtype} of shape {chosen.shape}"
+        raise argument_error("train", owner, f"true or false for each of {len(K)} objects", got)
+    for part in (chosen, ~chosen):
+        if absent := set(range(len(classes))) - set(codes[part].tolist()):
+            got = f"none of class {classes[min(absent)]} in one of them"
+            raise argument_error("train", owner, "such that both parts have every class", got)
+    check_positive(C, "C", owner)
+    K_train, K_test = K[chosen][:, chosen], K[~chosen][:, chosen]
+    areas = []
+    for code in range(len(classes)) if len(classes) > 2 else (1,):
+        machine = SVC(kernel="precomputed", C=C).fit(K_train, codes[chosen] == code)
+        areas.append(roc_auc_score(codes[~chosen] == code, machine.decision_function(K_test)))
+    return float(np.mean(areas))
+
+
+def missing_entries(
+    kernels: Any, visible: Any = None, *, number: int = 50, random_seed: Any = None
+) -> dict[str, list[tuple[Any, Any]]]:
+    """Choose missing entries of each kernel at random, for `MutualKernelCompletion`'s `entries`.
+
+    Parameters
+    ----------
+    kernels, visible
+        As `MutualKernelCompletion` takes them.
+    number : int, default=50
+        Pairs of objects a kernel, one of them missing at least; all of them where there are fewer.
+    random_seed : int or Generator, optional
+
+    Returns
+    -------
+    dict of str to list of (object, object)
+        By kernel, of those that lack objects; no pair is there twice.
+
+    Notes
+    -----
+    O(K l^2), and O(K l^3) for the checks.
+    """
+    owner = "missing_entries"
+    check_count(number, "number", owner)
+    rng = np.random.default_rng(random_seed)
+    given = IncompleteKernels.of(kernels, visible, owner=owner)
+    chosen = {}
+    for kernel in given.kernels:
+        hidden = np.zeros(len(given.objects), dtype=bool)
+        hidden[kernel.hidden] = True
+        pairs = np.argwhere(np.triu(hidden[:, None] | hidden))
+        if len(pairs):
+            kept = rng.choice(len(pairs), min(number, len(pairs)), replace=False)
+            names = given.objects[pairs[np.sort(kept)]].tolist()
+            chosen[kernel.name] = [(one, other) for one, other in names]
+    return chosen
+
+
+def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataArray:
+    """Share of the chosen entries whose true value lies in its interval.
+
+    Parameters
+    ----------
+    completed : Dataset
+        What `predict` returns for a result with draws of the entries.
+    truth : stack of square kernels, in any form that `MutualKernelCompletion` takes
+    entries : mapping of kernel name to pairs of objects
+        As the model has them.
+
+    Returns
+    -------
+    DataArray (kernel)
+        To be held against ``completed.attrs["level"]``. Entries that share an object err together:
+        the standard error is larger than that of independent ones.
+
+    Raises
+    ------
+    ValueError
+        Where a kernel's intervals are not those of these entries, or the truth lacks them.
+    """
+    owner = "entry_coverage"
+    stack = as_stack(truth, owner=owner, argument="truth")
+    by_name = dict(zip(map(str, stack["kernel"].values), stack, strict=True))
+    shares = {}
+    for name, pairs in entries.items():
+        labels = [f"{one}|{other}" for one, other in pairs]
+        if f"lower_{name}" not in completed or name not in by_name:
+            got = f"no {'intervals' if name in by_name else 'truth'} of {name!r}"
+            raise argument_error("entries", owner, "those of kernels that were completed", got)
+        lower, upper = completed[f"lower_{name}"], completed[f"upper_{name}"]
+        if lower[f"entry_{name}"].values.tolist() != labels:
+            got = f"{labels[:3]}... of {name!r}"
+            raise argument_error("entries", owner, "those that the model was made with", got)
+        rows, columns = zip(*pairs, strict=True)
+        matrix = by_name[name]
+        check_distinct(matrix.indexes["obs"], "truth", owner)
+        at = [
+            matrix.get_index(dim).get_indexer(list(objects))
+            for dim, objects in (("obs", rows), ("basis", columns))
+        ]
+        if np.min(at) < 0:
+            known = matrix["obs"].values[:3].tolist()
+            raise argument_error(
+                "truth",
+                owner,
+                f"labelled as the objects of the entries, {labels[:3]}...",
+                f"{known}...",
+            )
+        values = matrix.to_numpy()[at[0], at[1]]
+        inside = (lower.to_numpy() <= values) & (values <= upper.to_numpy())
+        shares[name] = float(inside.mean())
+    return xr.DataArray(
+        list(shares.values()), dims="kernel", coords={"kernel": list(shares)}, name="coverage"
+    )

@@ -1,1 +1,0 @@
-"""Predictions and identified quantities from posterior draws, a file a paper."""

@@ -1,0 +1,1 @@
+"""Factors and coordinate ascent that several VB fits share."""

@@ -1,0 +1,232 @@
+r"""The variational factor of kernel weights on the simplex, by deterministic quadrature.
+
+Both hierarchical models with a composite kernel (Damoulas & Girolami 2009, appendix B.4; Girolami &
+Rogers 2005) lead to
+
+    Q(beta) = exp(b'beta - beta'A beta / 2) prod_s beta_s^(a_s - 1) / normaliser
+
+with A positive semidefinite. The papers estimate its moments by importance sampling from the prior.
+Here the points are fixed, so the bound that uses the moments changes smoothly.
+
+The integral is taken in coordinates that undo most of Q's correlation (`simplex_coordinates`). For
+S <= 3 it is the trapezoid rule, for three weights iterated, on grids that are compared with every
+second of their nodes: the error is about the square of the difference. Where that is too large,
+another weight comes first and nodes are added, up to a cap. Means are then right to about 1e-6
+standard deviations, or `SimplexFactor.precise` says that they are not: so it can be where A has
+rank one and a curvature beyond 1e6, and small concentrations put mass where its ridge leaves the
+simplex (2 of 100 random factors with curvatures up to 1e9).
+
+For S > 3 Sobol' points are mapped through the distributions tabulated on the axes (somewhat
+heavier-tailed than Q), with importance weights; these distributions are exact if A = b = 0. There
+are 4,096 points, or twice as many up to 16,384 until the means of the two halves, themselves nets,
+agree.
+
+Measured as the change of the means, in standard deviations, when the weights are reversed, over 24
+factors with curvatures up to 1e6 of any rank (median, largest): S = 4 .001, .02; S = 6 .002, .03;
+S = 10 .004, .7; S = 15 .006, .2. The largest, of singular quadratics with a mode on the boundary,
+meet the cap.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+
+from ...user_warnings import warn_user
+from .simplex_coordinates import Target, axes_around
+from .simplex_points import SOBOL_LOG2, Points, Proposal
+
+__all__ = ["SimplexFactor", "moments_around", "simplex_factor", "warn_of_imprecision"]
+
+type Array = npt.NDArray[np.float64]
+
+# Batches of proposals at most, until enough are accepted.
+ROUNDS = 24
+
+
+@dataclass(frozen=True)
+class SimplexFactor:
+    """Moments of Q(beta); made by `simplex_factor`.
+
+    Attributes
+    ----------
+    mean : array of shape (S,)
+        E[beta].
+    second_moment : array of shape (S, S)
+        E[beta beta'].
+    mean_log : array of shape (S,)
+        E[log beta].
+    log_normaliser : float
+        Log of the integral over the first S - 1 weights.
+    ess : float
+        Effective number of quadrature points: (sum w)^2 / sum w^2. A few points only mean that the
+        moments cannot be trusted.
+    """
+
+    mean: Array
+    second_moment: Array
+    mean_log: Array
+    log_normaliser: float
+    ess: float
+    _target: Target
+    _points: Points
+    _origin: Self | None
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviations of the weights."""
+        return np.sqrt(np.maximum(np.diag(self.second_moment) - self.mean**2, 0))
+
+    @property
+    def precise(self) -> bool:
+        """Whether the points sufficed for the factor they were placed for."""
+        return self._points.suffice
+
+    @property
+    def covered(self) -> bool:
+        """Whether points that were placed for another factor still suit this one."""
+        if self._origin is None:
+            return True
+        moved = np.abs(self.mean - self._origin.mean) / self._origin.sd
+        ratio = self.sd / self._origin.sd
+        return bool(
+            moved.max() < 0.3
+            and ratio.min() > 0.8
+            and ratio.max() < 1.25
+            and self.ess > 0.9 * self._origin.ess
+        )
+
+    @property
+    def entropy(self) -> float:
+        """-E[log Q(beta)]."""
+        target = self._target
+        expected = target.linear @ self.mean - 0.5 * np.sum(target.quadratic * self.second_moment)
+        expected += (target.concentration - 1) @ self.mean_log
+        return float(self.log_normaliser - expected)
+
+    def log_density(self, beta: Array) -> Array:
+        """Log Q at weights (n, S), with respect to the first S - 1 weights."""
+        target = self._target
+        value = beta @ target.linear - 0.5 * np.einsum("ns,st,nt->n", beta, target.quadratic, beta)
+        return value + np.log(beta) @ (target.concentration - 1) - self.log_normaliser
+
+    def sample(self, draws: int, rng: np.random.Generator) -> Array:
+        """Independent draws (draws, S), by rejection from the tabulated proposal.
+
+        The envelope is the largest importance weight met. If rejection leaves too few after
+        `ROUNDS` batches, the proposals are resampled by their weights, with repetitions.
+        """
+        axes = axes_around(self._target, self._points.mode)
+        proposal = Proposal.along(self._target, axes)
+        pool = np.empty((len(self.mean), 0))
+        log_weight, log_u = np.empty(0), np.empty(0)
+        for _ in range(ROUNDS):
+            batch = max(4 * draws, 1 << SOBOL_LOG2)
+            e, log_q = proposal.transform(rng.random((len(self.mean) - 1, batch)))
+            log_beta = axes.log_weights(e)
+            beta = np.exp(log_beta)
+            pool = np.concatenate([pool, beta], axis=1)
+            log_weight = np.append(log_weight, self._target.at(beta, log_beta) - log_q)
+            log_u = np.append(log_u, np.log(rng.random(batch)))
+            accepted = np.flatnonzero(log_u < log_weight - log_weight.max())
+            if len(accepted) >= draws:
+                return pool[:, accepted[:draws]].T
+        weight = np.exp(log_weight - log_weight.max())
+        return pool[:, rng.choice(len(weight), size=draws, p=weight / weight.sum())].T
+
+
+def simplex_factor(
+    concentration: Array, linear: Array, quadratic: Array, near: SimplexFactor | None = None
+) -> SimplexFactor:
+    """Integrate Q(beta), proportional to exp(b'beta - beta'A beta / 2) prod beta_s^(a_s - 1).
+
+    Parameters
+    ----------
+    concentration : array of shape (S,)
+        a > 0, S >= 2.
+    linear : array of shape (S,)
+        b.
+    quadratic : array of shape (S, S)
+        A, symmetric positive semidefinite.
+    near : SimplexFactor, optional
+        A similar factor. Its points are used again while this factor is close to the one they were
+        placed for: as long as they last, a sequence of factors maximises a bound on one and the
+        same measure, which cannot fall. New points start from its mode; the bound may then
+        jump by the quadrature's error.
+
+    Returns
+    -------
+    SimplexFactor
+        As precise as the module says; `precise` tells where it is not. S = 2 and 3 take 385 and
+        129^2 grid points in the ordinary case, 6,145 and 513^2 at most, more weights 4,096 to
+        16,384 points. Cost O(S^2) a point; memory for five numbers a weight and point, of which
+        two stay with the factor: 100 weights take 1 s and 120 MB, and leave 50.
+
+    Raises
+    ------
+    FloatingPointError
+        For A or b so large (above 1e15) that rounding of log Q leaves nothing.
+    """
+    target = Target(concentration, linear, quadratic)
+    if near is not None:
+        factor = _integrate(target, near._points, near._origin or near)
+        if factor.covered:
+            return factor
+    points = Points.around(target, None if near is None else near._points.mode)
+    return _integrate(target, points, None)
+
+
+def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> SimplexFactor:
+    n_weights = len(target.linear)
+    beta = points.features[:n_weights]
+    log_mass = np.concatenate([target.linear, target.concentration]) @ points.features
+    log_mass -= 0.5 * np.einsum("sn,sn->n", beta, target.quadratic @ beta)
+    log_mass += points.log_measure
+    peak = log_mass.max()
+    mass = np.exp(log_mass - peak)
+    total = mass.sum()
+    mass /= total
+    means = points.features @ mass
+    return SimplexFactor(
+        mean=means[:n_weights],
+        second_moment=(beta * mass) @ beta.T,
+        mean_log=means[n_weights:],
+        log_normaliser=float(peak + np.log(total)),
+        ess=float(1 / (mass @ mass)),
+        _target=target,
+        _points=points,
+        _origin=origin,
+    )
+
+
+def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Array, Array]:
+    """Move moments to another mean, the covariance unchanged.
+
+    Parameters
+    ----------
+    log_weights : array of shape (S,)
+        Logarithms of the new mean, up to a constant.
+    mean : array of shape (S,)
+        E[beta].
+    second : array of shape (S, S)
+        E[beta beta'].
+
+    Returns
+    -------
+    mean, second
+        Of the same shapes.
+    """
+    moved = softmax(log_weights)
+    return moved, second - np.outer(mean, mean) + np.outer(moved, moved)
+
+
+def warn_of_imprecision(factor: SimplexFactor | None) -> None:
+    """Warn when the points of the final factor do not suffice; None has none."""
+    if factor is not None and not factor.precise:
+        warn_user(
+            "VB's moments of the kernel weights are imprecise: their distribution is too uneven "
+            f"for its quadrature ({factor.ess:,.0f} effective points). Compare with a sampler, or "
+            "leave out kernels."
+        )

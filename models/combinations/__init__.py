@@ -1,0 +1,1 @@
+"""Rules that combine kernels with weights: a file a family of rules."""

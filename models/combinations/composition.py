@@ -1,0 +1,74 @@
+"""How a model's weights and kernel parameters make its composite kernel, in numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from ..kernels.learned import ParametricStack
+from ..multinomial_probit import MultinomialProbit
+from .scores import Scores
+from .sums import Combination
+
+__all__ = ["Composition"]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """How weights and parameters make the composite kernel.
+
+    Parameters
+    ----------
+    rule : Combination
+    known : ndarray of shape (S,)
+        Weights where they are no random variable.
+    stack : ndarray of shape (S, N, M) or None
+        Fixed kernels.
+    parametric : ParametricStack or None
+        Kernels with parameters.
+    learned : bool
+        Whether the weights are random.
+    """
+
+    rule: Combination
+    known: np.ndarray
+    stack: np.ndarray | None = None
+    parametric: ParametricStack | None = None
+    learned: bool = True
+
+    @classmethod
+    def of(cls, model: MultinomialProbit) -> Self:
+        """Read a model's kernels, its rule and, where they are known, its weights."""
+        return cls(
+            model.combination,
+            np.ones(len(model.coords["kernel"])) if model.learned else model["beta"].get_value(),
+            model.design if model.parametric is None else None,
+            model.parametric,
+            model.learned,
+        )
+
+    def kernels(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Kernels (S, N, M)."""
+        if self.parametric is None:
+            assert self.stack is not None
+            return self.stack
+        return self.parametric.evaluate(values["theta"])
+
+    def composite(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Composite kernel (N, M); O(S N M), and O(N M D) a kernel with parameters."""
+        terms = self._terms if self.parametric is None else self.rule.terms(self.kernels(values))
+        s, n, m = terms.shape
+        beta = np.asarray(values.get("beta", self.known), dtype=float)
+        return self.rule.from_terms(beta @ terms.reshape(s, n * m)).reshape(n, m)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Coordinates of exponents and parameters that are learned."""
+        return Scores.of(self.rule, len(self.known), self.parametric)
+
+    @cached_property
+    def _terms(self) -> np.ndarray:
+        assert self.stack is not None
+        return self.rule.terms(self.stack)

@@ -1,0 +1,152 @@
+"""Products of kernels, entry by entry, with given or learned exponents.
+
+Notation (Damoulas & Girolami 2009, section 2 and Figure 2):
+
+========= ======================================= =====================
+paper     meaning                                 code
+========= ======================================= =====================
+beta_s    exponent of a kernel                    ``beta``  (kernel)
+pi_s      shape of beta_s                         ``pi``    (kernel)
+chi_s     rate of beta_s                          ``chi``   (kernel)
+========= ======================================= =====================
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
+from pytensor.tensor import TensorVariable
+
+from ...validation import argument_error, check_positive
+from ..kernels.alignment import kernel_names
+from .sums import (
+    SMALLEST,
+    Combination,
+    Numbers,
+    as_weights,
+    check_length,
+    for_kernels,
+    numbers_in_order,
+    weighted_sum,
+)
+
+__all__ = ["FixedProduct", "Product"]
+
+
+class _WeightedProduct(Combination):
+    """K_beta = prod_s K_s^beta_s, the exponential of a weighted sum of logarithms.
+
+    Entries of zero, as those of a Gaussian kernel between objects far apart, count as `SMALLEST`.
+    A negative one has no power: it makes the composite kernel NaN, which no density accepts.
+    """
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        for kernel in stack:
+            values = kernel.to_numpy()
+            if (values < 0).any():
+                row, column = np.unravel_index(int(np.argmin(values)), values.shape)
+                raise argument_error(
+                    f'kernels["{kernel["kernel"].item()}"]',
+                    type(self).__name__,
+                    "nowhere negative, to have powers of any exponent",
+                    f"{values[row, column]:.4g} at ({row}, {column})",
+                )
+
+    @override
+    def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
+        positive = pt.switch(pt.lt(stack, 0.0), np.nan, pt.maximum(stack, SMALLEST))
+        return pt.exp(weighted_sum(pt.log(positive), weights))
+
+    @override
+    def terms(self, stack: NDArray) -> NDArray:
+        return np.log(np.where(stack < 0, np.nan, np.maximum(stack, SMALLEST)))
+
+    @override
+    def from_terms(self, total: NDArray) -> NDArray:
+        return np.exp(total, out=total)
+
+
+@dataclass(frozen=True)
+class Product(_WeightedProduct):
+    r"""Product with learned exponents: beta_s ~ Gamma(pi_s, chi_s), both with exponential priors.
+
+    An exponent near zero leaves its kernel out. With the hyperparameters integrated out the prior
+    is closed, and has a heavy tail towards zero on the log scale:
+
+    .. math:: p(\beta) = \frac{ab}{\beta (b + \beta)\, [a + \log(1 + b / \beta)]^2}
+
+    for the rates a of pi and b of chi.
+
+    Parameters
+    ----------
+    pi_rate : float, default=1
+        Rate of the exponential prior of the shapes pi_s.
+    chi_rate : float, default=1
+        Rate of the exponential prior of the rates chi_s.
+
+    Notes
+    -----
+    Kernels must not be negative anywhere; of kernels with parameters, parameters that make them so
+    have no posterior density. Entries of zero count as 1e-300, so that a Gaussian kernel may
+    underflow. Powers of a Gaussian or Laplace kernel are such kernels again; a power of another
+    kernel need not be positive semidefinite, which the model does not ask for: the composite is a
+    matrix of basis functions.
+    """
+
+    pi_rate: float = 1.0
+    chi_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(self.pi_rate, "pi_rate", "Product")
+        check_positive(self.chi_rate, "chi_rate", "Product")
+
+    @override
+    def declare(self) -> TensorVariable:
+        pi = pm.Exponential("pi", self.pi_rate, dims="kernel")
+        chi = pm.Exponential("chi", self.chi_rate, dims="kernel")
+        return pm.Gamma("beta", alpha=pi, beta=chi, dims="kernel")
+
+
+@dataclass(frozen=True)
+class FixedProduct(_WeightedProduct):
+    """Product with given, non-negative exponents.
+
+    Parameters
+    ----------
+    exponents : sequence of float, Series or mapping, optional
+        One exponent a kernel. Default: 1 each, the plain product. A Series, a mapping and a
+        DataArray go by the names of the kernels.
+    """
+
+    exponents: Numbers | None = None
+    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.exponents is not None:
+            names = kernel_names(self.exponents, "exponents", "FixedProduct")
+            object.__setattr__(self, "kernels", names)
+            exponents = as_weights(self.exponents, "exponents", "FixedProduct")
+            object.__setattr__(self, "exponents", exponents)
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        check_length(self.exponents, "exponents", "FixedProduct", stack)
+        super().check(stack)
+
+    @override
+    def declare(self) -> TensorVariable:
+        names = pm.modelcontext(None).coords["kernel"]
+        given = for_kernels(self, names).exponents
+        exponents = given if given is not None else np.ones(len(names))
+        return pm.Data("beta", np.asarray(exponents, dtype=float), dims="kernel")
+
+
+@for_kernels.register
+def _(rule: FixedProduct, names: Iterable[Any]) -> FixedProduct:
+    return numbers_in_order(rule, "exponents", names)

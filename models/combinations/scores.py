@@ -1,0 +1,147 @@
+r"""Normal scores of what the composite kernel is not linear in.
+
+Exponents of a product and parameters of kernels are moved, and approximated, in coordinates psi
+that are independent standard normals under the prior: psi = Phi^-1(F(value)) with F the prior's
+distribution function. Parameters have a Gamma prior. Of exponents, pi ~ Exponential(a),
+chi ~ Exponential(b) and beta ~ Gamma(pi, rate chi) (damoulas2009, section 3.1), integrating chi and
+then pi gives closed forms, with kappa = a + log(1 + b / beta):
+
+.. math::
+
+    F(\beta) &= a / \kappa, \qquad p(\beta) = \frac{ab}{\beta (b + \beta)\, \kappa^2} \\
+    \pi \mid \beta &\sim \mathrm{Gamma}(2, \kappa), \qquad
+        \chi \mid \pi, \beta \sim \mathrm{Gamma}(\pi + 1, b + \beta)
+
+so the paper's Metropolis moves of pi and chi are exact draws here, and those of beta need neither.
+On the log scale the prior of beta has a Cauchy-like tail, towards kernels that are left out; its
+score has none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Self
+
+import numpy as np
+from scipy.special import gammainc as gamma_cdf
+from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri
+
+from ..kernels.learned import ParametricStack
+from .products import Product
+from .sums import SMALLEST, Combination
+
+__all__ = ["Scores", "draw_hyperparameters", "log_hyperparameter_density"]
+
+type Values = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Coordinates psi of exponents and parameters, in this order.
+
+    Parameters
+    ----------
+    n_exponents : int
+    a, b : float
+        Rates of the exponential priors of pi and chi.
+    omega, phi : ndarray of shape (P,)
+        Shapes and rates of the parameters' Gamma priors.
+    """
+
+    n_exponents: int
+    a: float
+    b: float
+    omega: np.ndarray
+    phi: np.ndarray
+
+    @classmethod
+    def of(cls, rule: Combination, n_kernels: int, parametric: ParametricStack | None) -> Self:
+        """Make the coordinates of what a rule and its kernels learn."""
+        none = np.empty(0)
+        omega, phi = (none, none) if parametric is None else parametric.prior()
+        return cls(*_exponents(rule, n_kernels), omega, phi)
+
+    def __len__(self) -> int:
+        return self.n_exponents + len(self.omega)
+
+    def values(self, psi: np.ndarray) -> Values:
+        """Exponents and parameters by name, at coordinates (..., d)."""
+        u, v = np.split(np.asarray(psi, dtype=float), [self.n_exponents], axis=-1)
+        named = {}
+        if self.n_exponents:
+            # 1 / F - 1, right where F is close to one.
+            odds = ndtr(-u) / np.maximum(ndtr(u), SMALLEST)
+            with np.errstate(over="ignore"):
+                named["beta"] = np.maximum(self.b / np.expm1(self.a * odds), SMALLEST)
+        if len(self.omega):
+            upper, lower = gammainccinv(self.omega, ndtr(-v)), gammaincinv(self.omega, ndtr(v))
+            named["theta"] = np.maximum(np.where(v > 0, upper, lower) / self.phi, SMALLEST)
+        return named
+
+    def scores(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Coordinates (..., d) of exponents and parameters."""
+        parts = []
+        if self.n_exponents:
+            log_odds = np.log(_log_ratio(values["beta"], self.b)) - np.log(self.a)
+            # Phi^-1 of F or of 1 - F, whichever is small.
+            below, above = -ndtri(_logistic(log_odds)), ndtri(_logistic(-log_odds))
+            parts.append(np.where(log_odds > 0, above, below))
+        if len(self.omega):
+            scaled = self.phi * values["theta"]
+            below, above = gamma_cdf(self.omega, scaled), gammaincc(self.omega, scaled)
+            parts.append(np.where(below < above, ndtri(below), -ndtri(above)))
+        return np.concatenate(parts, axis=-1)
+
+    def log_density(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Log prior density (...) of exponents, without their hyperparameters, and parameters."""
+        total = np.zeros(())
+        if self.n_exponents:
+            beta = values["beta"]
+            density = np.log(self.a * self.b) - np.log(beta) - np.log(self.b + beta)
+            kappa = self.a + _log_ratio(beta, self.b)
+            total = total + np.sum(density - 2 * np.log(kappa), axis=-1)
+        if len(self.omega):
+            theta = values["theta"]
+            density = (self.omega - 1) * np.log(theta) - self.phi * theta
+            density += self.omega * np.log(self.phi) - gammaln(self.omega)
+            total = total + density.sum(axis=-1)
+        return total
+
+
+@singledispatch
+def _exponents(rule: Combination, n_kernels: int) -> tuple[int, float, float]:
+    """Count the exponents that a rule learns; the rates of their hyperparameters' priors."""
+    return 0, 1.0, 1.0
+
+
+@_exponents.register
+def _(rule: Product, n_kernels: int) -> tuple[int, float, float]:
+    return n_kernels, rule.pi_rate, rule.chi_rate
+
+
+def draw_hyperparameters(
+    beta: np.ndarray, a: float, b: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw pi and chi given the exponents beta, exactly; shapes as of `beta`."""
+    pi = rng.standard_gamma(2.0, size=beta.shape) / (a + _log_ratio(beta, b))
+    return pi, rng.standard_gamma(pi + 1) / (b + beta)
+
+
+def log_hyperparameter_density(
+    pi: np.ndarray, chi: np.ndarray, beta: np.ndarray, a: float, b: float
+) -> np.ndarray:
+    """Log densities of (pi, chi) given beta, of the draws above; any shape."""
+    kappa = a + _log_ratio(beta, b)
+    log_pi = 2 * np.log(kappa) + np.log(pi) - kappa * pi
+    log_chi = (pi + 1) * np.log(b + beta) + pi * np.log(chi) - (b + beta) * chi
+    return log_pi + log_chi - gammaln(pi + 1)
+
+
+def _log_ratio(beta: np.ndarray, b: float) -> np.ndarray:
+    """Evaluate log(1 + b / beta) for small and large ratios alike."""
+    small = np.log(b + beta) - np.log(beta)
+    return np.where(beta < b, small, np.log1p(b / np.maximum(beta, b)))
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -x))

@@ -1,0 +1,409 @@
+"""Rules that combine a stack of kernels into one, with the prior of their weights.
+
+A rule declares its weights inside a model and says how they combine a stack; models and engines
+dispatch on its type. Here are the weighted sums; products are in `product_combination`.
+
+Notation (Damoulas & Girolami 2009, section 2; Girolami & Rogers 2005, section 3):
+
+========== ========= ============================== =====================
+2009       2005      meaning                        code
+========== ========= ============================== =====================
+beta_s     beta_k    weight of a kernel             ``beta``  (kernel)
+rho_s      varphi_k  concentration of the weights   ``rho``, ``varphi``
+mu         tau       shape of their Gamma prior     ``mu``, ``tau``
+lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
+========== ========= ============================== =====================
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Any, Protocol, override
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
+from pytensor.tensor import TensorVariable
+
+from ...user_warnings import warn_user
+from ...validation import argument_error, check_finite, check_positive, check_unmasked
+from ..distributions.dirichlet import Dirichlet
+from ..kernels.alignment import in_order, kernel_names
+from ..operations.weighted_sum import weighted_sum
+
+__all__ = [
+    "SMALLEST",
+    "Binary",
+    "Combination",
+    "DirichletWeights",
+    "FixedWeights",
+    "Mean",
+    "WeightedSum",
+    "for_kernels",
+    "rule_named",
+    "rules_known_to",
+    "weighted_sum",
+]
+
+# Numbers, one a kernel, by position or by name.
+type Numbers = Sequence[float] | Mapping[str, float] | pd.Series | xr.DataArray
+
+# Weights, exponents, parameters and entries of a product's kernels below this are as good as zero
+# to a double, whose least number is 1e-308: where a logarithm is taken, they count as this.
+SMALLEST = 1e-300
+
+
+class Combination(Protocol):
+    """What a model asks of a combination rule.
+
+    The composite kernel is a function, entry by entry, of a weighted sum: `from_terms` of
+    sum_s beta_s `terms`(K)_s. Both depend on the class of the rule alone, not on its settings,
+    which saved results do not hold.
+    """
+
+    def check(self, stack: xr.DataArray) -> None:
+        """Raise ValueError when the rule does not fit a stack (kernel, obs, basis)."""
+
+    def declare(self) -> TensorVariable:
+        """Declare the weights, dims ("kernel",), in the model on the context stack."""
+
+    def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
+        """Composite kernel (obs, basis) of a stack (kernel, obs, basis)."""
+
+    def terms(self, stack: NDArray) -> NDArray:
+        """Matrices (kernel, obs, basis) that the weights multiply."""
+
+    def from_terms(self, total: NDArray) -> NDArray:
+        """Composite kernels (..., obs, basis) of weighted sums of the terms, which it may reuse."""
+
+
+class WeightedSum(Combination):
+    """K_beta = sum_s beta_s K_s."""
+
+    @override
+    def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
+        return weighted_sum(stack, weights)
+
+    @override
+    def terms(self, stack: NDArray) -> NDArray:
+        return stack
+
+    @override
+    def from_terms(self, total: NDArray) -> NDArray:
+        return total
+
+
+def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
+    """Warn when weights are often too small for doubles."""
+    if probability > 0.01:
+        warn_user(
+            f"{rule!r} makes weights of kernels smaller than {SMALLEST:g}, each with "
+            f"probability {probability:.2g} or so: too small for double precision. Draws, chains "
+            "and densities are those of the prior cut off there."
+        )
+
+
+def _vanishing(shape: float, rate: float) -> float:
+    """Probability of that under concentrations Gamma(shape, rate).
+
+    Given a small concentration a, a weight is below w with probability w^a, whose mean over the
+    prior of a is in closed form.
+    """
+    return float((1 - np.log(SMALLEST) / rate) ** -shape)
+
+
+def _n_kernels() -> int:
+    """Length of the dim "kernel", said as a shape: graphs of known shapes are smaller."""
+    return len(pm.modelcontext(None).coords["kernel"])
+
+
+@dataclass(frozen=True)
+class Mean(WeightedSum):
+    """Convex combination with learned weights: beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, lam).
+
+    Parameters
+    ----------
+    mu : float, default=1
+        Shape of the concentrations' Gamma prior. Far below 1, weights vanish beyond what doubles
+        hold: a model warns.
+    lam : float, default=1
+        Rate of the concentrations' Gamma prior.
+    """
+
+    mu: float = 1.0
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(self.mu, "mu", "Mean")
+        check_positive(self.lam, "lam", "Mean")
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        """Any stack will do."""
+        if len(stack) > 1:
+            _warn_of_vanishing_weights(_vanishing(self.mu, self.lam), self)
+
+    @override
+    def declare(self) -> TensorVariable:
+        rho = pm.Gamma("rho", alpha=self.mu, beta=self.lam, shape=_n_kernels(), dims="kernel")
+        return Dirichlet("beta", a=rho, dims="kernel")
+
+
+@dataclass(frozen=True)
+class DirichletWeights(WeightedSum):
+    """Convex combination of Girolami & Rogers (2005): beta ~ Dirichlet(varphi).
+
+    Parameters
+    ----------
+    tau : float, default=1
+        Shape of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu). Far below 1, weights
+        vanish beyond what doubles hold: a model warns.
+    nu : float, default=1
+        Rate of the concentrations' Gamma prior.
+    varphi : float, optional
+        The same known concentration for every kernel: 1 is uniform on the simplex, as the paper's
+        maximum a posteriori estimate needs it. Then `tau` and `nu` have no part.
+    """
+
+    tau: float = 1.0
+    nu: float = 1.0
+    varphi: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self.tau, "tau", "DirichletWeights")
+        check_positive(self.nu, "nu", "DirichletWeights")
+        if self.varphi is not None:
+            check_positive(self.varphi, "varphi", "DirichletWeights")
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        """Any stack will do."""
+        if len(stack) > 1:
+            if self.varphi is None:
+                probability = _vanishing(self.tau, self.nu)
+            else:
+                probability = SMALLEST**self.varphi
+            _warn_of_vanishing_weights(probability, self)
+
+    @override
+    def declare(self) -> TensorVariable:
+        shape = _n_kernels()
+        if self.varphi is not None:
+            varphi = np.full(shape, self.varphi)
+        else:
+            varphi = pm.Gamma("varphi", alpha=self.tau, beta=self.nu, shape=shape, dims="kernel")
+        return Dirichlet("beta", a=varphi, dims="kernel")
+
+
+@dataclass(frozen=True)
+class FixedWeights(WeightedSum):
+    """Weighted sum with given, non-negative weights.
+
+    Parameters
+    ----------
+    weights : sequence of float, Series or mapping, optional
+        One weight a kernel, used as they are. Default: the plain average, 1/S each. A Series, a
+        mapping and a DataArray go by the names of the kernels.
+    """
+
+    weights: Numbers | None = None
+    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            names = kernel_names(self.weights, "weights", "FixedWeights")
+            object.__setattr__(self, "kernels", names)
+            object.__setattr__(self, "weights", as_weights(self.weights, "weights", "FixedWeights"))
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        check_length(self.weights, "weights", "FixedWeights", stack)
+
+    @override
+    def declare(self) -> TensorVariable:
+        names = pm.modelcontext(None).coords["kernel"]
+        given = for_kernels(self, names).weights
+        weights = given if given is not None else np.full(len(names), 1 / len(names))
+        return pm.Data("beta", np.asarray(weights, dtype=float), dims="kernel")
+
+
+@dataclass(frozen=True)
+class Binary(WeightedSum):
+    """Sum of the selected kernels: beta_s ~ Bernoulli(probability), independently.
+
+    Parameters
+    ----------
+    probability : float, sequence of float, Series or mapping, default=0.5
+        Prior probability that a kernel is selected, between 0 and 1; one a kernel, or one for all.
+        A Series, a mapping and a DataArray go by the names of the kernels.
+    empty : bool, default=False
+        Whether the empty selection is a state too, as the paper's count of 2^S has it. Its
+        composite kernel is zero and every class equally probable. It is left out by default, the
+        others keeping their relative probabilities: samplers that start at zero regressors, and
+        mean field with many regressors, prefer it to every selection that classifies.
+    """
+
+    probability: float | Numbers = 0.5
+    empty: bool = False
+    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = kernel_names(self.probability, "probability", "Binary")
+        object.__setattr__(self, "kernels", names)
+        check_unmasked(self.probability, "probability", "Binary")
+        values = np.asarray(_without_names(self.probability), dtype=float)
+        if values.ndim > 1 or not ((values > 0) & (values < 1)).all():
+            raise argument_error(
+                "probability", "Binary", "between 0 and 1, exclusive", repr(self.probability)
+            )
+        plain = values.tolist()
+        object.__setattr__(self, "probability", tuple(plain) if values.ndim else plain)
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        if not isinstance(self.probability, float):
+            check_length(self.probability, "probability", "Binary", stack)
+
+    def probabilities(self, n_kernels: int) -> NDArray[np.float64]:
+        """Prior probability of each kernel, array (kernel,), where the empty selection counts."""
+        return np.broadcast_to(np.asarray(self.probability, dtype=float), n_kernels)
+
+    @override
+    def declare(self) -> TensorVariable:
+        names = pm.modelcontext(None).coords["kernel"]
+        p = for_kernels(self, names).probabilities(len(names))
+        if self.empty:
+            return pm.Bernoulli("beta", p=p, dims="kernel")
+        return pm.CustomDist(
+            "beta",
+            p,
+            logp=_selection_logp,
+            random=_draw_selection,
+            support_point=lambda rv, size, p: pt.ones_like(p, dtype="int64"),
+            signature="(k)->(k)",
+            dtype="int64",
+            dims="kernel",
+        )
+
+
+def _selection_logp(beta: TensorVariable, p: TensorVariable) -> TensorVariable:
+    """Log probability of independent Bernoulli variables that are not all zero."""
+    log_p = pt.switch(beta, pt.log(p), pt.log1p(-p)).sum(-1)
+    possible = pt.and_(pt.all((beta >= 0) & (beta <= 1), axis=-1), pt.any(beta > 0, axis=-1))
+    return pt.switch(possible, log_p - pt.log1mexp(pt.log1p(-p).sum(-1)), -np.inf)
+
+
+def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> NDArray:
+    """Draw such variables: the first of the selected kernels, then each of those after it.
+
+    Rejection of empty selections would take for ever where the probabilities are small.
+    """
+    p = np.broadcast_to(p, (*(size or ()), p.shape[-1]))
+    none_so_far = np.cumsum(np.log1p(-p), axis=-1) - np.log1p(-p)
+    cumulative = np.cumsum(p * np.exp(none_so_far), axis=-1)
+    uniform = rng.random((*p.shape[:-1], 1)) * cumulative[..., -1:]
+    first = np.minimum((uniform >= cumulative).sum(axis=-1, keepdims=True), p.shape[-1] - 1)
+    kernel = np.arange(p.shape[-1])
+    later = (kernel > first) & (rng.random(p.shape) < p)
+    return ((kernel == first) | later).astype(np.int64)
+
+
+def rule_named(name: str) -> type[Combination] | None:
+    """Find a rule by the name of its class; None where no such class has been defined."""
+    classes: list[type[Combination]] = [*Combination.__subclasses__()]
+    while classes:
+        cls = classes.pop()
+        if cls.__name__ == name:
+            return cls
+        classes += cls.__subclasses__()
+    return None
+
+
+def rules_known_to(*functions: Any) -> list[type]:
+    """List the rules that are registered with every one of some functions that dispatch on them."""
+    first, *others = (function.registry for function in functions)
+    return [rule for rule in first if rule is not object and all(rule in f for f in others)]
+
+
+@singledispatch
+def for_kernels(rule: Any, names: Iterable[Any]) -> Any:
+    """Return a rule with its numbers in the order of a model's kernels.
+
+    A convex combination of one kernel has nothing to learn: its weight is 1.
+
+    Parameters
+    ----------
+    rule : Combination
+        Numbers that were given without names are taken to be in that order.
+    names : iterable of str
+        The kernels of the model.
+
+    Raises
+    ------
+    ValueError
+        When the numbers' names are not those of the kernels.
+    """
+    return rule
+
+
+@for_kernels.register
+def _(rule: Mean | DirichletWeights, names: Iterable[Any]) -> Combination:
+    return FixedWeights([1.0]) if len(list(names)) == 1 else rule
+
+
+@for_kernels.register
+def _(rule: FixedWeights, names: Iterable[Any]) -> FixedWeights:
+    return numbers_in_order(rule, "weights", names)
+
+
+@for_kernels.register
+def _(rule: Binary, names: Iterable[Any]) -> Binary:
+    return numbers_in_order(rule, "probability", names)
+
+
+def numbers_in_order[R: Any](rule: R, argument: str, names: Iterable[Any]) -> R:
+    """Return a rule whose numbers, an attribute, are in the order of the names."""
+    if rule.kernels is None:
+        return rule
+    owner, names = type(rule).__name__, list(map(str, names))
+    given = dict(zip(rule.kernels, getattr(rule, argument), strict=True))
+    requirement = f"labelled by the names of the kernels, {names}, or without labels"
+    ordered = in_order(given, names, argument, owner, requirement)
+    return replace(rule, **{argument: ordered})
+
+
+@singledispatch
+def _without_names(values: Any) -> Any:
+    return values
+
+
+@_without_names.register
+def _(values: Mapping) -> Any:
+    return list(values.values())
+
+
+def as_weights(weights: Numbers, argument: str, owner: str) -> tuple[float, ...]:
+    """Return weights as a tuple, or raise unless they are non-negative and not all zero."""
+    check_unmasked(weights, argument, owner)
+    values = np.atleast_1d(np.asarray(_without_names(weights), dtype=float))
+    check_finite(values, argument, owner)
+    if values.ndim != 1 or (values < 0).any() or not values.any():
+        raise argument_error(
+            argument, owner, "a vector of non-negative numbers, not all zero", repr(weights)
+        )
+    return tuple(values.tolist())
+
+
+def check_length(values: Any, argument: str, owner: str, stack: xr.DataArray) -> None:
+    """Raise unless there is one number a kernel; None stands for any number of them."""
+    n_kernels = stack.sizes["kernel"]
+    if values is not None and len(values) != n_kernels:
+        raise argument_error(
+            argument,
+            owner,
+            f"a vector of {n_kernels} numbers, one a kernel",
+            f"{len(values)} numbers",
+        )

@@ -1,0 +1,1 @@
+"""What declarations of incomplete kernel matrices share."""

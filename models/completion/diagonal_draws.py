@@ -1,0 +1,136 @@
+"""Draws and moments of `DiagonalWishartCompletion` given delta, shared by steps and engines."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import multigammaln
+
+from ...numerics.matrix_draws import Bartlett
+from ..diagonal_wishart_completion import DiagonalWishartCompletion
+
+__all__ = ["Missing", "draw_missing", "log_constant_of_W11", "moments_of_K"]
+
+type Array = npt.NDArray[np.float64]
+
+
+class Missing(NamedTuple):
+    """What W lacks: W21 (n2, n1) and W22.1, whole (n2, n2) or its diagonal (n2,)."""
+
+    W21: Array
+    W22_1: Array
+
+    def diagonal_of_W22(self, w: Array) -> Array:
+        """Diagonal of W22 = W22.1 + W21 W11^-1 W12 (n2,), for W11 = diag(w)."""
+        own = self.W22_1 if self.W22_1.ndim == 1 else np.diagonal(self.W22_1)
+        return own + np.square(self.W21) @ (1 / w)
+
+
+def draw_missing(
+    delta: Array, w: Array, r: float, rng: np.random.Generator, *, diagonal: bool
+) -> Missing:
+    """Draw W21, eq (12), and W22.1, eq (13), or its diagonal, eq (15), given delta of test objects.
+
+    The rows of W21 are the b_j of eq (14).
+
+    Parameters
+    ----------
+    delta : array (n2,)
+    w : array (n1,)
+        Diagonal of W11.
+    r : float
+        Degrees of freedom of W.
+    rng : Generator
+    diagonal : bool
+        Draw the diagonal of W22.1 alone.
+
+    Notes
+    -----
+    O(n1 n2), and O(n2^3) for the whole of W22.1.
+    """
+    n1, n2 = len(w), len(delta)
+    root = np.sqrt(delta)
+    W21 = rng.standard_normal((n2, n1))
+    W21 *= root[:, None]
+    W21 *= np.sqrt(w)
+    if diagonal:
+        return Missing(W21, delta * rng.chisquare(r - n1, size=n2))
+    factor = root[:, None] * Bartlett.draw(r - n1, n2, rng).a
+    return Missing(W21, factor @ factor.T)
+
+
+def log_constant_of_W11(w: Array, r: float) -> float:
+    """Log density of W11 = diag(w) given delta, but for sum(-r/2 log delta_j - w_j/(2 delta_j))."""
+    n1 = len(w)
+    powers = 0.5 * (r - n1 - 1) * np.log(w).sum()
+    return float(powers - 0.5 * r * n1 * np.log(2) - multigammaln(r / 2, n1))
+
+
+def moments_of_K(
+    model: DiagonalWishartCompletion, mean_lambda: float, mean_square: float
+) -> dict[str, tuple[Array, Array | None]]:
+    r"""Means and standard deviations of K21 and K22 from the first two moments of lambda.
+
+    .. math::
+
+        E K_{21} = A_{21} A_{11}^{-1} K_{11}, \qquad
+        E K_{22} = A_{21} A_{11}^{-1} K_{11} A_{11}^{-1} A_{12}
+            + r \frac{E\lambda}{\eta - 1} A_{22\cdot1}
+
+    The entries of W21 have mean zero and are uncorrelated, so that Var K21 is the outer product of
+    the diagonals of A22.1 and K11 times E lambda/(eta - 1).
+
+    Parameters
+    ----------
+    model : DiagonalWishartCompletion
+    mean_lambda, mean_square : float
+        E lambda and E lambda^2.
+
+    Returns
+    -------
+    dict of str to (mean, sd or None)
+        What exists: the mean of K21 needs eta > 1/2, its deviation and the mean of K22 need
+        eta > 1, the deviation of K22 needs eta > 2. O(n^3).
+    """
+    eta, r, K11 = model.eta, model.r, model.K11_values
+    if eta <= 0.5:
+        return {}
+    K21 = model.coefficients @ K11
+    if eta <= 1:
+        return {"K21": (K21, None)}
+    mean_delta = mean_lambda / (eta - 1)
+    A22_1 = model.C2.T @ model.C2
+    explained = K21 @ model.coefficients.T
+    sd = np.sqrt(mean_delta * np.outer(np.diagonal(A22_1), np.diagonal(K11)))
+    K22_sd = None
+    if eta > 2:
+        K22_sd = np.sqrt(_variance_of_K22(model, A22_1, explained, mean_delta, mean_square))
+    return {"K21": (K21, sd), "K22": (explained + r * mean_delta * A22_1, K22_sd)}
+
+
+def _variance_of_K22(
+    model: DiagonalWishartCompletion,
+    A22_1: Array,
+    explained: Array,
+    mean_delta: float,
+    mean_square: float,
+) -> Array:
+    """Entrywise variance of K22 (n2, n2).
+
+    K22 is a constant, and C2' W22 C2, in which the entries of W22 off its diagonal are
+    uncorrelated, and twice the symmetric part of A21 A11^-1 C1' W12 C2, uncorrelated with it.
+    """
+    eta, r = model.eta, model.r
+    # E delta_j delta_k and E delta_j^2 of test objects j, k.
+    product = mean_square / (eta - 1) ** 2
+    square = mean_square / ((eta - 1) * (eta - 2))
+    own = np.diagonal(A22_1)
+    shared = np.square(model.C2).T @ np.square(model.C2)
+    # A W22.1 that is declared diagonal leaves W21's n1 of the r terms off the diagonal.
+    terms = model.n_train if model.diagonal_W22_1 else r
+    off_diagonal = terms * product * (np.outer(own, own) + A22_1**2 - 2 * shared)
+    diagonal = (r * (r + 2) * square - (r * mean_delta) ** 2) * shared
+    between = r**2 * (product - mean_delta**2) * (A22_1**2 - shared)
+    crossed = np.outer(np.diagonal(explained), own)
+    regression = mean_delta * (crossed + crossed.T + 2 * explained * A22_1)
+    return off_diagonal + diagonal + between + regression

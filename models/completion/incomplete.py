@@ -1,0 +1,384 @@
+"""Kernels of the same objects, each of which lacks some of them: rows and columns together."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh
+
+from ...user_warnings import warn_user
+from ...validation import (
+    ROUNDING,
+    argument_error,
+    check_finite,
+    check_jitter,
+    check_psd,
+    check_square_symmetric,
+    check_unmasked,
+)
+from ..kernels.alignment import aligned_matrices, as_frame, check_distinct
+from ..kernels.stack import DIMS, as_stack, label_difference
+from .incomplete_forms import blank, entries
+
+__all__ = [
+    "IncompleteKernel",
+    "IncompleteKernels",
+    "half_of_visible",
+    "rank_error",
+    "square_root",
+    "visible_block",
+]
+
+type Array = npt.NDArray[np.float64]
+
+# Kernels whose mean diagonals differ by this factor are most likely in different units.
+SCALE_MISMATCH = 1_000.0
+
+
+@dataclass(frozen=True)
+class IncompleteKernel:
+    """What is seen of one kernel.
+
+    Attributes
+    ----------
+    name : str
+    values : array (n, n)
+        Kernel among its visible objects, positive semidefinite, as a model has it: divided by
+        `unit`, then with the jitter.
+    visible, hidden : array of int (n,), (m,)
+        Positions of its visible and its missing objects among all, in increasing order.
+    unit : float
+        Mean of the given kernel's visible diagonal, or 1 where it is not normalised.
+    """
+
+    name: str
+    values: Array
+    visible: npt.NDArray[np.intp]
+    hidden: npt.NDArray[np.intp]
+    unit: float
+
+    @property
+    def order(self) -> npt.NDArray[np.intp]:
+        """Positions of all objects (l,), the visible ones first."""
+        return np.concatenate([self.visible, self.hidden])
+
+    @property
+    def full_rank(self) -> bool:
+        """Whether the visible block is positive definite beyond rounding. O(n^3 / 3)."""
+        return _definite(self.values)
+
+    def with_zeros(self) -> Array:
+        """Zero imputation (l, l): missing objects are orthogonal to all, themselves included."""
+        whole = np.zeros((len(self.order),) * 2)
+        whole[np.ix_(self.visible, self.visible)] = self.values
+        return whole
+
+    def with_means(self) -> Array:
+        """Mean imputation (l, l): missing objects lie at the visible ones' mean in feature space.
+
+        The paper's appendix B. Zeros where no object is visible.
+        """
+        whole = self.with_zeros()
+        if len(self.visible) and len(self.hidden):
+            means = self.values.mean(axis=0)
+            whole[np.ix_(self.hidden, self.visible)] = means
+            whole[np.ix_(self.visible, self.hidden)] = means[:, None]
+            whole[np.ix_(self.hidden, self.hidden)] = means.mean()
+        return whole
+
+    def add_missing(self, half: Array, hv: Array, hh: Array, weight: float) -> None:
+        """Add missing entries to half of a symmetric sum, in place.
+
+        ``half + half.T`` gains weight times the entries of the kernel that are not visible.
+
+        Parameters
+        ----------
+        half : array (l, l)
+        hv : array (m, n)
+        hh : array (m, m)
+            Its lower triangle; the rest is ignored.
+        weight : float
+        """
+        rows = np.empty((len(self.hidden), len(half)))
+        rows[:, self.visible] = hv
+        lower = np.tril(hh)
+        lower.flat[:: len(lower) + 1] /= 2
+        rows[:, self.hidden] = lower
+        rows *= weight
+        half[self.hidden] += rows
+
+
+def half_of_visible(
+    kernels: Iterable[IncompleteKernel], weights: Iterable[float], n: int, diagonal: float
+) -> Array:
+    """Half of the symmetric sum of weighted visible blocks and `diagonal` times the identity."""
+    half = diagonal / 2 * np.eye(n)
+    for kernel, weight in zip(kernels, weights, strict=True):
+        half[np.ix_(kernel.visible, kernel.visible)] += weight / 2 * kernel.values
+    return half
+
+
+def visible_block(block: Array, argument: str, owner: str, *, tolerance: float = ROUNDING) -> Array:
+    """Return a visible block without rounding: symmetric and positive semidefinite, or raise.
+
+    A block of low rank has small negative eigenvalues where its entries were rounded, as those of
+    single precision are. No kernel has: it is put together without them. O(n^3).
+
+    Parameters
+    ----------
+    block : array (n, n)
+    argument, owner : str
+        For messages.
+    tolerance : float, default=1e-8
+        What counts as rounding, relative to the largest entry.
+    """
+    check_finite(block, argument, owner)
+    check_square_symmetric(block, argument, owner, tolerance=tolerance)
+    block = (block + block.T) / 2
+    check_psd(block, argument, owner, tolerance=tolerance)
+    root, triangular = square_root(block)
+    return block if triangular else root @ root.T
+
+
+def square_root(values: Array) -> tuple[Array, bool]:
+    """Square root R (n, rank) of a positive semidefinite matrix RR', and whether it is triangular.
+
+    The lower Cholesky factor at full rank; otherwise eigenvectors times the roots of those
+    eigenvalues that are above rounding. In Fortran order; O(n^3).
+    """
+    if _definite(values):
+        return cholesky(values.T, lower=True, check_finite=False), True
+    roots, vectors = eigh(values, check_finite=False)
+    kept = roots > len(values) * np.finfo(float).eps * roots[-1]
+    return np.asfortranarray(vectors[:, kept] * np.sqrt(roots[kept])), False
+
+
+def _definite(values: Array) -> bool:
+    """Whether a matrix is positive definite beyond rounding. O(n^3 / 3)."""
+    n = len(values)
+    rounding = n * np.finfo(float).eps * np.max(np.diagonal(values), initial=0.0)
+    try:
+        cholesky(values - rounding * np.eye(n), lower=True, check_finite=False)
+    except LinAlgError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class IncompleteKernels:
+    """Checked kernels and the names of their objects.
+
+    Attributes
+    ----------
+    objects : array (l,)
+    kernels : tuple of IncompleteKernel
+    """
+
+    objects: npt.NDArray[Any]
+    kernels: tuple[IncompleteKernel, ...]
+
+    @classmethod
+    def of(
+        cls,
+        kernels: Any,
+        visible: Any = None,
+        *,
+        normalize: bool = True,
+        jitter: float = 0.0,
+        owner: str,
+    ) -> "IncompleteKernels":
+        """Check the kernels and cut out what is visible.
+
+        Parameters
+        ----------
+        kernels : stack of square kernels, in any form that `as_stack` takes
+            Missing objects have NaN in their whole row and column.
+        visible : bool array_like, DataFrame or DataArray (object, kernel), optional
+            Which objects each kernel has; with labels it goes by them. It may hide objects whose
+            entries are there. Default: those without NaN.
+        normalize : bool, default=True
+            Divide each kernel by the mean of its visible diagonal.
+        jitter : float, default=0
+            Added to the diagonals of the visible blocks, after normalisation.
+        owner : str
+            For messages.
+
+        Raises
+        ------
+        ValueError
+            For kernels of different sizes or labels, or labels that repeat; entries that are
+            missing without their row and column, or that the mask has for visible; visible blocks
+            that are not finite, symmetric and positive semidefinite; an object that no kernel has;
+            when no kernel has two objects.
+        """
+        # Labels and entries are read apart, and have to be in one order.
+        kernels = aligned_matrices(as_frame(kernels), "kernels", owner)
+        stack = as_stack(blank(kernels), owner=owner)
+        _n_kernels, n, n_columns = stack.shape
+        if n != n_columns:
+            raise argument_error("kernels", owner, "square", f"shape {stack.shape}")
+        if not np.array_equal(stack["obs"].values, stack["basis"].values):
+            found = label_difference(stack["basis"].values, stack["obs"].values)
+            got = f"labels of columns: {found}"
+            raise argument_error("kernels", owner, "labelled alike in rows and columns", got)
+        # Missing entries, and those asked for, are named by their objects.
+        check_distinct(stack.indexes["obs"], "kernels", owner)
+        jitter = check_jitter(jitter, owner)
+        names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values
+        try:
+            values = entries(kernels).reshape(stack.shape)
+        except (TypeError, ValueError):
+            raise argument_error("kernels", owner, "numbers or NaN", "other entries") from None
+        tolerance = max(ROUNDING, 100 * float(np.finfo(values.dtype).eps))
+        numbers = values.astype(np.float64, copy=False)
+        if visible is None:
+            seen = _seen(numbers, names, objects, owner)
+        else:
+            seen = _mask(visible, stack, owner)
+        _check_cover(seen, names, objects, owner)
+
+        kept = []
+        units = {}
+        for name, matrix, column in zip(names, numbers, seen.T, strict=True):
+            present, absent = np.flatnonzero(column), np.flatnonzero(~column)
+            argument = f'kernels["{name}"]'
+            block = matrix[np.ix_(present, present)]
+            _check_mask(block, name, objects[present], owner)
+            check_finite(block, argument, owner)
+            check_square_symmetric(block, argument, owner, tolerance=tolerance)
+            unit = 1.0
+            if len(block):
+                unit = units[name] = float(np.diagonal(block).mean())
+            if not unit > 0:
+                raise argument_error(
+                    argument, owner, "a kernel other than 0", "a diagonal whose mean is not above 0"
+                )
+            if not normalize:
+                unit = 1.0
+            block = block / unit + jitter * np.eye(len(block))
+            block = visible_block(block, argument, owner, tolerance=tolerance)
+            kept.append(IncompleteKernel(name, block, present, absent, unit))
+        if not normalize:
+            _warn_of_mismatch(units, owner)
+        return cls(objects, tuple(kept))
+
+    def stacked(self, matrices: list[Array]) -> xr.DataArray:
+        """Whole kernels (l, l), in the units given, as a stack (kernel, obs, basis)."""
+        values = np.stack([k.unit * m for k, m in zip(self.kernels, matrices, strict=True)])
+        coords = {
+            "kernel": [kernel.name for kernel in self.kernels],
+            "obs": self.objects,
+            "basis": self.objects,
+        }
+        return xr.DataArray(values, dims=DIMS, coords=coords, name="kernels")
+
+
+def _seen(
+    values: Array, names: list[str], objects: npt.NDArray[Any], owner: str
+) -> npt.NDArray[np.bool_]:
+    """Which objects (object, kernel) have no NaN; rows and columns are missing as a whole."""
+    absent = np.isnan(values)
+    hidden = absent.diagonal(axis1=1, axis2=2)
+    partly = absent != (hidden[:, :, None] | hidden[:, None, :])
+    if partly.any():
+        k, i, j = (int(x) for x in np.argwhere(partly)[0])
+        state = "NaN" if absent[k, i, j] else "a number"
+        raise argument_error(
+            f'kernels["{names[k]}"]',
+            owner,
+            "NaN in the whole row and column of a missing object, its diagonal entry included, "
+            "and nowhere else",
+            f"{state} at ({objects[i]}, {objects[j]})",
+        )
+    return ~hidden.T
+
+
+def _mask(visible: Any, stack: xr.DataArray, owner: str) -> npt.NDArray[np.bool_]:
+    """Check the mask (object, kernel) and order it as the stack."""
+    n_kernels, n, _ = stack.shape
+    check_unmasked(visible, "visible", owner)
+    if isinstance(visible, xr.DataArray):
+        visible = visible.transpose(..., "kernel") if "kernel" in visible.dims else visible
+        visible = visible.to_pandas() if visible.coords else visible.to_numpy()
+    if isinstance(visible, pd.DataFrame):
+        for index, dim in ((visible.index, "obs"), (visible.columns, "kernel")):
+            if not (index.is_unique and set(index) == set(stack[dim].values.tolist())):
+                raise argument_error(
+                    "visible", owner, "labelled as the objects and kernels are", f"{list(index)}"
+                )
+        visible = visible.loc[stack["obs"].values, stack["kernel"].values]
+    mask = np.asarray(visible)
+    requirement = f"true or false for {n} objects (rows) and {n_kernels} kernels (columns)"
+    if mask.shape != (n, n_kernels):
+        hint = ", which looks transposed" if mask.shape == (n_kernels, n) else ""
+        raise argument_error("visible", owner, requirement, f"shape {mask.shape}{hint}")
+    other = mask[~np.isin(mask, (0, 1))].tolist()
+    if other:
+        raise argument_error("visible", owner, requirement, repr(other[0]))
+    return mask.astype(bool)
+
+
+def _check_cover(
+    seen: npt.NDArray[np.bool_], names: list[str], objects: npt.NDArray[Any], owner: str
+) -> None:
+    """Raise unless every object is in some kernel, and some kernel has two objects."""
+    nowhere = objects[~seen.any(axis=1)].tolist()
+    if nowhere:
+        listed = ", ".join(map(repr, nowhere[:5])) + (", ..." if len(nowhere) > 5 else "")
+        raise argument_error(
+            "kernels",
+            owner,
+            "such that each object is in one kernel at least: nothing is known of one that is not",
+            f"{len(nowhere)} in none: {listed}",
+        )
+    if seen.sum(axis=0).max() < 2:
+        raise argument_error(
+            "kernels", owner, "such that one at least has two visible objects", "none that has"
+        )
+
+
+def _check_mask(block: Array, name: str, objects: npt.NDArray[Any], owner: str) -> None:
+    """Raise when an object that the mask has for visible is missing from the kernel."""
+    absent = np.isnan(block)
+    if absent.any():
+        i, j = (int(x) for x in np.argwhere(absent)[0])
+        raise argument_error(
+            "visible",
+            owner,
+            "false for the objects that a kernel lacks",
+            f"NaN in {name!r} at ({objects[i]}, {objects[j]}), both visible",
+        )
+
+
+def _warn_of_mismatch(units: dict[str, float], owner: str) -> None:
+    least, most = min(units, key=lambda k: units[k]), max(units, key=lambda k: units[k])
+    if units[most] >= SCALE_MISMATCH * units[least]:
+        warn_user(
+            f"The mean diagonals of the kernels given to {owner} differ by a factor of "
+            f"{units[most] / units[least]:.0f} ({units[least]:.3g} of {least!r}, "
+            f"{units[most]:.3g} of {most!r}): the model takes them to be of one scale. "
+            "normalize=True divides each by its own."
+        )
+
+
+def rank_error(kernel: IncompleteKernel, owner: str) -> ValueError:
+    """Return the error for a visible block that no Wishart density is finite at.
+
+    It says the rank and a jitter that is enough.
+    """
+    values = np.asarray(eigvalsh(kernel.values, check_finite=False))
+    n = len(values)
+    rank = int((values > n * np.finfo(float).eps * values[-1]).sum())
+    jitter = 10.0 ** np.ceil(np.log10(max(1e-6 * values[-1], -2 * values[0])))
+    return argument_error(
+        f'kernels["{kernel.name}"]',
+        owner,
+        "positive definite among its visible objects, where it is a draw from a Wishart "
+        f"distribution (jitter={jitter:.0e} makes it so; collapsed=True, which is enough for EM, "
+        "does without)",
+        f"rank {rank} of {n}",
+    )

@@ -1,0 +1,80 @@
+"""The forms in which kernels with gaps may be given: their labels, and their entries as numbers."""
+
+from collections.abc import Mapping, Sequence
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+
+from ..kernels.alignment import as_frame
+from ..kernels.stack import DIMS
+
+__all__ = ["blank", "entries"]
+
+
+@singledispatch
+def blank(kernels: Any) -> Any:
+    """Zeros in the form of the kernels: what carries their names and sizes alone."""
+    try:
+        shape = np.shape(kernels)
+    except ValueError:
+        return kernels
+    # What is no array is refused as what it is.
+    return np.zeros(shape) if shape else kernels
+
+
+@blank.register
+def _(kernels: Mapping) -> Any:
+    return {name: blank(matrix) for name, matrix in kernels.items()}
+
+
+@blank.register(list)
+@blank.register(tuple)
+def _(kernels: Sequence) -> Any:
+    labelled = any(isinstance(matrix, pd.DataFrame | xr.DataArray) for matrix in kernels)
+    return [blank(matrix) for matrix in kernels] if labelled else blank(np.asarray(kernels))
+
+
+@blank.register
+def _(kernels: pd.DataFrame) -> Any:
+    return pd.DataFrame(0.0, index=kernels.index, columns=kernels.columns)
+
+
+@blank.register
+def _(kernels: xr.DataArray) -> Any:
+    # A matrix is known by its labels, whatever its dims are called: a frame says the same.
+    return xr.zeros_like(kernels, dtype=float) if kernels.ndim != 2 else blank(as_frame(kernels))
+
+
+@singledispatch
+def entries(kernels: Any) -> npt.NDArray[np.floating]:
+    """Entries of kernels in any form that has been found to be a stack."""
+    array = np.asarray(kernels)
+    if array.dtype.kind == "c":
+        raise TypeError("complex entries")
+    return array if array.dtype.kind == "f" else array.astype(float)
+
+
+@entries.register
+def _(kernels: np.ma.MaskedArray) -> npt.NDArray[np.floating]:
+    # Masked is missing; what is below a mask counts for nothing.
+    return np.where(np.ma.getmaskarray(kernels), np.nan, entries(kernels.data))
+
+
+@entries.register
+def _(kernels: Mapping) -> npt.NDArray[np.floating]:
+    return np.stack([entries(matrix) for matrix in kernels.values()])
+
+
+@entries.register(list)
+@entries.register(tuple)
+def _(kernels: Sequence) -> npt.NDArray[np.floating]:
+    return np.stack([entries(matrix) for matrix in kernels])
+
+
+@entries.register
+def _(kernels: xr.DataArray) -> npt.NDArray[np.floating]:
+    return entries((kernels.transpose(*DIMS) if kernels.ndim == 3 else kernels).to_numpy())

@@ -1,0 +1,250 @@
+"""Input of the models that complete a kernel matrix: theta of all objects, K11 of the first."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+from scipy.linalg import LinAlgError, cholesky, eigvalsh
+
+from ...validation import argument_error, check_finite, check_square_symmetric, check_unmasked
+from ..kernels.alignment import as_frame, check_distinct, in_order, listed, made_up, square_order
+from ..kernels.stack import as_stack
+
+__all__ = [
+    "PartitionedKernels",
+    "PartitionedStack",
+    "check_degrees_of_freedom",
+    "check_gram",
+    "check_positive_definite",
+    "check_weights",
+]
+
+type Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PartitionedStack:
+    """Checked kernels of all objects and K11 of the training objects, which come first.
+
+    Attributes
+    ----------
+    kernels : array (kernel, n, n)
+        Symmetric positive semidefinite.
+    names : array (kernel,)
+    K11 : array (n1, n1)
+        Kernel of the training objects, symmetric positive definite, 1 <= n1 < n.
+    labels : array (n,)
+        Names of the objects.
+    order : array of int (n,)
+        Where they stood in theta as given.
+    """
+
+    kernels: Array
+    names: npt.NDArray[Any]
+    K11: Array
+    labels: npt.NDArray[Any]
+    order: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, theta: Any, K11: Any, owner: str) -> "PartitionedStack":
+        """Check and order the kernels.
+
+        Parameters
+        ----------
+        theta : array, DataFrame or DataArray (n, n); or a stack of kernels as `as_stack` takes it
+        K11 : array, DataFrame or DataArray (n1, n1)
+            With labels: those objects of theta are the training objects. Without: the first n1.
+        owner : str
+            For messages.
+
+        Raises
+        ------
+        ValueError
+            For matrices that are not finite, square and symmetric, K11 not positive definite, for
+            sizes or labels that disagree, and when no object is missing.
+        """
+        stack = as_stack(as_frame(theta), owner=owner, argument="theta")
+        check_gram(stack, owner)
+        kernels, labels = stack.values, stack["obs"].values
+        observed, names = _observed(K11, owner)
+        n, n1 = kernels.shape[-1], len(observed)
+        if n1 > n:
+            raise argument_error(
+                "theta",
+                owner,
+                f"a kernel of all objects, the {n1} of K11 first",
+                f"shape {(n, n)}",
+            )
+        if n1 == n:
+            raise argument_error(
+                "K11",
+                owner,
+                f"of fewer objects than theta ({n}), so that there is something to complete",
+                f"shape {observed.shape}: n2 = 0",
+            )
+        order = np.arange(n)
+        if names is not None:
+            check_distinct(labels, "theta", owner)
+            order = _training_first(labels, names, owner)
+            kernels, labels = kernels[:, order[:, None], order], labels[order]
+        check_positive_definite(observed, "K11", owner)
+        K11 = np.ascontiguousarray(observed)
+        return cls(kernels, stack["kernel"].values, K11, labels, order)
+
+
+@dataclass(frozen=True)
+class PartitionedKernels:
+    """One checked kernel of all objects and K11 of the training objects, which come first.
+
+    Attributes
+    ----------
+    theta : array (n, n)
+        Kernel of all objects, symmetric positive definite.
+    K11 : array (n1, n1)
+        Kernel of the training objects, symmetric positive definite, 1 <= n1 < n.
+    labels : array (n,)
+        Names of the objects.
+    """
+
+    theta: Array
+    K11: Array
+    labels: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, theta: Any, K11: Any, weights: Any, owner: str) -> "PartitionedKernels":
+        """Check and order the kernels as `PartitionedStack` does, and add up those of theta.
+
+        Parameters
+        ----------
+        theta, K11, owner
+            As `PartitionedStack.of` takes them.
+        weights : array_like (kernel,) or None
+            Of a stack's kernels; None for the plain average.
+
+        Raises
+        ------
+        ValueError
+            As `PartitionedStack.of`, for weights that do not fit, and when the sum is not positive
+            definite.
+        """
+        stack = PartitionedStack.of(theta, K11, owner)
+        given = check_weights(weights, stack.names, "weights", owner)
+        full = np.tensordot(given, stack.kernels, axes=1)
+        check_positive_definite(full, "theta", owner)
+        return cls(full, stack.K11, stack.labels)
+
+
+def check_gram(stack: xr.DataArray, owner: str) -> None:
+    """Raise unless a validated stack holds Gram matrices of labelled objects."""
+    n, n_basis = stack.sizes["obs"], stack.sizes["basis"]
+    if n != n_basis:
+        raise argument_error("theta", owner, "of square kernels", f"shape {stack.shape}")
+    if not np.array_equal(stack["obs"].values, stack["basis"].values):
+        raise argument_error("theta", owner, "labelled alike in rows and columns", "other labels")
+
+
+def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: str) -> Array:
+    """Return kernel weights (kernel,), equal ones for None, or raise.
+
+    They are to be finite, non-negative and not all zero. Those with names go by them: a DataArray
+    with a coordinate "kernel", a Series, or a mapping.
+    """
+    n_kernels = len(names)
+    if weights is None:
+        return np.full(n_kernels, 1 / n_kernels)
+    requirement = f"{n_kernels} finite non-negative numbers, not all zero, one a kernel of theta"
+    requirement += f" ({', '.join(map(str, names))})"
+    weights = in_order(weights, names.tolist(), argument, owner, requirement)
+    check_unmasked(weights, argument, owner)
+    try:
+        given = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise argument_error(argument, owner, requirement, repr(weights)) from None
+    fits = given.shape == (n_kernels,) and np.isfinite(given).all()
+    if not (fits and (given >= 0).all() and given.any()):
+        raise argument_error(argument, owner, requirement, repr(weights))
+    return given
+
+
+def check_degrees_of_freedom(value: float, argument: str, owner: str, *, above: float) -> float:
+    """Return `value` as a float, or raise unless it is a finite number above `above`."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not (np.isfinite(number) and number > above):
+        raise argument_error(
+            argument, owner, f"a finite number above n - 1 = {above:g}", repr(value)
+        )
+    return number
+
+
+def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
+    """Raise unless a symmetric matrix is positive definite beyond rounding; suggest a jitter.
+
+    O(n^3 / 3); eigenvalues and equal rows are looked for only for the message.
+    """
+    n = len(matrix)
+    top = float(np.max(np.diagonal(matrix)))
+    rounding = n * np.finfo(float).eps * top
+    shifted = matrix - rounding * np.eye(n)
+    try:
+        cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        smallest = float(eigvalsh(matrix, subset_by_index=[0, 0], check_finite=False)[0])
+        got = f"a smallest eigenvalue of {smallest:.3g}"
+        _, first, counts = np.unique(matrix, axis=0, return_index=True, return_counts=True)
+        if (counts > 1).any():
+            row = int(first[counts > 1].min())
+            twin = int(np.flatnonzero((matrix[row + 1 :] == matrix[row]).all(axis=1))[0]) + row + 1
+            got += f" (rows {row} and {twin} are equal: duplicated objects)"
+        jitter = 10.0 ** np.ceil(np.log10(max(1e-8 * top, -2 * smallest, np.finfo(float).tiny)))
+        raise argument_error(
+            argument,
+            owner,
+            "positive definite",
+            f"{got}; {argument} + {jitter:.0e} * np.eye({n}) is",
+        ) from None
+
+
+def _observed(K11: Any, owner: str) -> tuple[Array, npt.NDArray[Any] | None]:
+    """K11 as an array, and its labels when it has any."""
+    frame = as_frame(K11)
+    # The index that pandas makes up says no more than the order.
+    labelled = isinstance(frame, pd.DataFrame) and not made_up(frame.index)
+    check_unmasked(K11, "K11", owner)
+    names = None
+    if labelled:
+        names = frame.index.to_numpy()
+        check_distinct(names, "K11", owner)
+        columns = square_order(frame.index, frame.columns, "K11", owner)
+        frame = frame if columns is None else frame.iloc[:, columns]
+    values = np.asarray(frame)
+    if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
+        raise argument_error(
+            "K11", owner, "a square matrix of numbers", f"{values.dtype} of shape {values.shape}"
+        )
+    values = values.astype(float)
+    check_finite(values, "K11", owner)
+    check_square_symmetric(values, "K11", owner)
+    if names is not None and not frame.index.equals(frame.columns):
+        raise argument_error("K11", owner, "labelled alike in rows and columns", "other labels")
+    return (values + values.T) / 2, names
+
+
+def _training_first(
+    labels: npt.NDArray[Any], names: npt.NDArray[Any], owner: str
+) -> npt.NDArray[np.intp]:
+    """Positions in theta of the named training objects, then of the others."""
+    index = pd.Index(labels)
+    positions = index.get_indexer(pd.Index(names))
+    if (positions < 0).any():
+        unknown = names[positions < 0].tolist()
+        raise argument_error(
+            "K11", owner, "labelled by objects of theta", f"the unknown {listed(unknown)}"
+        )
+    others = np.setdiff1d(np.arange(len(labels)), positions)
+    return np.concatenate([positions, others])

@@ -1,0 +1,185 @@
+r"""One Wishart distribution in place of a weighted sum of independent Wishart matrices.
+
+Sigma = sum_k alpha_k M_k with M_k ~ W(eta_k, Theta_k) is Wishart only when all alpha_k Theta_k are
+equal. W(eta, Theta) is matched to it: Theta by the mean, eta by a scalar summary of the covariance
+of vec(Sigma) (Zhang, Yeung & Kwok, mixture model of kernels, section 4.2).
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pytensor.tensor as pt
+from scipy.linalg import LinAlgError, cho_solve, cholesky
+
+from ...numerics.matrix_draws import log_det_of_factor
+from ...validation import argument_error, check_name, check_unmasked
+from ..kernels.alignment import in_order
+from ..kernels.stack import as_stack
+from ..operations.matrix_product import matrix_product
+from .input import check_degrees_of_freedom, check_gram, check_weights
+
+__all__ = [
+    "check_component_degrees",
+    "match_wishart",
+    "matched_by_trace",
+    "one_a_kernel",
+    "traces_of_products",
+]
+
+type Array = npt.NDArray[np.float64]
+
+_OWNER = "match_wishart"
+#: Eq (14) factors a matrix of order n^2.
+LARGEST_ORDER = 40
+
+
+def match_wishart(
+    theta: Any,
+    eta: npt.ArrayLike | None = None,
+    alpha: npt.ArrayLike | None = None,
+    *,
+    method: Literal["trace", "determinant"] = "trace",
+) -> tuple[float, Array]:
+    r"""Degrees of freedom and scale of the Wishart distribution matched to sum_k alpha_k M_k.
+
+    Theta = sum_k alpha_k eta_k Theta_k / eta (eq 10) keeps the mean exactly. The covariance (eq 11)
+    cannot be kept as a whole. With :math:`a_k = \alpha_k \eta_k`, its trace (eq 12) is kept by (eq
+    13, with its misprint mended: the second term of the numerator is the trace of the square, not
+    the square of the trace)
+
+    .. math::
+
+        \eta = \frac{(\sum_k a_k \mathrm{tr}\,\Theta_k)^2 + \mathrm{tr}[(\sum_k a_k \Theta_k)^2]}
+            {\sum_k (a_k^2/\eta_k) [(\mathrm{tr}\,\Theta_k)^2 + \mathrm{tr}\,\Theta_k^2]},
+
+    and a generalized variance by (eq 14)
+
+    .. math::
+
+        \eta = \left( |\textstyle\sum_k a_k \Theta_k|^{2n} /
+            |\textstyle\sum_k (a_k^2/\eta_k) \Theta_k \otimes \Theta_k| \right)^{1/n^2}.
+
+    Both give eta >= n when every eta_k >= n (Theorem 4), and (eta_j, Theta_j) when alpha is zero
+    but for alpha_j = 1.
+
+    Parameters
+    ----------
+    theta : stack of kernels (kernel, n, n)
+        Symmetric positive semidefinite scales Theta_k.
+    eta : float, array_like (kernel,), Series or dict by kernel, optional
+        Degrees of freedom eta_k. Default: n + 1.
+    alpha : array_like (kernel,), Series or dict by kernel, optional
+        Non-negative weights, not all zero. Default: equal ones that add up to 1.
+    method : {"trace", "determinant"}, default="trace"
+        Eq (13), O(K^2 n^2); or eq (14), O(n^6) and for n <= 40.
+
+    Returns
+    -------
+    eta : float
+    Theta : ndarray (n, n)
+
+    Raises
+    ------
+    ValueError
+        For stacks, degrees of freedom and weights out of range; with "determinant" also for n
+        above 40 and for kernels too ill-conditioned to have a determinant in floating point.
+    """
+    stack = as_stack(theta, owner=_OWNER, argument="theta")
+    kernels, n = stack.values, stack.sizes["obs"]
+    check_gram(stack, _OWNER)
+    etas = check_component_degrees(eta, stack["kernel"].values, n, _OWNER)
+    weights = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas
+    matched = _METHODS[check_name(method, _METHODS, "method", _OWNER)](kernels, etas, weights)
+    return matched, np.tensordot(weights / matched, kernels, axes=1)
+
+
+def check_component_degrees(eta: Any, names: npt.NDArray[Any], n: int, owner: str) -> Array:
+    """Return the degrees of freedom eta_k (kernel,), n + 1 for None, or raise.
+
+    Those with names go by them, as weights do.
+    """
+    each = one_a_kernel(n + 1 if eta is None else eta, names, "eta", owner)
+    return np.array([check_degrees_of_freedom(v, "eta", owner, above=n - 1) for v in each])
+
+
+def one_a_kernel(values: Any, names: npt.NDArray[Any], argument: str, owner: str) -> list[Any]:
+    """Return one entry a kernel of theta, by name where there are names; a single one is for all.
+
+    What the entries may be is for the caller to check.
+    """
+    requirement = f"one number, or {len(names)}: one a kernel of theta"
+    requirement += f" ({', '.join(map(str, names))})"
+    check_unmasked(values, argument, owner)
+    entries = np.asarray(in_order(values, names, argument, owner, requirement), dtype=object)
+    if entries.shape not in ((), (len(names),)):
+        raise argument_error(argument, owner, requirement, repr(values))
+    each: list[Any] = np.broadcast_to(entries, len(names)).tolist()
+    return each
+
+
+def traces_of_products(kernels: Any) -> tuple[Any, Any]:
+    """Traces (kernel,) and tr(Theta_k Theta_l) (kernel, kernel), of an array or a tensor.
+
+    O(K^2 n^2).
+    """
+    flat = kernels.reshape((kernels.shape[0], -1))
+    if isinstance(kernels, np.ndarray):
+        return np.trace(kernels, axis1=1, axis2=2), flat @ flat.T
+    return pt.trace(kernels, axis1=1, axis2=2), matrix_product(flat, flat.T)
+
+
+def matched_degrees(traces: Any, products: Any, etas: Any, weights: Any) -> Any:
+    """Eq (13) from the traces; `weights` are alpha_k eta_k. Arrays or tensors, O(K^2)."""
+    mean = (weights * traces).sum() ** 2 + (weights[:, None] * products * weights).sum()
+    squares = traces**2 + products.diagonal()
+    return mean / (weights**2 / etas * squares).sum()
+
+
+def matched_by_trace(kernels: Array, etas: Array, weights: Array) -> float:
+    """Eq (13) for arrays; exactly eta_k where one kernel alone has a weight."""
+    alone = np.flatnonzero(weights)
+    if len(alone) == 1:
+        return float(etas[alone[0]])
+    return float(matched_degrees(*traces_of_products(kernels), etas, weights))
+
+
+def _by_determinant(kernels: Array, etas: Array, weights: Array) -> float:
+    n = kernels.shape[-1]
+    if n > LARGEST_ORDER:
+        raise argument_error(
+            "theta",
+            _OWNER,
+            f"of at most {LARGEST_ORDER} objects for method='determinant'; method='trace' has no "
+            "limit",
+            f"{n} objects",
+        )
+    # In the basis where the mean is the identity only the second determinant is left.
+    factor = _factor(np.tensordot(weights, kernels, axes=1), "the weighted sum of theta")
+    products = np.zeros((n * n, n * n))
+    for kernel, weight, df in zip(kernels, weights, etas, strict=True):
+        half = np.linalg.solve(factor, kernel)
+        white = np.linalg.solve(factor, half.T)
+        products += weight**2 / df * np.kron(white, white)
+    return float(np.exp(-log_det_of_factor(_factor(products, "theta")) / n**2))
+
+
+def _factor(matrix: Array, name: str) -> Array:
+    """Lower Cholesky factor; raise when rounding decides it."""
+    try:
+        factor = cholesky(matrix, lower=True)
+        inverse = cho_solve((factor, True), np.eye(len(matrix)))
+        condition = np.linalg.norm(matrix, 1) * np.linalg.norm(inverse, 1)
+    except LinAlgError:
+        condition = np.inf
+    if condition * np.finfo(float).eps * len(matrix) > 1e-3:
+        raise argument_error(
+            "theta",
+            _OWNER,
+            "well-conditioned for method='determinant' (method='trace' takes any kernels)",
+            f"a condition number of {condition:.1e} of {name}",
+        )
+    return factor
+
+
+_METHODS = {"trace": matched_by_trace, "determinant": _by_determinant}

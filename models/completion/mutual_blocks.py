@@ -1,0 +1,146 @@
+"""Random variables of `MutualKernelCompletion`, kernel by kernel. To be called inside a model."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor import TensorVariable
+
+from ...validation import argument_error, check_positive, check_unmasked
+from ..distributions.matrix_normal import MatrixNormal
+from ..distributions.wishart import Wishart
+from ..kernels.alignment import in_order
+from ..operations.matrix_product import matrix_product
+from ..operations.triangular import cholesky_or_nan, log_det, none_where_nan, solve_lower
+from .blocks import partition
+from .incomplete import IncompleteKernel
+
+__all__ = [
+    "ExcessPrior",
+    "GammaExcess",
+    "check_freedom",
+    "declare_freedom",
+    "declare_kernel",
+    "declare_visible",
+]
+
+type Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GammaExcess:
+    """Prior of the degrees of freedom: nu_k - (l - 1) ~ Gamma, independent between the kernels.
+
+    Parameters
+    ----------
+    shape : float, default=2
+    mean : float, optional
+        Default: l, the number of objects.
+    """
+
+    shape: float = 2.0
+    mean: float | None = None
+
+
+class ExcessPrior(NamedTuple):
+    """The same with numbers: nu_k - (l - 1) ~ Gamma(shape, rate)."""
+
+    shape: float
+    rate: float
+
+
+def check_freedom(
+    nu: Any, names: list[str], n: int, owner: str, *, collapsed: bool
+) -> tuple[Array | None, ExcessPrior | None]:
+    """Return fixed degrees of freedom (kernel,), or their prior; the other is None.
+
+    A Wishart matrix has more than l - 1; a collapsed model draws none.
+    """
+    if isinstance(nu, GammaExcess):
+        shape = check_positive(nu.shape, "nu.shape", owner)
+        mean = check_positive(n if nu.mean is None else nu.mean, "nu.mean", owner)
+        return None, ExcessPrior(shape, shape / mean)
+    least, bound = (0, "0 (collapsed)") if collapsed else (n - 1, f"l - 1 = {n - 1}")
+    requirement = f"above {bound}, one number or one for each of {names}"
+    requirement += "" if collapsed else ", or a GammaExcess"
+    check_unmasked(nu, "nu", owner)
+    nu = in_order(nu, names, "nu", owner, requirement)
+    try:
+        given = np.asarray(n + 1 if nu is None else nu, dtype=float)
+    except (TypeError, ValueError):
+        raise argument_error("nu", owner, requirement, repr(nu)) from None
+    if given.shape not in {(), (len(names),)} or not ((given > least) & np.isfinite(given)).all():
+        raise argument_error("nu", owner, requirement, repr(nu))
+    return np.broadcast_to(given, len(names)).copy(), None
+
+
+def declare_freedom(fixed: Array | None, excess: ExcessPrior | None, n: int) -> TensorVariable:
+    """Declare the degrees of freedom (kernel,)."""
+    if excess is None:
+        return pm.Data("nu", fixed, dims="kernel")
+    beyond = pm.Gamma("excess", excess.shape, excess.rate, dims="kernel")
+    return pm.Deterministic("nu", n - 1 + beyond, dims="kernel")
+
+
+def declare_kernel(
+    kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable, s: TensorVariable
+) -> tuple[TensorVariable, TensorVariable]:
+    """Declare Q ~ W(nu, s M / nu) in blocks; return Q and its trace.
+
+    M and Q (l, l) have the kernel's visible objects first.
+    """
+    name, n, psi = kernel.name, len(kernel.visible), s / nu * M
+    seen, hidden = f"visible_{name}", f"hidden_{name}"
+    if n == 0:
+        Q = Wishart(f"Qhh_v_{name}", nu, psi, dims=(hidden, f"{hidden}_"))
+        return Q, pt.trace(Q)
+    values = _visible_block(kernel)
+    Qvv = Wishart(f"Qvv_{name}", nu, psi[:n, :n], observed=values, dims=(seen, f"{seen}_"))
+    if not len(kernel.hidden):
+        return Qvv, pt.trace(Qvv)
+    parts = partition(psi, n)
+    root, factor = cholesky_or_nan(parts.schur), cholesky_or_nan(Qvv)
+    mean = matrix_product(parts.coefficients, Qvv)
+    Qhv = MatrixNormal(f"Qhv_{name}", mean, root, factor, dims=(hidden, seen))
+    Qhh_v = Wishart(f"Qhh_v_{name}", nu - n, parts.schur, dims=(hidden, f"{hidden}_"))
+    explained = solve_lower(factor, Qhv.T)
+    trace = pt.trace(Qvv) + pt.trace(Qhh_v) + (explained**2).sum()
+    return _joined(Qvv, Qhv, Qhh_v + matrix_product(explained.T, explained)), trace
+
+
+def declare_visible(
+    kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable, s: TensorVariable
+) -> tuple[TensorVariable, TensorVariable]:
+    """Declare -nu KL(Q_vv, s M_vv) without ln|Q_vv|; return E[Q | M] and its trace.
+
+    M and Q (l, l) have the kernel's visible objects first.
+    """
+    n = len(kernel.visible)
+    if n == 0:
+        return s * M, s * pt.trace(M)
+    values, parts = _visible_block(kernel), partition(M, n)
+    half = solve_lower(parts.factor11, values)
+    whitened = solve_lower(parts.factor11, half.T)
+    deviance = pt.trace(whitened) / s + log_det(parts.factor11) + n * (pt.log(s) - 1)
+    pm.Potential(f"Qvv_{kernel.name}", none_where_nan(-0.5 * nu * deviance))
+    if not len(kernel.hidden):
+        return values, pt.trace(values)
+    Qhv = matrix_product(parts.coefficients, values)
+    Qhh = s * parts.schur + matrix_product(Qhv, parts.coefficients.T)
+    return _joined(values, Qhv, Qhh), pt.trace(values) + pt.trace(Qhh)
+
+
+def _visible_block(kernel: IncompleteKernel) -> TensorVariable:
+    """Register the visible block as data (visible, visible_)."""
+    dims = (f"visible_{kernel.name}", f"visible_{kernel.name}_")
+    data = pm.Data(f"Qvv_{kernel.name}_values", kernel.values, dims=dims)
+    return pt.specify_shape(data, kernel.values.shape)
+
+
+def _joined(vv: TensorVariable, hv: TensorVariable, hh: TensorVariable) -> TensorVariable:
+    """Put a matrix together from its blocks."""
+    rows = [pt.concatenate([vv, hv.T], axis=1), pt.concatenate([hv, hh], axis=1)]
+    return pt.concatenate(rows)

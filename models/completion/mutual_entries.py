@@ -1,0 +1,65 @@
+"""Entries of `MutualKernelCompletion`: those asked for, and the few on which chains are judged."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...validation import argument_error
+from .incomplete import IncompleteKernel
+
+__all__ = ["judged_entries", "judged_pairs", "positions"]
+
+#: Entries, and pairs, that are judged at most.
+JUDGED = 30
+
+
+def judged_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
+    """Choose missing entries to judge chains by, positions (entry, 2) for each kernel."""
+    n = len(kernels[0].order)
+    ends = np.cumsum([len(kernel.hidden) * n for kernel in kernels])
+    chosen: set[tuple[int, int, int]] = set()
+    for cell in _some(int(ends[-1]), 2 * JUDGED):
+        k = int(np.searchsorted(ends, cell, side="right"))
+        row, column = divmod(int(cell - ends[k]) + len(kernels[k].hidden) * n, n)
+        one, other = sorted((int(kernels[k].hidden[row]), column))
+        # Those between two missing objects come in both orders.
+        if len(chosen) < JUDGED:
+            chosen.add((k, one, other))
+    picked = [[pair for i, *pair in sorted(chosen) if i == k] for k in range(len(kernels))]
+    return [np.array(pairs, dtype=np.intp).reshape(-1, 2) for pairs in picked]
+
+
+def judged_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
+    """Choose pairs of objects (pair, 2) that no kernel has both of, likewise. O(K l^2)."""
+    n = len(kernels[0].order)
+    unseen = np.tri(n, k=-1, dtype=bool).T
+    for kernel in kernels:
+        unseen[np.ix_(kernel.visible, kernel.visible)] = False
+    pairs = np.argwhere(unseen)
+    return pairs[_some(len(pairs), JUDGED)]
+
+
+def positions(
+    pairs: Any, objects: pd.Index, argument: str, owner: str
+) -> tuple[list[int], list[int]]:
+    """Where pairs of labels stand among the objects: their rows and columns, or raise."""
+    first, *_, last = objects.tolist()
+    requirement = f"pairs of objects, such as {[(first, last)]}"
+    try:
+        ends = [(one, other) for one, other in pairs]
+        rows, columns = (objects.get_indexer(list(end)) for end in zip(*ends, strict=True))
+    except (TypeError, ValueError):
+        raise argument_error(argument, owner, requirement, f"{pairs!r:.60}") from None
+    unknown = (rows < 0) | (columns < 0)
+    if unknown.any():
+        pair = ends[int(unknown.argmax())]
+        raise argument_error(argument, owner, requirement, f"{pair!r}, an object unknown")
+    return rows.tolist(), columns.tolist()
+
+
+def _some(n: int, number: int) -> npt.NDArray[np.int64]:
+    """Up to a number of the integers below n, in random order, the same at every call."""
+    return np.random.default_rng(0).choice(n, min(n, number), replace=False)

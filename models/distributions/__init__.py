@@ -1,0 +1,1 @@
+"""Distributions that PyMC lacks, or computes at a higher cost."""

@@ -1,0 +1,81 @@
+"""Distributions that PyMC does not have.
+
+`CategoricalProbit` is the multinomial-probit likelihood with its latent utilities integrated out.
+"""
+
+from typing import Any, override
+
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Discrete, SymbolicRandomVariable
+from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
+from pymc.pytensorf import normalize_rng_param
+from pytensor.tensor import TensorLike, TensorVariable
+from pytensor.tensor.random.utils import normalize_size_param
+
+from ...validation import argument_error
+from ..operations.probit_likelihood import probit_log_probability
+
+__all__ = ["CategoricalProbit"]
+
+
+class CategoricalProbitRV(SymbolicRandomVariable):
+    name = "categorical_probit"
+    extended_signature = "[rng],[size],(c)->[rng],()"
+    _print_name = ("CategoricalProbit", "\\operatorname{CategoricalProbit}")
+
+    @classmethod
+    def rv_op(cls, f: TensorLike, *, size: Any = None, rng: Any = None) -> TensorVariable:
+        f = pt.as_tensor(f)
+        rng = normalize_rng_param(rng)
+        size = normalize_size_param(size)
+        if rv_size_is_none(size):
+            size = implicit_size_from_params(f, ndims_params=cls.ndims_params)
+        utilities_shape = pt.concatenate([size, f.shape[-1:]])
+        next_rng, utilities = pt.random.normal(
+            f, 1.0, size=utilities_shape, rng=rng, return_next_rng=True
+        )
+        winner = pt.argmax(utilities, axis=-1)
+        return cls(inputs=[rng, size, f], outputs=[next_rng, winner])(rng, size, f)
+
+
+class CategoricalProbit(Discrete):
+    r"""Categorical distribution with the multinomial-probit link.
+
+    An object takes the class with the largest of C latent utilities
+    :math:`y_c \sim \mathcal N(f_c, 1)`; the utilities are integrated out. Adding a constant to all
+    entries of `f` changes nothing.
+
+    Parameters
+    ----------
+    f : tensor_like of float (..., C)
+        Mean of each class's utility, C >= 2. No class is possible where one is NaN or
+        infinite.
+
+    Examples
+    --------
+    >>> with pm.Model():
+    ...     f = pm.Normal("f", 0, 1, shape=(10, 3))
+    ...     t = CategoricalProbit("t", f, observed=labels)
+    """
+
+    rv_type = CategoricalProbitRV
+    rv_op = CategoricalProbitRV.rv_op
+
+    @classmethod
+    @override
+    def dist(cls, f: TensorLike, **kwargs: Any) -> TensorVariable:
+        f = pt.as_tensor_variable(f)
+        if f.ndim == 0 or f.type.shape[-1] in (0, 1):
+            raise argument_error(
+                "f", cls.__name__, "an array with two or more classes on its last axis", f"{f.type}"
+            )
+        return super().dist([f], **kwargs)
+
+    @override
+    def support_point(rv, size: Any, f: TensorVariable) -> TensorVariable:
+        winner = pt.argmax(f, axis=-1)
+        return winner if rv_size_is_none(size) else pt.full(size, winner)
+
+    @override
+    def logp(value, f: TensorVariable) -> TensorVariable:
+        return probit_log_probability(f, value)

@@ -1,0 +1,1 @@
+"""Kernel functions, their normalisation, and stacks of kernel matrices."""

@@ -1,0 +1,374 @@
+"""Alignment by label: what carries ids of objects is brought into the order of the kernels' ids.
+
+A Series, a DataFrame or a DataArray carries labels; an array does not, and goes by position. The
+numbers 0 to n - 1 in order are no ids: pandas and kernel stacks make them up where none are given.
+Wherever labels, targets, kernels or features are taken,
+
+- both sides have ids: they must be the same ids, and go by them. Ids that are unknown, missing or
+  repeated are named in an error. The same ids in the same order need no going by, so that they may
+  repeat, as those of a bootstrap sample do;
+- one side has none: by position. That holds for a Series that kept its index while the features
+  lost theirs in ``.values`` or a scaler, as in scikit-learn. Ids may repeat there. Among kernels
+  of one stack, and among feature spaces of the same objects, only an array is without ids: a
+  DataFrame that counts its rows beside one with ids is refused;
+- one side counts its rows, and the other has the same numbers in another order: an error, since
+  both readings are possible;
+- new objects count their rows as the training objects do: these are not the same objects, and the
+  new ones are numbered on.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from ...validation import argument_error
+
+__all__ = [
+    "NUMBERED",
+    "aligned",
+    "aligned_matrices",
+    "as_frame",
+    "check_complete",
+    "check_distinct",
+    "counts_rows",
+    "ids_along",
+    "in_order",
+    "kernel_names",
+    "labelled_gram",
+    "labels_of",
+    "listed",
+    "made_up",
+    "order_of",
+    "square_order",
+]
+
+#: Labels that a message names before it says how many more there are.
+NAMED = 5
+#: Attributes of a coordinate whose labels were made up: they number the objects.
+NUMBERED = {"labels": "numbers, by position"}
+
+
+def counts_rows(labels: Any) -> bool:
+    """Whether labels are the numbers 0 to n - 1 in order, which identify nothing."""
+    return _count(_plain(labels))
+
+
+def check_complete(labels: Any, argument: str, owner: str) -> None:
+    """Raise unless there are labels everywhere."""
+    absent = [row for row, label in enumerate(_plain(labels)) if pd.isna(label) is True]
+    if absent:
+        got = f"{len(absent)} missing, the first at position {absent[0]}"
+        raise argument_error(argument, owner, "labelled without gaps", got)
+
+
+def check_distinct(
+    labels: Any, argument: str, owner: str, requirement: str = "labelled by distinct ids"
+) -> None:
+    """Raise unless there are labels everywhere, and no two the same; the error names them."""
+    check_complete(labels, argument, owner)
+    repeated = [label for label, times in Counter(_plain(labels)).items() if times > 1]
+    if repeated:
+        raise argument_error(argument, owner, requirement, f"{listed(repeated)} more than once")
+
+
+def order_of(
+    given: Any,
+    wanted: Any,
+    argument: str,
+    owner: str,
+    requirement: str,
+    *,
+    by_position: bool = True,
+) -> list[int] | None:
+    """Positions among the labels given of the labels that are wanted.
+
+    Parameters
+    ----------
+    given, wanted : sequence of labels
+        Those of the objects or features that are to be ordered, and those in the order to be had.
+    argument, owner, requirement : str
+        For messages; the requirement completes "must be ...".
+    by_position : bool, default=True
+        Whether labels that only count go by position. Otherwise the labels have to be the same.
+
+    Returns
+    -------
+    list of int, or None
+        None where nothing has to move: labels are in the same order, or positions decide. In the
+        second case the caller checks the length.
+
+    Raises
+    ------
+    ValueError
+        Where labels decide: for those that repeat, are unknown or missing. Where it cannot be told
+        whether they are ids or positions.
+    """
+    own, others = _plain(given), _plain(wanted)
+    if own == others:
+        return None
+    place = {label: row for row, label in enumerate(own)}
+    expected = set(others)
+    missing = [label for label in others if label not in place]
+    unknown = [label for label in own if label not in expected]
+    counted = _count(own) or _count(others)
+    if counted and len(own) == len(others) and not (missing or unknown):
+        rule = "in the order of the objects, or labelled by ids that cannot be taken for positions"
+        hint = "give an array to go by position, or sort it beforehand to go by label"
+        got = f"the numbers 0 to {len(own) - 1}, on one side in another order ({hint})"
+        raise argument_error(argument, owner, rule, got)
+    if counted and by_position:
+        return None
+    check_distinct(own, argument, owner)
+    rule = "an array, which goes by position: the labels that it would have to go by repeat"
+    check_distinct(others, argument, owner, rule)
+    if missing or unknown:
+        parts = [f"the unknown {listed(unknown)}"] if unknown else []
+        parts += [f"none for {listed(missing)}"] if missing else []
+        raise argument_error(argument, owner, requirement, "; ".join(parts))
+    return [place[label] for label in others]
+
+
+def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int] | None:
+    """Positions of the columns that make a square matrix a Gram matrix, as `order_of` gives them.
+
+    None where columns are labelled by nothing that the rows are, as those of a cross matrix and of
+    a basis expansion.
+    """
+    own, others = _plain(columns), _plain(rows)
+    if len(own) != len(others) or not set(own) & set(others):
+        return None
+    return order_of(own, others, argument, owner, "labelled alike in rows and columns")
+
+
+def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
+    """Return values, one an object, in the order of the objects' ids.
+
+    Parameters
+    ----------
+    values : array_like, Series or DataArray (obs,)
+        Labels, targets or a mask. What is no Series or DataArray is returned as it is.
+    ids : sequence (obs,)
+        Of the objects that the values are for.
+    argument, owner : str
+        For messages.
+
+    Raises
+    ------
+    ValueError
+        See `order_of`. Numbers and types of values are checked by whoever reads them.
+    """
+    labels = labels_of(values)
+    if labels is None:
+        return values
+    requirement = "labelled by the ids of the objects"
+    order = order_of(labels, ids, argument, owner, requirement)
+    return values if order is None else _taken(values, order)
+
+
+@singledispatch
+def labels_of(values: Any) -> list[Hashable] | None:
+    """Labels of the rows of values; None where they carry none."""
+    return None
+
+
+@labels_of.register(pd.Series)
+@labels_of.register(pd.DataFrame)
+def _(values: pd.Series | pd.DataFrame) -> list[Hashable] | None:
+    return _plain(values.index)
+
+
+@labels_of.register
+def _(values: xr.DataArray) -> list[Hashable] | None:
+    if not values.ndim or values.dims[0] not in values.indexes:
+        return None
+    return _plain(values.indexes[values.dims[0]])
+
+
+def ids_along(values: xr.DataArray, dim: Hashable) -> Any:
+    """Labels along a dim, or 0 to n - 1 where it has none or they were made up."""
+    if dim not in values.indexes or values[dim].attrs.items() >= NUMBERED.items():
+        return range(values.sizes[dim])
+    return values.indexes[dim]
+
+
+@singledispatch
+def _taken(values: Any, order: list[int]) -> Any:
+    """Rows of a Series or a DataFrame at positions."""
+    return values.iloc[order]
+
+
+@_taken.register
+def _(values: xr.DataArray, order: list[int]) -> Any:
+    return values.to_numpy()[order]
+
+
+@singledispatch
+def as_frame(matrix: Any) -> Any:
+    """Two-dimensional DataArrays as DataFrames where they have labels; anything else as it is."""
+    return matrix
+
+
+@as_frame.register
+def _(matrix: xr.DataArray) -> Any:
+    if matrix.ndim != 2:
+        return matrix
+    objects_first = matrix.transpose("obs", ...) if "obs" in matrix.dims else matrix
+    return objects_first.to_pandas() if matrix.coords else objects_first.to_numpy()
+
+
+@singledispatch
+def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None) -> Any:
+    """Bring labelled kernels of the same objects into one order of rows and of columns.
+
+    Parameters
+    ----------
+    kernels : kernels in any form
+        The rows of DataFrames go by those of the first; so do the columns, which are those of
+        `basis` if that is given. A square matrix whose columns are its rows in another order gets
+        their order. Arrays, and what is no stack, are returned as they are.
+    argument, owner : str
+        For messages.
+    basis : sequence of labels, optional
+        Labels of the training objects, where rows are new objects.
+
+    Raises
+    ------
+    ValueError
+        For labels of one kernel that are not those of another, and for those that have to be
+        brought into another order and repeat.
+    """
+    return kernels
+
+
+@aligned_matrices.register
+def _(kernels: Mapping, argument: str, owner: str, basis: Any = None) -> Any:
+    matrices = {name: as_frame(matrix) for name, matrix in kernels.items()}
+    frames = {name: each for name, each in matrices.items() if isinstance(each, pd.DataFrame)}
+    first: pd.DataFrame | None = None
+    for name, frame in frames.items():
+        entry = f'{argument}["{name}"]'
+        matrices[name] = _aligned_frame(frame, first, basis, entry, owner)
+        first = matrices[name] if first is None else first
+    return matrices
+
+
+@aligned_matrices.register(list)
+@aligned_matrices.register(tuple)
+def _(kernels: Sequence, argument: str, owner: str, basis: Any = None) -> Any:
+    if not any(isinstance(matrix, pd.DataFrame | xr.DataArray) for matrix in kernels):
+        return kernels
+    named = {f"K{s}": matrix for s, matrix in enumerate(kernels)}
+    return list(aligned_matrices(named, argument, owner, basis).values())
+
+
+@aligned_matrices.register
+def _(kernels: pd.DataFrame, argument: str, owner: str, basis: Any = None) -> Any:
+    return _aligned_frame(kernels, None, basis, argument, owner)
+
+
+@aligned_matrices.register
+def _(kernels: xr.DataArray, argument: str, owner: str, basis: Any = None) -> Any:
+    labelled = {"obs", "basis"} <= set(kernels.indexes) and kernels.ndim == 3
+    if not labelled or basis is not None:
+        return kernels
+    rows, columns = kernels.indexes["obs"], kernels.indexes["basis"]
+    order = square_order(rows, columns, argument, owner)
+    return kernels if order is None else kernels.isel(basis=order)
+
+
+def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
+    """Return a Gram matrix with columns in the order of its rows, and the ids of the rows.
+
+    The ids are 0 to n - 1 for an array, which is returned as it is.
+    """
+    matrix = aligned_matrices(as_frame(kernel), argument, owner)
+    labels = labels_of(matrix)
+    if labels is not None:
+        return matrix, labels
+    return matrix, range(*np.shape(matrix)[:1] or (0,))
+
+
+def made_up(index: pd.Index) -> bool:
+    """Whether pandas made an index up, which then says no more than the order."""
+    return isinstance(index, pd.RangeIndex) and counts_rows(index)
+
+
+def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | None:
+    """Names of the kernels that numbers, one a kernel, are for; None where they carry none.
+
+    Names are those of a DataArray's coordinate "kernel", of a Series, or of a mapping.
+
+    Raises
+    ------
+    ValueError
+        For names that are missing or repeat.
+    """
+    labels: Any = None
+    if isinstance(values, xr.DataArray) and values.dims == ("kernel",):
+        labels = values.indexes.get("kernel")
+    elif isinstance(values, Mapping):
+        labels = list(values)
+    elif isinstance(values, pd.Series) and not made_up(values.index):
+        labels = values.index
+    if labels is None:
+        return None
+    check_distinct(labels, argument, owner, "labelled by the names of different kernels")
+    return tuple(map(str, _plain(labels)))
+
+
+def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requirement: str) -> Any:
+    """Return numbers that carry the kernels' names in the order of these; others as they are.
+
+    The names, as `kernel_names` reads them, must be all of the kernels', and no others.
+    """
+    own, wanted = kernel_names(values, argument, owner), list(map(str, names))
+    if own is None:
+        return values
+    if sorted(own) != sorted(wanted):
+        raise argument_error(argument, owner, requirement, f"those of {list(own)}")
+    numbers = list(values.values()) if isinstance(values, Mapping) else values.to_numpy().tolist()
+    by_name = dict(zip(own, numbers, strict=True))
+    return [by_name[name] for name in wanted]
+
+
+def _aligned_frame(
+    frame: pd.DataFrame, first: pd.DataFrame | None, basis: Any, argument: str, owner: str
+) -> pd.DataFrame:
+    rows = None
+    if first is not None:
+        requirement = "labelled as the first kernel is"
+        rows = order_of(
+            *(frame.index, first.index, argument, owner, requirement), by_position=False
+        )
+    if basis is not None:
+        requirement = "computed against the training objects"
+        columns = order_of(frame.columns, basis, argument, owner, requirement)
+    elif first is not None:
+        columns = order_of(
+            *(frame.columns, first.columns, argument, owner, requirement), by_position=False
+        )
+    else:
+        columns = square_order(frame.index, frame.columns, argument, owner)
+    frame = frame if rows is None else frame.iloc[rows]
+    return frame if columns is None else frame.iloc[:, columns]
+
+
+def _plain(labels: Any) -> list[Hashable]:
+    """Labels as Python's own objects."""
+    return list(pd.Index(getattr(labels, "values", labels)))
+
+
+def _count(labels: list[Hashable]) -> bool:
+    return all(type(label) is int and label == row for row, label in enumerate(labels))
+
+
+def listed(labels: Iterable[Hashable]) -> str:
+    """Name labels for a message, the first few of them."""
+    each = list(labels)
+    named = ", ".join(map(repr, each[:NAMED]))
+    return named if len(each) <= NAMED else f"{named} and {len(each) - NAMED} more"

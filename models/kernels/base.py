@@ -1,0 +1,352 @@
+"""The functions behind the kernels: what two sets of objects give, before any normalisation.
+
+Values are those of ``sklearn.metrics.pairwise`` to the last digit.  Each base kernel also knows
+its diagonal k(x, x) in O(n D), so that normalisations do not need a Gram matrix for it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, override
+
+import numpy as np
+from numpy.typing import NDArray
+from pymc.pytensorf import rvs_in_graph
+
+from ...validation import argument_error, check_finite, check_name, check_positive, check_unmasked
+from .widths import median_of_distances, median_of_squared_distances, variance_of_entries
+
+type Rules = Mapping[str, Callable[[NDArray, str], float]]
+
+
+def _scikit_learn() -> Any:
+    """Kernels of scikit-learn, which takes half a second to import: the first that is used does."""
+    from sklearn.metrics import pairwise
+
+    return pairwise
+
+
+class BaseKernel(ABC):
+    """A kernel of features, without normalisation.  Subclasses are frozen dataclasses."""
+
+    is_kernel: ClassVar[bool] = True
+
+    @property
+    def adds_features_up(self) -> bool:
+        """Whether features count by their scales as they are: those of small scale hardly do."""
+        return False
+
+    def on_training(self, X: NDArray) -> Self:
+        """Kernel with what it chooses from the features (N, D) of the training objects."""
+        return self
+
+    @abstractmethod
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        """Values of shape (n, m) of n objects against m others, or against themselves (None)."""
+
+    @abstractmethod
+    def diagonal(self, X: NDArray) -> NDArray:
+        """Value of each object with itself, shape (n,)."""
+
+    @abstractmethod
+    def describe(self, space: str | None) -> str:
+        """Readable name, with the feature space where there are several."""
+
+    def train(self, X: NDArray, name: str) -> NDArray:
+        """Values of the training objects among themselves; `name` is for messages."""
+        return self.pairwise(X, None)
+
+    def cross(self, X: NDArray, X_train: NDArray, name: str) -> NDArray:
+        """Values of new objects against the training objects, shape (n, N)."""
+        if X.shape[1] != X_train.shape[1]:
+            raise argument_error(
+                "X",
+                name,
+                f"of {X_train.shape[1]} features, as the training objects are",
+                f"{X.shape[1]} features",
+            )
+        return self.pairwise(X, X_train)
+
+    def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
+        """Value of each new object with itself; `given` is for kernels that cannot compute it."""
+        return self.diagonal(X)
+
+
+def label(name: str, space: str | None, *settings: str) -> str:
+    """Readable name of a kernel with its settings, on a feature space."""
+    arguments = f"({', '.join(settings)})" if settings else ""
+    return name + arguments + (f"[{space}]" if space is not None else "")
+
+
+@dataclass(frozen=True)
+class _Radial(BaseKernel):
+    """A kernel with a width, `gamma`: a number, the name of a rule, or None for 1 / n_features.
+
+    Where training objects have given the number, `rule` is the rule by which they did.
+    """
+
+    gamma: float | str | None = None
+    rule: str | None = None
+    rules: ClassVar[Rules]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gamma, str):
+            check_name(self.gamma, self.rules, "gamma", self._name)
+        elif self.gamma is not None:
+            check_positive(self.gamma, "gamma", self._name)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__.lower()
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return True
+
+    @override
+    def on_training(self, X: NDArray) -> Self:
+        if not isinstance(self.gamma, str):
+            return self
+        owner = f"{self._name}({self.gamma!r})"
+        return replace(self, gamma=self.rules[self.gamma](X, owner), rule=self.gamma)
+
+    @property
+    def number(self) -> float | None:
+        """Gamma; raises a ValueError before training objects have given it."""
+        if isinstance(self.gamma, str):
+            raise ValueError(
+                f"{self._name}({self.gamma!r}) takes its width from the training objects, and none "
+                "have been given: kernels(X_train), or kernels(X_new, X_train)."
+            )
+        return self.gamma
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return np.ones(len(X))
+
+    @override
+    def describe(self, space: str | None) -> str:
+        if self.gamma is None:
+            return label(self._name, space)
+        setting = self.gamma if isinstance(self.gamma, str) else f"{self.gamma:.4g}"
+        return label(self._name, space, setting if self.rule is None else f"{self.rule}={setting}")
+
+
+@dataclass(frozen=True)
+class Gaussian(_Radial):
+    """exp(-gamma ||x - x'||^2)."""
+
+    rules: ClassVar[Rules] = {"median": median_of_squared_distances, "scale": variance_of_entries}
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return _scikit_learn().rbf_kernel(X, Y, gamma=self.number)
+
+
+@dataclass(frozen=True)
+class Laplace(_Radial):
+    """exp(-gamma ||x - x'||_1)."""
+
+    rules: ClassVar[Rules] = {"median": median_of_distances}
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return _scikit_learn().laplacian_kernel(X, Y, gamma=self.number)
+
+
+@dataclass(frozen=True)
+class Polynomial(BaseKernel):
+    """(gamma x'x + coef0)^degree."""
+
+    degree: int = 2
+    gamma: float = 1.0
+    coef0: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.degree != int(self.degree) or self.degree < 1:
+            raise argument_error("degree", "polynomial", "a whole number from 1", repr(self.degree))
+        check_positive(self.gamma, "gamma", "polynomial")
+        if not (np.isfinite(self.coef0) and self.coef0 >= 0):
+            raise argument_error(
+                "coef0",
+                "polynomial",
+                "0 or positive (below 0 the kernel is not positive semidefinite)",
+                repr(self.coef0),
+            )
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return True
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return _scikit_learn().polynomial_kernel(
+            X, Y, degree=self.degree, gamma=self.gamma, coef0=self.coef0
+        )
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return (self.gamma * np.einsum("nd,nd->n", X, X) + self.coef0) ** self.degree
+
+    @override
+    def describe(self, space: str | None) -> str:
+        settings = [f"{self.degree:g}"]
+        settings += [f"gamma={self.gamma:.4g}"] if self.gamma != 1 else []
+        settings += [f"coef0={self.coef0:.4g}"] if self.coef0 != 1 else []
+        return label("polynomial", space, *settings)
+
+
+@dataclass(frozen=True)
+class Linear(BaseKernel):
+    """x'x."""
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return True
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return _scikit_learn().linear_kernel(X, Y)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return np.einsum("nd,nd->n", X, X)
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return label("linear", space)
+
+
+@dataclass(frozen=True)
+class Cosine(BaseKernel):
+    """x'x / (||x|| ||x'||), and 0 where a norm is 0."""
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return True
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return _scikit_learn().cosine_similarity(X, Y)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return X.any(axis=1).astype(float)
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return label("cosine", space)
+
+
+@dataclass(frozen=True)
+class Covariance(BaseKernel):
+    """A covariance function of ``pm.gp.cov`` with fixed hyperparameters."""
+
+    function: Any
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return self._evaluate(self.function(X) if Y is None else self.function(X, Y))
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return self._evaluate(self.function(X, diag=True))
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return label(type(self.function).__name__, space)
+
+    def _evaluate(self, graph: Any) -> NDArray:
+        random = rvs_in_graph([graph])
+        if random:
+            listed = ", ".join(sorted(str(variable) for variable in random))
+            raise argument_error(
+                "function",
+                "covariance",
+                "a covariance with fixed hyperparameters",
+                f"the random variable {listed}",
+            )
+        # The graph runs once: compiling it would cost more than it saves.
+        return np.asarray(graph.eval(mode="FAST_COMPILE"), dtype=float)
+
+
+@dataclass(frozen=True)
+class Precomputed(BaseKernel):
+    """Similarities in place of features: columns are training objects."""
+
+    @override
+    def train(self, X: NDArray, name: str) -> NDArray:
+        if X.shape[0] != X.shape[1]:
+            raise argument_error(
+                "X",
+                name,
+                "a square Gram matrix of the training objects (new objects: give their "
+                "similarities first and the training Gram matrix second)",
+                f"shape {X.shape}",
+            )
+        return self.pairwise(X, None)
+
+    @override
+    def cross(self, X: NDArray, X_train: NDArray, name: str) -> NDArray:
+        n_train = self.train(X_train, name).shape[0]
+        if X.shape[1] != n_train:
+            hint = ", which looks transposed" if X.shape[0] == n_train else ""
+            raise argument_error(
+                "X",
+                name,
+                f"of shape (new objects, {n_train} training objects)",
+                f"shape {X.shape}{hint}",
+            )
+        return self.pairwise(X, None)
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return X
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return np.diagonal(X)
+
+    @override
+    def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
+        return given
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return "precomputed" if space is None else space
+
+
+@dataclass(frozen=True)
+class BasisExpansion(BaseKernel):
+    """Features in place of a kernel."""
+
+    function: Callable[[NDArray], NDArray]
+    is_kernel: ClassVar[bool] = False
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        given = self.function(X)
+        check_unmasked(given, "function", "basis_expansion")
+        features = np.asarray(given, dtype=float)
+        if features.ndim != 2 or len(features) != len(X):
+            raise argument_error(
+                "function",
+                "basis_expansion",
+                f"a map of {len(X)} objects to features of shape ({len(X)}, M)",
+                f"shape {features.shape}",
+            )
+        check_finite(features, "function", "basis_expansion")
+        return features
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        features = self.pairwise(X, None)
+        return np.einsum("nm,nm->n", features, features)
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return label(getattr(self.function, "__name__", "basis"), space)

@@ -1,0 +1,280 @@
+"""Objects and their feature spaces: one array, or a dict of arrays of the same objects."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from ...validation import argument_error, check_finite, check_name, check_real
+from .alignment import NUMBERED, aligned, as_frame, check_complete, counts_rows, labels_of, order_of
+
+
+@dataclass(frozen=True)
+class CrossGram:
+    """Precomputed similarities of new objects, with their self-similarities; see `cross_gram`."""
+
+    similarities: Any
+    self_similarity: NDArray
+
+
+def cross_gram(similarities: ArrayLike, *, self_similarity: ArrayLike) -> CrossGram:
+    """Give a precomputed kernel what the "unit" normalisation of new objects needs.
+
+    Parameters
+    ----------
+    similarities : array-like or DataFrame of shape (n, N)
+        k(x_i, x_j) of new objects i and training objects j.
+    self_similarity : array-like or Series of shape (n,)
+        k(x_i, x_i) of the new objects.
+    """
+    similarities = as_frame(similarities)
+    shape = np.shape(similarities)
+    ids = labels_of(similarities) or range(shape[0] if shape else 0)
+    diagonal = aligned(self_similarity, ids, "self_similarity", "cross_gram")
+    diagonal = check_real(diagonal, "self_similarity", "cross_gram")
+    if diagonal.shape != shape[:1]:
+        raise argument_error(
+            "self_similarity", "cross_gram", f"of shape {shape[:1]}", f"shape {diagonal.shape}"
+        )
+    check_finite(diagonal, "self_similarity", "cross_gram")
+    return CrossGram(similarities, diagonal)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The same n objects in one or several feature spaces.
+
+    Parameters
+    ----------
+    features : dict
+        Feature space -> ndarray of shape (n, D); the only key is None where there is one array.
+    labels : ndarray of shape (n,)
+    self_similarity : dict
+        Feature space -> ndarray of shape (n,), for precomputed kernels where given.
+    columns : dict
+        Feature space -> names of its features, where they have any.
+    numbered : bool
+        Whether the labels were made up: they number new objects without ids.
+    """
+
+    features: dict[str | None, NDArray]
+    labels: NDArray
+    self_similarity: dict[str | None, NDArray]
+    columns: dict[str | None, pd.Index] = field(default_factory=dict)
+    numbered: bool = False
+
+    @property
+    def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
+        """Coordinate of the dim "obs" that the labels make."""
+        return "obs", self.labels, NUMBERED if self.numbered else None
+
+    def with_gram(self, space: str | None, name: str) -> "Objects":
+        """Return training objects whose features in one space are similarities among themselves.
+
+        Named columns get the order of the rows. `name` is that of the kernel, for messages.
+        """
+        labels, columns = pd.Index(self.labels), self.columns.get(space)
+        if self.features[space].shape[1] != len(labels):
+            return self
+        order = None
+        if columns is not None:
+            requirement = "labelled alike in rows and columns"
+            order = order_of(columns, labels, "X", name, requirement)
+        if order is not None:
+            gram = self.features[space][:, order]
+            return replace(
+                self,
+                features=self.features | {space: gram},
+                columns=self.columns | {space: labels},
+            )
+        if columns is None or counts_rows(columns):
+            return replace(self, columns=self.columns | {space: labels})
+        return self
+
+    def spaces_of(self, space: str | None) -> list[str | None]:
+        """Feature spaces that a kernel reads: the one it is bound to, or all."""
+        if space is None:
+            return list(self.features)
+        if None in self.features:
+            raise argument_error(
+                "X",
+                "Kernels",
+                f"a dict with the feature space {space!r}, which a kernel is bound to",
+                "one array",
+            )
+        check_name(space, [str(known) for known in self.features], "space", "on")
+        return [space]
+
+    def check_has(self, spaces: Iterable[str | None]) -> None:
+        """Raise unless every one of `spaces` is there."""
+        missing = [space for space in spaces if space not in self.features]
+        if missing:
+            raise argument_error(
+                "X",
+                "Kernels",
+                "one array, as the training objects are"
+                if None in missing
+                else f"a dict with the feature space {missing[0]!r} of the training objects",
+                "one array" if None in self.features else f"a dict with {list(self.features)}",
+            )
+
+
+def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
+    """Validate objects.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame, `CrossGram`, or dict of them
+    train : Objects, optional
+        The training objects, where `X` are new ones.
+
+    Raises
+    ------
+    ValueError
+        On an array that is not two-dimensional, numeric and finite, on feature spaces that
+        disagree in their objects, and on new objects that disagree in their features.
+
+    Notes
+    -----
+    DataFrames go by their labels: rows get the order of the first space that has ids, columns of
+    new objects that of the training objects. New objects that count their rows as the training
+    objects do are numbered on from these, as those without labels are.
+    """
+    tables = {None: X} if not isinstance(X, Mapping) else {str(key): X[key] for key in X}
+    if not tables:
+        raise argument_error("X", "Kernels", "a dict with at least one feature space", "none")
+    if isinstance(X, Mapping) and len(tables) < len(X):
+        twice = [name for name, times in Counter(map(str, X)).items() if times > 1]
+        raise argument_error("X", "Kernels", "of spaces with distinct names", f"{twice[0]!r} twice")
+    read = {space: _read(table) for space, table in tables.items()}
+    reference = next((table.labels for table in read.values() if table.labels is not None), None)
+    checked = {space: _checked(table, space, reference, train) for space, table in read.items()}
+    features = {space: table.values for space, table in checked.items()}
+    sizes = {space: len(array) for space, array in features.items()}
+    if len(set(sizes.values())) > 1:
+        raise argument_error(
+            "X", "Kernels", "the same objects in every feature space", f"numbers of rows {sizes}"
+        )
+    n = next(iter(sizes.values()))
+    numbered = train is not None and (
+        reference is None or counts_as(reference.to_numpy(), train.labels)
+    )
+    if train is not None and numbered:
+        labels = labels_after(train.labels, n)
+    else:
+        labels = np.arange(n) if reference is None else reference.to_numpy()
+    return Objects(
+        features,
+        labels,
+        {
+            space: table.self_similarity
+            for space, table in checked.items()
+            if table.self_similarity is not None
+        },
+        {space: table.columns for space, table in checked.items() if table.columns is not None},
+        numbered,
+    )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Features as given, with the labels of objects and features where there are any."""
+
+    values: Any
+    labels: pd.Index | None = None
+    columns: pd.Index | None = None
+    self_similarity: NDArray | None = None
+
+
+@singledispatch
+def _read(table: Any) -> _Table:
+    return _Table(table)
+
+
+@_read.register
+def _(table: pd.DataFrame) -> _Table:
+    return _Table(table, table.index, table.columns)
+
+
+@_read.register
+def _(table: xr.DataArray) -> _Table:
+    frame = as_frame(table)
+    return _Table(table.to_numpy()) if frame is table else _read(frame)
+
+
+@_read.register
+def _(table: CrossGram) -> _Table:
+    return replace(_read(table.similarities), self_similarity=table.self_similarity)
+
+
+def _checked(
+    table: _Table, space: str | None, reference: pd.Index | None, train: Objects | None
+) -> _Table:
+    """Numbers of one feature space, in the order of the objects and of the training features."""
+    argument = "X" if space is None else f'X["{space}"]'
+    values, own = _as_features(table.values, argument), table.self_similarity
+    columns = table.columns
+    if table.labels is not None and reference is not None:
+        requirement = "of the same objects as the first feature space with ids"
+        rows = order_of(
+            *(table.labels, reference, argument, "Kernels", requirement), by_position=False
+        )
+        if rows is not None:
+            values, own = values[rows], None if own is None else own[rows]
+    if table.labels is not None:
+        check_complete(table.labels, argument, "Kernels")
+    if columns is not None:
+        check_complete(columns, argument, "Kernels")
+    expected = None if train is None else train.columns.get(space)
+    if columns is not None and expected is not None:
+        requirement = "of the features that the training objects have"
+        order = order_of(columns, expected, argument, "Kernels", requirement)
+        if order is not None:
+            values, columns = values[:, order], columns[order]
+    return _Table(values, table.labels, columns, own)
+
+
+def _as_features(table: Any, argument: str) -> NDArray:
+    try:
+        array = table if np.ma.isMaskedArray(table) else np.asarray(table)
+    except ValueError:
+        raise argument_error(argument, "Kernels", "an array of numbers", "a ragged one") from None
+    if array.ndim != 2 or 0 in array.shape:
+        raise argument_error(
+            argument, "Kernels", "of shape (objects, features)", f"shape {array.shape}"
+        )
+    if array.dtype.kind in "mM":
+        raise argument_error(argument, "Kernels", "real numbers", str(array.dtype))
+    # Truth values are features, though no numbers where a setting is one.
+    if array.dtype.kind == "b":
+        array = array.astype(float)
+    elif array.dtype.kind == "O":
+        plain = [float(x) if isinstance(x, bool | np.bool_) else x for x in array.ravel()]
+        array = np.array(plain, dtype=object).reshape(array.shape)
+    array = check_real(array, argument, "Kernels")
+    check_finite(array, argument, "Kernels")
+    return array
+
+
+def counts_as(labels: NDArray, training: NDArray) -> bool:
+    """Whether new objects only count their rows, and as the training objects do.
+
+    Their labels say nothing then, and would make a Gram matrix of a square cross matrix.
+    """
+    return len(labels) == len(training) and counts_rows(labels) and counts_rows(training)
+
+
+def labels_after(labels: NDArray, n: int) -> NDArray:
+    """Labels of n unnamed new objects: they number on from the training objects.
+
+    Training labels that are not whole numbers leave 0 to n - 1 free.  Either way no new object
+    shares its label with a training object, so a cross stack never passes for a Gram matrix.
+    """
+    start = int(labels.max()) + 1 if np.issubdtype(labels.dtype, np.integer) else 0
+    return np.arange(start, start + n)

@@ -1,0 +1,406 @@
+"""Kernels with parameters to learn, theta ~ Gamma(omega, phi), inside a PyMC model.
+
+A specification that holds such a kernel gives, in place of a stack of numbers, a `ParametricStack`:
+it declares theta in the model on the context stack and returns the stack as a tensor. Tensors come
+from covariance functions of ``pm.gp.cov``.
+
+Notation (Damoulas & Girolami 2009, section 3.1): theta_sd is the parameter of kernel s for
+dimension d of its feature space, one number for all dimensions unless it is said otherwise;
+omega and phi are the shape and the rate of its Gamma prior.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
+from pymc.pytensorf import compile as compile_function
+from pytensor.tensor import TensorVariable
+
+from ...validation import check_positive
+from .base import BaseKernel, label
+from .normalization import Similarities, needs_training_gram, normalize
+
+__all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
+
+
+@dataclass(frozen=True)
+class Theta:
+    """A kernel parameter to learn, in place of a number: theta ~ Gamma(omega, phi).
+
+    Parameters
+    ----------
+    omega : float, default=1
+        Shape of its prior.
+    phi : float, default=1
+        Rate of its prior.
+    ard : bool, default=False
+        One parameter for each dimension of the feature space (automatic relevance determination),
+        in place of one for all.
+    """
+
+    omega: float = 1.0
+    phi: float = 1.0
+    ard: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive(self.omega, "omega", "Theta")
+        check_positive(self.phi, "phi", "Theta")
+
+
+@dataclass(frozen=True)
+class LearnedCovariance(BaseKernel):
+    """A covariance function of ``pm.gp.cov`` whose parameter is random.
+
+    As a kernel of numbers it takes its parameter at the prior mean, where samplers start.
+
+    Parameters
+    ----------
+    theta : Theta
+    function : callable (theta) -> pymc.gp.cov.BaseCovariance
+        Takes a scalar tensor, or one with an entry a feature.
+    """
+
+    theta: Theta
+    function: Callable[[TensorVariable], Any]
+
+    def n_parameters(self, n_features: int) -> int:
+        """Count the parameters on a feature space."""
+        return n_features if self.theta.ard else 1
+
+    def tensor_at(self, theta: TensorVariable, n_features: int) -> Any:
+        """Covariance function at parameters (n_parameters,)."""
+        return self.function(theta if self.theta.ard else theta[0])
+
+    def fixed_at(self, theta: NDArray) -> BaseKernel:
+        """Kernel of numbers at parameters (n_parameters,)."""
+        return _CompiledCovariance(self, theta)
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return self._at_prior_mean(X).pairwise(X, Y)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return self._at_prior_mean(X).diagonal(X)
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return label("covariance", space)
+
+    def _at_prior_mean(self, X: NDArray) -> BaseKernel:
+        mean = self.theta.omega / self.theta.phi
+        return self.fixed_at(np.full(self.n_parameters(X.shape[1]), mean))
+
+
+@dataclass(frozen=True)
+class LearnedGaussian(LearnedCovariance):
+    """exp(-sum_d theta_d (x_d - x'_d)^2), with one theta for all dimensions or one for each."""
+
+    function: Callable[..., Any] = pm.gp.cov.ExpQuad
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        # With a parameter for each feature, their scales are learned.
+        return not self.theta.ard
+
+    @override
+    def tensor_at(self, theta: TensorVariable, n_features: int) -> Any:
+        scales = theta if self.theta.ard else theta[0]
+        return self.function(n_features, ls=pt.sqrt(0.5 / scales))
+
+    @override
+    def fixed_at(self, theta: NDArray) -> BaseKernel:
+        return _ScaledGaussian(theta)
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return label("gaussian", space)
+
+
+@dataclass(frozen=True)
+class _ScaledGaussian(BaseKernel):
+    """The same in numbers, which saves its compilation."""
+
+    theta: NDArray
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        # scikit-learn's checks of its input would take longer than the kernel of a hundred objects.
+        rows = X * np.sqrt(self.theta)
+        columns = rows if Y is None else Y * np.sqrt(self.theta)
+        exponent = rows @ columns.T
+        exponent *= 2.0
+        exponent -= np.einsum("nd,nd->n", rows, rows)[:, None]
+        exponent -= np.einsum("nd,nd->n", columns, columns)
+        np.minimum(exponent, 0.0, out=exponent)
+        return np.exp(exponent, out=exponent)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return np.ones(len(X))
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return label("gaussian", space)
+
+
+@dataclass(frozen=True)
+class _CompiledCovariance(BaseKernel):
+    """A covariance function in numbers, compiled once for all its parameters."""
+
+    base: LearnedCovariance
+    theta: NDArray
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return _pairwise(self.base, X.shape[1])(self.theta, X, X if Y is None else Y)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return _diagonal(self.base, X.shape[1])(self.theta, X)
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return self.base.describe(space)
+
+
+@lru_cache(maxsize=32)
+def _pairwise(base: LearnedCovariance, n_features: int) -> Callable[..., NDArray]:
+    theta, X, Y = pt.vector("theta"), pt.matrix("X"), pt.matrix("Y")
+    return compile_function([theta, X, Y], base.tensor_at(theta, n_features)(X, Y))
+
+
+@lru_cache(maxsize=32)
+def _diagonal(base: LearnedCovariance, n_features: int) -> Callable[..., NDArray]:
+    theta, X = pt.vector("theta"), pt.matrix("X")
+    diagonal = base.tensor_at(theta, n_features)(X, diag=True)
+    return compile_function([theta, X], diagonal, on_unused_input="ignore")
+
+
+class _Similarities(NamedTuple):
+    """Similarities (n, N) of some objects to the training objects, and to themselves (n,)."""
+
+    values: TensorVariable
+    diagonal: TensorVariable
+
+
+def _scale_to_trace(new: _Similarities, train: _Similarities) -> _Similarities:
+    scale = train.diagonal.shape[0] / train.diagonal.sum()
+    return _Similarities(new.values * scale, new.diagonal * scale)
+
+
+def _scale_to_unit(new: _Similarities, train: _Similarities) -> _Similarities:
+    rows, columns = pt.sqrt(new.diagonal), pt.sqrt(train.diagonal)
+    return _Similarities(new.values / (rows[:, None] * columns), pt.ones_like(new.diagonal))
+
+
+def _center(new: _Similarities, train: _Similarities) -> _Similarities:
+    rows, columns = new.values.mean(axis=1), train.values.mean(axis=1)
+    grand = columns.mean()
+    return _Similarities(
+        new.values - (rows[:, None] + columns) + grand, new.diagonal - 2 * rows + grand
+    )
+
+
+# The normalisations of numbers check their input, which a tensor cannot pass.
+_NORMALIZATIONS = {"trace": _scale_to_trace, "unit": _scale_to_unit, "center": _center}
+
+
+@dataclass(frozen=True)
+class LearnedKernel:
+    """One kernel with parameters in a stack.
+
+    Parameters
+    ----------
+    name : str
+    position : int
+        In the stack.
+    base : LearnedCovariance
+    steps : tuple of {"trace", "unit", "center"}
+        Normalisations, in the order applied.
+    space : str or None
+        Feature space.
+    rows, columns : ndarray of shape (n, D) and (N, D)
+        Features of the objects, and of the training objects.
+    """
+
+    name: str
+    position: int
+    base: LearnedCovariance
+    steps: tuple[str, ...]
+    space: str | None
+    rows: NDArray
+    columns: NDArray
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters."""
+        return self.base.n_parameters(self.columns.shape[1])
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of its parameters: its name, with the dimension's number where each has one."""
+        if not self.base.theta.ard:
+            return [self.name]
+        return [f"{self.name} {d}" for d in range(self.n_parameters)]
+
+    @property
+    def features(self) -> str:
+        """Name of the data that hold the objects' features."""
+        return "X" if self.space is None else f"X_{self.space}"
+
+    def tensor(self, theta: TensorVariable, rows: TensorVariable) -> TensorVariable:
+        """Kernel (n, N) of objects with features `rows`, at parameters (n_parameters,)."""
+        n_features = self.columns.shape[1]
+        function = self.base.tensor_at(theta, n_features)
+        rows = pt.specify_shape(rows, (None, n_features))
+        new = _Similarities(function(rows, self.columns), function(rows, diag=True))
+        train = _Similarities(function(self.columns), function(self.columns, diag=True))
+        for step in self.steps:
+            change = _NORMALIZATIONS[step]
+            new, train = change(new, train), change(train, train)
+        return new.values
+
+    def evaluate(self, theta: NDArray, rows: slice) -> NDArray:
+        """Kernel (n, N) of some of the objects, at parameters (n_parameters,)."""
+        base = self.base.fixed_at(theta)
+        values = base.pairwise(self.rows[rows], self.columns)
+        if not self.steps:
+            return values
+        gram = base.pairwise(self.columns, None) if needs_training_gram(self.steps) else None
+        new = Similarities(values, base.diagonal(self.rows[rows]))
+        train = Similarities(gram, base.diagonal(self.columns))
+        return normalize(new, train, self.steps, self.name)
+
+
+@dataclass(frozen=True)
+class ParametricStack:
+    """A stack of kernels of which some have parameters to learn.
+
+    Calling it inside a model declares theta, dims ("parameter",), and returns the stack as a
+    tensor (kernel, obs, basis): models that take a function of that kind take it as it is.
+
+    Parameters
+    ----------
+    start : DataArray (kernel, obs, basis)
+        The stack at the parameters' prior means.
+    learned : tuple of LearnedKernel
+        The kernels with parameters, in their order.
+    name : str, default="theta"
+        Name of the parameters in a model.
+    """
+
+    start: xr.DataArray
+    learned: tuple[LearnedKernel, ...]
+    name: str = "theta"
+
+    def named(self, name: str) -> "ParametricStack":
+        """Return the stack with another name of its parameters, for models with a theta."""
+        return replace(self, name=name)
+
+    def in_order_of(self, other: "ParametricStack") -> "ParametricStack":
+        """Return the stack with its kernels in the order of another that has the same ones.
+
+        Itself where the names differ, which whoever compares the two says better.
+        """
+        names = self.start["kernel"].values.tolist()
+        wanted = other.start["kernel"].values.tolist()
+        if names == wanted or sorted(names) != sorted(wanted):
+            return self
+        learned = (replace(k, position=wanted.index(k.name)) for k in self.learned)
+        return replace(
+            self,
+            start=self.start.isel(kernel=[names.index(name) for name in wanted]),
+            learned=tuple(sorted(learned, key=lambda kernel: kernel.position)),
+        )
+
+    @property
+    def parameters(self) -> list[str]:
+        """Labels of the parameters."""
+        return [name for kernel in self.learned for name in kernel.labels]
+
+    @property
+    def fixed(self) -> xr.DataArray:
+        """The kernels without parameters."""
+        learned = {kernel.position for kernel in self.learned}
+        return self.start.isel(kernel=[s for s in range(len(self.start)) if s not in learned])
+
+    @property
+    def features(self) -> dict[str, NDArray]:
+        """Features (n, D) of the objects that the parameters act on, by name."""
+        return {kernel.features: kernel.rows for kernel in self.learned}
+
+    def prior(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Shapes omega and rates phi, arrays (parameter,)."""
+        each = [k.base.theta for k in self.learned for _ in range(k.n_parameters)]
+        return np.array([t.omega for t in each]), np.array([t.phi for t in each])
+
+    def declare(self) -> TensorVariable:
+        """Declare theta in the model on the context stack."""
+        omega, phi = self.prior()
+        pm.modelcontext(None).add_coord("parameter", self.parameters)
+        return pm.Gamma(self.name, alpha=omega, beta=phi, dims="parameter")
+
+    def tensor(
+        self,
+        theta: TensorVariable,
+        features: Mapping[str, Any] | None = None,
+        fixed: Any = None,
+    ) -> TensorVariable:
+        """Stack (kernel, obs, basis) as a tensor.
+
+        Parameters
+        ----------
+        theta : tensor (parameter,)
+        features : mapping of str to tensor (obs, feature), optional
+            In place of the objects' own `features`.
+        fixed : tensor (kernel without parameters, obs, basis), optional
+            In place of the stack's own.
+        """
+        features = self.features if features is None else features
+        fixed = self.fixed.to_numpy() if fixed is None else fixed
+        matrices = {
+            kernel.position: kernel.tensor(theta[part], pt.as_tensor(features[kernel.features]))
+            for kernel, part in self._parts()
+        }
+        others = [s for s in range(len(self.start)) if s not in matrices]
+        matrices |= {s: fixed[i] for i, s in enumerate(others)}
+        return pt.stack([matrices[s] for s in range(len(self.start))])
+
+    def __call__(self) -> TensorVariable:
+        """Declare theta in the model on the context stack; return the stack (kernel, n, N)."""
+        return self.tensor(self.declare())
+
+    def evaluate(self, theta: NDArray, rows: slice = slice(None)) -> NDArray[np.float64]:
+        """Stack (kernel, obs, basis) at parameters (parameter,), a new array.
+
+        Parameters
+        ----------
+        theta : ndarray (parameter,)
+        rows : slice, optional
+            Objects to evaluate it for. Default: all.
+
+        Notes
+        -----
+        Cost O(n N D) a kernel with parameters. Other covariances than the Gaussian are compiled at
+        the first call, which takes seconds.
+        """
+        stack = self.start.to_numpy()[:, rows].copy()
+        for kernel, part in self._parts():
+            stack[kernel.position] = kernel.evaluate(theta[part], rows)
+        return stack
+
+    def _parts(self) -> list[tuple[LearnedKernel, slice]]:
+        """Kernels with parameters, and where theirs are."""
+        ends = np.cumsum([kernel.n_parameters for kernel in self.learned]).tolist()
+        return [
+            (kernel, slice(end - kernel.n_parameters, end))
+            for kernel, end in zip(self.learned, ends, strict=True)
+        ]

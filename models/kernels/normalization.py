@@ -1,0 +1,138 @@
+"""Normalisations of kernels: the constants come from the training objects and from nothing else.
+
+A normalisation maps similarities to similarities.  It takes two ``Similarities``: those to be
+normalised (the rows may be new objects) and those of the training objects among themselves, and
+reads its constants from the second only.  Chains apply each step to both, so that every step sees
+the training similarities as the steps before it left them.
+
+With k(x, x') the kernel, N training objects and K their Gram matrix:
+
+========== ==================================================== ===========================
+name       result                                               property
+========== ==================================================== ===========================
+"trace"    k(x, x') N / tr K                                     training trace N
+"unit"     k(x, x') / sqrt(k(x, x) k(x', x'))                    self-similarity 1
+"center"   k(x, x') - mean_j k(x, x_j) - mean_j k(x_j, x')       rows and columns of K sum to 0
+           + mean_ij K_ij
+========== ==================================================== ===========================
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...validation import argument_error
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """Similarities of some objects (rows) to the N training objects, and to themselves.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, N) or None
+        k(x_i, x_j).  None where no step needs it: of the training Gram matrix, only centring does.
+    diagonal : ndarray of shape (n,) or None
+        k(x_i, x_i).  None where it is not known: precomputed similarities of new objects.
+    """
+
+    values: NDArray | None
+    diagonal: NDArray | None
+
+
+def _scale_to_trace(new: Similarities, train: Similarities, name: str) -> Similarities:
+    assert train.diagonal is not None
+    trace = train.diagonal.sum()
+    if not trace > 0:
+        raise argument_error(
+            "X", name, "of positive trace for the 'trace' normalisation", f"a trace of {trace:.4g}"
+        )
+    scale = train.diagonal.size / trace
+    return Similarities(
+        None if new.values is None else new.values * scale,
+        None if new.diagonal is None else new.diagonal * scale,
+    )
+
+
+def _scale_to_unit(new: Similarities, train: Similarities, name: str) -> Similarities:
+    if new.diagonal is None:
+        raise argument_error(
+            "X",
+            name,
+            "cross_gram(similarities, self_similarity=...) where new objects meet a precomputed "
+            "kernel with the 'unit' normalisation, which divides by the similarity of each new "
+            "object to itself",
+            "similarities to the training objects only",
+        )
+    assert train.diagonal is not None
+    for part in (new.diagonal, train.diagonal):
+        if not np.all(part > 0):
+            worst = int(np.argmin(part))
+            raise argument_error(
+                "X",
+                name,
+                "of positive self-similarities for the 'unit' normalisation",
+                f"{part[worst]:.4g} for the object in row {worst}",
+            )
+    rows, columns = np.sqrt(new.diagonal), np.sqrt(train.diagonal)
+    return Similarities(
+        None if new.values is None else new.values / np.multiply.outer(rows, columns),
+        np.ones_like(new.diagonal),
+    )
+
+
+def _center(new: Similarities, train: Similarities, name: str) -> Similarities:
+    assert new.values is not None
+    assert train.values is not None
+    # A Gram matrix is symmetric, so its column means are row means too. Computed alike and added
+    # before they are subtracted, the two keep a symmetric matrix symmetric to the last bit.
+    rows, columns = new.values.mean(axis=1), train.values.mean(axis=1)
+    grand = columns.mean()
+    return Similarities(
+        new.values - np.add.outer(rows, columns) + grand,
+        None if new.diagonal is None else new.diagonal - 2 * rows + grand,
+    )
+
+
+NORMALIZATIONS: dict[str, Callable[[Similarities, Similarities, str], Similarities]] = {
+    "trace": _scale_to_trace,
+    "unit": _scale_to_unit,
+    "center": _center,
+}
+
+
+def needs_training_gram(steps: Sequence[str]) -> bool:
+    """Whether the constants of these steps take the training Gram matrix, not its diagonal only."""
+    return "center" in steps
+
+
+def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name: str) -> NDArray:
+    """Apply normalisations in the order given.
+
+    Parameters
+    ----------
+    new : Similarities
+        To be normalised; `train` itself for the training stack.
+    train : Similarities
+        Of the training objects; its `values` may be None unless `needs_training_gram(steps)`.
+    steps : sequence of {"trace", "unit", "center"}
+    name : str
+        Of the kernel, for messages.
+
+    Returns
+    -------
+    ndarray of shape (n, N)
+
+    Notes
+    -----
+    Costs O(n N) a step, and O(N^2) more where the training Gram matrix is needed.
+    """
+    for step in steps:
+        function = NORMALIZATIONS[step]
+        normalized = function(new, train, name)
+        train = normalized if new is train else function(train, train, name)
+        new = normalized
+    assert new.values is not None
+    return new.values

@@ -1,0 +1,347 @@
+"""The kernel stack: one validated array of kernels, with named dims and coords.
+
+``xarray.DataArray`` of dims ("kernel", "obs", "basis").  A stack whose "obs" labels equal its
+"basis" labels holds Gram matrices, and is checked as such; a cross stack (new objects against
+training objects) and a basis expansion have other labels on one of the two.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import singledispatch
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from ...validation import (
+    ROUNDING,
+    argument_error,
+    check_finite,
+    check_jitter,
+    check_psd,
+    check_square_symmetric,
+    check_unmasked,
+)
+from .alignment import NUMBERED, aligned_matrices, check_complete, order_of
+from .features import counts_as, labels_after
+
+DIMS = ("kernel", "obs", "basis")
+
+
+def kernel_stack(
+    arrays: Any,
+    obs: ArrayLike | None = None,
+    basis: ArrayLike | None = None,
+    *,
+    jitter: float = 0.0,
+    owner: str = "kernel_stack",
+    argument: str = "kernels",
+) -> xr.DataArray:
+    """Build a kernel stack from arrays.
+
+    Parameters
+    ----------
+    arrays : dict of name -> (n, M) array or DataFrame, or array-like of shape (n, M) or (S, n, M)
+        Kernels of a bare array are named "K0", "K1", ...
+    obs, basis : array-like of length n and of length M, optional
+        Labels.  By default the labels of the DataFrames, else 0, 1, ...; a bare square array is
+        therefore taken for a Gram matrix.  A square cross matrix or basis expansion says so by
+        labels of its own.
+    jitter : float, default=0
+        Added to the diagonal of each Gram matrix.
+    owner, argument : str
+        For messages: the function called by the user, and its argument.
+
+    Returns
+    -------
+    DataArray of shape (S, n, M)
+        As `as_stack` returns it.
+
+    Raises
+    ------
+    ValueError
+        See `as_stack`.
+    """
+    arrays = aligned_matrices(arrays, argument, owner)
+    return as_stack(
+        _build(arrays, obs, basis, None, owner, argument),
+        jitter=jitter,
+        owner=owner,
+        argument=argument,
+    )
+
+
+def as_stack(
+    kernels: Any,
+    *,
+    jitter: float = 0.0,
+    like: xr.DataArray | None = None,
+    owner: str = "as_stack",
+    argument: str = "kernels",
+) -> xr.DataArray:
+    """Validate a kernel stack and bring it into its canonical form.
+
+    Parameters
+    ----------
+    kernels : DataArray, dict of name -> (n, M) array, or array-like of shape (n, M) or (S, n, M)
+        DataFrames and DataArrays go by their labels: those of a dict get the order of the first,
+        and the columns of a Gram matrix the order of its rows. Arrays go by position.
+    jitter : float, default=0
+        Added to the diagonal of each Gram matrix, on request only.
+    like : DataArray, optional
+        The training stack, where `kernels` are of new objects: they get the order of its kernels
+        and of its basis, by name and by label; bare arrays take both from it.
+    owner, argument : str
+        For messages: the function called by the user, and its argument.
+
+    Returns
+    -------
+    DataArray of shape (S, n, M)
+        Dims ("kernel", "obs", "basis") in this order, coords on all three, float64, C-contiguous;
+        shares memory with a DataArray that already is.  Gram matrices that are symmetric only up to
+        rounding are averaged with their transposes.
+
+    Raises
+    ------
+    ValueError
+        If dims, shapes or labels disagree (naming what looks transposed, and which labels), names
+        repeat, labels are missing, or repeat where they decide, entries are masked or not finite;
+        for Gram matrices also if one is not symmetric or not positive semidefinite.
+
+    Notes
+    -----
+    Gram matrices cost one Cholesky factorisation each, O(S N^3 / 3).  What counts as rounding is
+    a relative 1e-8, or what the precision of the array given allows if that is coarser (float32).
+    """
+    basis = None if like is None else like["basis"]
+    stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
+    _check_names(stack["kernel"].values.tolist(), owner, argument)
+    for dim in ("obs", "basis"):
+        check_complete(stack.indexes[dim], argument, owner)
+    if like is not None:
+        stack = _in_order_of(stack, like, owner, argument)
+    precision = _precision(stack.dtype)
+    jitter = check_jitter(jitter, owner)
+    values = np.ascontiguousarray(stack.values, dtype=float)
+    check_finite(values, argument, owner)
+    if np.array_equal(stack["obs"].values, stack["basis"].values):
+        names = [_entry(argument, name) for name in stack["kernel"].values.tolist()]
+        values = _as_gram(values, names, jitter, precision, owner)
+    return xr.DataArray(values, dims=DIMS, coords=stack.coords, name="kernels")
+
+
+def _as_gram(
+    values: NDArray, names: list[str], jitter: float, precision: float, owner: str
+) -> NDArray:
+    """Check Gram matrices of shape (S, N, N); average out rounding; add the jitter."""
+    for matrix, name in zip(values, names, strict=True):
+        check_square_symmetric(matrix, name, owner, tolerance=precision)
+    transposed = values.swapaxes(1, 2)
+    if not np.array_equal(values, transposed):
+        values = (values + transposed) / 2
+    if jitter:
+        values = values + jitter * np.eye(values.shape[1])
+    for matrix, name in zip(values, names, strict=True):
+        check_psd(matrix, name, owner, tolerance=precision)
+    return values
+
+
+def _entry(argument: str, name: str) -> str:
+    return f'{argument}["{name}"]'
+
+
+def _precision(dtype: np.dtype) -> float:
+    """Relative size of what counts as rounding, given the precision that the user's array had."""
+    return max(ROUNDING, 100 * np.finfo(dtype).eps) if dtype.kind == "f" else ROUNDING
+
+
+def _check_names(names: list, owner: str, argument: str) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise argument_error(
+            argument, owner, "of kernels with distinct names", f"{repeated[0]!r} more than once"
+        )
+
+
+def label_difference(labels: Iterable, expected: Iterable) -> str:
+    """Say, for a message, how labels are not those expected: the first that differs."""
+    given, wanted = list(map(str, labels)), list(map(str, expected))
+    kind = "the same in another order" if sorted(given) == sorted(wanted) else "others"
+    differing = (pair for pair in zip_longest(given, wanted) if pair[0] != pair[1])
+    one, other = next(differing, ("another type", "its like"))
+    return f"{kind}, {one!r} in place of {other!r}"
+
+
+def _in_order_of(
+    stack: xr.DataArray, like: xr.DataArray, owner: str, argument: str
+) -> xr.DataArray:
+    """Return kernels of new objects in the order of the training stack's kernels and basis."""
+    names, expected = stack["kernel"].values.tolist(), like["kernel"].values.tolist()
+    if sorted(names, key=str) != sorted(expected, key=str):
+        alone = np.array_equal(stack["obs"].values, stack["basis"].values)
+        hint = ", of the new objects alone; kernels(X_new, X_train) gives them" if alone else ""
+        raise argument_error(argument, owner, f"the kernels {expected}", f"{names}{hint}")
+    if names != expected:
+        stack = stack.isel(kernel=[names.index(name) for name in expected])
+    n_train, given = like.sizes["basis"], stack.sizes["basis"]
+    if given != n_train:
+        hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""
+        raise argument_error(
+            argument,
+            owner,
+            f"of shape ({len(names)}, new objects, {n_train} training objects)",
+            f"shape {stack.shape}{hint}",
+        )
+    columns = order_of(
+        *(stack.indexes["basis"], like.indexes["basis"], argument, owner),
+        "computed against the training objects",
+        by_position=False,
+    )
+    return stack if columns is None else stack.isel(basis=columns)
+
+
+@singledispatch
+def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
+    """Return kernels in any form as a DataArray with the dims of a stack and coords on each."""
+    if callable(kernels):
+        raise argument_error(
+            argument,
+            owner,
+            "a stack computed from data, as kernels(X_train) gives it",
+            "a specification not yet applied to data, or kernels with parameters",
+        )
+    if like is None:
+        return _build(kernels, None, None, None, owner, argument)
+    names = like["kernel"].values.tolist()
+    return _build(kernels, None, like["basis"].values, names, owner, argument)
+
+
+@_labelled.register
+def _(kernels: xr.DataArray, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
+    if set(kernels.dims) != set(DIMS):
+        raise argument_error(argument, owner, f"of dims {DIMS}", f"dims {kernels.dims}")
+    stack = kernels.transpose(*DIMS)
+    if 0 in stack.shape or stack.dtype.kind not in "fiub":
+        raise argument_error(
+            argument, owner, "numbers, none of the dims empty", f"{stack.dtype}, {stack.shape}"
+        )
+    n = stack.sizes["obs"]
+    default: dict[str, Any] = {
+        "kernel": [f"K{s}" for s in range(stack.sizes["kernel"])],
+        "obs": np.arange(n) if like is None else _numbered_on(like["basis"].values, n),
+        "basis": np.arange(stack.sizes["basis"]),
+    }
+    missing = {dim: labels for dim, labels in default.items() if dim not in stack.coords}
+    return stack.assign_coords(missing)
+
+
+def _build(
+    arrays: Any,
+    obs: ArrayLike | None,
+    basis: ArrayLike | None,
+    names: list | None,
+    owner: str,
+    argument: str,
+) -> xr.DataArray:
+    """Stack bare arrays; labels given win over those of DataFrames, and those over numbers."""
+    named = _named(arrays, names, owner, argument)
+    numbers = {name: _numbers(array, name, owner, argument) for name, array in named.items()}
+    _check_shapes(numbers, obs, basis, owner, argument)
+    values = np.stack(list(numbers.values()))
+    found = _frame_labels(named)
+    columns = found[1] if basis is None else np.asarray(basis)
+    if columns is None:
+        columns = np.arange(values.shape[2])
+    rows: Any = found[0] if obs is None else np.asarray(obs)
+    if rows is None and basis is None:
+        rows = np.arange(values.shape[1])
+    elif rows is None or (obs is None and basis is not None and counts_as(rows, columns)):
+        # Next to a basis given by the user, unnamed rows are new objects.
+        rows = _numbered_on(columns, values.shape[1])
+    return xr.DataArray(
+        values, dims=DIMS, coords={"kernel": list(numbers), "obs": rows, "basis": columns}
+    )
+
+
+def _numbered_on(basis: NDArray, n: int) -> tuple[str, NDArray, dict[str, str]]:
+    """Coordinate of n new objects without labels."""
+    return "obs", labels_after(basis, n), NUMBERED
+
+
+def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[str, Any]:
+    """Name each two-dimensional array."""
+    if isinstance(arrays, Mapping):
+        if not arrays:
+            raise argument_error(argument, owner, "at least one kernel", "none")
+        _check_names([str(name) for name in arrays], owner, argument)
+        return {str(name): array for name, array in arrays.items()}
+    try:
+        shape = np.shape(arrays)
+    except ValueError:
+        raise argument_error(
+            argument, owner, "of matrices of one shape", "a ragged sequence"
+        ) from None
+    if len(shape) not in (2, 3) or shape[0] == 0:
+        raise argument_error(
+            argument,
+            owner,
+            "a dict of named arrays, or an array of shape (n, M) or (S, n, M)",
+            f"{type(arrays).__name__} of shape {shape}",
+        )
+    matrices = [arrays] if len(shape) == 2 else list(arrays)
+    if names is None:
+        names = [f"K{s}" for s in range(len(matrices))]
+    if len(names) != len(matrices):
+        raise argument_error(
+            argument, owner, f"the {len(names)} kernels {names}", f"{len(matrices)}"
+        )
+    return dict(zip(names, matrices, strict=True))
+
+
+def _numbers(array: Any, name: str, owner: str, argument: str) -> NDArray:
+    check_unmasked(array, _entry(argument, name), owner)
+    values = np.asarray(array)
+    if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
+        raise argument_error(
+            _entry(argument, name),
+            owner,
+            "a two-dimensional array of numbers",
+            f"{values.dtype} of shape {values.shape}",
+        )
+    return values
+
+
+def _check_shapes(
+    arrays: dict[str, NDArray],
+    obs: ArrayLike | None,
+    basis: ArrayLike | None,
+    owner: str,
+    argument: str,
+) -> None:
+    """Raise unless all shapes are the one that the labels, or else most arrays, have."""
+    common = Counter(array.shape for array in arrays.values()).most_common(1)[0][0]
+    expected = (
+        common[0] if obs is None else len(np.asarray(obs)),
+        common[1] if basis is None else len(np.asarray(basis)),
+    )
+    for name, array in arrays.items():
+        if array.shape != expected:
+            n_basis_swapped = array.shape[0] == expected[1] != array.shape[1]
+            hint = ", which looks transposed" if n_basis_swapped else ""
+            raise argument_error(
+                _entry(argument, name),
+                owner,
+                f"of shape {expected}, objects by basis functions",
+                f"shape {array.shape}{hint}",
+            )
+
+
+def _frame_labels(arrays: dict[str, Any]) -> tuple[NDArray | None, NDArray | None]:
+    """Row and column labels of the DataFrames among the arrays, which agree."""
+    for array in arrays.values():
+        if isinstance(array, pd.DataFrame):
+            return array.index.to_numpy(), array.columns.to_numpy()
+    return None, None

@@ -1,0 +1,1 @@
+"""PyTensor operations with gradients of their own, for NumPy, numba and JAX."""

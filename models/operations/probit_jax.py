@@ -1,0 +1,124 @@
+"""The multinomial-probit log probability in JAX, with its analytic gradient.
+
+The formulas are those of `kernelzoo.numerics.probit`. JAX is told the derivative instead of
+deriving it: what it would derive from a quadrature is NaN where a class is certain.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from pytensor.link.jax.dispatch import jax_funcify
+
+from ...numerics.probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL, default_nodes
+from .probit_likelihood import ProbitHessian, ProbitLogProbability
+
+__all__ = ["hessian", "log_probability_and_gradient"]
+
+# Newton's method from the start below the mode has converged by then for any scores.
+NEWTON_STEPS = 12
+
+
+def _log_cdf_and_hazard(x: Array) -> tuple[Array, Array]:
+    """Log Phi(x), and phi(x) / Phi(x), for x of any shape."""
+    z = jnp.abs(x)
+    t = (z - MIDDLE) / (z + MIDDLE)
+    scaled: Array = jnp.full_like(x, TAIL[-1])
+    for coefficient in TAIL[-2::-1]:
+        scaled = scaled * t + coefficient
+    scaled = scaled / (1 + z)
+    bell = jnp.exp(-0.5 * x * x)
+    positive = x > 0
+    scaled = jnp.where(positive, 1 - bell * scaled, scaled)
+    hazard = jnp.where(positive, bell, 1.0) / (scaled * SQRT_2PI)
+    return jnp.log(scaled) - 0.5 * jnp.minimum(x, 0) ** 2, hazard
+
+
+def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
+    """Mode (N,) of the integrand and 1/sqrt(-h'') (N,) there, for gaps (N, C - 1)."""
+    losers = gaps.shape[1]
+    means = -jnp.sort(gaps, axis=1).cumsum(axis=1) / jnp.arange(2, losers + 2)
+
+    def step(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        mode, curvature, last = state
+        x = mode[:, None] + gaps
+        hazard = _log_cdf_and_hazard(x)[1]
+        # Each object stops where the compiled loops do, so that the nodes are the same.
+        going = jnp.abs(last) > 0.1
+        new = jnp.clip(1 + (hazard * (x + hazard)).sum(axis=1), 1, losers + 1)
+        curvature = jnp.where(going, new, curvature)
+        move = (hazard.sum(axis=1) - mode) / curvature
+        return jnp.where(going, mode + move, mode), curvature, jnp.where(going, move, last)
+
+    start = jnp.maximum(means.max(axis=1), 0.0)
+    state = start, jnp.ones_like(start), jnp.full_like(start, jnp.inf)
+    mode, curvature, _ = jax.lax.fori_loop(0, NEWTON_STEPS, step, state)
+    return mode, 1 / jnp.sqrt(curvature)
+
+
+def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
+    """Log probability (N,), gradient (N, C), Hessian (N, C, C): scores (N, C) and codes (N,)."""
+    n_classes = f.shape[1]
+    possible = (jnp.abs(f) <= LARGEST_SCORE).all(axis=1) & (t >= 0) & (t < n_classes)
+    scores, own = jnp.where(possible[:, None], f, 0.0), jnp.where(possible, t, 0)
+    losers = (own[:, None] + 1 + jnp.arange(n_classes - 1)) % n_classes
+    # Row j of a map picks f_i - f_j: gaps from scores, and derivatives back.
+    to_gaps = jax.nn.one_hot(own, n_classes)[:, None, :] - jax.nn.one_hot(losers, n_classes)
+    gaps = jnp.einsum("njc,nc->nj", to_gaps, scores)
+    mode, width = _mode_and_width(gaps)
+    nodes = default_nodes(n_classes)
+    spacing = REACH * (1 + width) / (nodes - 1)
+    u = (mode - REACH * width)[:, None] + spacing[:, None] * jnp.arange(nodes)
+    x = u[:, None, :] + gaps[:, :, None]
+    log_cdf, hazard = _log_cdf_and_hazard(x)
+    log_g = log_cdf.sum(axis=1) - 0.5 * (u**2 + LOG_2PI) + jnp.log(spacing)[:, None]
+    log_p = jax.nn.logsumexp(log_g, axis=1)
+    weights = jnp.exp(log_g - log_p[:, None])
+    weighted = hazard * weights[:, None, :]
+    mean = weighted.sum(axis=-1)
+    # The hazard's own derivative is -hazard (x + hazard), between -1 and 0.
+    slope = jnp.einsum("njq,nq->nj", jnp.clip(hazard * (x + hazard), 0, 1), weights)
+    of_gaps = (
+        jnp.einsum("njq,nkq->njk", weighted, hazard)
+        - mean[:, :, None] * mean[:, None, :]
+        - slope[:, :, None] * jnp.eye(n_classes - 1)
+    )
+    gradient = jnp.einsum("nj,njc->nc", mean, to_gaps)
+    second = jnp.einsum("njc,njk,nkd->ncd", to_gaps, of_gaps, to_gaps)
+    return (
+        jnp.where(possible, log_p, -jnp.inf),
+        jnp.where(possible[:, None], gradient, 0.0),
+        jnp.where(possible[:, None, None], second, 0.0),
+    )
+
+
+@jax.custom_jvp
+def log_probability_and_gradient(f: Array, t: Array) -> tuple[Array, Array]:
+    """(N, C), (N,) -> (N,), (N, C): as `numerics.probit.log_probability_and_gradient`."""
+    log_p, gradient, _ = _moments(f, t)
+    return log_p, gradient
+
+
+@log_probability_and_gradient.defjvp
+def _jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    log_p, gradient, second = _moments(*primals)
+    moved, _ = tangents
+    slopes = (gradient * moved).sum(axis=1), jnp.einsum("ncd,nd->nc", second, moved)
+    return (log_p, gradient), slopes
+
+
+def hessian(f: Array, t: Array) -> Array:
+    """(N, C), (N,) -> (N, C, C): see `kernelzoo.numerics.probit.hessian`."""
+    return _moments(f, t)[2]
+
+
+@jax_funcify.register(ProbitLogProbability)
+def _log_probability_op(op: ProbitLogProbability, **kwargs: Any) -> Callable[..., Any]:
+    return log_probability_and_gradient
+
+
+@jax_funcify.register(ProbitHessian)
+def _hessian_op(op: ProbitHessian, **kwargs: Any) -> Callable[..., Any]:
+    return hessian

@@ -1,0 +1,1 @@
+"""Numerics that several rooms share: NumPy, SciPy and numba only."""

@@ -1,0 +1,221 @@
+"""The step for every rule as PyMC runs it: joint law with the declaration, what it refuses."""
+
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import kernelzoo as kz
+from family import assert_ks, assert_z
+from kernelzoo.custom_steps import KernelAlbertChib
+from kernelzoo.custom_steps.multinomial_probit import kernel_albert_chib
+from kernelzoo.custom_steps.multinomial_probit import kernel_sweep as probit_kernel_sweep
+from kernelzoo.numerics.probit import log_probability
+
+TAU, UPSILON = 1.0, 0.6
+N_CLASSES, N_OBJECTS, N_BASIS = 3, 5, 3
+X = np.random.default_rng(0).normal(size=(N_OBJECTS, 2))
+LABELS = np.arange(N_OBJECTS) % N_CLASSES
+# Concentrations and shapes that are seldom small: doubles do not hold the weights of those.
+RULES = {
+    "mean": kz.Mean(4.0, 2.0),
+    "binary": kz.Binary([0.3, 0.6]),
+    "binary, empty": kz.Binary([0.3, 0.6], empty=True),
+    "product": kz.Product(0.2, 2.0),
+}
+
+
+def declaration(rule, *, tau=TAU, upsilon=UPSILON):
+    """Five objects, three basis functions, two kernels of which one has a parameter."""
+    # Products take positive kernels; a signed one tells more about stale regressors.
+    other = kz.gaussian(0.3) if rule == "product" else kz.linear()
+    kernels = (kz.gaussian(kz.Theta(2.0, 3.0)) | other)(X, X[:N_BASIS])
+    return kz.MultinomialProbit(kernels, LABELS, combination=RULES[rule], tau=tau, upsilon=upsilon)
+
+
+@cache
+def prior_draws(rule, replicates):
+    """Variables and labels that the declaration draws."""
+    model = declaration(rule)
+    variables = [*model.free_RVs, model["t"]]
+    draws = pm.draw(variables, replicates, random_seed=1, mode="FAST_COMPILE")
+    named = dict(zip([rv.name for rv in variables], draws, strict=True))
+    if not rule.startswith("binary"):
+        named["beta"] = np.maximum(named["beta"], 1e-290)
+    return [{name: values[i] for name, values in named.items()} for i in range(replicates)]
+
+
+def functionals(composition, values, labels):
+    """Joint functionals of all variables and the labels, with light tails under the prior."""
+    W, zeta = values["W"], values["zeta"]
+    u, log_zeta = W / np.sqrt(zeta), np.log(zeta)
+    f = composition.composite(values) @ W.T
+    own = f[np.arange(N_OBJECTS), labels]
+    contrast = np.arcsinh(W[0] - W[1])
+    names = [name for name in values if name not in ("W", "zeta")]
+    # Bounded: exponents have a Cauchy-like tail on the log scale.
+    learned = np.concatenate([np.arctan(np.log(np.maximum(values[n], 1e-300))) for n in names])
+    level = log_probability(f, labels).clip(-20)
+    return np.concatenate(
+        [
+            *(log_zeta.ravel(), (u**2).ravel(), (u**2 * log_zeta).ravel(), u[0] * u[1]),
+            *(contrast, contrast**2, learned, np.outer(learned, learned).ravel()),
+            np.outer(learned, np.abs(contrast)).ravel(),
+            np.arcsinh(f).ravel() ** 2,
+            np.arcsinh(own - f.mean(axis=1)),
+            *(level, np.outer(learned, level).ravel(), f.argmax(axis=1) == labels),
+        ]
+    )
+
+
+def joint_test(rule, replicates=500, **misread):
+    """Steps from the declaration's prior, given labels it draws, leave the law of all.
+
+    The step is built on a declaration with the hyperparameters `misread`. Replicates are
+    independent: paired differences of the functionals have mean zero, margins the prior's law.
+    """
+    step = KernelAlbertChib(moves=2, model=declaration(rule, **misread))
+    step.setup_chain(np.random.default_rng(2), tune=0, draws=replicates)
+    step.stop_tuning()
+    differences, last = [], []
+    for draw in prior_draws(rule, replicates):
+        labels = draw["t"]
+        start = {name: value for name, value in draw.items() if name != "t"}
+        step._labels = labels.astype(np.intp)
+        point = step._output_map.unconstrain(start)
+        for _ in range(2):
+            point, _ = step.step(point)
+        end = step._output_map.constrain(point)
+        before, after = (functionals(step._composition, v, labels) for v in (start, end))
+        differences.append(after - before)
+        last.append(end)
+    differences = np.array(differences)
+    differences = differences[:, differences.any(axis=0)]
+    error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
+    assert_z(differences.mean(axis=0) / error)
+    laws = {
+        "zeta": stats.invgamma(TAU, scale=UPSILON),
+        "W": stats.t(2 * TAU, scale=np.sqrt(UPSILON / TAU)),
+        "theta": stats.gamma(2.0, scale=1 / 3.0),
+        "rho": stats.gamma(4.0, scale=1 / 2.0),
+        "pi": stats.expon(scale=1 / 0.2),
+        "chi": stats.expon(scale=1 / 2.0),
+    }
+    for name in laws.keys() & last[0].keys():
+        for column in np.array([end[name] for end in last]).reshape(replicates, -1).T:
+            assert_ks(column, laws[name].cdf)
+
+
+@pytest.mark.parametrize("rule", ["mean", "binary", "product"])
+def test_joint_law_of_the_declaration_is_invariant(rule):
+    joint_test(rule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_joint_law_of_the_declaration_is_invariant_in_a_long_run(rule):
+    joint_test(rule, replicates=15_000)
+
+
+def shift_labels(monkeypatch):
+    correct = kernel_albert_chib.sweep
+    monkeypatch.setattr(
+        kernel_albert_chib,
+        "sweep",
+        lambda values, labels, *rest, **moves: correct(
+            values, (labels + 1) % N_CLASSES, *rest, **moves
+        ),
+    )
+
+
+def keep_hyperparameters(monkeypatch):
+    monkeypatch.setattr(probit_kernel_sweep, "redraw_hyperparameters", lambda rule, task: None)
+
+
+def keep_regressors(monkeypatch):
+    """W as it was before the selection integrated it out."""
+    kept = []
+    correct = probit_kernel_sweep.redraw_collapsed
+
+    def remember(rule, task):
+        kept.append(task.new["W"])
+        correct(rule, task)
+
+    monkeypatch.setattr(probit_kernel_sweep, "redraw_collapsed", remember)
+    monkeypatch.setattr(probit_kernel_sweep, "draw_regressors", lambda *_: kept.pop())
+
+
+def drop_jacobian(monkeypatch):
+    """The density of theta is taken for that of its score."""
+    correct = probit_kernel_sweep.walk
+    scores = KernelAlbertChib(model=declaration("mean"))._composition.scores
+
+    def without(psi, log_density, *rest):
+        def wrong(psi):
+            prior = float(scores.log_density(scores.values(psi)))
+            return log_density(psi) + 0.5 * float(psi @ psi) + prior
+
+        return correct(psi, wrong, *rest)
+
+    monkeypatch.setattr(probit_kernel_sweep, "walk", without)
+
+
+@pytest.mark.parametrize(
+    ("rule", "plant", "replicates"),
+    [
+        ("binary", shift_labels, 500),
+        ("product", keep_hyperparameters, 500),
+        ("binary, empty", keep_regressors, 2_500),
+        ("mean", drop_jacobian, 500),
+    ],
+)
+def test_planted_bugs_are_detected(rule, plant, replicates, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        joint_test(rule, replicates)
+
+
+def test_shape_and_rate_swapped_are_detected():
+    with pytest.raises(AssertionError):
+        joint_test("product", tau=UPSILON, upsilon=TAU)
+
+
+def labelled(n=9, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, 2)), np.arange(n) % 3
+
+
+def test_rules_it_does_not_know_are_refused():
+    """Else their weights would stay where they start."""
+    X, labels = labelled()
+    kernels = {"a": np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)), "b": np.eye(len(X))}
+    model = kz.MultinomialProbit(kernels, labels, combination=kz.DirichletWeights())
+    with pytest.raises(TypeError, match=r"knows the combinations .*Mean.*Got DirichletWeights"):
+        KernelAlbertChib(model=model)
+
+
+@pytest.mark.parametrize("name", ["X", "K"])
+def test_changed_features_are_refused(name):
+    """The step and VB read kernels with parameters as declared; NUTS reads the model's data."""
+    X, labels = labelled()
+    model = kz.MultinomialProbit((kz.gaussian(kz.Theta()) | kz.linear())(X), labels)
+    KernelAlbertChib(model=model)
+    with model:
+        pm.set_data({name: 1 + model[name].get_value()})
+    message = f"pm.set_data has changed {name}"
+    with pytest.raises(ValueError, match=message):
+        KernelAlbertChib(model=model)
+    with pytest.raises(ValueError, match=message):
+        kz.fit(model, kz.VB(), progressbar=False)
+
+
+@pytest.mark.parametrize("codes", [[0, 1, 3], [0, -1, 2]])
+def test_codes_of_no_class_are_refused(codes):
+    """They would index beyond the scores, in compiled code without a word."""
+    X, labels = labelled()
+    model = kz.MultinomialProbit(kz.linear()(X), labels)
+    with model:
+        pm.set_data({"labels": np.resize(codes, len(X))})
+    with pytest.raises(ValueError, match="codes of its 3 classes, 0 to 2"):
+        kz.fit(model, "gibbs", progressbar=False)

@@ -1,0 +1,156 @@
+import logging
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from kernelzoo.custom_steps import AlbertChib, MarginalProbit
+from kernelzoo.custom_steps.moves.hamiltonian import StepTuning
+from kernelzoo.custom_steps.multinomial_probit.sweep import State
+from kernelzoo.models.combinations import sums as combination
+from kernelzoo.models.combinations.products import FixedProduct
+from kernelzoo.models.multinomial_probit import MultinomialProbit
+from probit_fixture import (
+    PRIOR,
+    WEIGHTS,
+    assert_prior,
+    assert_samplers_agree,
+    declaration,
+    expansion,
+    functionals,
+)
+
+QUIET = {"progressbar": False, "compute_convergence_checks": False}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet():
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return MultinomialProbit.example()
+
+
+def test_steps_after_tuning_are_of_the_average_size(model):
+    step = MarginalProbit(model=model)
+    step.setup_chain(np.random.default_rng(2), tune=5, draws=5)
+    point, _ = step.step(model.initial_point())
+    step.stop_tuning()
+    _, (stats,) = step.step(point)
+    assert stats["hmc_step"] == pytest.approx(np.exp(step.tuning.log_average))
+
+
+@cache
+def prior_draws(*, learn_weights, replicates=600):
+    """Parameters and labels that the declaration draws."""
+    model = declaration(learn_weights=learn_weights)
+    variables = [*model.free_RVs, model["t"]]
+    rng = np.random.default_rng(1)
+    draws = pm.draw(variables, replicates, random_seed=rng, mode="FAST_COMPILE")
+    return [
+        dict(zip([rv.name for rv in variables], row, strict=True))
+        for row in zip(*draws, strict=True)
+    ]
+
+
+def prior_invariance_test(*, learn_weights=True, prior=PRIOR):
+    """One step from the declaration's prior, labels drawn by the declaration, leaves their law.
+
+    The step is built on a declaration with the hyperparameters `prior`; the draws are of one with
+    those of the fixture.
+    """
+    step = MarginalProbit(model=declaration(learn_weights=learn_weights, prior=prior), rng=2)
+    step.stop_tuning()
+    step.tuning = StepTuning.start(0.4)
+    prototype, known = step._target, {} if learn_weights else {"beta": WEIGHTS, "rho": np.ones(2)}
+    differences, last = [], []
+    for draw in prior_draws(learn_weights=learn_weights):
+        start = {name: value for name, value in draw.items() if name != "t"}
+        step._target = replace(prototype, labels=draw["t"].astype(np.intp))
+        point, _ = step.step(step._output_map.unconstrain(start))
+        moved = step._output_map.constrain(point)
+        before, after = (State(**(values | known)) for values in (start, moved))
+        differences.append(functionals(after, draw["t"]) - functionals(before, draw["t"]))
+        last.append(after)
+    if not learn_weights:
+        last = [state._replace(rho=np.empty(0)) for state in last]
+    assert_prior(differences, last)
+
+
+@pytest.mark.parametrize("learn_weights", [True, False])
+def test_prior_of_the_declaration_is_invariant(learn_weights):
+    prior_invariance_test(learn_weights=learn_weights)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"upsilon": 1 / PRIOR.upsilon},
+        pytest.param({"lam": 1 / PRIOR.lam}, marks=pytest.mark.slow),
+        pytest.param({"tau": PRIOR.tau + 0.5}, marks=pytest.mark.slow),
+    ],
+)
+def test_hyperparameters_misread_are_detected(wrong):
+    """Planted bugs: a rate taken for a scale, half a degree of freedom too many."""
+    with pytest.raises(AssertionError):
+        prior_invariance_test(prior=replace(PRIOR, **wrong))
+
+
+def test_fixed_weights_and_a_single_kernel():
+    example = MultinomialProbit.example()
+    stack = np.exp(example.design)
+    for kernels, rule in (
+        (slice(None), combination.FixedWeights([0.3, 0.7])),
+        (slice(None), FixedProduct([1.0, 0.5])),
+        (slice(1), "mean"),
+    ):
+        model = MultinomialProbit(stack[kernels], example.label_codes % 2, combination=rule)
+        step = MarginalProbit(model=model, rng=1)
+        np.testing.assert_allclose(
+            step._target.stack[0], model.combination.combine(model["K"], model["beta"]).eval()
+        )
+        point, _ = step.step(model.initial_point())
+        assert list(point) == ["zeta_log__", "W"]
+        assert point["W"].shape == (2, 12)
+
+
+def test_wrong_requests(model):
+    for names in (["W"], ["W", "zeta", "beta"], ["zeta", "beta", "rho"]):
+        with pytest.raises(
+            ValueError, match="'vars' argument of MarginalProbit must be W and zeta"
+        ):
+            MarginalProbit([model[name] for name in names], model=model)
+    with pytest.raises(ValueError, match="'length' argument of MarginalProbit"):
+        MarginalProbit(model=model, length=0)
+    with pytest.raises(ValueError, match="'target_accept' argument of MarginalProbit"):
+        MarginalProbit(model=model, target_accept=1)
+    product = MultinomialProbit(np.exp(model.design), model.label_codes, combination="product")
+    with pytest.raises(TypeError, match=r"knows kernels without parameters .* Got Product"):
+        MarginalProbit(model=product)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["mean", combination.FixedWeights([0.3, 0.7])])
+def test_both_schemes_agree(rule):
+    model = expansion(combination=rule)
+    options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
+    with model:
+        marginal = pm.sample(1_500, tune=300, step=[MarginalProbit()], **options)
+        paper = pm.sample(8_000, tune=500, step=[AlbertChib()], **options)
+    assert_samplers_agree(marginal, paper)
+
+
+@pytest.mark.slow
+def test_gibbs_agrees_with_nuts_on_the_rest():
+    """Weights by NUTS on the marginal declaration, W and zeta by the step."""
+    model = expansion()
+    options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
+    with model:
+        full = pm.sample(1_500, tune=300, step=[MarginalProbit()], **options)
+        step = MarginalProbit([model["W"], model["zeta"]])
+        mixed = pm.sample(500, tune=300, step=[step], **options)
+    assert_samplers_agree(full, mixed)

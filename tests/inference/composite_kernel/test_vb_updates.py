@@ -1,0 +1,98 @@
+"""The updates of the composite-kernel mean field, without a declaration."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from kernelzoo.inference.composite_kernel.vb_likelihoods import (
+    Bernoulli,
+    Gaussian,
+    NoisePrecision,
+    Tangents,
+)
+from kernelzoo.inference.composite_kernel.vb_updates import Data, start, update
+from kernelzoo.inference.variational.ascent import Ascent, beginnings
+from kernelzoo.inference.variational.gamma import Gamma
+from kernelzoo.inference.variational.kernel_weights import Quadrature
+
+
+def random_problem(seed, regression, type_two_from=np.inf):
+    """Data and the number of kernels: Gram matrices or basis functions, priors of any strength."""
+    rng = np.random.default_rng(seed)
+    n_kernels = (1, 2, 3, 5)[seed % 4]
+    n_obs, n_functions = rng.integers(8, 30, 2)
+    x = rng.normal(size=(n_obs, 2))
+    if seed % 8 < 4:
+        distances = ((x[:, None] - x[None]) ** 2).sum(-1)
+        design = np.stack([np.exp(-distances / 4.0**k) for k in range(n_kernels)])
+    else:
+        design = np.tanh(x @ rng.normal(size=(n_kernels, 2, n_functions)))
+    ones = np.ones((n_kernels, n_obs, 1))
+    design = np.concatenate([ones, design], axis=2)
+    response = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=n_obs)
+    sigma, varsigma, tau, nu, rho, varrho = np.exp(rng.uniform(np.log(0.1), np.log(5), 6))
+    priors = {"phi": Gamma(sigma, varsigma)}
+    if n_kernels > 1 and seed % 3:
+        priors["varphi"] = Gamma(tau, nu)
+    if regression:
+        priors["gamma"] = Gamma(rho, varrho)
+        likelihood = Gaussian.of(design, response)
+    else:
+        likelihood = Bernoulli.of(design, (response > 0).astype(int))
+    integration = Quadrature() if n_kernels > 1 else None
+    return Data(likelihood, priors, 0.8, integration, type_two_from), design.shape
+
+
+@pytest.mark.parametrize("type_two_from", [np.inf, 5])
+@pytest.mark.parametrize("regression", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_bound_never_falls(seed, regression, type_two_from):
+    """Beyond three weights: but for the quadrature's error where its points are placed anew."""
+    data, (n_kernels, _, n_functions) = random_problem(seed, regression, type_two_from)
+    begin, advance = partial(start, data, n_functions), partial(update, data)
+    for ascent in beginnings(
+        lambda weights: Ascent(begin(weights), advance),
+        n_kernels,
+        2,
+        1e-6,
+        np.random.default_rng(seed),
+        lambda: None,
+    ):
+        state = ascent.state
+        for _ in range(150 if np.isinf(type_two_from) else 40):
+            before, state = state.objective, advance(state)
+            allowed = 1e-8 * max(abs(state.objective), 1)
+            if n_kernels > 3 and state.beta._origin is None:
+                allowed += 6e-3
+            assert state.objective >= before - allowed
+
+
+def test_both_likelihoods_do_the_same_normal_regression():
+    """With equal precisions of all objects Q(alpha) and its moments are those of regression."""
+    rng = np.random.default_rng(0)
+    design, labels = rng.normal(size=(3, 9, 6)), np.arange(9) % 2
+    xi = np.full(9, 1.7)
+    weight = np.tanh(xi[0] / 2) / (2 * xi[0])
+    classifier = Bernoulli.of(design, labels)
+    regression = Gaussian.of(design, (labels - 0.5) / weight)
+    draws = rng.dirichlet(np.ones(3), 5)
+    moments = rng.gamma(2.0, size=6), draws.mean(axis=0), draws.T @ draws / 5
+    noise = NoisePrecision(Gamma(weight, np.asarray(1.0)))
+    one, other = (
+        classifier.regressors(Tangents(xi), *moments),
+        regression.regressors(noise, *moments),
+    )
+    np.testing.assert_allclose(one.mean, other.mean)
+    np.testing.assert_allclose(one.var, other.var)
+    np.testing.assert_allclose(one.log_det, other.log_det)
+    for term, same in zip(
+        classifier.weights_terms(one, Tangents(xi)),
+        regression.weights_terms(other, noise),
+        strict=True,
+    ):
+        np.testing.assert_allclose(term, same)
+
+
+def test_tangents_near_zero_keep_their_weight():
+    np.testing.assert_allclose(Tangents(np.array([0.0, 1e-12, 1e-3])).weight, 0.25, rtol=1e-6)

@@ -1,0 +1,347 @@
+"""The time that a fit may take: who ends, what is kept, who cannot."""
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.inference.composite_kernel.vb import fit_composite_kernel
+from kernelzoo.inference.engines import deadline
+from kernelzoo.inference.engines.deadline import Clock, EndOfTime, Interrupting, OutOfTime, at_work
+from kernelzoo.inference.engines.engine import Engine, Run
+from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
+
+# Over before anything is done: every engine ends where it first looks at the clock.
+NO_TIME = 1e-6
+QUIET = {"random_seed": 1, "progressbar": False}
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time, which tests turn on by hand."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(deadline.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def ended(model, engine, **options):
+    with pytest.warns(UserWarning, match=f"{engine.name} was ended by max_seconds=1e-06"):
+        result = kz.fit(model, engine, max_seconds=NO_TIME, **options | QUIET)
+    assert result.attrs["converged"] == "no"
+    assert result.attrs["ended_by"] == "max_seconds"
+    assert "max_seconds=1e-06" in result.attrs["note"]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("fit", "example"),
+    [
+        (fit_multinomial_probit, kz.MultinomialProbit),
+        (fit_composite_kernel, kz.CompositeKernelRegression),
+        (fit_composite_kernel, kz.CompositeKernelClassification),
+    ],
+)
+def test_vb_keeps_one_iteration(fit, example):
+    run = Run(progressbar=False, clock=Clock(NO_TIME))
+    answer = fit(example.example(), run)
+    assert run.clock.ended
+    assert not answer.converged
+    assert [len(history) for history in answer.elbo] == [1]
+    assert np.isfinite(answer.sample(3, run.rng())[1]).all()
+
+
+def test_modes_and_points_are_kept():
+    result = ended(normal(), kz.MAP())
+    assert result["trajectory"]["objective"].sizes["iteration"] == 1
+    with pytest.warns(UserWarning, match="After 1 iterations"):
+        result = ended(kz.MutualKernelCompletion.example(), kz.EM(tolerance=1e-12))
+    assert result["trajectory"]["objective"].sizes["iteration"] == 1
+    assert "After 1 iterations" in result.attrs["note"]
+
+
+def test_exact_keeps_the_blocks_that_are_drawn(monkeypatch):
+    monkeypatch.setattr("kernelzoo.inference.engines.independent.BLOCK", 1)
+    result = ended(kz.WishartCompletion.example(), kz.Exact(), var_names=["K21"])
+    assert result["posterior"].sizes["draw"] == 1
+
+
+def test_advi_ends():
+    result = ended(normal(), kz.ADVI(), draws=7)
+    assert result["posterior"].sizes["draw"] == 7
+
+
+def normal():
+    with pm.Model() as model:
+        pm.Normal("x", observed=[0.0, 1.0], mu=pm.Normal("mu"))
+    return model
+
+
+@pytest.mark.parametrize(("cores", "chains"), [(1, 3), (2, 2), (2, 3)])
+@pytest.mark.parametrize("moments", [None, ["mu"]])
+def test_every_chain_ends(cores, chains, moments):
+    seen = []
+    options = {"chains": chains, "cores": cores, "tune": 0, "moments": moments}
+    result = ended(normal(), kz.NUTS(), callback=lambda trace, draw: seen.append(draw), **options)
+    posterior = result["posterior"]
+    assert posterior.sizes["draw"] == 1
+    # One draw ends all that run at once.
+    assert posterior.sizes["chain"] == -(-chains // cores)
+    assert list(posterior["chain"].values) == list(range(posterior.sizes["chain"]))
+    # The user's callback is called as well, and hears of the chains by their own numbers.
+    assert len({draw.chain // cores for draw in seen}) == posterior.sizes["chain"]
+    if moments:
+        assert np.isfinite(result["moments"]["mu_mean"].values[0]).all()
+
+
+def test_chains_that_were_not_tuned_are_nothing_to_keep():
+    with pytest.raises(ValueError, match="'max_seconds' argument of fit must be enough for one"):
+        kz.fit(normal(), kz.NUTS(), max_seconds=NO_TIME, tune=5, chains=1, cores=1, **QUIET)
+
+
+def test_chains_in_turn_share_the_time(now):
+    end = EndOfTime(Clock(8.0), chains=3, processes=1)
+    now.now = 2.0
+    ends = []
+
+    def chain(number):
+        while True:
+            end(None, SimpleNamespace(chain=number))
+            now.now += 0.5
+
+    for number in range(3):
+        with pytest.raises(OutOfTime):
+            chain(number)
+        ends.append(now.now)
+    assert ends == [4.0, 6.0, 8.0]
+
+
+def sample_for_ever(end, group, now):
+    """Draws of all chains of a group, four times a second."""
+    while True:
+        for chain in group:
+            end(None, SimpleNamespace(chain=chain))
+        now.now += 0.25
+
+
+def test_turns_share_the_time(now):
+    end = EndOfTime(Clock(8.0), chains=5, processes=2)
+    ends = []
+    for group in ((0, 1), (2, 3), (4,)):
+        # What comes before the first draw is on no turn's account.
+        now.now += 1.0
+        with pytest.raises(OutOfTime):
+            sample_for_ever(end, group, now)
+        ends.append(now.now)
+    assert ends == [3.5, 6.25, 8.0]
+    assert all(end.has_ended(turn) for turn in range(3))
+
+
+def test_chains_at_once_have_all_the_time(now):
+    end = EndOfTime(Clock(8.0), chains=3, processes=3)
+    for now.now in (0.0, 4.0, 7.9):
+        for chain in range(3):
+            end(None, SimpleNamespace(chain=chain))
+    now.now = 8.0
+    with pytest.raises(OutOfTime):
+        end(None, SimpleNamespace(chain=2))
+
+
+def test_what_follows_the_end_runs_to_its_own(now):
+    clock = Clock(1.0)
+    clock.check()
+    now.now = 1.0
+    with pytest.raises(KeyboardInterrupt):
+        clock.check()
+    clock.check()
+    assert clock.ended
+
+
+def test_enough_time_changes_nothing():
+    plain, bounded = (kz.fit(normal(), "map", max_seconds=s, **QUIET) for s in (None, 1e6))
+    assert bounded.attrs["converged"] == "yes"
+    assert "ended_by" not in bounded.attrs
+    assert bounded["posterior"].equals(plain["posterior"])
+
+
+ENGINES = {
+    "nuts": (kz.NUTS(), None),
+    "nutpie": (kz.NUTS(backend="nutpie"), None),
+    "numpyro": (kz.NUTS(backend="numpyro"), None),
+    "smc": (kz.SMC(), None),
+    "smc by random walks": (kz.SMC(kernel="MH"), None),
+    "advi": (kz.ADVI(), None),
+    "pathfinder": (kz.Pathfinder(), None),
+    "laplace": (kz.Laplace(), None),
+    "map": (kz.MAP(), None),
+    "vb": (kz.VB(), kz.MultinomialProbit),
+    "em": (kz.EM(tolerance=1e-12), kz.MutualKernelCompletion),
+    "gibbs": (kz.Gibbs(), kz.DiagonalWishartCompletion),
+    "exact": (kz.Exact(), kz.WishartCompletion),
+}
+DRAWS = 50
+# They may have nothing: a path at its end, a draw of every chain.
+MAY_HAVE_NOTHING = {"nutpie", "numpyro", "pathfinder"}
+
+
+def test_the_contract_is_asked_of_every_engine():
+    assert {type(engine).name.lower() for engine, _ in ENGINES.values()} == set(Engine.registry)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_engine_ends_with_a_marked_result_or_says_that_there_is_nothing(name, monkeypatch):
+    monkeypatch.setattr("kernelzoo.inference.engines.independent.BLOCK", 1)
+    engine, example = ENGINES[name]
+    model = example.example() if example else normal()
+    if reason := engine.why_not(model):
+        pytest.skip(reason)
+    options = {"draws": DRAWS, "tune": 0, "chains": 2, "cores": 2, "log_likelihood": False} | QUIET
+    fit = partial(kz.fit, model, engine, max_seconds=NO_TIME, **options)
+    if name in MAY_HAVE_NOTHING:
+        with saying_so_if_nothing_is_kept():
+            assert_marked(fit(), engine)
+    else:
+        assert_marked(fit(), engine)
+
+
+@contextmanager
+def saying_so_if_nothing_is_kept():
+    try:
+        yield
+    except ValueError as error:
+        message = str(error)
+    else:
+        return
+    assert "'max_seconds' argument of fit must be enough for one" in message
+
+
+def assert_marked(result, engine):
+    if "ended_by" not in result.attrs:
+        # All draws were made before it could be interrupted.
+        assert result["posterior"].sizes["draw"] == DRAWS
+        assert engine == kz.NUTS(backend="nutpie")
+        return
+    assert result.attrs["converged"] == "no"
+    assert result.attrs["ended_by"] == "max_seconds"
+    assert f"{engine.name} was ended by max_seconds=1e-06" in result.attrs["note"]
+    draws = result["posterior"].to_dataset()
+    assert all(draws[v].size and np.isfinite(draws[v]).all() for v in draws)
+
+
+def test_the_curvature_that_laplace_has_no_time_for_is_that_of_the_search(monkeypatch, now):
+    precision = np.diag([1.0, 4.0, 25.0]) + 0.5
+    with pm.Model() as model:
+        pm.MvNormal("x", [1.0, 2.0, 3.0], tau=precision)
+    advanced = Clock.advanced
+
+    def one_second_more(clock, steps):
+        now.now += steps
+        advanced(clock, steps)
+
+    monkeypatch.setattr(Clock, "advanced", one_second_more)
+    fit = partial(kz.fit, model, "laplace", **QUIET)
+    plain = fit()["variational"]
+    iterations = int(now.now) - 3
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    np.testing.assert_allclose(plain["sd"], sd, rtol=1e-5)
+    # In the middle of the curvature.
+    now.now = 0.0
+    with pytest.warns(UserWarning, match="Laplace was ended"):
+        result = fit(max_seconds=iterations + 1)
+    assert result.attrs["converged"] == "no"
+    assert "at the mode; its covariance is that of L-BFGS" in result.attrs["note"]
+    np.testing.assert_allclose(result["variational"]["mean"], plain["mean"])
+    np.testing.assert_allclose(result["variational"]["sd"], sd, rtol=0.2)
+    # In the search.
+    now.now = 0.0
+    with pytest.warns(UserWarning, match="Laplace was ended"):
+        result = fit(max_seconds=2)
+    assert "where the search for the mode was" in result.attrs["note"]
+    assert (result["variational"]["sd"] > 0).all()
+    assert now.now == 2.0
+
+
+def waits_for_an_interrupt():
+    """What keeps its result when it is interrupted; an hour at most."""
+    try:
+        for _ in range(360_000):
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        return "kept"
+    return "nothing came"
+
+
+def test_an_interrupt_comes_where_the_result_is_kept_and_nowhere_else():
+    before = signal.getsignal(signal.SIGINT)
+    clock, seen = Clock(NO_TIME), threading.Event()
+
+    def can(frame):
+        seen.set()
+        return at_work(waits_for_an_interrupt, frame)
+
+    with Interrupting(clock, can, "this"):
+        # It is over, and asked for here in vain.
+        while not seen.is_set():
+            time.sleep(0.001)
+        assert not clock.ended
+        assert waits_for_an_interrupt() == "kept"
+    assert clock.ended
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_is_what_it_was():
+    clock = Clock(1e6)
+    with (
+        pytest.raises(KeyboardInterrupt) as interrupt,
+        Interrupting(clock, lambda frame: True, "this"),
+    ):
+        signal.raise_signal(signal.SIGINT)
+    assert interrupt.type is KeyboardInterrupt
+    assert not clock.ended
+    with Interrupting(Clock(), lambda frame: True, "this"):
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_only_the_main_thread_can_be_interrupted():
+    errors = []
+
+    def fit():
+        try:
+            with Interrupting(Clock(60), lambda frame: True, "Pathfinder"):
+                pass
+        except ValueError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    thread.join()
+    assert errors == [
+        "Pathfinder takes 'max_seconds' in the main thread only, which alone can be interrupted."
+    ]
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+def test_blocks_of_numpyro_are_its_chains(chains):
+    engine = kz.NUTS(backend="numpyro")
+    if reason := engine.why_not(normal()):
+        pytest.skip(reason)
+    options = {"draws": 13, "tune": 25, "chains": chains, "cores": 1} | QUIET
+    plain, bounded = (kz.fit(normal(), engine, max_seconds=s, **options) for s in (None, 1e6))
+    assert bounded["posterior"].sizes == plain["posterior"].sizes
+    assert bounded["sample_stats"].sizes == plain["sample_stats"].sizes
+    assert "ended_by" not in bounded.attrs
+    if chains > 1:
+        np.testing.assert_allclose(bounded["posterior"]["mu"], plain["posterior"]["mu"])
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, np.nan, np.inf])
+def test_seconds_are_checked(seconds):
+    with pytest.raises(ValueError, match="'max_seconds' argument of fit must be"):
+        kz.fit(normal(), kz.NUTS(), max_seconds=seconds)

@@ -1,0 +1,155 @@
+"""The judge of approximations agrees with PyMC's own density up to the Jacobian."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+from pytensor.graph.replace import graph_replace
+from scipy import stats
+
+import kernelzoo as kz
+from kernelzoo.inference.engines import density, evaluation
+from kernelzoo.inference.engines.compilation import python_mode
+from kernelzoo.inference.engines.density import log_density, log_likelihood
+
+
+def test_potentials_are_counted():
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("twice", -(x**2))
+    np.testing.assert_allclose(
+        log_density(model, {"x": np.array([0.0, 2.0])}) - log_density(model, {"x": np.zeros(2)}),
+        [0.0, -2.0 - 4.0],
+    )
+
+
+def test_missing_variables_are_named():
+    with pm.Model() as model:
+        pm.Normal("x")
+    with pytest.raises(KeyError, match="x"):
+        log_density(model, {})
+
+
+EXAMPLES = [
+    kz.MultinomialProbit,
+    kz.CompositeKernelRegression,
+    kz.CompositeKernelClassification,
+    kz.WishartCompletion,
+    kz.DiagonalWishartCompletion,
+    kz.WishartKernelMixture,
+    kz.MutualKernelCompletion,
+]
+
+
+@pytest.fixture(scope="module", params=EXAMPLES, ids=lambda cls: cls.__name__)
+def prior(request):
+    """A model, and ten draws from its prior in two chains."""
+    model = request.param.example()
+    with model:
+        draws = pm.sample_prior_predictive(
+            10, random_seed=1, compile_kwargs={"mode": python_mode()}
+        )["prior"].to_dataset()
+    names = [rv.name for rv in model.free_RVs]
+    two = [draws[names].isel(chain=0, draw=slice(i, i + 5)) for i in (0, 5)]
+    posterior = xr.concat([x.assign_coords(draw=np.arange(5)) for x in two], dim="chain")
+    return model, posterior.assign_coords(chain=[0, 1]).transpose("chain", "draw", ...)
+
+
+def test_many_draws_at_once_are_as_one_by_one(prior, monkeypatch):
+    """Also in blocks of which the last one is shorter."""
+    model, posterior = prior
+    draws = {name: x.to_numpy()[0] for name, x in posterior.data_vars.items()}
+    together = log_density(model, draws)
+    values = {}
+    for rv in model.free_RVs:
+        transform, value = model.rvs_to_transforms[rv], draws[rv.name][3]
+        if transform is not None:
+            value = transform.forward(value, *rv.owner.inputs).eval(mode=python_mode())
+        values[model.rvs_to_values[rv].name] = value
+    density = model.compile_logp(jacobian=False, mode=python_mode())
+    np.testing.assert_allclose(together[3], density(values), rtol=1e-9)
+    monkeypatch.setattr(evaluation, "BLOCK", 2 * max(x[0].nbytes for x in draws.values()))
+    np.testing.assert_allclose(log_density(model, draws), together, rtol=1e-12)
+
+
+def test_log_likelihood_is_pymcs(prior):
+    model, posterior = prior
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    pm.compute_log_likelihood(
+        tree, model=model, progressbar=False, compile_kwargs={"mode": python_mode()}
+    )
+    pymcs = tree["log_likelihood"].to_dataset()
+    ours = log_likelihood(model, posterior)
+    xr.testing.assert_allclose(ours, pymcs.drop_attrs())
+    assert set(ours.coords) == set(pymcs.coords)
+
+
+def test_log_likelihood_without_dims_is_pymcs():
+    with pm.Model() as model:
+        x = pm.Normal("x", size=2)
+        pm.Normal("y", x.sum(), observed=np.arange(3.0))
+    posterior = xr.Dataset({"x": (("chain", "draw", "x_dim"), np.arange(8.0).reshape(1, 4, 2))})
+    posterior = posterior.assign_coords(chain=[0], draw=np.arange(4))
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    pm.compute_log_likelihood(tree, model=model, progressbar=False)
+    pymcs = tree["log_likelihood"].to_dataset()
+    np.testing.assert_allclose(log_likelihood(model, posterior)["y"], pymcs["y"])
+    assert log_likelihood(model, posterior)["y"].dims == pymcs["y"].dims
+
+
+def positive_part(x):
+    """The sum of what is positive: of each draw other entries."""
+    return x[x > 0].sum()
+
+
+def test_models_that_are_no_declarations_are_taken_draw_by_draw():
+    """PyTensor takes the mask of a stack for one of all draws together."""
+    with pm.Model() as model:
+        x = pm.Normal("x", size=4)
+        pm.Normal("y", positive_part(x), observed=[0.0, 1.0])
+    draws = np.random.default_rng(1).normal(size=(6, 4))
+    expected = stats.norm.logpdf([0.0, 1.0], np.maximum(draws, 0).sum(1)[:, None])
+    posterior = xr.Dataset({"x": (("chain", "draw", "x_dim"), draws[None])})
+    posterior = posterior.assign_coords(chain=[0], draw=np.arange(6))
+    np.testing.assert_allclose(log_likelihood(model, posterior)["y"][0], expected)
+    of_x = stats.norm.logpdf(draws).sum(1)
+    np.testing.assert_allclose(log_density(model, {"x": draws}), of_x + expected.sum(1))
+
+
+@pytest.mark.parametrize("added", [True, False])
+def test_declarations_that_pick_entries_by_value_are_taken_draw_by_draw(added):
+    """What a user adds, or a rule of combination of the user's own."""
+    model = kz.CompositeKernelRegression.example()
+    if added:
+        with model:
+            pm.Potential("more", positive_part(model["alpha"]))
+    outputs = [positive_part(model["alpha"])]
+    alpha = model["alpha"].type(name="alpha")
+    replaced = graph_replace(outputs, {model["alpha"]: alpha})
+    draws = np.random.default_rng(1).normal(size=(5, len(model.coords["function"])))
+    (found,) = evaluation.compile_over_draws(model, [alpha], replaced)({"alpha": draws})
+    np.testing.assert_allclose(found, np.maximum(draws, 0).sum(1))
+    if added:
+        # Whatever the graph.
+        assert not evaluation._takes_stacks(model, [alpha], [alpha])
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda cls: cls.__name__)
+def test_declarations_take_stacks(example):
+    model = example.example()
+    values, terms = density._terms(model)
+    assert evaluation._takes_stacks(model, list(values.values()), list(terms.values()))
+
+
+def test_what_depends_on_no_draw_is_repeated():
+    model = kz.CompositeKernelRegression.example()
+    x = model["beta"]
+    values = {x: x.type(name="beta")}
+    evaluate = evaluation.compile_over_draws(
+        model, list(values.values()), [values[x] * 2, pt.as_tensor(np.arange(3.0)) + 1]
+    )
+    n = len(model.coords["kernel"])
+    twice, same = evaluate({"beta": np.ones((4, n))})
+    np.testing.assert_array_equal(twice, np.full((4, n), 2.0))
+    np.testing.assert_array_equal(same, np.tile([1.0, 2.0, 3.0], (4, 1)))

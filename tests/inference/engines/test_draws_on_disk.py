@@ -1,0 +1,201 @@
+"""Draws written as they are made: equal to those held in memory, and safe from a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+import xarray as xr
+from pymc.backends.base import _choose_chains
+
+import kernelzoo as kz
+from kernelzoo.inference.engines import draws_on_disk, independent
+from kernelzoo.inference.kernel_completion import exact as wishart_completion
+
+pytest.importorskip("zarr")
+COMMON = {"random_seed": 1, "progressbar": False, "var_names": ["K21", "trace_K22"]}
+
+
+@pytest.fixture
+def model():
+    return kz.WishartCompletion.example()
+
+
+def test_where_zarr_is_missing_the_extra_is_named(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(draws_on_disk, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"'store' argument of fit .* kernelzoo\[zarr\]"):
+        kz.fit(model, "exact", store=tmp_path / "draws.zarr")
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 24], ids=["every draw", "at the end"])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_chains_on_disk_are_those_in_memory(model, tmp_path, monkeypatch, cores, chunk):
+    monkeypatch.setattr(draws_on_disk, "CHUNK", chunk)
+    options = COMMON | {"draws": 25, "tune": 10, "chains": 2, "cores": cores}
+    memory = kz.fit(model, "gibbs", **options)
+    disk = kz.fit(model, "gibbs", **options, store=tmp_path / "draws.zarr")
+    assert disk["posterior"].sizes["draw"] == 25
+    xr.testing.assert_allclose(
+        disk["posterior"].to_dataset().drop_attrs(), memory["posterior"].to_dataset().drop_attrs()
+    )
+    xr.testing.assert_allclose(disk["moments"].to_dataset(), memory["moments"].to_dataset())
+    assert disk.attrs["converged"] == memory.attrs["converged"]
+    disk.to_netcdf(tmp_path / "result.nc")
+
+
+def test_exact_draws_on_disk_are_those_in_memory(model, tmp_path):
+    memory = kz.fit(model, "exact", draws=40, **COMMON)
+    disk = kz.fit(model, "exact", draws=40, **COMMON, store=tmp_path / "draws.zarr")
+    for name in ("K21", "trace_K22"):
+        np.testing.assert_array_equal(disk["posterior"][name], memory["posterior"][name])
+        assert disk["posterior"][name].dims == memory["posterior"][name].dims
+
+
+def test_an_interrupted_run_keeps_what_was_drawn(model, tmp_path):
+    def stop(trace, draw):
+        if not draw.tuning and draw.draw_idx >= 30:
+            raise KeyboardInterrupt
+
+    run = kz.fit(model, "gibbs", draws=1000, tune=10, chains=1, cores=1, callback=stop,
+                 store=tmp_path / "draws.zarr", **COMMON)  # fmt: skip
+    assert 10 <= run["posterior"].sizes["draw"] < 1000
+    assert np.isfinite(run["posterior"]["K21"]).all()
+    assert run.attrs["converged"] == "no"
+
+
+def test_interrupted_chains_are_the_same_on_disk_and_in_memory(model, tmp_path):
+    """Chains of 30, 2 and 40 draws: two chains of 30 are the most, as PyMC reckons."""
+
+    def stop(trace, draw):
+        if draw.draw_idx + 1 == 10 + {0: 30, 1: 2}.get(draw.chain, 40):
+            raise KeyboardInterrupt
+
+    options = {"draws": 40, "tune": 10, "chains": 3, "cores": 1, "callback": stop, **COMMON}
+    memory = kz.fit(model, "gibbs", **options)
+    disk = kz.fit(model, "gibbs", **options, store=tmp_path / "draws.zarr")
+    assert disk["posterior"].sizes["chain"] == 2
+    assert disk["posterior"].sizes["draw"] == 30
+    xr.testing.assert_allclose(
+        disk["posterior"].to_dataset().drop_attrs(), memory["posterior"].to_dataset().drop_attrs()
+    )
+    for tree in (memory, disk):
+        assert tree["moments"]["draws"].values.tolist() == [30, 2, 40]
+    group = xr.open_zarr(tmp_path / "draws.zarr", group="posterior", consolidated=False)
+    assert group.attrs["draws"] == {"0": 30, "1": 2, "2": 40}
+
+
+@pytest.mark.parametrize("lengths", [(3, 3), (9, 1), (1, 9, 5), (2, 4, 4), (4, 2, 1), (6, 3, 2)])
+def test_chains_are_chosen_by_pymcs_rule(model, tmp_path, lengths):
+    """Ties too: 9 draws of one chain or 2 x 5; 2 x 4 or 3 x 2; 4 x 1, 2 x 2 or 1 x 3; 6 always."""
+    store = draws_on_disk.DrawsOnDisk(tmp_path / "draws.zarr", model, ["x"], 3, 9)
+    for chain, length in enumerate(lengths):
+        store.append(chain, {"x": 10.0 * chain + np.arange(length)})
+    store.close()
+    chains, draws = _choose_chains([range(10 * c, 10 * c + n) for c, n in enumerate(lengths)], 0)
+    np.testing.assert_array_equal(
+        store.dataset()["x"], [c[:draws] for c in sorted(chains, key=min)]
+    )
+
+
+def written(store):
+    """Draws of K21 of the first chain that a store says it has."""
+    group = xr.open_zarr(store, group="posterior", consolidated=False, chunks=None)
+    assert np.isnan(group["K21"][0, group.attrs["draws"]["0"] :]).all()
+    return group["K21"][0, : group.attrs["draws"]["0"]].values
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_an_error_leaves_all_draws_made_so_far(model, tmp_path, cores):
+    def fail(trace, draw):
+        if not draw.tuning and draw.chain == 0 and draw.draw_idx + 1 == 10 + 33:
+            raise RuntimeError("planted")
+
+    store = tmp_path / "draws.zarr"
+    options = {"draws": 1000, "tune": 10, "chains": 2, "cores": cores, **COMMON}
+    with pytest.raises(RuntimeError, match="planted"):
+        kz.fit(model, "gibbs", **options, callback=fail, store=store)
+    draws = written(store)
+    assert len(np.unique(draws[:, 0, 0])) == len(draws) == 33
+
+
+def test_an_error_leaves_exact_draws(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(independent, "BLOCK", 1)
+    calls = iter(range(10**6))
+    draw_blocks = wishart_completion.draw_blocks
+
+    def fail(*arguments):
+        if next(calls) == 33:
+            raise RuntimeError("planted")
+        return draw_blocks(*arguments)
+
+    monkeypatch.setattr(wishart_completion, "draw_blocks", fail)
+    store = tmp_path / "draws.zarr"
+    with pytest.raises(RuntimeError, match="planted"):
+        kz.fit(model, "exact", draws=1000, **COMMON, store=store)
+    monkeypatch.setattr(wishart_completion, "draw_blocks", draw_blocks)
+    complete = kz.fit(model, "exact", draws=33, **COMMON)
+    np.testing.assert_array_equal(written(store), complete["posterior"]["K21"][0])
+
+
+def test_a_failed_write_is_made_good(model, tmp_path):
+    """When the second array cannot be written, the first one's draws are not lost."""
+    names = ["K21", "trace_K22"]
+    store = draws_on_disk.DrawsOnDisk(tmp_path / "draws.zarr", model, names, 1, 10)
+    draws = {"K21": np.arange(60.0).reshape(10, 2, 3), "trace_K22": np.arange(10.0)}
+    store.append(0, {name: values[:4] for name, values in draws.items()})
+    array = store._arrays["trace_K22"]
+    store._arrays["trace_K22"] = np.empty(0)
+    with pytest.raises(IndexError):
+        store.append(0, {name: values[4:] for name, values in draws.items()})
+    store._arrays["trace_K22"] = array
+    store.close()
+    kept = store.dataset()
+    for name, values in draws.items():
+        np.testing.assert_array_equal(kept[name][0], values)
+
+
+def test_a_killed_process_leaves_its_chunks(tmp_path):
+    store = tmp_path / "draws.zarr"
+    program = f"""
+        import kernelzoo as kz
+        kz.fit(kz.WishartCompletion.example(), "gibbs", draws=50 * 200, tune=1, chains=1, cores=1,
+               random_seed=1, progressbar=False, var_names=["K21"], store={str(store)!r})
+    """
+    process = subprocess.Popen([sys.executable, "-P", "-c", textwrap.dedent(program)])
+    chunk = store / "posterior" / "K21" / "c" / "0" / "3"
+    deadline = time.monotonic() + 240
+    while not chunk.exists() and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    group = xr.open_zarr(store, group="posterior", consolidated=False, chunks=None)
+    count = group.attrs["draws"]["0"]
+    assert 3 * 200 <= count < 10_000
+    first, rest = group["K21"][0, :count].values, group["K21"][0, count + 200 :].values
+    assert np.isfinite(first).all()
+    assert len(np.unique(first[:, 0, 0])) == count
+    assert np.isnan(rest).all()
+
+
+def test_bad_stores_are_refused(model, tmp_path):
+    with pytest.raises(ValueError, match=r"'store' argument of fit must be a path where nothing"):
+        kz.fit(model, "gibbs", store=tmp_path)
+    with pytest.raises(ValueError, match=r"EM writes no store; these engines do: .*Gibbs"):
+        kz.fit(model, "em", store=tmp_path / "x.zarr")
+    with pytest.raises(ValueError, match=r"PyMC's own samplers only"):
+        kz.fit(model, kz.NUTS(backend="nutpie"), store=tmp_path / "x.zarr")
+    assert not (tmp_path / "x.zarr").exists()
+
+
+def test_a_run_stopped_before_its_first_draw_says_so(model, tmp_path):
+    def stop(trace, draw):
+        raise KeyboardInterrupt
+
+    with pytest.raises(ValueError, match="Not enough samples"):
+        kz.fit(model, "gibbs", draws=10, tune=10, chains=1, cores=1, callback=stop,
+               store=tmp_path / "draws.zarr", **COMMON)  # fmt: skip

@@ -1,0 +1,448 @@
+"""The engine contract: dispatch, settings, seeds, one layout, results that save and load."""
+
+import json
+import re
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from xarray import DataTree
+
+import kernelzoo as kz
+from kernelzoo.inference.engines.applicability import coordinates
+from kernelzoo.inference.engines.compilation import python_mode
+from kernelzoo.inference.engines.engine import Engine, _by_observation, as_engine
+from kernelzoo.inference.engines.handwritten import Handwritten
+from kernelzoo.inference.engines.identified import identified
+from kernelzoo.inference.engines.provenance import data_in, data_of, differing_data
+
+# Quick settings of each engine, which reach its whole code path on a model's smallest example.
+QUICK = {
+    # Few gradients, which no compiler need make fast; while it tunes, PyMC's trees are deeper.
+    "NUTS": (
+        {"max_treedepth": 3},
+        {"draws": 60, "tune": 2, "chains": 2, "compile_kwargs": {"mode": python_mode()}},
+    ),
+    "Gibbs": ({}, {"draws": 60, "tune": 60, "chains": 2}),
+    "SMC": ({}, {"draws": 60, "chains": 2}),
+    "ADVI": ({"iterations": 300}, {"draws": 60}),
+    "MAP": ({"space": "unconstrained"}, {"draws": 60}),
+    "Laplace": ({}, {"draws": 60}),
+    "Pathfinder": ({"paths": 2}, {"draws": 60}),
+    "VB": ({}, {"draws": 60}),
+    "Exact": ({}, {"draws": 60}),
+    "EM": ({}, {}),
+}
+COMMON = {"random_seed": 4, "progressbar": False}
+MODELS = {model.__name__: model for model in kz.MODELS}
+EXAMPLES = {name: model.example() for name, model in MODELS.items()}
+# These ask nothing of a model that NUTS does not, and take minutes to compile; each is tried on the
+# model that compiles fastest in the quick suite.
+GENERIC = {"SMC", "ADVI", "Laplace", "MAP", "Pathfinder"}
+FASTEST = "CompositeKernelRegression"
+# Every engine on every model that it applies to.
+PAIRS = [
+    pytest.param(
+        name,
+        row.engine,
+        id=f"{name}-{row.engine}",
+        marks=[pytest.mark.slow] if row.engine in GENERIC and name != FASTEST else [],
+    )
+    for name, example in EXAMPLES.items()
+    for row in kz.engines(example).rows
+    if row.reason is None
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return EXAMPLES["MultinomialProbit"]
+
+
+@pytest.fixture(scope="module")
+def results():
+    """Quick result of every engine on every model, made once."""
+    made: dict[tuple[str, str], DataTree] = {}
+
+    def result(engine, model="MultinomialProbit"):
+        if engine == "Pathfinder":
+            pytest.importorskip("pymc_extras")
+        if (model, engine) not in made:
+            settings, options = QUICK[engine]
+            made[model, engine] = kz.fit(
+                EXAMPLES[model], Engine.registry[engine.lower()](**settings), **options, **COMMON
+            )
+        return made[model, engine]
+
+    return result
+
+
+def test_every_engine_is_tried_here():
+    assert set(QUICK) == {cls.name for cls in Engine.registry.values()}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "engine"), PAIRS)
+def test_results_have_one_layout(results, name, engine):
+    tree, model = results(engine, name), EXAMPLES[name]
+    posterior = tree["posterior"]
+    kept = {rv.name for rv in model.free_RVs} - model.large
+    if tree.attrs["kind"] == "point":
+        assert set(tree["point"].data_vars) == set(posterior.data_vars)
+    else:
+        assert kept <= set(posterior.data_vars)
+        assert not model.large & set(posterior.data_vars)
+    for variable in posterior.data_vars:
+        dims = model.named_vars_to_dims.get(variable, ())
+        assert posterior[variable].dims == ("chain", "draw", *dims)
+        assert np.isfinite(posterior[variable]).all()
+    for rv in model.observed_RVs:
+        assert tree["observed_data"][rv.name].dims == tuple(model.named_vars_to_dims[rv.name])
+    assert set(tree["constant_data"].data_vars) <= {data.name for data in model.data_vars}
+    for variable in model.streamed:
+        if tree.attrs["kind"] != "point":
+            mean = tree["moments"][f"{variable}_mean"]
+            assert mean.dims[-2:] == tuple(model.named_vars_to_dims[variable])
+            assert np.isfinite(mean).all()
+    attributes = tree.attrs
+    assert attributes["engine"] == engine
+    assert attributes["model"] == attributes["family"] == name
+    assert attributes["kind"] in {"mcmc", "vb", "point", "exact"}
+    assert attributes["converged"] in {"yes", "no", "unknown", "no fixed point"}
+    assert attributes["random_seed"] == 4
+    assert attributes["seconds"] > 0
+    assert json.loads(attributes["versions"])["pymc"] == pm.__version__
+    assert isinstance(json.loads(attributes["settings"]), dict)
+    if attributes["kind"] == "vb":
+        assert posterior.sizes["chain"] == 1
+        assert "variational" in tree.children
+        assert np.isfinite(attributes["pareto_k"]) or attributes["pareto_k"] == np.inf
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "engine",
+    ["NUTS", "Gibbs", "VB", *(pytest.param(e, marks=pytest.mark.slow) for e in sorted(GENERIC))],
+)
+def test_draws_of_the_multinomial_probit_are_on_their_own_scale(results, engine):
+    tree = results(engine)
+    posterior = tree["posterior"]
+    np.testing.assert_allclose(posterior["beta"].sum("kernel"), 1)
+    assert (posterior["zeta"] > 0).all()
+    assert list(posterior["kernel"].values) == ["gaussian", "linear"]
+    if tree.attrs["kind"] != "point":
+        assert tree["log_likelihood"]["t"].dims == ("chain", "draw", "obs")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "engine"), PAIRS)
+def test_results_save_and_load(results, tmp_path, name, engine):
+    tree = results(engine, name)
+    tree.to_netcdf(tmp_path / "result.nc")
+    loaded = az.from_netcdf(tmp_path / "result.nc")
+    assert set(loaded.children) == set(tree.children)
+    for group in tree.children:
+        for variable, values in tree[group].data_vars.items():
+            loaded_values = loaded[group][variable]
+            assert loaded_values.dims == values.dims
+            np.testing.assert_array_equal(loaded_values.values, values.values)
+    assert loaded.attrs == tree.attrs
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", ["NUTS", "Gibbs", "VB", pytest.param("ADVI", marks=pytest.mark.slow)]
+)
+def test_arviz_reads_results(results, name):
+    tree = results(name)
+    summary = az.summary(tree, var_names=["beta", "rho"])
+    assert list(summary.index) == [
+        f"{v}[{k}]" for v in ("beta", "rho") for k in ("gaussian", "linear")
+    ]
+    assert np.isfinite(az.loo(tree).elpd)
+    az.plot_forest(tree, var_names=["beta"])
+    az.plot_dist(tree, var_names=["beta"])
+
+
+@pytest.mark.parametrize("name", ["Gibbs", "VB"])
+def test_seeds_repeat_and_differ(results, model, name):
+    again = kz.fit(model, name, **QUICK[name][1], **COMMON)
+    np.testing.assert_array_equal(
+        again["posterior"]["W"].values, results(name)["posterior"]["W"].values
+    )
+    other = kz.fit(model, name, **QUICK[name][1], **(COMMON | {"random_seed": 5}))
+    assert (other["posterior"]["W"].values != again["posterior"]["W"].values).all()
+
+
+def test_a_missing_seed_is_chosen_and_recorded(model):
+    first = kz.fit(model, "vb", draws=5, progressbar=False)
+    second = kz.fit(model, "vb", draws=5, progressbar=False, random_seed=first.attrs["random_seed"])
+    np.testing.assert_array_equal(first["posterior"]["W"], second["posterior"]["W"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["VB", "Gibbs", "NUTS"])
+def test_only_named_variables_are_kept(model, engine):
+    tree = kz.fit(model, engine, **QUICK[engine][1], **COMMON, var_names=["beta"])
+    assert set(tree["posterior"].data_vars) == {"beta"}
+    assert "log_likelihood" not in tree.children
+    assert tree.attrs["converged"] in {"yes", "no"}
+    with pytest.raises(ValueError, match="result with draws of W"):
+        kz.predict(model, tree, model.design)
+
+
+def test_settings_in_force_are_recorded(results):
+    settings = json.loads(results("VB").attrs["settings"])
+    assert settings["weights"] == "mean-field"
+
+
+def test_an_amended_model_loses_its_handwritten_engines():
+    amended = kz.MultinomialProbit.example()
+    with amended:
+        pm.Potential("pull", -(amended["beta"][0] ** 2))
+    reasons = {row.engine: row.reason for row in kz.engines(amended).rows}
+    assert "as declared; see pull" in reasons["Gibbs"]
+    assert "as declared; see pull" in reasons["VB"]
+    assert reasons["NUTS"] is None
+
+
+def test_results_hold_the_data_by_which_others_are_told_apart(results, model):
+    other = kz.fit(kz.MultinomialProbit.example(random_seed=1), "vb", draws=5, **COMMON)
+    assert not differing_data(data_of(model), data_in(results("Gibbs")))
+    assert differing_data(data_of(model), data_in(other)) == ["K"]
+
+
+def test_log_likelihood_can_be_left_out(model):
+    tree = kz.fit(model, "vb", draws=5, log_likelihood=False, **COMMON)
+    assert "log_likelihood" not in tree.children
+    assert tree.attrs["no_log_likelihood"] == "not asked for"
+    tree = kz.fit(model, "vb", draws=5, var_names=["beta"], **COMMON)
+    assert "needs draws of W, rho, zeta" in tree.attrs["no_log_likelihood"]
+
+
+def test_a_point_says_why_it_has_no_log_likelihood():
+    model = kz.CompositeKernelRegression.example(combination="fixed")
+    tree = kz.fit(model, "map", **COMMON)
+    with pytest.raises(TypeError, match="log likelihood not found"):
+        az.loo(tree)
+    assert "az.loo needs draws from the posterior" in tree.attrs["no_log_likelihood"]
+    draws = kz.fit(model, "vb", draws=5, **COMMON)
+    assert "no_log_likelihood" not in draws.attrs
+
+
+def test_log_likelihood_is_left_out_unless_by_observation():
+    """One number for all objects is no observation of az.loo."""
+    by_observation = {
+        kz.MultinomialProbit: True,
+        kz.CompositeKernelClassification: True,
+        kz.WishartCompletion: False,
+    }
+    for cls, expected in by_observation.items():
+        assert _by_observation(cls.example()) == expected
+    for collapsed in (False, True):
+        model = kz.CompositeKernelRegression.example(collapsed=collapsed)
+        assert _by_observation(model) != collapsed
+    tree = kz.fit(kz.WishartCompletion.example(), "exact", draws=5, **COMMON)
+    assert "log_likelihood" not in tree.children
+    assert "not independent" in tree.attrs["no_log_likelihood"]
+    with pm.Model() as rows:
+        mean = pm.Normal("mean", shape=2)
+        pm.MvNormal("rows", mean, np.eye(2), observed=np.zeros((3, 2)))
+    assert _by_observation(rows)
+
+
+def test_generic_engines_run_on_a_plain_model():
+    with pm.Model() as plain:
+        x = pm.Normal("x")
+        pm.Normal("y", x, 1, observed=[1.0, 2.0])
+    tree = kz.fit(plain, "map", **COMMON)
+    np.testing.assert_allclose(tree["point"]["x"], 1.0, atol=1e-4)
+    assert tree.attrs["converged"] == "yes"
+    table = {row.engine: row.reason for row in kz.engines(plain).rows}
+    assert re.search("written for .*MultinomialProbit", table["VB"])
+    assert table["NUTS"] is None
+    with pytest.raises(ValueError, match=r"VB does not apply: .*Engines that do: .*NUTS"):
+        kz.fit(plain, "vb")
+
+
+def test_observed_copies_lose_the_handwritten_engines(model):
+    copy = pm.do(model, {"rho": np.ones(2)})
+    reasons = {row.engine: row.reason for row in kz.engines(copy).rows}
+    assert reasons["Gibbs"] is not None
+    assert reasons["NUTS"] is None
+
+
+def test_discrete_variables_exclude_gradients():
+    with pm.Model() as discrete:
+        pm.Poisson("count", 3)
+    reasons = {row.engine: row.reason for row in kz.engines(discrete).rows}
+    assert "count is discrete" in reasons["NUTS"]
+    assert "no observed variable" in reasons["SMC"]
+
+
+class Unknown:
+    """Stands for a combination rule that only the declaration knows."""
+
+    combine = kz.FixedWeights.combine
+
+    def check(self, stack):
+        """Any stack will do."""
+
+    def declare(self):
+        return pm.Dirichlet("beta", np.ones(2), dims="kernel")
+
+
+def test_engines_refuse_a_combination_they_do_not_know(model):
+    other = kz.MultinomialProbit(model.design, model.label_codes, combination=Unknown())
+    reasons = {row.engine: row.reason for row in kz.engines(other).rows}
+    assert "this is Unknown" in reasons["VB"]
+    assert "this is Unknown" in reasons["Gibbs"]
+    assert reasons["NUTS"] is None
+    with pytest.raises(ValueError, match=r"VB does not apply: .*Unknown.*Engines that do: .*NUTS"):
+        kz.fit(other, "vb")
+
+
+def test_engines_say_where_a_model_is_too_large_for_them():
+    n, n1 = 60, 40
+    large = kz.WishartCompletion(np.eye(n), np.eye(n1))
+    # Sigma11, then Sigma22.1 and K22.1, then B and K21.
+    size = 40 * 41 // 2 + 2 * (20 * 21 // 2) + 2 * 20 * 40
+    table = kz.engines(large)
+    advice = {row.engine: row.advice for row in table.rows}
+    assert f"small n only: the model has {size:,} coordinates" in advice["NUTS"]
+    assert advice["ADVI"] is advice["MAP"] is advice["Exact"] is advice["Gibbs"] is None
+    assert "small n only" in advice["SMC"]
+    applies = table.to_frame().set_index("engine")["applies"]
+    assert applies["NUTS"] == advice["NUTS"]
+    assert applies["ADVI"] == applies["Exact"] == "yes"
+    # Advice, no refusal.
+    assert kz.NUTS().why_not(large) is None
+    own = kz.engines(kz.CompositeKernelRegression.example(combination="fixed"))
+    assert all(row.advice is None for row in own.rows)
+
+
+def test_the_count_of_coordinates_follows_the_model():
+    with pm.Model() as model:
+        data = pm.Data("data", np.zeros(3))
+        pm.Normal("x", shape=data.shape)
+    assert coordinates(model) == 3
+    pm.set_data({"data": np.zeros(5)}, model=model)
+    assert coordinates(model) == 5
+    with model:
+        pm.Gamma("s", 1, 1)
+    assert coordinates(model) == 6
+
+
+def test_engines_print_as_text_and_html(model):
+    table = kz.engines(model)
+    text, html = repr(table), table._repr_html_()
+    for row in table.rows:
+        assert row.engine in text
+        assert row.engine in html
+    settings = {row.engine: row.settings for row in table.rows}
+    assert settings["VB"]["weights"] == "mean-field"
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "message"),
+    [
+        ("nutz", {}, "'engine' argument of fit.*nearest is 'nuts'"),
+        (kz.VB(max_iteration=3), {}, "VB on MultinomialProbit.*nearest is 'max_iterations'"),
+        (kz.VB(weights="plugin"), {}, "weights"),
+        (kz.VB(starts=0), {}, "'starts'.*1 or more"),
+        (kz.VB(starts=1.5), {}, "'starts'.*1 or more"),
+        (kz.VB(tolerance=-1), {}, "tolerance"),
+        (kz.VB(max_iterations=0), {}, "max_iterations"),
+        (kz.Gibbs(moves=0), {}, "'moves'.*does not apply: MarginalProbit"),
+        (kz.MAP(space="log"), {}, "'space' argument of MAP"),
+        ("vb", {"draws": 0}, "'draws' argument of fit.*1 or more"),
+        ("vb", {"draws": 1.5}, "'draws' argument of fit"),
+        ("gibbs", {"chains": 0}, "'chains' argument of fit"),
+        ("gibbs", {"tune": -1}, "'tune' argument of fit"),
+        ("vb", {"initvals": {}}, "takes no 'initvals'"),
+        ("vb", {"draw": 5}, "takes no 'draw' .*nearest is 'draws'"),
+        ("vb", {"starts": 5}, r"'starts' argument of fit must be given to the engine, VB\("),
+        ("nuts", {"target_acept": 0.9}, r"'target_acept' .*setting NUTS\(target_accept="),
+        ("nuts", {"target_accept": 0.9}, r"given to the engine, NUTS\(target_accept=...\)"),
+        ("nuts", {"step_scal": 0.9}, "nearest is 'step_scale'"),
+        ("nuts", {"return_inferencedata": False}, "that fit or the sampler of NUTS knows"),
+        (kz.NUTS(backend="numpyro"), {"step_scale": 0.9}, "the sampler of NUTS knows"),
+        ("gibbs", {"initval": {}}, "nearest is 'initvals'"),
+        ("smc", {"treshold": 0.3}, "nearest is 'threshold'"),
+        ("vb", {"var_names": ["weights"]}, "'var_names' argument of fit"),
+        ("gibbs", {"step": []}, "itself sets 'step'"),
+        ("vb", {"random_seed": "one"}, "'random_seed' argument of fit"),
+        ("vb", {"random_seed": -1}, "'random_seed' argument of fit"),
+    ],
+)
+def test_bad_requests_are_refused(model, engine, options, message):
+    with pytest.raises(ValueError, match=message):
+        kz.fit(model, engine, **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: kz.NUTS(backend="stan"),
+        lambda: kz.NUTS(target_accept=3),
+        lambda: kz.NUTS(target_accept="high"),
+        lambda: kz.NUTS(max_treedepth=0),
+        lambda: kz.ADVI(covariance="full"),
+        lambda: kz.ADVI(iterations=0),
+        lambda: kz.SMC(kernel="HMC"),
+        lambda: kz.MAP(method="newton"),
+        lambda: kz.Laplace(max_iterations=-1),
+        lambda: kz.Pathfinder(paths=0),
+    ],
+)
+def test_bad_settings_are_refused_at_once(make):
+    with pytest.raises(ValueError, match=r"argument of (NUTS|ADVI|SMC|MAP|Laplace|Pathfinder)"):
+        make()
+
+
+def test_options_that_samplers_know_are_passed_on():
+    with pm.Model() as plain:
+        pm.Normal("x")
+    options = {"initvals": {"x": 1.0}, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+    for option in ({"step_scale": 0.1}, {"init": "adapt_diag"}, {"Emax": 500.0}):
+        kz.fit(plain, "nuts", draws=5, tune=5, chains=1, **option, **options, **COMMON)
+
+
+def test_fit_wants_a_model():
+    with pytest.raises(TypeError, match="'model' argument of fit"):
+        kz.fit("wine", "vb")
+
+
+def test_handwritten_engines_compare_by_settings():
+    assert kz.VB(starts=2) == kz.VB(starts=2)
+    assert kz.VB(starts=2) != kz.VB(starts=3)
+    assert kz.VB() != kz.Gibbs()
+    assert repr(kz.VB(starts=2)) == "VB(starts=2)"
+    assert as_engine("Gibbs") == kz.Gibbs()
+    assert as_engine(kz.VB) == kz.VB()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_subclasses_inherit_their_parents_engines_and_quantities():
+    class Special(kz.MultinomialProbit):
+        pass
+
+    model = Special.example()
+    assert kz.VB().why_not(model) is None
+    tree = kz.fit(model, "vb", draws=5, **COMMON)
+    assert tree.attrs["model"] == "Special"
+    assert set(identified(tree).data_vars) == {"contrast", "beta"}
+
+
+def test_subclasses_of_an_engine_keep_its_implementations(model):
+    class Hasty(kz.VB):
+        pass
+
+    assert Hasty().why_not(model) is None
+    assert issubclass(Hasty, Handwritten)
+
+
+def test_two_engines_of_one_name_are_refused():
+    with pytest.raises(TypeError, match="engine of the name 'VB'"):
+        type("Other", (Handwritten,), {"name": "VB"})

@@ -1,0 +1,120 @@
+"""MAP by gradients or by the paper's algorithm; which implementation a handwritten engine takes."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.inference.engines.engine import Engine
+from kernelzoo.inference.engines.handwritten import Handwritten
+from kernelzoo.inference.generic.map import search_by_gradients
+
+QUIET = {"random_seed": 1, "progressbar": False}
+UNIFORM = kz.DirichletWeights(varphi=1)
+
+
+class Parent(kz.CompositeKernelRegression):
+    """A model, and below one that descends from it."""
+
+
+class Child(Parent):
+    """Its own implementation does not apply to every one."""
+
+
+@pytest.fixture
+def engine_type(monkeypatch):
+    """An engine with implementations for both; the registry forgets it again."""
+    monkeypatch.setattr(Engine, "registry", dict(Engine.registry))
+
+    class Tried(Handwritten):
+        name, kind = "Tried", "point"
+
+        def run(self, model, run):
+            return self.implement(model, run)
+
+    @Tried.register(Parent, unless=lambda model: "no bias" if not model.bias else None)
+    def of_parent(model, run, *, width=1):
+        return "parent", width
+
+    @Tried.register(Child, unless=lambda model: None if model.sigma == 1 else "its sigma is not 1")
+    def of_child(model, run, *, depth=2):
+        return "child", depth
+
+    return Tried
+
+
+@pytest.mark.parametrize(
+    ("model_type", "options", "taken", "settings"),
+    [
+        (Child, {}, "child", {"depth": 2}),
+        (Child, {"sigma": 2}, "parent", {"width": 1}),
+        (Parent, {"sigma": 2}, "parent", {"width": 1}),
+    ],
+)
+def test_most_specific_implementation_that_applies_is_taken(
+    engine_type, model_type, options, taken, settings
+):
+    model, engine = model_type.example(**options), engine_type()
+    assert engine.why_not(model) is None
+    assert engine.settings_on(model) == settings
+    assert engine.run(model, None) == (taken, *settings.values())
+    name, *_ = settings
+    assert engine_type(**{name: 9}).run(model, None) == (taken, 9)
+    other = {"depth": "width", "width": "depth"}[name]
+    with pytest.raises(ValueError, match=f"Got '{other}'|'{other}'.* its sigma is not 1"):
+        engine_type(**{other: 9}).run(model, None)
+
+
+def test_reason_is_that_of_the_most_specific(engine_type):
+    assert engine_type().why_not(Child.example(sigma=2, bias=False)) == "its sigma is not 1"
+    assert engine_type().why_not(Parent.example(bias=False)) == "no bias"
+    stranger = engine_type().why_not(kz.MultinomialProbit.example())
+    assert stranger == "it is written for Parent, Child; this is a MultinomialProbit"
+
+
+def test_amended_model_is_no_longer_what_an_implementation_was_written_for(engine_type):
+    model = Child.example()
+    with model:
+        pm.Potential("pull", -model["gamma"])
+    assert "written for Child as declared; see pull" in engine_type().why_not(model)
+
+
+def test_amended_model_keeps_the_search_by_gradients():
+    model = kz.CompositeKernelRegression.example(combination=UNIFORM)
+    with model:
+        pm.Potential("pull", -model["gamma"])
+    assert kz.MAP().why_not(model) is None
+    assert kz.MAP().implementation(model).function is search_by_gradients
+
+
+def test_gradients_can_be_asked_for_where_the_paper_has_an_algorithm():
+    model = kz.CompositeKernelClassification.example(combination=UNIFORM)
+    engine = kz.MAP(method="gradient", space="unconstrained")
+    assert repr(engine) == "MAP(space='unconstrained', method='gradient')"
+    assert engine != kz.MAP(space="unconstrained")
+    assert engine.implementation(model).function is search_by_gradients
+    settings = {"space": "unconstrained", "max_iterations": 5000, "method": "gradient"}
+    assert engine.settings_on(model) == settings
+    rows = {row.engine: row for row in kz.engines(model).rows}
+    assert set(rows["MAP"].settings) == {"max_iterations", "tolerance", "starts", "method"}
+    rows = {row.engine: row for row in kz.engines(kz.MultinomialProbit.example()).rows}
+    assert set(rows["MAP"].settings) == {"space", "max_iterations", "method"}
+    with pytest.raises(ValueError, match="'method' argument of MAP must be one of 'gradient'"):
+        kz.MAP(method="newton")
+
+
+def test_search_by_gradients_keeps_its_climb():
+    with pm.Model() as model:
+        pm.Gamma("x", 3, 2)
+    result = kz.fit(model, "map", **QUIET)
+    climb = result["trajectory"]["objective"].values[0]
+    assert (np.diff(climb) >= 0).all()
+    np.testing.assert_allclose(climb[-1], result["sample_stats"]["lp"], rtol=1e-9)
+    assert result.attrs["lp_measure"] == "constrained"
+    assert result.attrs["gradient_norm"] < 1e-3
+
+
+def test_setting_of_an_algorithm_that_does_not_apply_is_told_why():
+    model = kz.CompositeKernelRegression.example()
+    with pytest.raises(ValueError, match=r"'starts' of MAP on .* its weights must be uniform"):
+        kz.fit(model, kz.MAP(starts=3), progressbar=False)

@@ -1,0 +1,65 @@
+"""What the sampling engines say about themselves: convergence, evidence."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import multivariate_normal
+
+import kernelzoo as kz
+from kernelzoo.inference.engines.mcmc import convergence_of_chains
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with pm.Model() as model:
+        pm.Normal("x")
+        pm.Normal("z")
+    return model
+
+
+def chains(x, z):
+    return az.from_dict({"posterior": {"x": x, "z": z}})
+
+
+@pytest.mark.filterwarnings("error:invalid value")
+def test_one_quantity_that_disagrees_is_enough(pair):
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(4, 500))
+    apart = good + np.arange(4)[:, None]
+    still = np.ones((4, 500))
+    cases = [(good, good[::-1], "yes"), (good, apart, "no"), (good, still, "yes")]
+    for x, z, expected in [*cases, (still, still, "unknown")]:
+        assert convergence_of_chains(chains(x, z), pair, 500) == expected
+    assert convergence_of_chains(chains(good, good), pair, 501) == "no"
+    assert convergence_of_chains(chains(good[:1], good[:1]), pair, 500) == "unknown"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_smc_estimates_the_evidence():
+    y = np.array([0.3, -1.2, 2.0])
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Normal("y", x, 1, observed=y)
+    tree = kz.fit(model, "smc", draws=2000, chains=4, random_seed=1, progressbar=False)
+    exact = multivariate_normal.logpdf(y, cov=np.eye(3) + 1)
+    last = tree["sample_stats"]["log_marginal_likelihood"].values
+    of_chains = np.array([row[np.isfinite(row)][-1] for row in last])
+    error = np.exp(of_chains - exact).std(ddof=1) / np.sqrt(len(of_chains))
+    # Student t with 3 degrees of freedom at the rate of tests/family.py would be wider still.
+    assert abs(np.expm1(tree.attrs["log_evidence"] - exact)) < 10 * error + 0.02
+    assert tree.attrs["log_evidence"] >= of_chains.mean()
+    assert tree.attrs["independent"] == 0
+    single = kz.fit(model, "smc", draws=500, chains=1, random_seed=2, progressbar=False)
+    stats = single["sample_stats"]["log_marginal_likelihood"]
+    assert stats.dims == ("chain", "stage")
+    assert stats.sizes == {"chain": 1, "stage": single["sample_stats"].sizes["stage"]}
+    assert single.attrs["log_evidence"] == stats.values[0, -1]
+    assert abs(single.attrs["log_evidence"] - exact) < 0.5
+
+
+@pytest.mark.parametrize(("backend", "extra"), [("nutpie", "nutpie"), ("numpyro", "jax")])
+def test_an_absent_backend_names_the_extra_that_brings_it(monkeypatch, backend, extra):
+    monkeypatch.setattr("kernelzoo.inference.engines.mcmc.find_spec", lambda name: None)
+    reason = kz.NUTS(backend=backend).why_not(kz.WishartCompletion.example())
+    assert reason == f"the package {backend} is not installed (pip install kernelzoo[{extra}])"

@@ -1,0 +1,308 @@
+"""Class probabilities of new objects: averages over draws, whatever the blocks."""
+
+import inspect
+import re
+import tracemalloc
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from xarray import DataTree
+
+import kernelzoo as kz
+from kernelzoo.inference.engines import composite_functions
+from kernelzoo.inference.engines.description import explained_parameters, sections
+from kernelzoo.inference.engines.identified import identified
+from kernelzoo.inference.engines.predict import predictive
+from kernelzoo.numerics.probit import log_probability
+
+
+@pytest.fixture(scope="module")
+def setting():
+    """A model, draws that need no fit, and kernels of five new objects."""
+    rng = np.random.default_rng(3)
+    model = kz.MultinomialProbit.example()
+    shape = (2, 7)
+    posterior = xr.Dataset(
+        {
+            "beta": (("chain", "draw", "kernel"), rng.dirichlet([1, 1], size=shape)),
+            "W": (("chain", "draw", "class", "basis"), rng.normal(size=(*shape, 3, 12))),
+        },
+        coords={"class": [0, 1, 2], "kernel": ["gaussian", "linear"]},
+    )
+    result = DataTree.from_dict({"posterior": posterior})
+    result.attrs.update(model="MultinomialProbit", engine="Gibbs")
+    new = rng.normal(size=(2, 5, 12))
+    return model, result, new
+
+
+def by_hand(result, new):
+    """Average of eq (4) over draws, one object, class and draw at a time."""
+    posterior = result["posterior"]
+    W = posterior["W"].values.reshape(-1, 3, 12)
+    beta = posterior["beta"].values.reshape(-1, 2)
+    p = np.zeros((len(W), new.shape[1], 3))
+    for i, (w, b) in enumerate(zip(W, beta, strict=True)):
+        f = np.tensordot(b, new, 1) @ w.T
+        for c in range(3):
+            p[i, :, c] = np.exp(log_probability(f, np.full(len(f), c)))
+    return p
+
+
+def test_probabilities_average_over_draws(setting):
+    model, result, new = setting
+    predictions = kz.predict(model, result, new)
+    p = by_hand(result, new)
+    np.testing.assert_allclose(predictions["probability"], p.mean(0), atol=1e-8)
+    np.testing.assert_allclose(predictions["probability_sd"], p.std(0), atol=1e-6)
+    np.testing.assert_allclose(predictions["probability"].sum("class"), 1)
+    np.testing.assert_array_equal(predictions["label"], p.mean(0).argmax(-1))
+    assert predictions["probability"].dims == ("obs", "class")
+    assert predictions.attrs == {"engine": "Gibbs", "model": "MultinomialProbit"}
+
+
+def test_draws_are_kept_on_request(setting):
+    model, result, new = setting
+    predictions = kz.predict(model, result, new, keep_draws=True)
+    assert predictions["probability_draws"].dims == ("chain", "draw", "obs", "class")
+    np.testing.assert_allclose(
+        predictions["probability_draws"].values.reshape(-1, 5, 3), by_hand(result, new), atol=1e-8
+    )
+
+
+def test_blocks_do_not_change_the_answer(setting, monkeypatch):
+    model, result, new = setting
+    whole = kz.predict(model, result, new)
+    monkeypatch.setattr(composite_functions, "BLOCK", 1)
+    xr.testing.assert_allclose(kz.predict(model, result, new), whole)
+
+
+def test_draws_are_thinned_evenly_in_every_chain(setting):
+    model, result, new = setting
+    predictions = kz.predict(model, result, new, draws=5)
+    # Three of seven draws of each of two chains.
+    kept = DataTree.from_dict({"posterior": result["posterior"].to_dataset().isel(draw=[1, 3, 5])})
+    np.testing.assert_allclose(
+        predictions["probability"], by_hand(kept, new).mean(0), rtol=0, atol=1e-8
+    )
+    assert result["posterior"].sizes["draw"] == 7
+    kept_draws = kz.predict(model, result, new, draws=2, keep_draws=True)["probability_draws"]
+    assert dict(kept_draws.sizes) == {"chain": 2, "draw": 1, "obs": 5, "class": 3}
+    xr.testing.assert_allclose(
+        kz.predict(model, result, new, draws=1000), kz.predict(model, result, new)
+    )
+
+
+@pytest.mark.parametrize("draws", [0, -1, 2.5])
+def test_draws_are_a_count(setting, draws):
+    with pytest.raises(ValueError, match="'draws' argument of predict must be"):
+        kz.predict(*setting, draws=draws)
+
+
+def test_draws_are_no_option_where_nothing_goes_through_them():
+    with pytest.raises(TypeError, match="WishartCompletion takes no 'draws'"):
+        kz.predict(kz.WishartCompletion.example(), DataTree(), draws=5)
+
+
+def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
+    """Scores of all draws at once took N x draws x C numbers, and several times over."""
+    model, result, _ = setting
+    rng = np.random.default_rng(0)
+    posterior = result["posterior"].to_dataset()
+    many = posterior.isel(draw=np.zeros(1000, dtype=int)).assign_coords(draw=np.arange(1000))
+    new = rng.normal(size=(2, 200, 12))
+    monkeypatch.setattr(composite_functions, "BLOCK", 10_000)
+    tracemalloc.start()
+    kz.predict(model, DataTree.from_dict({"posterior": many}), new, progressbar=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2000 * 200 * 3
+
+
+def test_progress_is_shown_where_there_are_several_blocks(setting, monkeypatch, capsys):
+    kz.predict(*setting)
+    assert not capsys.readouterr().out
+    monkeypatch.setattr(composite_functions, "BLOCK", 30)
+    kz.predict(*setting)
+    assert "14/14" in capsys.readouterr().out
+    kz.predict(*setting, progressbar=False)
+    assert not capsys.readouterr().out
+
+
+def test_probabilities_ignore_a_shift_of_all_classes(setting):
+    model, result, new = setting
+    shifted = result.copy()
+    shifted["posterior"] = DataTree(
+        result["posterior"].to_dataset().assign(W=result["posterior"]["W"] + 3.0)
+    )
+    np.testing.assert_allclose(
+        kz.predict(model, shifted, new)["probability"],
+        kz.predict(model, result, new)["probability"],
+        atol=1e-7,
+    )
+
+
+def test_what_is_compared_ignores_a_shift_of_all_classes(setting):
+    model, result, _ = setting
+    compared = []
+    for shift in (0.0, 3.0):
+        posterior = result["posterior"].to_dataset()
+        K = (("kernel", "obs", "basis"), model.design)
+        tree = DataTree.from_dict(
+            {
+                "posterior": posterior.assign(W=posterior["W"] + shift),
+                "constant_data": xr.Dataset({"K": K}, coords={"obs": np.arange(12)}),
+            }
+        )
+        compared.append(identified(tree, model)["contrast"])
+    xr.testing.assert_allclose(*compared)
+
+
+def test_labels_are_the_users():
+    model = kz.MultinomialProbit(np.eye(4), ["cat", "dog", "cat", "dog"])
+    result = kz.fit(model, "vb", draws=30, random_seed=1, progressbar=False)
+    predictions = kz.predict(model, result, np.eye(4)[:2])
+    assert set(predictions["label"].values) <= {"cat", "dog"}
+    assert list(predictions["class"].values) == ["cat", "dog"]
+
+
+def test_fixed_weights_are_used():
+    grams = {"a": np.eye(4), "b": np.ones((4, 4))}
+    model = kz.MultinomialProbit(grams, [0, 1, 0, 1], combination=kz.FixedWeights([0.0, 2.0]))
+    result = kz.fit(model, "vb", draws=30, random_seed=1, progressbar=False)
+    new = np.random.default_rng(0).normal(size=(2, 3, 4))
+    changed = new + np.array([5.0, 0.0])[:, None, None]
+    xr.testing.assert_allclose(kz.predict(model, result, new), kz.predict(model, result, changed))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda new: new.transpose(0, 2, 1), "transposed"),
+        (lambda new: new[:1], "kernels_new"),
+        (lambda new: new[:, :, :7], "kernels_new"),
+        (lambda new: {"gaussian": new[0], "liner": new[1]}, "liner"),
+        (lambda new: np.where(new > 1, np.nan, new), "finite"),
+    ],
+)
+def test_kernels_that_do_not_fit_are_refused(setting, change, message):
+    model, result, new = setting
+    with pytest.raises(ValueError, match=message):
+        kz.predict(model, result, change(new))
+
+
+def test_means_over_chains_are_weighted_by_their_draws():
+    """A chain that was interrupted at its first draw does not outvote ten draws."""
+    model = kz.WishartCompletion.example()
+    K11 = np.asarray(model.K11_values)
+    # The test objects are near the first class in the long chain, near the second in the other.
+    means = np.stack([K11[[0, 0]], 2 * K11[[2, 2]] - K11[[0, 0]]])
+    result = DataTree.from_dict(
+        {
+            "moments": xr.Dataset(
+                {"K21_mean": (("chain", "test", "train"), means)},
+                coords={"chain": [0, 1], "draws": ("chain", [10, 1])},
+            )
+        }
+    )
+    labels = ["a", "a", "b"]
+    assert kz.predict(model, result, labels=labels)["label"].values.tolist() == ["a", "a"]
+    assert "chain" in result["moments"].dims
+    swapped = result["moments"].to_dataset().assign_coords(draws=("chain", [1, 10]))
+    result["moments"] = DataTree(swapped)
+    assert kz.predict(model, result, labels=labels)["label"].values.tolist() == ["b", "b"]
+
+
+def test_unknown_options_are_named():
+    """Each model says which options its predictions take."""
+    completion, composite = kz.WishartCompletion.example(), kz.CompositeKernelRegression.example()
+    with pytest.raises(
+        TypeError, match=r"of a CompositeKernelRegression takes no 'labels'; .* are 'keep_draws'"
+    ):
+        kz.predict(composite, DataTree(), labels=[1])
+    with pytest.raises(TypeError, match=r"takes no 'rank'; .* 'keep_draws', 'labels', 'rule'"):
+        kz.predict(completion, DataTree(), labels=[1], rank=1)
+
+
+@pytest.mark.parametrize("turn", [lambda tree: tree["posterior"].to_dataset(), lambda tree: "VB"])
+def test_what_is_no_result_is_refused(setting, turn):
+    model, result, new = setting
+    with pytest.raises(TypeError, match="'result' argument of predict must be a result of fit"):
+        kz.predict(model, turn(result), new)
+
+
+def test_plain_models_are_sent_to_pymc(setting):
+    _, result, new = setting
+    with pm.Model() as plain:
+        pm.Normal("x")
+    with pytest.raises(TypeError, match="sample_posterior_predictive"):
+        kz.predict(plain, result, new)
+
+
+MODELS = {model.__name__: model for model in kz.MODELS}
+#: What predictions need beside a result, where it is not kernels of new objects.
+GIVEN = {
+    "WishartCompletion": {"labels": [0, 0, 1]},
+    "DiagonalWishartCompletion": {"labels": [0, 0, 1]},
+    "WishartKernelMixture": {"labels": [0, 0, 1]},
+    "MutualKernelCompletion": {"level": 0.5},
+}
+
+
+def example(name):
+    """Smallest instance; of mutual completion one with entries, whose kernel has a short name."""
+    if name != "MutualKernelCompletion":
+        return MODELS[name].example()
+    visible = np.array([[1, 1], [1, 1], [1, 0]], dtype=bool)
+    return kz.MutualKernelCompletion(
+        {"a": np.eye(3), "b": np.eye(3)}, visible, lam=0.5, nu=9.0, entries={"b": [(2, 0)]}
+    )
+
+
+def made_up_result(model):
+    """Three draws of every variable, which need no fit."""
+    rng = np.random.default_rng(0)
+    variables = {}
+    for variable in (*model.free_RVs, *model.deterministics):
+        dims = model.named_vars_to_dims.get(variable.name, ())
+        shape = (1, 3, *(len(model.coords[dim]) for dim in dims))
+        variables[variable.name] = (("chain", "draw", *dims), rng.random(shape))
+    coords = {dim: list(names) for dim, names in model.coords.items()}
+    return DataTree.from_dict({"posterior": xr.Dataset(variables, coords)})
+
+
+def documented_predictions():
+    """Dims of the variables that the docstring of `predict` lists, by model; <k> is "b"."""
+    table, models = {}, []
+    for line in sections(kz.predict)["Returns"].replace("<k>", "b").splitlines():
+        cells = re.split(r"\s{2,}", line.strip())
+        names = line.strip().split(", ")
+        if set(names) <= MODELS.keys():
+            models = names
+            table |= {model: {} for model in models}
+        elif models and len(cells) == 3 and cells[0].isidentifier():
+            variable, dims, _ = cells
+            for model in models:
+                table[model][variable] = tuple(dims.split(", "))
+    return table
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_docstring_lists_what_is_predicted(name):
+    model = example(name)
+    given = GIVEN.get(name) or {"kernels_new": model["K"].get_value()[:, :1]}
+    predictions = kz.predict(model, made_up_result(model), keep_draws=True, **given)
+    found = {variable: values.dims for variable, values in predictions.items()}
+    assert found == documented_predictions()[name]
+
+
+def test_the_docstring_names_every_option():
+    told = explained_parameters(kz.predict)["**options"]
+    for model in kz.MODELS:
+        parameters = inspect.signature(predictive.dispatch(model)).parameters.values()
+        named = inspect.signature(kz.predict).parameters
+        options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - set(named)
+        # Of the sentence that begins with the models' names.
+        sentence = re.search(rf"`{model.__name__}`.*?(?=\.|$)", told, re.DOTALL)
+        assert set(re.findall(r"``(\w+)``", sentence[0] if sentence else "")) == options

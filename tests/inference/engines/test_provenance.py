@@ -1,0 +1,98 @@
+"""Results of one problem are recognised as such, and those of others are told apart."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.inference.engines.provenance import data_of, declared, differing_data
+
+KERNELS = np.stack([np.eye(4), np.diag([1.0, 2.0, 3.0, 4.0])])
+LABELS = np.array([0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("model", kz.MODELS, ids=lambda model: model.__name__)
+def test_a_declaration_made_twice_has_the_same_fingerprints(model):
+    assert declared(model.example()) == declared(model.example())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"tau": 1, "upsilon": np.int64(2)}, {"tau": 1.0, "upsilon": 2.0}),
+        ({"combination": kz.Mean(1, 1)}, {"combination": kz.Mean()}),
+        ({"combination": kz.Product(2, 2)}, {"combination": kz.Product(2.0, 2.0)}),
+    ],
+)
+def test_whole_numbers_are_numbers(one, other):
+    assert declared(kz.MultinomialProbit(KERNELS, LABELS, **one)) == declared(
+        kz.MultinomialProbit(KERNELS, LABELS, **other)
+    )
+
+
+def test_hyperparameters_change_the_fingerprints_of_what_depends_on_them():
+    one = declared(kz.MultinomialProbit(KERNELS, LABELS, tau=1.0))
+    other = declared(kz.MultinomialProbit(KERNELS, LABELS, tau=2.0))
+    assert one.keys() == other.keys()
+    assert {name for name in one if one[name] != other[name]} == {"zeta", "W", ""}
+    assert one["beta"] == other["beta"]
+
+
+def test_exchanged_parents_are_seen():
+    """Of the same operations and constants."""
+
+    def exchanged(first, second):
+        with pm.Model() as model:
+            parents = {"a": pm.Normal("a"), "b": pm.Normal("b")}
+            pm.Normal("y", parents[first], pm.math.exp(parents[second]), observed=0.0)
+        return declared(model)
+
+    one, other = exchanged("a", "b"), exchanged("b", "a")
+    assert one["a"] == other["a"]
+    assert one[""] != other[""]
+
+
+def test_the_inside_of_a_distribution_is_seen():
+    """Whose outside is the same: name, inputs, shapes."""
+
+    def skewed(power):
+        def dist(mu, size):
+            return mu + pm.Normal.dist(size=size) ** power
+
+        with pm.Model() as model:
+            pm.CustomDist("x", 0.0, dist=dist, class_name="skewed")
+        return declared(model)
+
+    assert skewed(2) == skewed(2)
+    assert skewed(2) != skewed(3)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (kz.CompositeKernelRegression, {}),
+        (kz.MutualKernelCompletion, {"lam": 0.5, "nu": 9.0}),
+    ],
+)
+def test_collapsed_models_are_of_the_same_data_and_priors(model, options):
+    if model is kz.MutualKernelCompletion:
+        kernel = KERNELS[1] + 0.1
+        missing = kernel.copy()
+        missing[3], missing[:, 3] = np.nan, np.nan
+        given = ({"whole": kernel, "lacking": missing},)
+    else:
+        given = (KERNELS, np.array([0.3, -0.1, 1.0, 0.0]))
+    plain, collapsed = (model(*given, collapsed=c, **options) for c in (False, True))
+    assert not differing_data(data_of(plain), data_of(collapsed))
+    priors, others = declared(plain), declared(collapsed)
+    common = (priors.keys() & others.keys()) - {""}
+    assert common
+    assert {name: priors[name] for name in common} == {name: others[name] for name in common}
+
+
+def test_data_are_compared_by_value():
+    one = {"K": np.array([1.0, np.nan, 1e-9]), "labels": np.array([0, 1]), "only": np.ones(2)}
+    same = {"K": one["K"] * (1 + 1e-9), "labels": np.array([0, 1])}
+    assert not differing_data(one, same)
+    for name, values in (("K", np.array([1.0, 2.0, 0.0])), ("labels", np.array([1, 1, 0]))):
+        assert differing_data(one, same | {name: values}) == [name]

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import AlbertChib
+from kernelzoo.custom_steps.multinomial_probit.kernel_albert_chib import KernelAlbertChib
+from kernelzoo.custom_steps.multinomial_probit.marginal import MarginalProbit
+from kernelzoo.inference.engines.engine import Run
+
+QUIET = {"progressbar": False, "log_likelihood": False, "random_seed": 1}
+
+
+def model_of(combination):
+    example = kz.MultinomialProbit.example()
+    stack = np.exp(example.design)
+    return kz.MultinomialProbit(stack, example.label_codes, combination=combination)
+
+
+def step_of(combination, **settings):
+    (step,) = kz.Gibbs(**settings).implement(model_of(combination), Run(random_seed=1))
+    return type(step)
+
+
+@pytest.mark.parametrize("combination", ["mean", "fixed", "fixed product"])
+def test_schemes_of_composites_without_exponents_to_learn(combination):
+    assert step_of(combination) is MarginalProbit
+    assert step_of(combination, scheme="marginal", length=2.0) is MarginalProbit
+    assert step_of(combination, scheme="paper") is AlbertChib
+
+
+@pytest.mark.parametrize("combination", ["product", "binary"])
+def test_the_others_have_the_papers_scheme(combination):
+    assert step_of(combination) is KernelAlbertChib
+    with pytest.raises(ValueError, match="'scheme' argument of Gibbs must be 'auto' or 'paper'"):
+        step_of(combination, scheme="marginal")
+
+
+def test_fewer_basis_functions_than_objects_have_the_papers_scheme():
+    example = kz.MultinomialProbit.example()
+    model = kz.MultinomialProbit(example.design[..., :5], example.label_codes)
+    for settings, expected in (({}, AlbertChib), ({"scheme": "marginal"}, MarginalProbit)):
+        (step,) = kz.Gibbs(**settings).implement(model, Run(random_seed=1))
+        assert type(step) is expected
+
+
+def test_parameters_of_kernels_have_the_papers_scheme():
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    model = kz.MultinomialProbit(kz.gaussian(kz.Theta(1.0, 1.0))(X), np.arange(12) % 3)
+    (step,) = kz.Gibbs().implement(model, Run(random_seed=1))
+    assert type(step) is KernelAlbertChib
+
+
+def test_settings_of_the_moves_that_are_made_are_taken():
+    assert step_of("mean", scheme="paper", moves=2) is AlbertChib
+    # Nothing moves, but the algorithm is the same: one kernel and several take the same settings.
+    assert step_of("fixed", scheme="paper", moves=2) is AlbertChib
+    assert step_of("product", moves=2, collapsed=2) is KernelAlbertChib
+    assert step_of("binary", block=2) is KernelAlbertChib
+
+
+def test_wrong_settings():
+    with pytest.raises(ValueError, match=r"'scheme' argument of Gibbs .* nearest is 'paper'"):
+        step_of("mean", scheme="papers")
+    with pytest.raises(ValueError, match="'length' argument of MarginalProbit"):
+        step_of("mean", length=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("combination", "settings", "step"),
+    [
+        ("mean", {"scheme": "paper", "length": -1.0}, "AlbertChib"),
+        ("mean", {"moves": 3}, "MarginalProbit"),
+        ("mean", {"scheme": "paper", "block": 2}, "AlbertChib"),
+        ("product", {"target_accept": 0.9}, "KernelAlbertChib"),
+    ],
+)
+def test_settings_of_what_is_not_done_are_not_ignored(combination, settings, step):
+    message = rf"The setting '{list(settings)[-1]}' of Gibbs .* does not apply: {step}, which"
+    with pytest.raises(ValueError, match=message):
+        step_of(combination, **settings)
+
+
+def test_default_chain():
+    result = kz.fit(
+        kz.MultinomialProbit.example(), kz.Gibbs(), draws=30, tune=30, chains=2, **QUIET
+    )
+    stats = result["sample_stats"]
+    assert 0.2 < float(stats["hmc_accept"].mean()) <= 1
+    # Tuning has ended: one step a chain.
+    assert (stats["hmc_step"] == stats["hmc_step"][:, :1]).all()
+    assert result["posterior"]["W"].dims == ("chain", "draw", "class", "basis")
+
+
+def test_interrupted_chain_keeps_its_draws():
+    def stop(trace, draw):
+        if not draw.tuning and draw.draw_idx == 24:
+            raise KeyboardInterrupt
+
+    result = kz.fit(
+        *(kz.MultinomialProbit.example(), kz.Gibbs()),
+        **{"draws": 1_000, "tune": 5, "chains": 1, "cores": 1, "callback": stop} | QUIET,
+    )
+    assert 10 <= result["posterior"].sizes["draw"] < 100
+    assert result.attrs["converged"] == "no"

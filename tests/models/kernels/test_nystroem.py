@@ -1,0 +1,100 @@
+"""Nystroem features: exact with all landmarks, else scikit-learn's; landmarks by seed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.linalg import sqrtm
+from sklearn.kernel_approximation import Nystroem
+
+from kernelzoo.models import Theta, as_stack, gaussian, linear, polynomial, precomputed
+from kernelzoo.models.kernels.base import BaseKernel, Gaussian, Linear
+from kernelzoo.models.kernels.nystroem import NystroemFeatures
+
+
+@dataclass(frozen=True)
+class Scaled(BaseKernel):
+    """A multiple of a kernel."""
+
+    base: BaseKernel
+    scale: float
+
+    def pairwise(self, X, Y):
+        return self.scale * self.base.pairwise(X, Y)
+
+    def diagonal(self, X):
+        return self.scale * self.base.diagonal(X)
+
+    def describe(self, space):
+        return self.base.describe(space)
+
+
+RNG = np.random.default_rng(3)
+X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(7, 4))
+
+
+@pytest.mark.parametrize("kernel", [gaussian(0.3), polynomial(2)])
+def test_all_landmarks_give_the_kernel(kernel):
+    kernels = kernel.nystroem(15)
+    few, new = X[:15], X_NEW
+    train, cross = kernels(few).values[0], kernels(new, few).values[0]
+    np.testing.assert_allclose(train @ train.T, kernel(few).values[0], rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(cross @ train.T, kernel(new, few).values[0], rtol=1e-7, atol=1e-8)
+
+
+def test_all_landmarks_give_the_root_of_the_kernel():
+    features = gaussian(0.3).nystroem(30, seed=5)(X).values[0]
+    root = sqrtm(gaussian(0.3)(X).values[0]).real
+    order = np.random.default_rng(5).choice(30, 30, replace=False)
+    np.testing.assert_allclose(features, root[:, order], atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e10])
+@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
+def test_scale_of_a_kernel_is_that_of_its_features(scale, kernel):
+    """Smooth and of low rank: eigenvalues of rounding must be told by what they are relative to."""
+    base = Gaussian(1e-3) if kernel == "gaussian" else Linear()
+    plain = NystroemFeatures(base, 12, 4).pairwise(X_NEW, X)
+    scaled = NystroemFeatures(Scaled(base, scale), 12, 4).pairwise(X_NEW, X)
+    np.testing.assert_allclose(scaled, np.sqrt(scale) * plain, rtol=1e-6, atol=1e-6 * scale**0.5)
+    if kernel == "linear":
+        np.testing.assert_allclose(plain @ plain.T, X_NEW @ X_NEW.T, atol=1e-8)
+
+
+def test_features_span_what_scikit_learns_do():
+    landmarks = X[np.random.default_rng(1).choice(30, 8, replace=False)]
+    theirs = Nystroem(kernel="rbf", gamma=0.3, n_components=8, random_state=0).fit(landmarks)
+    ours = gaussian(0.3).nystroem(8, seed=1)(X_NEW, X).values[0]
+    expected = theirs.transform(X_NEW)
+    np.testing.assert_allclose(ours @ ours.T, expected @ expected.T, atol=1e-10)
+
+
+def test_stack_is_an_expansion_with_the_same_landmarks_for_new_objects():
+    kernels = (gaussian(0.3) | linear()).nystroem(6, seed=2)
+    train, cross = kernels(X), kernels(X_NEW, X)
+    assert train.shape == (2, 30, 6)
+    assert train["kernel"].values.tolist() == ["nystroem gaussian(0.3)", "nystroem linear"]
+    assert cross["basis"].equals(train["basis"])
+    # An object's features do not depend on the other objects.
+    np.testing.assert_allclose(kernels(X[:3], X).values, train.values[:, :3], atol=1e-12)
+    as_stack(cross, like=train)
+    other = (gaussian(0.3) | linear()).nystroem(6, seed=3)(X)
+    assert not np.allclose(other.values, train.values)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gaussian().nystroem(0), "'n_components' argument of nystroem must be an integer"),
+        (lambda: gaussian().nystroem(31)(X), "at most the number of training objects, 30. Got 31"),
+        (lambda: gaussian().normalize("unit").nystroem(3), "'kernels' argument of nystroem"),
+        (lambda: precomputed().nystroem(3), "functions of features"),
+        (lambda: gaussian(Theta(1, 1)).nystroem(3), "without parameters to learn"),
+        (lambda: gaussian().nystroem(3).nystroem(2), "Got 'nystroem gaussian'"),
+        (lambda: gaussian().nystroem(3).normalize("unit"), "applied to kernels"),
+        (lambda: gaussian().nystroem(3)(X_NEW[:, :2], X), "of 4 features"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,61 @@
+"""The product of matrices against NumPy's, on every linker."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+from pytensor.graph.replace import vectorize_graph
+
+from kernelzoo.models.operations.matrix_product import matrix_product
+
+PYTHON = Mode(linker="py", optimizer="fast_run")
+rng = np.random.default_rng(0)
+A, B = rng.normal(size=(4, 3)), rng.normal(size=(3, 5))
+
+
+@pytest.mark.parametrize("mode", [PYTHON, "NUMBA", "JAX"])
+def test_values_and_gradients_of_every_layout(mode):
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    a, b = pt.dmatrix(), pt.dmatrix()
+    value = matrix_product(a, b)
+    outputs = [value, *pt.grad((value**2).sum(), [a, b])]
+    function = pytensor.function([a, b], outputs, mode=mode)
+    for left, right in ((A, B), (np.asfortranarray(A), B[:, ::-1]), (B.T, A.T)):
+        product = left @ right
+        expected = product, 2 * product @ right.T, 2 * left.T @ product
+        for mine, theirs in zip(expected, function(left, right), strict=True):
+            np.testing.assert_allclose(theirs, mine, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("left", "right"), [(A[0], B), (A, B[:, 0]), (A[0], B[:, 0]), (A, B)])
+def test_vectors_are_rows_on_the_left_and_columns_on_the_right(left, right):
+    product = matrix_product(left, right)
+    assert product.type.shape == (left @ right).shape
+    np.testing.assert_allclose(product.eval(mode=PYTHON), left @ right, rtol=1e-12)
+
+
+def test_batches_of_matrices():
+    a, b = pt.dmatrix(), pt.dmatrix()
+    batch = vectorize_graph(
+        matrix_product(a, b), {a: pt.as_tensor(np.stack([A, 2 * A])), b: pt.as_tensor(B)}
+    )
+    np.testing.assert_allclose(batch.eval(mode=PYTHON), [A @ B, 2 * A @ B], rtol=1e-12)
+
+
+def test_vectors_are_multiplied_with_each_matrix_of_a_stack():
+    stack = np.stack([A, 2 * A])
+    for left, right in ((A[:, 0], stack), (stack, B[:, 0])):
+        product = matrix_product(left, right)
+        assert product.type.shape == (left @ right).shape
+        np.testing.assert_allclose(product.eval(mode=PYTHON), left @ right, rtol=1e-12)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"\(n,k\),\(k,m\)->\(n,m\). Got \(4, 3\), \(5, 3\)"):
+        matrix_product(A, B.T)
+    a, b = pt.dmatrix(), pt.dmatrix()
+    product = pytensor.function([a, b], matrix_product(a, b), mode=PYTHON)
+    with pytest.raises(ValueError, match=r"Got \(4, 3\), \(5, 3\)"):
+        product(A, B.T)

@@ -1,0 +1,208 @@
+"""Operations on triangular matrices: values and gradients on every linker."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import get_mode
+from scipy.linalg import solve_triangular
+
+from kernelzoo.inference.engines.compilation import python_mode
+from kernelzoo.models.operations.triangular import (
+    CholeskySlope,
+    ReciprocalDiagonal,
+    cholesky_or_nan,
+    log_det,
+    packed,
+    solve_lower,
+    unpacked,
+)
+
+
+def _mode(linker):
+    if linker == "python":
+        return python_mode()
+    if linker == "JAX":
+        pytest.importorskip("jax")
+    return get_mode(linker)
+
+
+@pytest.fixture(params=["python", "NUMBA", "JAX"])
+def mode(request):
+    return _mode(request.param)
+
+
+def _positive_definite(rng, n):
+    a = rng.normal(size=(n, n + 2))
+    return a @ a.T
+
+
+# Each takes a square matrix and another, and uses nothing above the diagonal of the first.
+FUNCTIONS = {
+    "factor": lambda a, b: (cholesky_or_nan(a) * b).sum(),
+    "solve": lambda a, b: (solve_lower(cholesky_or_nan(a), b) ** 2).sum(),
+    "solve transposed": lambda a, b: (
+        solve_lower(cholesky_or_nan(a), b.T, transposed=True) ** 3
+    ).sum(),
+    "packed": lambda a, b: (packed(cholesky_or_nan(a)) ** 2 * packed(b)).sum(),
+    "unpacked": lambda a, b: (unpacked(b[0, :6]) * cholesky_or_nan(a[:3, :3])).sum() ** 2,
+    "log_det": lambda a, b: log_det(cholesky_or_nan(a)) ** 2 * b[0, 0],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_are_those_of_finite_differences(name):
+    rng = np.random.default_rng(1)
+    a, b = _positive_definite(rng, 6), rng.normal(size=(6, 6))
+    with pytensor.config.change_flags(mode=python_mode()):
+        pytensor.gradient.verify_grad(FUNCTIONS[name], [a, b], rng=rng)
+
+
+@pytest.mark.parametrize("name", ["factor", "solve", "log_det"])
+def test_gradients_have_gradients(name):
+    rng = np.random.default_rng(2)
+    a, b = _positive_definite(rng, 4), rng.normal(size=(4, 4))
+
+    def slope(a, b):
+        return (pt.grad(FUNCTIONS[name](a, b), a) * np.cos(np.arange(16.0)).reshape(4, 4)).sum()
+
+    with pytensor.config.change_flags(mode=python_mode()):
+        pytensor.gradient.verify_grad(slope, [a, b], rng=rng)
+
+
+def test_linkers_agree(mode):
+    """In all memory layouts; vector instructions and what is left of a row."""
+    rng = np.random.default_rng(3)
+    n = 13
+    a, b = pt.matrix("a", shape=(n, n)), pt.matrix("b", shape=(n, n))
+    factor = cholesky_or_nan(a)
+    slope = pt.grad((solve_lower(factor, b) * b.T).sum(), [a, b])
+    outputs = [*slope, pt.grad((solve_lower(factor, b, transposed=True) * b).sum(), a)]
+    here = pytensor.function([a, b], outputs, mode=mode)
+    there = pytensor.function([a, b], outputs, mode=python_mode())
+    left, right = _positive_definite(rng, n), rng.normal(size=(n, n))
+    for x, y in ((left, right), (np.asfortranarray(left), right[::-1])):
+        for got, expected in zip(here(x, y), there(x, y), strict=True):
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-11 * scale)
+
+
+def test_values_are_those_of_lapack(mode):
+    rng = np.random.default_rng(4)
+    matrix, right = _positive_definite(rng, 5), rng.normal(size=(5, 3))
+    a, b = pt.matrix("a"), pt.matrix("b")
+    factor = cholesky_or_nan(a)
+    function = pytensor.function(
+        [a, b], [factor, solve_lower(factor, b), solve_lower(factor, b, transposed=True)], mode=mode
+    )
+    # Nothing above the diagonal is read.
+    spoilt = np.where(np.tri(5), matrix, np.nan)
+    got = function(spoilt, right)
+    lower = np.linalg.cholesky(matrix)
+    np.testing.assert_allclose(got[0], lower, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(got[1], solve_triangular(lower, right, lower=True), rtol=1e-10)
+    np.testing.assert_allclose(
+        got[2], solve_triangular(lower, right, lower=True, trans=1), rtol=1e-10
+    )
+
+
+@pytest.mark.parametrize("matrix", [[[1.0, 2.0], [2.0, 1.0]], [[np.nan, 0.0], [0.0, 1.0]]])
+def test_no_factor_is_nan(mode, matrix):
+    a = pt.matrix("a")
+    factor = pytensor.function([a], cholesky_or_nan(a), mode=mode)(np.array(matrix))
+    assert np.isnan(factor[np.tril_indices(2)]).all()
+
+
+def test_stacks_of_matrices(mode):
+    rng = np.random.default_rng(5)
+    stack = np.stack([_positive_definite(rng, 3) for _ in range(4)])
+    right = rng.normal(size=(3, 2))
+    a, b = pt.tensor("a", shape=(4, 3, 3)), pt.matrix("b", shape=(3, 2))
+    factor = cholesky_or_nan(a)
+    entries = packed(factor)
+    outputs = [factor, solve_lower(factor, b), entries, unpacked(entries)]
+    slope = pt.grad(sum(output.sum() for output in outputs), a)
+    *got, got_slope = pytensor.function([a, b], [*outputs, slope], mode=mode)(stack, right)
+    one = pt.matrix("one", shape=(3, 3))
+    factor = cholesky_or_nan(one)
+    entries = packed(factor)
+    outputs = [factor, solve_lower(factor, b), entries, unpacked(entries)]
+    slope = pt.grad(sum(output.sum() for output in outputs), one)
+    each = pytensor.function([one, b], [*outputs, slope], mode=python_mode())
+    for i, matrix in enumerate(stack):
+        for whole, alone in zip([*got, got_slope], each(matrix, right), strict=True):
+            np.testing.assert_allclose(whole[i], alone, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_packing_goes_by_rows_there_and_back(mode, n):
+    length = n * (n + 1) // 2
+    entries = pt.vector("entries")
+    matrix = unpacked(entries)
+    there, back = pytensor.function([entries], [matrix, packed(matrix)], mode=mode)(
+        np.arange(1.0, length + 1)
+    )
+    np.testing.assert_array_equal(there[np.tril_indices(n)], np.arange(1.0, length + 1))
+    assert np.all(np.triu(there, 1) == 0)
+    np.testing.assert_array_equal(back, np.arange(1.0, length + 1))
+
+
+def test_shapes_are_known_where_the_operands_are():
+    assert unpacked(pt.vector(shape=(6,))).type.shape == (3, 3)
+    assert packed(pt.matrix(shape=(3, 3))).type.shape == (6,)
+    assert solve_lower(pt.matrix(), pt.matrix(shape=(3, 2))).type.shape == (3, 2)
+    length = pt.vector()
+    assert unpacked(length).shape.eval({length: np.zeros(6)}, mode=python_mode()).tolist() == [3, 3]
+
+
+def test_the_slope_is_zero_above_the_diagonal(mode):
+    rng = np.random.default_rng(6)
+    factor, slope = pt.matrix("factor"), pt.matrix("slope")
+    lower = np.linalg.cholesky(_positive_definite(rng, 4))
+    out = pytensor.function([factor, slope], CholeskySlope()(factor, slope), mode=mode)(
+        lower, rng.normal(size=(4, 4))
+    )
+    assert np.all(np.triu(out, 1) == 0)
+
+
+# Functions of an operand, and one of lengths that do not fit.
+MISFITS = {
+    "factor": (cholesky_or_nan, np.ones((2, 3))),
+    "too few rows": (lambda b: solve_lower(pt.as_tensor(np.eye(3)), b), np.ones((2, 1))),
+    "too many rows": (lambda b: solve_lower(pt.as_tensor(np.eye(3)), b), np.ones((4, 1))),
+    "log_det": (log_det, np.ones((3, 2))),
+    "packed": (packed, np.ones((2, 3))),
+    "unpacked": (unpacked, np.ones(4)),
+}
+
+
+@pytest.mark.parametrize("linker", ["python", "NUMBA"])
+@pytest.mark.parametrize("name", MISFITS)
+def test_lengths_that_do_not_fit_are_refused(name, linker):
+    """Compiled loops would read what lies beside an array."""
+    function, value = MISFITS[name]
+    operand = pt.tensor(dtype="float64", shape=(None,) * value.ndim)
+    of_operand = pytensor.function([operand], function(operand), mode=_mode(linker))
+    with pytest.raises(ValueError, match=r"has shapes .* Got|needs a|need the length"):
+        of_operand(value)
+    with pytest.raises(ValueError, match="has shapes"):
+        function(pt.as_tensor(value))
+
+
+def test_zeros_on_the_diagonal_are_no_errors(mode):
+    a, b = pt.matrix("a"), pt.matrix("b")
+    outputs = solve_lower(a, b), solve_lower(a, b, transposed=True), ReciprocalDiagonal()(a)
+    function = pytensor.function([a, b], outputs, mode=mode)
+    with np.errstate(divide="ignore"):
+        forward, backward, reciprocal = function(
+            np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0], [2.0]])
+        )
+    np.testing.assert_array_equal(forward, [[1.0], [np.inf]])
+    np.testing.assert_array_equal(backward, [[-np.inf], [np.inf]])
+    np.testing.assert_array_equal(reciprocal, [[1.0, 0.0], [0.0, np.inf]])
+
+
+def test_nan_after_the_first_row_reaches_the_last_of_the_diagonal(mode):
+    a = pt.matrix("a")
+    matrix = np.eye(3) + np.diag([0.0, np.nan, 0.0])
+    assert np.isnan(pytensor.function([a], cholesky_or_nan(a), mode=mode)(matrix)[-1, -1])

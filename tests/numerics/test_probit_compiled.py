@@ -1,0 +1,87 @@
+"""The compiled loops against the NumPy formulas that they repeat."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kernelzoo.numerics.probit import log_probability_and_gradient, truncated_moments
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "scale"), [(2, 1), (3, 3), (3, 1e6), (4, 20), (5, 300), (10, 3), (27, 5)]
+)
+def test_value_and_gradient_are_the_truncated_moments(n_classes, scale):
+    rng = np.random.default_rng(0)
+    f, labels = scale * rng.normal(size=(40, n_classes)), rng.integers(n_classes, size=40)
+    log_p, gradient = log_probability_and_gradient(f, labels)
+    log_z, mean = truncated_moments(f, labels)
+    np.testing.assert_allclose(log_p, log_z, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(gradient, mean - f, rtol=1e-7, atol=1e-8 * scale)
+    np.testing.assert_allclose(gradient.sum(axis=1), 0.0, atol=1e-9 * np.abs(gradient).max())
+
+
+def test_certain_labels_have_no_gradient():
+    f = np.array([[60.0, 0.0, 0.0], [0.0, 60.0, 0.0]])
+    log_p, gradient = log_probability_and_gradient(f, np.array([0, 1]))
+    assert np.abs(log_p).max() < 1e-8
+    assert np.abs(gradient).max() < 1e-12
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_scores_that_are_not_finite(bad, compiled):
+    f = np.zeros((3, 3))
+    f[1, 2] = bad
+    log_p, gradient = log_probability_and_gradient(f, np.zeros(3, dtype=int), compiled=compiled)
+    np.testing.assert_allclose(log_p, [-np.log(3), -np.inf, -np.log(3)], rtol=1e-8)
+    assert not gradient[1].any()
+    assert gradient[0].any()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_codes_of_no_class(compiled):
+    t = np.array([0, 2, -1])
+    log_p, gradient = log_probability_and_gradient(np.zeros((3, 2)), t, compiled=compiled)
+    np.testing.assert_allclose(log_p, [-np.log(2), -np.inf, -np.inf], rtol=1e-8)
+    assert not gradient[1:].any()
+
+
+def test_numbers_of_objects_that_differ_are_refused():
+    with pytest.raises(ValueError, match=r"Scores of 3 objects need as many class codes"):
+        log_probability_and_gradient(np.zeros((3, 2)), np.zeros(4, dtype=int))
+
+
+@pytest.mark.parametrize("setting", ["disabled", "unwritable cache"])
+def test_results_without_a_compiler_or_a_cache(setting, tmp_path):
+    """The same numbers where numba is switched off, and where nothing can be written."""
+    rng = np.random.default_rng(3)
+    f, labels = rng.normal(size=(5, 3)), np.arange(5) % 3
+    code = (
+        "import numpy as np\n"
+        "from kernelzoo.numerics.probit import log_probability_and_gradient\n"
+        f"f, t = np.array({f.tolist()}), np.array({labels.tolist()})\n"
+        "log_p, gradient = log_probability_and_gradient(f, t)\n"
+        "print(repr(log_p.tolist()), repr(gradient.tolist()), sep='|')\n"
+    )
+    environment = dict(os.environ)
+    if setting == "disabled":
+        environment["NUMBA_DISABLE_JIT"] = "1"
+    else:
+        folder = tmp_path / "cache"
+        (folder / "numba").mkdir(parents=True)
+        (folder / "numba").chmod(0o500)
+        environment["PYTENSOR_FLAGS"] = f"base_compiledir={folder}"
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "error:::kernelzoo", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    log_p, gradient = (np.array(eval(part)) for part in done.stdout.split("|"))
+    expected = log_probability_and_gradient(f, labels)
+    np.testing.assert_allclose(log_p, expected[0], rtol=1e-9)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-9, atol=1e-10)

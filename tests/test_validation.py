@@ -1,0 +1,212 @@
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kernelzoo.validation import (
+    argument_error,
+    check_count,
+    check_finite,
+    check_labels,
+    check_name,
+    check_positive,
+    check_psd,
+    check_real,
+    check_square_symmetric,
+)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20)
+
+
+def test_message_has_the_form_of_the_house():
+    error = argument_error("kernels", "MultinomialProbit", "square", "shape (3, 2)")
+    assert str(error) == (
+        "The 'kernels' argument of MultinomialProbit must be square. Got shape (3, 2)."
+    )
+
+
+@pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, "much", None, [1.0, 2.0]])
+def test_positive_refuses(value):
+    with pytest.raises(ValueError, match=r"'tau' argument of X must be a finite number above 0"):
+        check_positive(value, "tau", "X")
+
+
+def test_positive_returns_a_float():
+    assert check_positive(np.int64(2), "tau", "X") == 2.0
+
+
+def test_positive_may_be_infinite_where_that_means_something():
+    assert check_positive(np.inf, "remaining", "X", finite=False) == np.inf
+    for value in (0, -np.inf, np.nan, "much"):
+        with pytest.raises(ValueError, match="'remaining' argument of X must be a number above 0"):
+            check_positive(value, "remaining", "X", finite=False)
+
+
+def test_unknown_name_gets_the_nearest_suggestion():
+    with pytest.raises(ValueError, match=r"one of 'trace', 'unit'. Got 'trase' \(the nearest is"):
+        check_name("trase", ["trace", "unit"], "steps", "normalize")
+
+
+def test_unknown_name_without_a_near_one():
+    with pytest.raises(ValueError, match=r"Got 'zzz'\.$"):
+        check_name("zzz", ["trace", "unit"], "steps", "normalize")
+
+
+def test_known_name_is_returned():
+    assert check_name("unit", ["trace", "unit"], "steps", "normalize") == "unit"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_finite_names_the_first_bad_entry(bad):
+    array = np.zeros((3, 4))
+    array[1, 2] = array[2, 0] = bad
+    with pytest.raises(
+        ValueError, match=r"2 NaN or infinite entries, the first at position \(1, 2"
+    ):
+        check_finite(array, "X", "Y")
+
+
+def test_not_square():
+    with pytest.raises(ValueError, match=r"must be a square matrix. Got shape \(3, 2\)"):
+        check_square_symmetric(np.ones((3, 2)), "K", "Y")
+
+
+def test_not_symmetric_names_the_entry():
+    matrix = np.eye(3)
+    matrix[0, 2] = 0.5
+    with pytest.raises(ValueError, match=r"symmetric. Got 0.5 at \(0, 2\) but 0 at \(2, 0\)"):
+        check_square_symmetric(matrix, "K", "Y")
+
+
+def test_symmetry_is_relative_to_the_largest_entry():
+    matrix = 1e9 * np.eye(3)
+    matrix[0, 2] = 1e-3
+    check_square_symmetric(matrix, "K", "Y")
+    check_square_symmetric(np.zeros((2, 2)), "K", "Y")
+
+
+def test_psd_names_the_smallest_eigenvalue():
+    matrix = np.array([[1.0, 2.0], [2.0, 1.0]])
+    with pytest.raises(ValueError, match=r"smallest eigenvalue of -1 "):
+        check_psd(matrix, "K", "Y")
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("n_features", [1, 3, 40])
+def test_rank_deficient_gram_passes_at_every_scale(scale, n_features, rng):
+    X = scale * rng.normal(size=(120, n_features))
+    gram = X @ X.T
+    check_psd(gram, "K", "Y")
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_small_negative_eigenvalue_beyond_rounding_fails_at_every_scale(scale, rng):
+    basis = np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    matrix = scale * (basis * np.r_[-1e-5, np.ones(29)]) @ basis.T
+    with pytest.raises(ValueError, match=r"positive semidefinite"):
+        check_psd((matrix + matrix.T) / 2, "K", "Y")
+
+
+def test_psd_accepts_zeros_and_refuses_a_zero_diagonal_with_entries():
+    check_psd(np.zeros((3, 3)), "K", "Y")
+    with pytest.raises(ValueError, match=r"smallest eigenvalue of -1 "):
+        check_psd(np.array([[0.0, 1.0], [1.0, 0.0]]), "K", "Y")
+
+
+def test_psd_leaves_its_argument_alone(rng):
+    matrix = np.eye(4)
+    check_psd(matrix, "K", "Y")
+    np.testing.assert_array_equal(matrix, np.eye(4))
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["b", "a", "b"], [1, 0, 1]),
+        ([3, 1, 2], [2, 0, 1]),
+        ([True, False], [1, 0]),
+        (pd.Series(["x", "y", "x"], index=[5, 6, 7]), [0, 1, 0]),
+        (pd.Categorical(["x", "y", "x"]), [0, 1, 0]),
+    ],
+)
+def test_codes_follow_the_sorted_classes(labels, expected):
+    codes, classes = check_labels(labels, "labels", "Y")
+    assert codes.tolist() == expected
+    assert codes.dtype == np.int64
+    assert classes[codes].tolist() == list(np.asarray(labels))
+
+
+def test_given_classes_fix_the_order_and_may_be_empty():
+    codes, classes = check_labels(["b", "b"], "labels", "Y", classes=["c", "b", "a"])
+    assert codes.tolist() == [1, 1]
+    assert classes.tolist() == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "message"),
+    [
+        ([[0, 1]], {}, r"one-dimensional, one label an object. Got shape \(1, 2\)"),
+        ([0, 1], {"n_objects": 3}, "of length 3, one label an object. Got length 2"),
+        ([0.0, np.nan, 1.0], {}, "without missing labels. Got 1 missing, the first at position 1"),
+        (np.array(["a", None], dtype=object), {}, "without missing labels"),
+        (np.ma.array([0, 1, 1], mask=[0, 1, 0]), {}, "masked entries: .* Got 1 masked.* \\(1,\\)"),
+        ([1, 1, 1], {}, "at least two classes. Got only 1"),
+        ([], {}, "at least two classes. Got only none"),
+        (np.array(["a", 1], dtype=object), {}, "one type, so that .* Got int and str"),
+        (["a", "z"], {"classes": ["a", "b"]}, "Got the unseen class 'z'"),
+        (["a", "z", "y"], {"classes": ["a", "b"]}, "Got the unseen classes 'y', 'z'"),
+        (["a"], {"classes": ["a", "a"]}, "'classes' argument of Y must be at least two distinct"),
+    ],
+)
+def test_labels_refused(labels, settings, message):
+    with pytest.raises(ValueError, match=message):
+        check_labels(labels, "labels", "Y", **settings)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1.5", "2"], "must be real numbers. Got str"),
+        ([True, False], "must be real numbers. Got bool"),
+        ([1 + 0j, 2], "must be real numbers. Got complex"),
+        (np.array([1.0, None], dtype=object), "must be real numbers. Got NoneType and float"),
+        (np.array([1.0, True], dtype=object), "must be real numbers. Got bool and float"),
+        (np.ma.masked_greater([1.0, 9.0, 9.0], 5), r"2 masked, the first at position \(1,\)"),
+    ],
+)
+def test_what_is_no_real_number(values, message):
+    with pytest.raises(ValueError, match=message):
+        check_real(values, "targets", "Y")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        np.float32([1, 2]),
+        pd.Series([1.0, 2.0]),
+        [Fraction(1), np.int8(2)],
+        np.array([1, 2], dtype=object),
+        np.ma.array([1, 2]),
+    ],
+)
+def test_real_numbers_of_any_type_pass(values):
+    array = check_real(values, "targets", "Y")
+    assert type(array) is np.ndarray
+    assert array.dtype == float
+    np.testing.assert_array_equal(array, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "two", None])
+def test_counts_are_whole_and_large_enough(value):
+    with pytest.raises(ValueError, match="'starts' argument of VB must be an integer of 1 or more"):
+        check_count(value, "starts", "VB")
+
+
+def test_counts_of_any_integer_type_pass():
+    assert check_count(np.int32(3), "starts", "VB") == 3
+    assert check_count(0, "tune", "fit", least=0) == 0
