@@ -79,15 +79,15 @@ from .models import (
     cosine,
     covariance,
     cross_gram,
+    eigenvector_kernels,
     gaussian,
+    kernel_stack,
     laplace,
     linear,
     match_wishart,
     polynomial,
     precomputed,
 )
-from .models.kernels import eigenvectors as eigenvector_kernels
-from .models.kernels import stack as kernel_stack
 
 __version__ = version("kernelzoo")
 

@@ -10,6 +10,7 @@ from pytensor.tensor import TensorVariable
 from xarray import DataArray
 
 from ..validation import argument_error, check_codes, check_labels, check_name, check_positive
+from .combinations.composition import Composition
 from .combinations.products import FixedProduct, Product
 from .combinations.sums import Binary, Combination, FixedWeights, Mean, for_kernels
 from .declaration import Declaration
@@ -260,6 +261,17 @@ class MultinomialProbit(Declaration):
         if self.parametric is not None:
             raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
         return self["K"].get_value()
+
+    @property
+    def composition(self) -> Composition:
+        """How weights and kernel parameters make the composite kernel, in numbers."""
+        return Composition(
+            self.combination,
+            np.ones(len(self.coords["kernel"])) if self.learned else self["beta"].get_value(),
+            self.design if self.parametric is None else None,
+            self.parametric,
+            self.learned,
+        )
 
     @property
     def summands(self) -> np.ndarray:

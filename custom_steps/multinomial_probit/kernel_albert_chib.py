@@ -7,7 +7,6 @@ import numpy as np
 import pymc as pm
 from pymc.util import RandomGenerator
 
-from ...models.combinations.composition import Composition
 from ...models.combinations.sums import rules_known_to
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import check_count
@@ -100,7 +99,7 @@ class KernelAlbertChib(GibbsBlock):
             check_count(collapsed, "collapsed", owner, least=0),
             check_count(block, "block", owner),
         )
-        self._composition = Composition.of(model)
+        self._composition = model.composition
         self._labels = model.label_codes.astype(np.intp)
         self._tau, self._upsilon = model.tau, model.upsilon
         added = model.amendments()

@@ -61,7 +61,7 @@ class KernelFamily:
     def of(cls, model: MultinomialProbit) -> Self:
         """Read the model's kernels and its rule."""
         is_product = not isinstance(model.combination, WeightedSum)
-        return cls(Composition.of(model), is_product)
+        return cls(model.composition, is_product)
 
     @property
     def scores(self) -> Scores:

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
 from ..kernels.learned import ParametricStack
-from ..multinomial_probit import MultinomialProbit
 from .scores import Scores
 from .sums import Combination
 
@@ -37,17 +35,6 @@ class Composition:
     stack: np.ndarray | None = None
     parametric: ParametricStack | None = None
     learned: bool = True
-
-    @classmethod
-    def of(cls, model: MultinomialProbit) -> Self:
-        """Read a model's kernels, its rule and, where they are known, its weights."""
-        return cls(
-            model.combination,
-            np.ones(len(model.coords["kernel"])) if model.learned else model["beta"].get_value(),
-            model.design if model.parametric is None else None,
-            model.parametric,
-            model.learned,
-        )
 
     def kernels(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Kernels (S, N, M)."""

@@ -9,7 +9,6 @@ import pytest
 import kernelzoo as kz
 import probit_kernels_reference
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import Composition
 from probit_kernels_reference import PROBLEMS
 from probit_reference import summary, z_scores
 
@@ -55,7 +54,7 @@ def test_reference_is_of_the_declaration(name):
     for ours, declared in zip(values.values(), drawn, strict=True):
         for one, other in zip(ours.T, declared.T, strict=True):
             assert_ks(one, other)
-    composition = Composition.of(model)
+    composition = model.composition
     for i, composite in enumerate(problem.composite({k: v[:5] for k, v in values.items()})):
         at = {k: v[i] for k, v in values.items()}
         np.testing.assert_allclose(composition.composite(at), composite, rtol=1e-10, atol=1e-12)

@@ -14,7 +14,6 @@ from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import (
 from kernelzoo.inference.engines.density import log_density
 from kernelzoo.inference.engines.engine import Run
 from kernelzoo.inference.engines.independent import lean_tree
-from kernelzoo.models.combinations.composition import Composition
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import SMALLEST
 from kernelzoo.models.kernels.specification import Theta, covariance, gaussian
@@ -41,7 +40,7 @@ def by_vb(model, **settings):
 
 def by_gibbs(model, sweeps):
     """Draws of theta by the sweep itself."""
-    composition = Composition.of(model)
+    composition = model.composition
     values = {rv.name: np.ones(rv.shape.eval()) for rv in model.free_RVs}
     values["theta"] = np.array([6.0])
     tuning, rng, draws = initial_tuning(composition), np.random.default_rng(1), []

@@ -16,12 +16,12 @@ from kernelzoo.models import (
     cosine,
     covariance,
     gaussian,
+    kernel_stack,
     laplace,
     linear,
     polynomial,
     precomputed,
 )
-from kernelzoo.models.kernels import stack as kernel_stack
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(20, 6))

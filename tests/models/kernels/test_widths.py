@@ -8,8 +8,15 @@ from scipy.spatial.distance import pdist
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.svm import SVC
 
-from kernelzoo.models import MultinomialProbit, as_stack, gaussian, laplace, linear, precomputed
-from kernelzoo.models.kernels import stack as kernel_stack
+from kernelzoo.models import (
+    MultinomialProbit,
+    as_stack,
+    gaussian,
+    kernel_stack,
+    laplace,
+    linear,
+    precomputed,
+)
 from kernelzoo.models.kernels.base import Gaussian
 from kernelzoo.models.kernels.widths import median_of_squared_distances
 
