@@ -19,9 +19,9 @@ from ..experiments.zhang2004 import SMALL, divide
 from ..inference.engines.engine import Run
 from ..inference.kernel_completion.diagonal_exact import log_lambda, sample_diagonal_completion
 from ..inference.kernel_completion.diagonal_gibbs import diagonal_wishart_completion_steps
-from ..inference.kernel_completion.em import fit_wishart_completion
-from ..inference.kernel_completion.exact import sample_wishart_completion
-from ..inference.kernel_completion.gibbs import wishart_completion_steps
+from ..inference.kernel_completion.em import fit_completion
+from ..inference.kernel_completion.exact import sample_completion
+from ..inference.kernel_completion.gibbs import completion_steps
 from ..models import DiagonalWishartCompletion, WishartCompletion
 
 __all__ = ["run"]
@@ -82,7 +82,7 @@ def run(console: Console) -> None:
         (
             "Tanner-Wong sweep of the basic model",
             basic,
-            wishart_completion_steps,
+            completion_steps,
             "log_det_Sigma22_1",
             200,
         ),
@@ -97,10 +97,10 @@ def run(console: Console) -> None:
             effective[name] = float(az.ess(late.to_dataset())[kept]) / (seconds / 2)
     for name, answer in (
         ("exact draw, simplified model", sample_diagonal_completion(lean, RUN)),
-        ("exact draw, basic model", sample_wishart_completion(basic, RUN)),
+        ("exact draw, basic model", sample_completion(basic, RUN)),
     ):
         row(name, milliseconds(partial(answer.sample, 20, RUN.rng())) / 20)
-    row("EM, 100 iterations", milliseconds(lambda: fit_wishart_completion(basic, RUN)))
+    row("EM, 100 iterations", milliseconds(lambda: fit_completion(basic, RUN)))
     console.print(table)
     posterior = log_lambda(lean)
     exact = 1e3 / milliseconds(lambda: posterior.sample(1000, RUN.rng())) * 1000

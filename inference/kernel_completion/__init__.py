@@ -10,10 +10,6 @@ from . import (
     em,
     exact,
     gibbs,
-    mixture_em,
-    mixture_exact,
-    mixture_gibbs,
-    mixture_vb,
     predict,
     vb,
 )
@@ -25,10 +21,6 @@ __all__ = [
     "em",
     "exact",
     "gibbs",
-    "mixture_em",
-    "mixture_exact",
-    "mixture_gibbs",
-    "mixture_vb",
     "predict",
     "vb",
 ]

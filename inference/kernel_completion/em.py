@@ -1,5 +1,8 @@
 r"""EM for `WishartCompletion` (Zhang, Yeung & Kwok, mixture model of kernels, section 3.2).
 
+`WishartKernelMixture` takes it with the matched parameters (section 4.3, Figure 2), where its prior
+is inverse-Wishart.
+
 The iterations, eqs (5)-(6), maximise log p(K11, D) over D = Sigma^-1 (the paper's C), with K21 and
 K22.1 missing. In the coordinates where Theta11 and K11 are diagonal (`Spectrum`: b = B V, m its
 prior mean, kappa) they need not be run. With q = kappa / (1 + kappa), c = r + eta - n - 1 and
@@ -27,6 +30,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import multigammaln
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
+from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import log_det_of_factor
 from ...validation import (
@@ -41,12 +45,12 @@ from ..engines.answers import PointAnswer
 from ..engines.em import EM
 from ..engines.engine import Run
 
-__all__ = ["completion_by_em", "fit_wishart_completion", "without_mode"]
+__all__ = ["fit_completion"]
 
 type Array = npt.NDArray[np.float64]
 
 
-def without_mode(given: CompletionParameters) -> str | None:
+def _without_mode(given: CompletionParameters) -> str | None:
     """Why the M-step has no maximum; None when it has one."""
     c = _freedom(given)
     return None if c > 0 else f"its M-step needs r + eta > n + 1; here r + eta - n - 1 = {c:g}"
@@ -57,9 +61,14 @@ def _freedom(given: CompletionParameters) -> float:
     return given.r + given.eta - len(given.theta) - 1
 
 
-@EM.register(WishartCompletion, unless=lambda model: without_mode(model.parameters))
-def fit_wishart_completion(
-    model: WishartCompletion,
+def _without_match_or_mode(model: WishartKernelMixture) -> str | None:
+    return model.not_conjugate() or _without_mode(model.parameters)
+
+
+@EM.register(WishartKernelMixture, unless=_without_match_or_mode)
+@EM.register(WishartCompletion, unless=lambda model: _without_mode(model.parameters))
+def fit_completion(
+    model: WishartCompletion | WishartKernelMixture,
     run: Run,
     *,
     iterations: int | None = 100,
@@ -70,11 +79,14 @@ def fit_wishart_completion(
 
     Parameters
     ----------
-    model : WishartCompletion
+    model : WishartCompletion or WishartKernelMixture
+        A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
     iterations : int or None, default=100
         Iterations from the start; an iteration is an E- and an M-step. None: the limit, which
-        exists when eta > n + 1.
+        exists when eta > n + 1. The matched eta of a mixture is: it exceeds n + 1 as soon as two
+        kernels have weights, where all eta_k are n + 1 or more. The papers stop after 100
+        iterations, often far from the limit.
     start : "prior" or array_like (n, n), default="prior"
         Where Sigma starts: Theta / eta, the paper's C = eta Theta^-1; or a positive definite
         matrix, training objects first.
@@ -95,20 +107,7 @@ def fit_wishart_completion(
         For settings out of range, and for the limit where there is none.
     """
     owner = f"EM on {type(model).__name__}"
-    return completion_by_em(model.parameters, iterations, start, tolerance, owner)
-
-
-def completion_by_em(
-    given: CompletionParameters,
-    iterations: int | None,
-    start: Literal["prior"] | npt.ArrayLike,
-    tolerance: float,
-    owner: str,
-) -> PointAnswer:
-    """EM for Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11.
-
-    `owner` is whose settings these are, for error messages: engine and model as the user has them.
-    """
+    given = model.parameters
     if np.isclose(given.eta, len(given.theta) + 1, rtol=1e-12, atol=0):
         # Rounding must not decide whether there is a limit.
         given = replace(given, eta=len(given.theta) + 1.0)

@@ -1,5 +1,7 @@
 r"""Exact posterior of `WishartCompletion` (Zhang, Yeung & Kwok 2004, sections 2-3).
 
+`WishartKernelMixture` has it with the matched parameters, where its prior is inverse-Wishart.
+
 K11 speaks only of Sigma11: given K11 alone, (Sigma22.1, B) keep their prior. So the posterior is
 drawn from forwards, without a chain:
 
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from scipy.linalg import cholesky
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
+from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, solve_right, stacked
 from ..engines.answers import ExactAnswer, Moments
@@ -25,10 +28,9 @@ from ..engines.evidence import log_evidence
 from ..engines.exact import Exact
 
 __all__ = [
-    "evidence_of_wishart_completion",
-    "exact_completion",
+    "evidence_of_completion",
     "posterior_moments",
-    "sample_wishart_completion",
+    "sample_completion",
     "tails",
     "tails_of_K",
 ]
@@ -36,13 +38,15 @@ __all__ = [
 type Array = npt.NDArray[np.float64]
 
 
+@Exact.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @Exact.register(WishartCompletion)
-def sample_wishart_completion(model: WishartCompletion, run: Run) -> ExactAnswer:
+def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> ExactAnswer:
     """Independent draws of all blocks, closed-form moments of K21 and K22, the evidence.
 
     Parameters
     ----------
-    model : WishartCompletion
+    model : WishartCompletion or WishartKernelMixture
+        A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
 
     Returns
@@ -50,11 +54,7 @@ def sample_wishart_completion(model: WishartCompletion, run: Run) -> ExactAnswer
     ExactAnswer
         O(n^3) once and O(n^3) a draw, matrix products and triangular solves only.
     """
-    return exact_completion(model.parameters)
-
-
-def exact_completion(given: CompletionParameters) -> ExactAnswer:
-    """Exact posterior of Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11."""
+    given = model.parameters
     spectrum = Spectrum.of(given.theta, given.K11)
     total_factor, r, eta = _total_factor(given, spectrum), given.r, given.eta
 
@@ -169,7 +169,7 @@ def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None,
 
 
 @log_evidence.register
-def evidence_of_wishart_completion(model: WishartCompletion) -> float:
+def evidence_of_completion(model: WishartCompletion | WishartKernelMixture) -> float:
     """Log density of K11 with everything else integrated out. O(n1^3)."""
     return model.parameters.log_evidence()
 

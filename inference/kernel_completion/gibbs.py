@@ -1,25 +1,30 @@
-"""Gibbs steps of `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3)."""
+"""Gibbs steps of `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3).
+
+`WishartKernelMixture` takes them with the matched parameters, where its prior is inverse-Wishart.
+"""
 
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.kernel_completion.tanner_wong import TannerWongImputation, TannerWongPosterior
 from ...models.wishart_completion import WishartCompletion
+from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ..engines.engine import Run
 from ..engines.mcmc import Gibbs
 
-__all__ = ["wishart_completion_steps"]
+__all__ = ["completion_steps"]
 
 
+@Gibbs.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @Gibbs.register(WishartCompletion)
-def wishart_completion_steps(
-    model: WishartCompletion, run: Run, *, p_step: str = "joint"
+def completion_steps(
+    model: WishartCompletion | WishartKernelMixture, run: Run, *, p_step: str = "joint"
 ) -> list[BlockedStep]:
     """Run the Tanner-Wong algorithm: I-step (eq 5), then P-step (eq 6).
 
     Parameters
     ----------
-    model : WishartCompletion
-        Declaration.
+    model : WishartCompletion or WishartKernelMixture
+        A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
         Unused: the steps take their generators from PyMC.
     p_step : {"joint", "inverse-wishart"}, default="joint"

@@ -1,5 +1,7 @@
 r"""Variational Bayes for `WishartCompletion`, in closed form.
 
+`WishartKernelMixture` has it with the matched parameters, where its prior is inverse-Wishart.
+
 The Tanner-Wong algorithm's blocks as a mean field, q(Sigma11) q(Sigma22.1, B) q(K21, K22.1). All
 factors are conjugate and their fixed point is explicit. With :math:`\nu = r + \eta`,
 :math:`m = \Theta_{21}\Theta_{11}^{-1}`, :math:`\kappa` the eigenvalues of
@@ -25,24 +27,27 @@ from scipy.linalg import cholesky
 from scipy.special import multigammaln, psi
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
+from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
 from ..engines.answers import Moments, VariationalAnswer
 from ..engines.engine import Run
 from ..engines.vb import VB
 
-__all__ = ["fit_wishart_completion", "mean_field_completion"]
+__all__ = ["fit_completion"]
 
 type Array = npt.NDArray[np.float64]
 
 
+@VB.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @VB.register(WishartCompletion)
-def fit_wishart_completion(model: WishartCompletion, run: Run) -> VariationalAnswer:
+def fit_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> VariationalAnswer:
     """Give the mean field's fixed point, without iterating.
 
     Parameters
     ----------
-    model : WishartCompletion
+    model : WishartCompletion or WishartKernelMixture
+        A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
 
     Returns
@@ -50,11 +55,7 @@ def fit_wishart_completion(model: WishartCompletion, run: Run) -> VariationalAns
     VariationalAnswer
         The bound's history has one entry. O(n^3), and O(n^3) a draw.
     """
-    return mean_field_completion(model.parameters)
-
-
-def mean_field_completion(given: CompletionParameters) -> VariationalAnswer:
-    """Mean field of Sigma ~ IW(eta, Theta), K | Sigma ~ W(r, Sigma) given K11."""
+    given = model.parameters
     q = _Approximation.of(given)
     return VariationalAnswer(
         elbo=[np.array([given.log_evidence() - q.missed_information()])],

@@ -19,7 +19,7 @@ from kernelzoo.inference.engines.evidence import log_evidence
 from kernelzoo.inference.kernel_completion.exact import (
     draw_blocks,
     inverse_wishart_moments,
-    sample_wishart_completion,
+    sample_completion,
 )
 from kernelzoo.models.wishart_completion import WishartCompletion
 from kernelzoo.numerics.completion_spectrum import Spectrum
@@ -42,7 +42,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def draws(model):
-    return sample_wishart_completion(model, RUN).sample(20_000, np.random.default_rng(1))
+    return sample_completion(model, RUN).sample(20_000, np.random.default_rng(1))
 
 
 @pytest.mark.parametrize("eta", [4.6, 8.3])
@@ -51,7 +51,7 @@ def test_K21_is_matrix_t(eta):
     small = WishartCompletion.example()
     model = WishartCompletion(small.theta, small.K11_values, r=small.r, eta=eta)
     n2 = model.n_test
-    draws = sample_wishart_completion(model, RUN).sample(20_000, np.random.default_rng(2))
+    draws = sample_completion(model, RUN).sample(20_000, np.random.default_rng(2))
     spectrum = Spectrum.of(model.theta, model.K11_values)
     theta11 = model.theta[:3, :3]
     K11 = model.K11_values
@@ -82,7 +82,7 @@ def test_blocks_have_their_marginal_laws(model, draws):
 
 
 def test_moments_are_those_of_the_draws(model, draws):
-    moments = sample_wishart_completion(model, RUN).moments
+    moments = sample_completion(model, RUN).moments
     K = completed(draws, model.K11_values)
     n1 = model.n_train
     for name, values in (("K21", K[:, n1:, :n1]), ("K22", K[:, n1:, n1:])):
@@ -95,7 +95,7 @@ def test_moments_equal_the_printed_formulas(model):
     theta, K11 = model.theta, model.K11_values
     coefficients = np.linalg.solve(theta[:3, :3], theta[:3, 3:]).T
     theta22_1 = theta[3:, 3:] - coefficients @ theta[:3, 3:]
-    moments = sample_wishart_completion(model, RUN).moments
+    moments = sample_completion(model, RUN).moments
     np.testing.assert_allclose(moments["K21"][0], coefficients @ K11)
     factor = model.r + np.trace(np.linalg.solve(theta[:3, :3], K11))
     K22 = coefficients @ K11 @ coefficients.T + factor * theta22_1 / (model.eta - 2 - 1)
@@ -105,11 +105,11 @@ def test_moments_equal_the_printed_formulas(model):
 def test_moments_that_do_not_exist_are_left_out():
     """One training and three test objects, eta between n - 1 and n2 + 1."""
     model = WishartCompletion(np.eye(4) + 0.3, [[2.0]], eta=3.5)
-    moments = sample_wishart_completion(model, RUN).moments
+    moments = sample_completion(model, RUN).moments
     assert list(moments) == ["K21"]
     assert moments["K21"][1] is None
     model = WishartCompletion(np.eye(4) + 0.3, [[2.0]], eta=5.0)
-    assert sample_wishart_completion(model, RUN).moments["K22"][1] is None
+    assert sample_completion(model, RUN).moments["K22"][1] is None
 
 
 def test_inverse_wishart_moments():
@@ -192,7 +192,7 @@ def test_completed_matrices_are_positive_definite(n1, n2, width, excess, seed):
     labels = rng.integers(0, 2, n1)
     K11 = (theta[:n1, :n1] + (labels[:, None] == labels)) / 2
     model = WishartCompletion(theta, K11, r=n - 1 + excess, eta=n - 1 + excess)
-    draws = sample_wishart_completion(model, RUN).sample(3, rng)
+    draws = sample_completion(model, RUN).sample(3, rng)
     for name in ("Sigma11", "Sigma22_1", "K22_1"):
         assert np.linalg.eigvalsh(draws[name]).min() > 0
     K = completed(draws, K11)

@@ -9,14 +9,14 @@ from kernelzoo.custom_steps.kernel_completion.tanner_wong import (
     TannerWongPosterior,
 )
 from kernelzoo.inference.engines.engine import Run, fit
-from kernelzoo.inference.kernel_completion.exact import sample_wishart_completion
-from kernelzoo.inference.kernel_completion.gibbs import wishart_completion_steps
+from kernelzoo.inference.kernel_completion.exact import sample_completion
+from kernelzoo.inference.kernel_completion.gibbs import completion_steps
 from kernelzoo.models.wishart_completion import WishartCompletion
 
 
 def test_steps_own_every_variable_once():
     model = WishartCompletion.example()
-    steps = wishart_completion_steps(model, Run())
+    steps = completion_steps(model, Run())
     assert [type(step) for step in steps] == [TannerWongImputation, TannerWongPosterior]
     owned = [value for step in steps for value in step.vars]
     assert sorted(owned, key=str) == sorted(model.value_vars, key=str)
@@ -24,7 +24,7 @@ def test_steps_own_every_variable_once():
 
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="'p_step' argument"):
-        wishart_completion_steps(WishartCompletion.example(), Run(), p_step="marginals")
+        completion_steps(WishartCompletion.example(), Run(), p_step="marginals")
 
 
 def test_fit_finds_the_exact_moments():
@@ -32,7 +32,7 @@ def test_fit_finds_the_exact_moments():
     kept = ["K21", "K22", "trace_K22"]
     options = {"cores": 1, "random_seed": 1, "progressbar": False, "var_names": kept}
     result = fit(model, "gibbs", draws=2_000, tune=100, chains=2, **options)
-    exact = sample_wishart_completion(model, Run()).moments
+    exact = sample_completion(model, Run()).moments
     for name in ("K21", "K22"):
         mean, sd = exact[name]
         streamed = result["moments"][f"{name}_mean"].mean("chain").values
