@@ -165,7 +165,7 @@ def classification(combination):
 def test_accelerated_bounds_never_fall_and_end_as_high_or_higher_sooner(case, monkeypatch):
     """Coordinates that lack what an iteration depends on, or mix it up, break its promise."""
     vb, model = case
-    fit = getattr(vb, f"fit_{vb.__name__.rsplit('.', 1)[1]}")
+    fit = getattr(vb, f"fit_{vb.__name__.split('.')[-2]}")
     settings = {"starts": 1, "tolerance": 1e-9, "remaining": 1e-3}
     (fast,) = fit(model, RUN, **settings).elbo
     monkeypatch.setattr(vb, "COORDINATES", None)
