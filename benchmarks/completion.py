@@ -16,7 +16,7 @@ from rich.table import Table
 from xarray import DataTree
 
 from ..experiments.zhang2004 import SMALL, divide
-from ..inference.engines.engine import Run
+from ..inference.engine.engine import Run
 from ..inference.kernel_completion.diagonal_exact import log_lambda, sample_diagonal_completion
 from ..inference.kernel_completion.diagonal_gibbs import diagonal_wishart_completion_steps
 from ..inference.kernel_completion.em import fit_completion

@@ -30,7 +30,7 @@ from sklearn.svm import SVC
 from ..datasets import Dataset, Split, cohort, load
 from ..inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
 from ..inference.diagnostics.scores import scores
-from ..inference.engines.progress import track
+from ..inference.engine.progress import track
 from ..models import Kernels, MultinomialProbit, gaussian
 
 __all__ = ["run"]

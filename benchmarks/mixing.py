@@ -19,7 +19,7 @@ from rich.table import Table
 
 from ..datasets import load
 from ..inference import NUTS, Gibbs, fit, identified
-from ..inference.engines.engine import Engine
+from ..inference.engine.engine import Engine
 from ..models import MultinomialProbit, Theta, gaussian, linear, polynomial
 
 __all__ = ["run"]

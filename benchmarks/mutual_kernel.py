@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..inference import EM, Engine, Gibbs, fit
-from ..inference.engines.engine import Run
+from ..inference.engine.engine import Run
 from ..inference.mutual_completion.em import minimize
 from ..inference.mutual_completion.gibbs import mutual_kernel_completion_steps
 from ..inference.mutual_completion.objective import MutualObjective

@@ -25,7 +25,7 @@ from scipy.linalg import lapack
 
 from ..custom_steps import AlbertChib
 from ..experiments.damoulas2009_published import TIMES
-from ..inference.engines.engine import Run
+from ..inference.engine.engine import Run
 from ..inference.multinomial_probit.vb import fit_multinomial_probit
 from ..models import MultinomialProbit
 

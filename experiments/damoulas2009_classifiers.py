@@ -17,8 +17,8 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..datasets.dataset import Split
 from ..inference import VB, Gibbs, combine_classifiers, fit, predict
-from ..inference.engines.engine import Run
-from ..inference.engines.independent import lean_tree
+from ..inference.engine.engine import Run
+from ..inference.engine.independent import lean_tree
 from ..models.kernels.specification import Kernels
 from ..models.multinomial_probit import MultinomialProbit
 

@@ -27,8 +27,8 @@ from xarray import DataTree
 from ..datasets import Dataset, twonorm
 from ..datasets.dataset import Split
 from ..inference import ApproximationWarning, fit, predict
-from ..inference.engines.map import MAP
-from ..inference.engines.vb import VB
+from ..inference.engine.map import MAP
+from ..inference.engine.vb import VB
 from ..inference.mutual_completion.kernel_alignment import kernel_alignment
 from ..models.combinations.sums import DirichletWeights
 from ..models.composite_kernel import CompositeKernelClassification

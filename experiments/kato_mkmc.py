@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ..inference import fit, impute_kernels, predict
-from ..inference.engines.em import EM
+from ..inference.engine.em import EM
 from ..inference.mutual_completion.scores import (
     correlation_distance,
     entry_coverage,

@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from ..inference import Gibbs, fit
-from ..inference.engines.em import EM
+from ..inference.engine.em import EM
 from ..inference.kernel_completion.classifiers import KernelFisherDiscriminant, KernelNearestMean
 from ..inference.mutual_completion.kernel_alignment import ideal_kernel
 from ..models.diagonal_wishart_completion import DiagonalWishartCompletion

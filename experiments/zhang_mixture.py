@@ -31,7 +31,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..inference import fit
-from ..inference.engines.em import EM
+from ..inference.engine.em import EM
 from ..inference.kernel_completion.classifiers import KernelNearestMean, KernelNearestNeighbour
 from ..inference.mutual_completion.kernel_alignment import ideal_kernel, kernel_alignment
 from ..models.completion.moment_matching import match_wishart

@@ -3,19 +3,19 @@
 from . import composite_kernel, kernel_completion, multinomial_probit, mutual_completion  # noqa: F401
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.scores import scores
-from .engines.answers import ExactAnswer, ModeAnswer, PointAnswer, VariationalAnswer
-from .engines.em import EM
-from .engines.engine import Engine, EngineDescription, EngineTable, Run, describe, engines, fit
-from .engines.estimate import Estimate, estimate
-from .engines.evidence import log_evidence
-from .engines.exact import Exact
-from .engines.identified import identified, identifies
-from .engines.map import MAP
-from .engines.mcmc import NUTS, Gibbs
-from .engines.mode import Laplace
-from .engines.pareto_k import ApproximationWarning, pareto_k
-from .engines.predict import document_predictions, predict, predictive
-from .engines.vb import VB
+from .engine.answers import ExactAnswer, ModeAnswer, PointAnswer, VariationalAnswer
+from .engine.em import EM
+from .engine.engine import Engine, EngineDescription, EngineTable, Run, describe, engines, fit
+from .engine.estimate import Estimate, estimate
+from .engine.evidence import log_evidence
+from .engine.exact import Exact
+from .engine.identified import identified, identifies
+from .engine.map import MAP
+from .engine.mcmc import NUTS, Gibbs
+from .engine.mode import Laplace
+from .engine.pareto_k import ApproximationWarning, pareto_k
+from .engine.predict import document_predictions, predict, predictive
+from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
 from .kernel_completion.weights import learn_weights

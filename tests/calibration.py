@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.identified import identified
-from kernelzoo.inference.engines.result import draws_to_tree, stamp
+from kernelzoo.inference.engine.identified import identified
+from kernelzoo.inference.engine.result import draws_to_tree, stamp
 
 DRAWS = 31  # independent posterior draws a rank is taken among
 

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.engine import Run
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
 RUN = Run(progressbar=False, random_seed=1)

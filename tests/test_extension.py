@@ -18,8 +18,8 @@ from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import REDRAWS
 from kernelzoo.inference import document_predictions, identified, predictive
-from kernelzoo.inference.engines.compilation import python_mode
-from kernelzoo.inference.engines.handwritten import Handwritten
+from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.models import composite_kernel
 from kernelzoo.numerics.probit import class_probabilities
 
@@ -35,7 +35,7 @@ def registries():
     # `singledispatch` shows its registry as a view that cannot be written to.
     known = [gc.get_referents(function.registry)[0] for function in dispatched]
     known += [engine._implementations for engine in Handwritten.__subclasses__()]
-    known += [sys.modules["kernelzoo.inference.engines.identified"]._FUNCTIONS]
+    known += [sys.modules["kernelzoo.inference.engine.identified"]._FUNCTIONS]
     before = [dict(registry) for registry in known]
     yield
     for registry, entries in zip(known, before, strict=True):

@@ -4,9 +4,9 @@ from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.composite_kernel.steps import CompositeKernelGibbs, concentration_prior
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
-from ..engines.applicability import combination_unknown_to
-from ..engines.engine import Run
-from ..engines.mcmc import Gibbs
+from ..engine.applicability import combination_unknown_to
+from ..engine.engine import Run
+from ..engine.mcmc import Gibbs
 
 __all__ = ["composite_kernel_steps"]
 

@@ -41,9 +41,9 @@ from scipy.special import gammaln
 from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
-from ..engines.answers import ModeAnswer
-from ..engines.engine import Run
-from ..engines.map import MAP
+from ..engine.answers import ModeAnswer
+from ..engine.engine import Run
+from ..engine.map import MAP
 from ..variational.ascent import check_settings, multistart_ascent
 from .simplex_program import maximize_on_simplex
 

@@ -17,15 +17,15 @@ from xarray import Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
-from ..engines.composite_functions import (
+from ..engine.composite_functions import (
     check_draws,
     composite_functions,
     stack_of_new_objects,
     tracked_blocks,
 )
-from ..engines.identified import identifies
-from ..engines.moments import RunningMoments
-from ..engines.predict import predictive
+from ..engine.identified import identifies
+from ..engine.moments import RunningMoments
+from ..engine.predict import predictive
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 

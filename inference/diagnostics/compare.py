@@ -16,11 +16,11 @@ from scipy.stats import norm
 from xarray import Dataset, DataTree
 
 from ...validation import argument_error, check_name
-from ..engines.identified import identified
-from ..engines.moments import pooled
-from ..engines.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
-from ..engines.predict import predict
-from ..engines.provenance import data_in, differing_data
+from ..engine.identified import identified
+from ..engine.moments import pooled
+from ..engine.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
+from ..engine.predict import predict
+from ..engine.provenance import data_in, differing_data
 from .scores import scores
 
 __all__ = ["Comparison", "compare_engines"]

@@ -10,14 +10,14 @@ import pymc as pm
 from xarray import DataTree
 
 from ...validation import check_count, check_name, check_positive
-from ..engines.applicability import discrete_variables, too_large
-from ..engines.cost import Cost, Stopwatch, peak_of_memory
-from ..engines.deadline import Interrupting, at_work
-from ..engines.density import log_density
-from ..engines.engine import Engine, Kind, Run
-from ..engines.gaussian import gaussian_result, lower_factor
-from ..engines.independent import lean_tree
-from ..engines.result import trajectory, with_group
+from ..engine.applicability import discrete_variables, too_large
+from ..engine.cost import Cost, Stopwatch, peak_of_memory
+from ..engine.deadline import Interrupting, at_work
+from ..engine.density import log_density
+from ..engine.engine import Engine, Kind, Run
+from ..engine.gaussian import gaussian_result, lower_factor
+from ..engine.independent import lean_tree
+from ..engine.result import trajectory, with_group
 
 __all__ = ["ADVI", "Pathfinder"]
 

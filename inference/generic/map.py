@@ -4,12 +4,12 @@ import numpy as np
 import pymc as pm
 
 from ...validation import check_count, check_name
-from ..engines.answers import ModeAnswer
-from ..engines.applicability import discrete_variables
-from ..engines.engine import Run
-from ..engines.gaussian import constrained_draws
-from ..engines.map import MAP
-from ..engines.mode import Space, find_mode
+from ..engine.answers import ModeAnswer
+from ..engine.applicability import discrete_variables
+from ..engine.engine import Run
+from ..engine.gaussian import constrained_draws
+from ..engine.map import MAP
+from ..engine.mode import Space, find_mode
 
 __all__ = ["search_by_gradients"]
 

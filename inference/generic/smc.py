@@ -13,11 +13,11 @@ from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
 from ...validation import check_name
-from ..engines.deadline import Clock, OutOfTime
-from ..engines.engine import Engine, Kind, Run
-from ..engines.mcmc import convergence_of_chains, make_lean
-from ..engines.result import with_group
-from ..engines.sampler_options import keywords_of
+from ..engine.deadline import Clock, OutOfTime
+from ..engine.engine import Engine, Kind, Run
+from ..engine.mcmc import convergence_of_chains, make_lean
+from ..engine.result import with_group
+from ..engine.sampler_options import keywords_of
 
 __all__ = ["SMC"]
 

@@ -23,10 +23,10 @@ from scipy.special import gammaln
 from ...models.completion.diagonal_draws import draw_missing, log_constant_of_W11, moments_of_K
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.matrix_draws import stacked
-from ..engines.answers import ExactAnswer
-from ..engines.engine import Run
-from ..engines.evidence import log_evidence
-from ..engines.exact import Exact
+from ..engine.answers import ExactAnswer
+from ..engine.engine import Run
+from ..engine.evidence import log_evidence
+from ..engine.exact import Exact
 from .exact import tails_of_K
 from .log_concave import LogConcave
 

@@ -7,8 +7,8 @@ from ...custom_steps.kernel_completion.diagonal_tanner_wong import (
     DiagonalTannerWongPosterior,
 )
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
-from ..engines.engine import Run
-from ..engines.mcmc import Gibbs
+from ..engine.engine import Run
+from ..engine.mcmc import Gibbs
 
 __all__ = ["diagonal_wishart_completion_steps"]
 

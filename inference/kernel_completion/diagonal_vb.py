@@ -31,9 +31,9 @@ from ...models.completion.diagonal_draws import log_constant_of_W11, moments_of_
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.matrix_draws import Bartlett
 from ...validation import check_count, check_positive
-from ..engines.answers import Moments, VariationalAnswer
-from ..engines.engine import Run
-from ..engines.vb import VB
+from ..engine.answers import Moments, VariationalAnswer
+from ..engine.engine import Run
+from ..engine.vb import VB
 
 __all__ = ["fit_diagonal_wishart_completion"]
 

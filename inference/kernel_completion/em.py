@@ -41,9 +41,9 @@ from ...validation import (
     check_real,
     check_square_symmetric,
 )
-from ..engines.answers import PointAnswer
-from ..engines.em import EM
-from ..engines.engine import Run
+from ..engine.answers import PointAnswer
+from ..engine.em import EM
+from ..engine.engine import Run
 
 __all__ = ["fit_completion"]
 

@@ -22,10 +22,10 @@ from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, solve_right, stacked
-from ..engines.answers import ExactAnswer, Moments
-from ..engines.engine import Run
-from ..engines.evidence import log_evidence
-from ..engines.exact import Exact
+from ..engine.answers import ExactAnswer, Moments
+from ..engine.engine import Run
+from ..engine.evidence import log_evidence
+from ..engine.exact import Exact
 
 __all__ = [
     "evidence_of_completion",

@@ -8,8 +8,8 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.kernel_completion.tanner_wong import TannerWongImputation, TannerWongPosterior
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ..engines.engine import Run
-from ..engines.mcmc import Gibbs
+from ..engine.engine import Run
+from ..engine.mcmc import Gibbs
 
 __all__ = ["completion_steps"]
 

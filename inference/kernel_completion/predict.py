@@ -11,7 +11,7 @@ from ...models.kernels.alignment import NUMBERED, aligned, counts_rows
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...validation import argument_error, check_labels, check_name
-from ..engines.predict import predictive
+from ..engine.predict import predictive
 
 __all__ = ["completed_labels"]
 

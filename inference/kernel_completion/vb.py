@@ -30,9 +30,9 @@ from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
-from ..engines.answers import Moments, VariationalAnswer
-from ..engines.engine import Run
-from ..engines.vb import VB
+from ..engine.answers import Moments, VariationalAnswer
+from ..engine.engine import Run
+from ..engine.vb import VB
 
 __all__ = ["fit_completion"]
 

@@ -10,9 +10,9 @@ from ...custom_steps.multinomial_probit.kernel_sweep import REDRAWS
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import argument_error, check_name
-from ..engines.applicability import combination_unknown_to, setting_of_no_use
-from ..engines.engine import Run
-from ..engines.mcmc import Gibbs
+from ..engine.applicability import combination_unknown_to, setting_of_no_use
+from ..engine.engine import Run
+from ..engine.mcmc import Gibbs
 
 __all__ = ["multinomial_probit_steps"]
 

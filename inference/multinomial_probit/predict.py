@@ -20,15 +20,15 @@ from ...models.kernels.specification import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
-from ..engines.composite_functions import (
+from ..engine.composite_functions import (
     check_draws,
     combined_functions,
     stack_of_new_objects,
     tracked_blocks,
 )
-from ..engines.identified import identifies
-from ..engines.moments import RunningMoments
-from ..engines.predict import predictive
+from ..engine.identified import identifies
+from ..engine.moments import RunningMoments
+from ..engine.predict import predictive
 
 # Contrasts are compared on this many training objects at most, evenly spaced,
 COMPARED_OBJECTS = 40

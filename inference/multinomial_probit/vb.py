@@ -49,10 +49,10 @@ from ...models.combinations.sums import Binary, Combination, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...user_warnings import warn_user
 from ...validation import check_count, check_name
-from ..engines.answers import VariationalAnswer
-from ..engines.applicability import combination_unknown_to, setting_of_no_use
-from ..engines.engine import Run
-from ..engines.vb import VB
+from ..engine.answers import VariationalAnswer
+from ..engine.applicability import combination_unknown_to, setting_of_no_use
+from ..engine.engine import Run
+from ..engine.vb import VB
 from ..variational.ascent import check_settings, multistart_ascent
 from ..variational.binary import MOST_KERNELS
 from ..variational.concentration import check_prior

@@ -28,9 +28,9 @@ from scipy.linalg import LinAlgError, blas
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.matrix_draws import log_det_of_factor
 from ...validation import argument_error, check_count, check_name, check_positive
-from ..engines.answers import PointAnswer
-from ..engines.em import EM
-from ..engines.engine import Run
+from ..engine.answers import PointAnswer
+from ..engine.em import EM
+from ..engine.engine import Run
 from .objective import Evaluation, MutualObjective, cholesky_factor
 
 __all__ = ["fit_mutual_kernel_completion", "minimize"]

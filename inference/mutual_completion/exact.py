@@ -28,10 +28,10 @@ from scipy.special import multigammaln
 from ...custom_steps.mutual_completion.steps import Known, impute
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
-from ..engines.answers import ExactAnswer
-from ..engines.engine import Run
-from ..engines.evidence import log_evidence
-from ..engines.exact import Exact
+from ..engine.answers import ExactAnswer
+from ..engine.engine import Run
+from ..engine.evidence import log_evidence
+from ..engine.exact import Exact
 
 __all__ = [
     "evidence_of_mutual_kernel_completion",

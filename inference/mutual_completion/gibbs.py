@@ -5,9 +5,9 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.mutual_completion.steps import ALPHA, MutualImputation, MutualPosterior
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...validation import check_name
-from ..engines.applicability import setting_of_no_use
-from ..engines.engine import Run
-from ..engines.mcmc import Gibbs
+from ..engine.applicability import setting_of_no_use
+from ..engine.engine import Run
+from ..engine.mcmc import Gibbs
 
 __all__ = ["mutual_kernel_completion_steps"]
 

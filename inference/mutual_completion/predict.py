@@ -11,8 +11,8 @@ from xarray import Dataset, DataTree
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
 from ...validation import argument_error
-from ..engines.predict import predictive
-from ..engines.provenance import data_in, data_of, differing_data
+from ..engine.predict import predictive
+from ..engine.provenance import data_in, data_of, differing_data
 
 __all__ = ["completed_kernels"]
 

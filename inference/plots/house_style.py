@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgb
 from xarray import DataTree
 
 from ...validation import argument_error
-from ..engines.pareto_k import is_unreliable, k_hat_of
+from ..engine.pareto_k import is_unreliable, k_hat_of
 
 #: Okabe and Ito's colours, told apart with every common colour blindness; yellow is left out
 #: (unreadable on white).

@@ -18,7 +18,7 @@ from xarray import Dataset, DataTree
 
 from ...models.kernels.alignment import aligned
 from ...validation import argument_error, check_finite, check_labels, check_unmasked
-from ..engines.predict import predict
+from ..engine.predict import predict
 from .house_style import MARKERS, PALETTE, cycle, figure_options
 
 __all__ = ["plot_decision_regions"]

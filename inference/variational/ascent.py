@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from ...user_warnings import warn_user
 from ...validation import check_count, check_positive
-from ..engines.deadline import OutOfTime
-from ..engines.engine import Run
+from ..engine.deadline import OutOfTime
+from ..engine.engine import Run
 from .anderson import Anderson, Coordinates, State
 
 __all__ = ["Ascent", "MultistartResult", "beginnings", "check_settings", "multistart_ascent"]

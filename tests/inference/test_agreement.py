@@ -6,7 +6,7 @@ import pytest
 
 import kernelzoo as kz
 from family import assert_z
-from kernelzoo.inference.engines.identified import identified
+from kernelzoo.inference.engine.identified import identified
 
 QUIET = {"random_seed": 11, "progressbar": False, "log_likelihood": False}
 

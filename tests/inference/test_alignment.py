@@ -8,7 +8,7 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.result import draws_to_tree
+from kernelzoo.inference.engine.result import draws_to_tree
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
 from kernelzoo.inference.mutual_completion.kernel_alignment import kernel_alignment
 

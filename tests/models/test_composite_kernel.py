@@ -15,7 +15,7 @@ from kernelzoo import (
     DirichletWeights,
     FixedWeights,
 )
-from kernelzoo.inference.engines.density import log_density
+from kernelzoo.inference.engine.density import log_density
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

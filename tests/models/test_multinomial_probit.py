@@ -9,7 +9,7 @@ from scipy import stats
 
 from family import assert_mean, assert_z
 from kernelzoo import FixedWeights, Mean, MultinomialProbit, gaussian, kernel_stack, linear
-from kernelzoo.inference.engines.density import log_density
+from kernelzoo.inference.engine.density import log_density
 from kernelzoo.numerics.probit import log_probability
 
 

@@ -16,7 +16,7 @@ from kernelzoo.inference.composite_kernel.map import (
     fit_composite_kernel_classification,
     fit_composite_kernel_regression,
 )
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.generic.map import search_by_gradients
 
 RUN = Run(random_seed=1, progressbar=False)

@@ -7,8 +7,8 @@ from scipy.special import digamma, expit, gammaln
 import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.composite_kernel import vb as vb
-from kernelzoo.inference.engines.density import compile_log_density
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.density import compile_log_density
+from kernelzoo.inference.engine.engine import Run
 from kernelzoo.models.combinations.sums import DirichletWeights, FixedWeights
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,

@@ -12,9 +12,9 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import ALPHA, assert_mean
-from kernelzoo.inference.engines import deadline
-from kernelzoo.inference.engines.engine import Run
-from kernelzoo.inference.engines.identified import identified
+from kernelzoo.inference.engine import deadline
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.identified import identified
 from kernelzoo.inference.generic.smc import _prior_population
 
 QUIET = {"random_seed": 3, "progressbar": False, "log_likelihood": False}

@@ -9,7 +9,7 @@ from scipy.special import gamma
 
 import kernelzoo as kz
 from family import assert_ks, assert_mean
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.kernel_completion.diagonal_exact import sample_diagonal_completion
 
 QUIET = {"random_seed": 1, "progressbar": False}

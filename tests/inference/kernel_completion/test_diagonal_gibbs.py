@@ -10,8 +10,8 @@ from kernelzoo.custom_steps.kernel_completion.diagonal_tanner_wong import (
     DiagonalTannerWongImputation,
     DiagonalTannerWongPosterior,
 )
-from kernelzoo.inference.engines.engine import Run, fit
-from kernelzoo.inference.engines.mcmc import Gibbs
+from kernelzoo.inference.engine.engine import Run, fit
+from kernelzoo.inference.engine.mcmc import Gibbs
 from kernelzoo.inference.kernel_completion.diagonal_exact import (
     log_lambda,
     sample_diagonal_completion,

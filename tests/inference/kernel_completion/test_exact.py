@@ -14,8 +14,8 @@ from kernelzoo.custom_steps.kernel_completion.tanner_wong import (
     Parameters,
     impute,
 )
-from kernelzoo.inference.engines.engine import Run
-from kernelzoo.inference.engines.evidence import log_evidence
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.evidence import log_evidence
 from kernelzoo.inference.kernel_completion.exact import (
     draw_blocks,
     inverse_wishart_moments,

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar, nnls
 from scipy.stats import wishart
 
-from kernelzoo.inference.engines.evidence import log_evidence
+from kernelzoo.inference.engine.evidence import log_evidence
 from kernelzoo.inference.kernel_completion import weight_objectives
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
 from kernelzoo.inference.kernel_completion.weight_objectives import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from kernelzoo.inference.engines.description import explained_parameters
+from kernelzoo.inference.engine.description import explained_parameters
 from kernelzoo.inference.kernel_completion import weights as kernel_weights
 from kernelzoo.inference.kernel_completion.weight_objectives import OBJECTIVES, Given
 from kernelzoo.inference.kernel_completion.weights import learn_weights

@@ -5,7 +5,7 @@ import kernelzoo as kz
 from kernelzoo.custom_steps.multinomial_probit.albert_chib import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit.kernel_albert_chib import KernelAlbertChib
 from kernelzoo.custom_steps.multinomial_probit.marginal import MarginalProbit
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.engine import Run
 
 QUIET = {"progressbar": False, "log_likelihood": False, "random_seed": 1}
 

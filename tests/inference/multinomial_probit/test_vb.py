@@ -11,7 +11,7 @@ from scipy.special import digamma
 from scipy.stats import norm
 
 from family import assert_mean, assert_z, controlled, z_bound
-from kernelzoo.inference.engines.density import log_density
+from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.multinomial_probit import vb as vb
 from kernelzoo.inference.multinomial_probit import vb_updates as updates
 from kernelzoo.inference.variational import simplex_points

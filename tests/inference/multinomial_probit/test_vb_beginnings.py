@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.combinations.sums import FixedWeights, Mean

@@ -11,9 +11,9 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
     impute,
     missing_square,
 )
-from kernelzoo.inference.engines.engine import Run
-from kernelzoo.inference.engines.evidence import log_evidence
-from kernelzoo.inference.engines.exact import Exact
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.evidence import log_evidence
+from kernelzoo.inference.engine.exact import Exact
 from kernelzoo.inference.mutual_completion.exact import (
     nested_groups,
     sample_mutual_kernel_completion,

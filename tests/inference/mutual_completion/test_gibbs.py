@@ -10,8 +10,8 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
     MutualImputation,
     MutualPosterior,
 )
-from kernelzoo.inference.engines.engine import Run, fit
-from kernelzoo.inference.engines.mcmc import NUTS, Gibbs
+from kernelzoo.inference.engine.engine import Run, fit
+from kernelzoo.inference.engine.mcmc import NUTS, Gibbs
 from kernelzoo.inference.mutual_completion.em import minimize
 from kernelzoo.inference.mutual_completion.gibbs import mutual_kernel_completion_steps
 from kernelzoo.inference.mutual_completion.objective import MutualObjective

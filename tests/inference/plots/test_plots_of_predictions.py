@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from scipy import stats
 from xarray import Dataset, DataTree
 
-from kernelzoo.inference.engines.predict import predict
+from kernelzoo.inference.engine.predict import predict
 from kernelzoo.inference.plots import plot_decision_regions, plot_kernels, plot_reliability
 from kernelzoo.inference.plots.class_labels import spread
 from kernelzoo.models.kernels.specification import gaussian, linear

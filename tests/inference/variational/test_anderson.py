@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelzoo.inference.composite_kernel import vb as composite_kernel
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.multinomial_probit import vb as multinomial_probit
 from kernelzoo.inference.variational import anderson
 from kernelzoo.inference.variational.anderson import Anderson, Coordinates

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kernelzoo.datasets import neal_three_class
-from kernelzoo.inference.engines.deadline import OutOfTime
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.deadline import OutOfTime
+from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.multinomial_probit import vb as multinomial_probit
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 from kernelzoo.inference.variational.ascent import Ascent, multistart_ascent

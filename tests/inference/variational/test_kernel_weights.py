@@ -6,7 +6,7 @@ from scipy.special import gammaln
 
 from family import assert_z
 from kernelzoo.inference.composite_kernel import vb as vb
-from kernelzoo.inference.engines.engine import Run
+from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.variational.gamma import Gamma
 from kernelzoo.inference.variational.kernel_weights import Importance, Quadrature
 from kernelzoo.models.composite_kernel import (

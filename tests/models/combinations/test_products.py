@@ -11,9 +11,9 @@ from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import (
     initial_tuning,
     sweep,
 )
-from kernelzoo.inference.engines.density import log_density
-from kernelzoo.inference.engines.engine import Run
-from kernelzoo.inference.engines.independent import lean_tree
+from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.independent import lean_tree
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import SMALLEST
 from kernelzoo.models.kernels.specification import Theta, covariance, gaussian

@@ -7,7 +7,7 @@ import pytest
 from pytensor.compile.mode import get_mode
 from scipy.linalg import solve_triangular
 
-from kernelzoo.inference.engines.compilation import python_mode
+from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.models.operations.triangular import (
     CholeskySlope,
     ReciprocalDiagonal,

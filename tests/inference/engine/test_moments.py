@@ -11,9 +11,9 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.variable import TensorConstant
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import evaluation, independent, moments
-from kernelzoo.inference.engines.engine import Run
-from kernelzoo.inference.engines.moments import RunningMoments, pooled
+from kernelzoo.inference.engine import evaluation, independent, moments
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.moments import RunningMoments, pooled
 from kernelzoo.models.declaration import Declaration
 
 COMMON = {"random_seed": 1, "progressbar": False}

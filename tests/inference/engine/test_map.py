@@ -5,8 +5,8 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.engine import Engine
-from kernelzoo.inference.engines.handwritten import Handwritten
+from kernelzoo.inference.engine.engine import Engine
+from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.generic.map import search_by_gradients
 
 QUIET = {"random_seed": 1, "progressbar": False}

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.mcmc import convergence_of_chains
+from kernelzoo.inference.engine.mcmc import convergence_of_chains
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,6 @@ def test_smc_estimates_the_evidence():
 
 @pytest.mark.parametrize(("backend", "extra"), [("nutpie", "nutpie"), ("numpyro", "jax")])
 def test_an_absent_backend_names_the_extra_that_brings_it(monkeypatch, backend, extra):
-    monkeypatch.setattr("kernelzoo.inference.engines.mcmc.find_spec", lambda name: None)
+    monkeypatch.setattr("kernelzoo.inference.engine.mcmc.find_spec", lambda name: None)
     reason = kz.NUTS(backend=backend).why_not(kz.WishartCompletion.example())
     assert reason == f"the package {backend} is not installed (pip install kernelzoo[{extra}])"

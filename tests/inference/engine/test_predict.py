@@ -11,10 +11,10 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import composite_functions
-from kernelzoo.inference.engines.description import explained_parameters, sections
-from kernelzoo.inference.engines.identified import identified
-from kernelzoo.inference.engines.predict import predictive
+from kernelzoo.inference.engine import composite_functions
+from kernelzoo.inference.engine.description import explained_parameters, sections
+from kernelzoo.inference.engine.identified import identified
+from kernelzoo.inference.engine.predict import predictive
 from kernelzoo.numerics.probit import log_probability
 
 

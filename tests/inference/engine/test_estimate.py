@@ -7,11 +7,11 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import cost
-from kernelzoo.inference.engines.cost import Cost, Stopwatch, peak_of_memory, timed
-from kernelzoo.inference.engines.deadline import OutOfTime
-from kernelzoo.inference.engines.engine import Engine
-from kernelzoo.inference.engines.estimate import Estimate
+from kernelzoo.inference.engine import cost
+from kernelzoo.inference.engine.cost import Cost, Stopwatch, peak_of_memory, timed
+from kernelzoo.inference.engine.deadline import OutOfTime
+from kernelzoo.inference.engine.engine import Engine
+from kernelzoo.inference.engine.estimate import Estimate
 
 CALM = {"tune": 10, "draws": 20, "chains": 1, "cores": 1}
 

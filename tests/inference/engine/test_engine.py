@@ -10,12 +10,12 @@ import pytest
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.applicability import coordinates
-from kernelzoo.inference.engines.compilation import python_mode
-from kernelzoo.inference.engines.engine import Engine, _by_observation, as_engine
-from kernelzoo.inference.engines.handwritten import Handwritten
-from kernelzoo.inference.engines.identified import identified
-from kernelzoo.inference.engines.provenance import data_in, data_of, differing_data
+from kernelzoo.inference.engine.applicability import coordinates
+from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.engine import Engine, _by_observation, as_engine
+from kernelzoo.inference.engine.handwritten import Handwritten
+from kernelzoo.inference.engine.identified import identified
+from kernelzoo.inference.engine.provenance import data_in, data_of, differing_data
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.
 QUICK = {

@@ -13,7 +13,7 @@ import xarray as xr
 from pymc.backends.base import _choose_chains
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import draws_on_disk, independent
+from kernelzoo.inference.engine import draws_on_disk, independent
 from kernelzoo.inference.kernel_completion import exact as wishart_completion
 
 pytest.importorskip("zarr")

@@ -6,8 +6,8 @@ import inspect
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.description import explained_parameters
-from kernelzoo.inference.engines.engine import Engine
+from kernelzoo.inference.engine.description import explained_parameters
+from kernelzoo.inference.engine.engine import Engine
 
 MODELS = {model.__name__: model for model in kz.MODELS}
 # Engines and implementations: all that takes settings.

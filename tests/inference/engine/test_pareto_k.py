@@ -11,8 +11,8 @@ from scipy.stats import norm
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.engine import Engine
-from kernelzoo.inference.engines.pareto_k import k_hat_of, pareto_k
+from kernelzoo.inference.engine.engine import Engine
+from kernelzoo.inference.engine.pareto_k import k_hat_of, pareto_k
 
 
 def result(sd):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernelzoo.inference.engines.result import trajectory
+from kernelzoo.inference.engine.result import trajectory
 
 
 def test_a_trajectory_has_a_row_for_each_start_and_names_the_best():

@@ -9,9 +9,9 @@ from pytensor.graph.replace import graph_replace
 from scipy import stats
 
 import kernelzoo as kz
-from kernelzoo.inference.engines import density, evaluation
-from kernelzoo.inference.engines.compilation import python_mode
-from kernelzoo.inference.engines.density import log_density, log_likelihood
+from kernelzoo.inference.engine import density, evaluation
+from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.density import log_density, log_likelihood
 
 
 def test_potentials_are_counted():

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.turns import (
+from kernelzoo.inference.engine.turns import (
     cut_to_draws,
     draws_to_keep,
     joined_turns,

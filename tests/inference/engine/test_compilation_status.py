@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.compilation import python_mode
-from kernelzoo.inference.engines.compilation_status import USUAL, compilation_shown
+from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.compilation_status import USUAL, compilation_shown
 
 RUN = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1}
 

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engines.provenance import data_of, declared, differing_data
+from kernelzoo.inference.engine.provenance import data_of, declared, differing_data
 
 KERNELS = np.stack([np.eye(4), np.diag([1.0, 2.0, 3.0, 4.0])])
 LABELS = np.array([0, 1, 0, 1])

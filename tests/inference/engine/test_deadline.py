@@ -13,9 +13,9 @@ import pytest
 
 import kernelzoo as kz
 from kernelzoo.inference.composite_kernel.vb import fit_composite_kernel
-from kernelzoo.inference.engines import deadline
-from kernelzoo.inference.engines.deadline import Clock, EndOfTime, Interrupting, OutOfTime, at_work
-from kernelzoo.inference.engines.engine import Engine, Run
+from kernelzoo.inference.engine import deadline
+from kernelzoo.inference.engine.deadline import Clock, EndOfTime, Interrupting, OutOfTime, at_work
+from kernelzoo.inference.engine.engine import Engine, Run
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 
 # Over before anything is done: every engine ends where it first looks at the clock.
@@ -67,7 +67,7 @@ def test_modes_and_points_are_kept():
 
 
 def test_exact_keeps_the_blocks_that_are_drawn(monkeypatch):
-    monkeypatch.setattr("kernelzoo.inference.engines.independent.BLOCK", 1)
+    monkeypatch.setattr("kernelzoo.inference.engine.independent.BLOCK", 1)
     result = ended(kz.WishartCompletion.example(), kz.Exact(), var_names=["K21"])
     assert result["posterior"].sizes["draw"] == 1
 
@@ -197,7 +197,7 @@ def test_the_contract_is_asked_of_every_engine():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_ends_with_a_marked_result_or_says_that_there_is_nothing(name, monkeypatch):
-    monkeypatch.setattr("kernelzoo.inference.engines.independent.BLOCK", 1)
+    monkeypatch.setattr("kernelzoo.inference.engine.independent.BLOCK", 1)
     engine, example = ENGINES[name]
     model = example.example() if example else normal()
     if reason := engine.why_not(model):
