@@ -4,17 +4,20 @@ from . import composite_kernel, kernel_completion, multinomial_probit, mutual_co
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.scores import scores
 from .engine.answers import ExactAnswer, ModeAnswer, PointAnswer, VariationalAnswer
+from .engine.description import EngineDescription
 from .engine.em import EM
-from .engine.engine import Engine, EngineDescription, EngineTable, Run, describe, engines, fit
+from .engine.engine import Engine, Run
 from .engine.estimate import Estimate, estimate
 from .engine.evidence import log_evidence
 from .engine.exact import Exact
+from .engine.fit import describe, engines, fit
 from .engine.identified import identified, identifies
 from .engine.map import MAP
 from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
 from .engine.pareto_k import ApproximationWarning, pareto_k
 from .engine.predict import document_predictions, predict, predictive
+from .engine.table import EngineTable
 from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC

@@ -1,43 +1,28 @@
-"""The engine contract: `fit` runs any engine on any model it applies to.
+"""What an engine is, and what one call of `fit` asks of it.
 
 An engine's constructor takes the settings of the algorithm; model, draws, chains and seed come at
 run time. Engines written for PyMC models in general (`NUTS`, `ADVI`, ...) state their settings as
 dataclass fields; those with an implementation a paper (`VB`, `Gibbs`, ...) are `Handwritten`.
 """
 
-import json
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from inspect import signature
-from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pymc as pm
 from pytensor.compile.mode import Mode
-from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
-from ...user_warnings import warn_user
-from ...validation import argument_error, check_count, check_name, check_positive
-from .applicability import small_only
-from .compilation import check_compile_kwargs, compiling_with, mode_worth, python_mode
+from .compilation import mode_worth
 from .cost import Cost
 from .deadline import Clock
-from .density import log_likelihood as log_likelihood_of
-from .description import EngineDescription
-from .draws_on_disk import check_store
-from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .progress import ProgressBar, track
-from .result import stamp, with_group
-from .sampler_options import check_sampler_options
-from .table import EngineRow, EngineTable
 
-__all__ = ["Engine", "EngineDescription", "EngineTable", "Run", "describe", "engines", "fit"]
+__all__ = ["Engine", "Kind", "Run", "variables_drawn"]
 
 Kind = Literal["exact", "mcmc", "vb", "point"]
 
@@ -67,7 +52,7 @@ class Run:
         """Names of the variables whose draws the result keeps."""
         if self.var_names is not None:
             return list(self.var_names)
-        return [name for name in _drawn(model) if name not in getattr(model, "large", ())]
+        return [name for name in variables_drawn(model) if name not in getattr(model, "large", ())]
 
     def streamed(self, model: pm.Model) -> list[str]:
         """Names of the variables whose moments are accumulated draw by draw."""
@@ -101,7 +86,8 @@ class Run:
             yield bar
 
 
-def _drawn(model: pm.Model) -> list[str]:
+def variables_drawn(model: pm.Model) -> list[str]:
+    """Names of the variables of which an engine makes draws."""
     return [str(variable.name) for variable in (*model.free_RVs, *model.deterministics)]
 
 
@@ -156,298 +142,3 @@ class Engine(ABC):
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
         """Infer the model. `fit` has checked `why_not` and stamps the result."""
-
-
-def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
-    """Engine from itself or from its name in any case ("vb", "gibbs", "nuts", ...)."""
-    if isinstance(engine, Engine):
-        return engine
-    if isinstance(engine, type) and issubclass(engine, Engine):
-        return engine()
-    return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", owner)]()
-
-
-def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
-    """Engine from itself or from its name, or raise where it does not apply to the model."""
-    if not isinstance(model, pm.Model):
-        raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
-    engine = as_engine(engine, owner)
-    if reason := engine.why_not(model):
-        others = [row.engine for row in engines(model).rows if row.reason is None]
-        raise ValueError(
-            f"{engine.name} does not apply: {reason}. Engines that do: {', '.join(others)}."
-        )
-    return engine
-
-
-def _by_observation(model: pm.Model) -> bool:
-    """Whether the log likelihood of every observed variable is one number an observation."""
-    supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
-    return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
-
-
-def _no_log_likelihood(model: pm.Model, kind: Kind, tree: DataTree) -> str | None:
-    """Why a result has no group ``log_likelihood``; None when it has one."""
-    if kind == "point":
-        return "az.loo needs draws from the posterior, and a point is none"
-    if not model.observed_RVs:
-        return "the model has no observed variable"
-    if not _by_observation(model):
-        return "observations are not independent given the variables, so that az.loo has no meaning"
-    drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
-    missing = {str(rv.name) for rv in model.free_RVs} - drawn
-    if missing:
-        return f"it needs draws of {', '.join(sorted(missing))} (var_names)"
-    return None
-
-
-def fit(
-    model: pm.Model,
-    engine: str | Engine,
-    *,
-    draws: int = 1000,
-    tune: int = 1000,
-    chains: int = 4,
-    cores: int | None = None,
-    random_seed: int | None = None,
-    progressbar: bool = True,
-    var_names: Sequence[str] | None = None,
-    moments: Sequence[str] | None = None,
-    store: str | PathLike[str] | None = None,
-    log_likelihood: bool = True,
-    max_seconds: float | None = None,
-    blas_threads: int | None = 1,
-    compile_kwargs: Mapping[str, Any] | None = None,
-    **sampler_options: Any,
-) -> DataTree:
-    """Infer a model with an engine.
-
-    Parameters
-    ----------
-    model : pm.Model
-        A model of the zoo, or any PyMC model for the generic engines.
-    engine : Engine or str
-        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name. `describe` says
-        what its settings mean.
-    draws : int, default=1000
-        Draws a chain; for engines without chains, the number of independent draws.
-    tune, chains, cores : int
-        As in ``pm.sample``; engines without chains ignore them.
-    random_seed : int, optional
-        Seed. When None one is chosen and recorded, so that every result can be repeated.
-    progressbar : bool, default=True
-        Show progress.
-    var_names : sequence of str, optional
-        Variables whose draws are kept. Default: all but those that the model calls large, whose
-        means and standard deviations are in the group ``moments``.
-    moments : sequence of str, optional
-        Variables whose means and standard deviations are accumulated draw by draw. Default: those
-        that the model lists. None of them, or fewer, saves the time of forming large matrices.
-        NaN where the engine knows that they are infinite.
-    store : path, optional
-        Folder to be made, a zarr store: the draws that the result keeps are written there as they
-        are made, and the posterior reads them from there. For runs longer than memory; a process
-        that is killed loses a fiftieth of each chain at most, one that ends in an error nothing.
-        NUTS of PyMC, Gibbs and Exact can. Needs the package zarr, the extra ``zarr``.
-    log_likelihood : bool, default=True
-        Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
-        variables are kept, in memory. Left out where observations are not independent given
-        them (one multivariate normal or Wishart of all): ``az.loo`` would count one observation.
-    max_seconds : float, optional
-        End the engine after so many seconds, compilation included, and keep what there is: the
-        result says ``converged`` "no" and has the attributes ``ended_by`` and ``note``. It ends
-        after the draw or iteration that it is at, and what a result consists of (draws of a
-        variational posterior, log likelihoods) is made afterwards. Compilation is not broken off.
-        Chains that run in turn share the time: with fewer processes than chains each group of
-        chains is a call of ``pm.sample``. With a store, chains that still wait are left out; of
-        nutpie, all run at once; of numpyro, blocks of ten draws take turns. SMC weights its
-        particles by what is missing of the likelihood, Laplace takes the Gaussian that L-BFGS
-        has at the point it reached, and Pathfinder keeps the paths that are at their end. nutpie
-        and Pathfinder are interrupted by a signal, which takes the main thread.
-    blas_threads : int or None, default=1
-        Threads of BLAS while the engine runs in this process; None leaves them as they are. One
-        is right for matrices of up to about a thousand rows, whose work is smaller than the
-        threads' overhead. Chains in processes of their own share the cores out among them.
-    compile_kwargs : dict, optional
-        As in ``pm.sample``, with the key ``mode``: the PyTensor mode, or its name, by which graphs
-        are compiled. Default: numba, in up to half a minute, for what is likely to be evaluated
-        more than 10,000 times: the densities of Pathfinder, nutpie and, but for short runs, NUTS,
-        SMC and ADVI. All else is compiled by nothing: NumPy evaluates it node by node.
-    **sampler_options
-        Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
-        ``pm.sample_smc``, for the engines of kind "mcmc"; what they do not know is refused.
-
-    Returns
-    -------
-    DataTree
-        ArviZ layout: ``posterior``, ``sample_stats``, ``observed_data``, ``constant_data``,
-        ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
-        ``trajectory`` with the objective by iteration. The attributes name the engine, its kind
-        and settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions.
-        Interrupted chains are kept as ``pm.sample`` keeps them, in memory and in a store: as many
-        chains, cut to the shortest of them, as make the most draws, numbered from 0. ``moments``
-        are of all draws of all chains; its coordinate ``draws`` says how many these are.
-
-    Raises
-    ------
-    ValueError
-        When the engine does not apply to the model (the message names those that do), when a
-        setting or a number is out of range, and when nothing was there to keep after
-        `max_seconds`: no chain was tuned, no path was at its end.
-
-    Warns
-    -----
-    UserWarning
-        When `max_seconds` ended the engine.
-    ApproximationWarning
-        When the Pareto k-hat of an approximation (the attribute ``pareto_k``) is above 0.7: its
-        draws are no usable stand-in for the posterior. The message names the engines that sample.
-
-    Examples
-    --------
-    >>> vb = kz.fit(model, kz.VB())
-    >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
-    """
-    engine = applicable(model, engine, "fit")
-    for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
-        check_count(value, name, "fit", least=least)
-    if random_seed is None:
-        random_seed = int(np.random.SeedSequence().generate_state(1)[0])
-    check_count(random_seed, "random_seed", "fit", least=0)
-    known = _drawn(model)
-    var_names = [var_names] if isinstance(var_names, str) else var_names
-    moments = [moments] if isinstance(moments, str) else moments
-    if var_names is not None:
-        if not var_names:
-            raise argument_error("var_names", "fit", "one name or more", "none")
-        var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
-    if moments is not None:
-        moments = tuple(check_name(name, known, "moments", "fit") for name in moments)
-    seed = int(random_seed)
-    if store is not None:
-        if not engine.stores:
-            able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
-            raise ValueError(f"{engine.name} writes no store; these engines do: {able}.")
-        store = check_store(store, "fit")
-    if max_seconds is not None:
-        check_positive(max_seconds, "max_seconds", "fit")
-    run = Run(
-        *(draws, tune, chains, cores, seed, progressbar, var_names, moments, store),
-        sampler_options,
-        mode=check_compile_kwargs(compile_kwargs, "fit"),
-        clock=Clock(max_seconds),
-    )
-    check_sampler_options(
-        sampler_options,
-        engine.name,
-        known=engine.sampler_arguments(),
-        settings=engine.settings_on(model),
-        own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
-    )
-    start = time.perf_counter()
-    with (
-        threadpool_limits(blas_threads, user_api="blas"),
-        compiling_with(run.mode or python_mode()),
-    ):
-        tree = engine.run(model, run)
-    seconds = time.perf_counter() - start
-    if run.clock.ended:
-        _mark_as_ended(tree, engine, max_seconds)
-    if not log_likelihood:
-        reason: str | None = "not asked for"
-    elif store is not None:
-        reason = "the draws are in a store; pm.compute_log_likelihood reads them"
-    else:
-        reason = _no_log_likelihood(model, engine.kind, tree)
-    if reason:
-        tree.attrs["no_log_likelihood"] = reason
-    else:
-        with_group(tree, "log_likelihood", log_likelihood_of(model, tree["posterior"].to_dataset()))
-    result = stamp(
-        tree,
-        model,
-        engine=engine.name,
-        kind=engine.kind,
-        settings=json.dumps(engine.settings_on(model), default=repr),
-        random_seed=seed,
-        seconds=seconds,
-    )
-    if is_unreliable(k_hat := k_hat_of(result)):
-        warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
-    return result
-
-
-def _samplers(model: pm.Model) -> list[str]:
-    """Names of the engines that draw from the model's posterior, independent draws first."""
-    rows = [row for row in engines(model).rows if row.reason is None]
-    return [row.engine for kind in ("exact", "mcmc") for row in rows if row.kind == kind]
-
-
-def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) -> None:
-    """Say in a result that its time was over, and warn."""
-    note = f"{engine.name} was ended by max_seconds={max_seconds:g}: this is what there was."
-    tree.attrs["converged"] = "no"
-    tree.attrs["ended_by"] = "max_seconds"
-    tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
-    warn_user(note)
-
-
-def engines(model: pm.Model) -> EngineTable:
-    """Every engine with "yes" or the reason why it does not apply to the model.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Returns
-    -------
-    EngineTable
-        Prints as a table; ``.rows`` holds the entries. `describe` says what the settings mean.
-
-    Notes
-    -----
-    "Small n only" is advice: the engine runs, but the model has more unconstrained coordinates than
-    it serves in practice. These are about 2,000 for NUTS (whose trajectories lengthen with them),
-    Pathfinder and Laplace (two gradients a coordinate), 5,000 for ADVI (thousands of noisy steps),
-    10,000 for MAP by gradients, and 50 for SMC (whose particles do not cover more).
-    """
-    rows = []
-    kinds = get_args(Kind)
-    for cls in sorted(Engine.registry.values(), key=lambda c: (kinds.index(c.kind), c.name)):
-        engine = cls()
-        reason = engine.why_not(model)
-        settings = engine.settings_on(model) if reason is None else engine.settings
-        advice = small_only(model, engine.serves(model)) if reason is None else None
-        rows.append(EngineRow(engine.name, engine.kind, reason, settings, advice))
-    return EngineTable(type(model).__name__, tuple(rows))
-
-
-def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
-    """Explain the settings of an engine on a model, with their defaults.
-
-    Parameters
-    ----------
-    model : pm.Model
-    engine : Engine or str
-        As `fit` takes it. Where an engine has several algorithms, its settings choose among them.
-
-    Returns
-    -------
-    EngineDescription
-        Prints as text; ``.settings`` holds the entries by name.
-
-    Raises
-    ------
-    ValueError
-        When the engine does not apply to the model or does not know a setting, as `fit`.
-
-    Examples
-    --------
-    >>> kz.describe(model, "vb")
-    >>> kz.describe(model, kz.MAP(method="gradient")).settings["space"]
-    """
-    engine = applicable(model, engine, "describe")
-    documented = engine.documented(model)
-    return EngineDescription.of(
-        engine.name, type(model).__name__, engine.settings_on(model), documented
-    )

@@ -10,7 +10,8 @@ from threadpoolctl import threadpool_limits
 
 from ...validation import check_count
 from .compilation import check_compile_kwargs, compiling_with, python_mode
-from .engine import Engine, Run, applicable, fit
+from .engine import Engine, Run
+from .fit import applicable, fit
 from .sampler_options import check_sampler_options
 
 __all__ = ["Estimate", "estimate"]

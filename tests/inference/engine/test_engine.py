@@ -12,7 +12,8 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference.engine.applicability import coordinates
 from kernelzoo.inference.engine.compilation import python_mode
-from kernelzoo.inference.engine.engine import Engine, _by_observation, as_engine
+from kernelzoo.inference.engine.engine import Engine
+from kernelzoo.inference.engine.fit import _by_observation, as_engine
 from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.engine.identified import identified
 from kernelzoo.inference.engine.provenance import data_in, data_of, differing_data

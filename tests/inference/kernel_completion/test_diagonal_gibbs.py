@@ -10,7 +10,8 @@ from kernelzoo.custom_steps.kernel_completion.diagonal_tanner_wong import (
     DiagonalTannerWongImputation,
     DiagonalTannerWongPosterior,
 )
-from kernelzoo.inference.engine.engine import Run, fit
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.mcmc import Gibbs
 from kernelzoo.inference.kernel_completion.diagonal_exact import (
     log_lambda,

@@ -8,7 +8,8 @@ from kernelzoo.custom_steps.kernel_completion.tanner_wong import (
     TannerWongImputation,
     TannerWongPosterior,
 )
-from kernelzoo.inference.engine.engine import Run, fit
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.kernel_completion.exact import sample_completion
 from kernelzoo.inference.kernel_completion.gibbs import completion_steps
 from kernelzoo.models.wishart_completion import WishartCompletion

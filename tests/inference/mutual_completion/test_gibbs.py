@@ -10,7 +10,8 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
     MutualImputation,
     MutualPosterior,
 )
-from kernelzoo.inference.engine.engine import Run, fit
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.mcmc import NUTS, Gibbs
 from kernelzoo.inference.mutual_completion.em import minimize
 from kernelzoo.inference.mutual_completion.gibbs import mutual_kernel_completion_steps
