@@ -34,7 +34,9 @@ def registries():
     dispatched = [kz.log_evidence, predictive, *REDRAWS]
     # `singledispatch` shows its registry as a view that cannot be written to.
     known = [gc.get_referents(function.registry)[0] for function in dispatched]
-    known += [engine._implementations for engine in Handwritten.__subclasses__()]
+    # An engine that was refused for its name may still be among the subclasses.
+    written = [vars(engine) for engine in Handwritten.__subclasses__()]
+    known += [engine["_implementations"] for engine in written if "_implementations" in engine]
     known += [sys.modules["kernelzoo.inference.engine.identified"]._FUNCTIONS]
     before = [dict(registry) for registry in known]
     yield
