@@ -75,7 +75,9 @@ def test_engines_of_a_new_paper_are_listed(paper):
 
 def test_settings_of_a_new_paper_are_described(paper):
     described = kz.describe(paper, "vb")
-    assert "The ascent ends when the bound gains less." in described.settings["tolerance"]
+    assert (
+        "The ascent ends when the bound gains less." in described.settings["tolerance"].explanation
+    )
     assert described.paper.startswith("A paper added from outside")
     assert kz.describe(paper, "gibbs").summary == "One block for both variables."
 

@@ -34,7 +34,7 @@ def composite_kernel_steps(
         Move the kernels' weights with the regression weights integrated out; False is the sampler
         that the paper sketches, which mixes slowly.
     moves : int, default=2
-        Moves of the kernels' weights, and of their concentrations, in a sweep.
+        Number of moves of the kernels' weights, and of their concentrations, in a sweep.
 
     Returns
     -------

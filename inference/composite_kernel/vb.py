@@ -135,24 +135,25 @@ def fit_composite_kernel(
     run : Run
         Seed and progress bar.
     max_iterations : int, default=5000
-        Iterations a start at most.
+        Largest number of iterations of a start.
     tolerance : float, default=1e-6
-        A start ends when its bound changes by less than this fraction of itself, three times in a
-        row where iterations are accelerated, and
+        A start may end when its bound changes by less than this fraction of itself, three times in
+        a row where iterations are accelerated. It ends when `remaining` allows it, too.
     remaining : float, default=0.01
-        has no more than this left to gain, in nats, if the gains shrink on as they did. That is
-        known after 7 iterations, which a start takes at least; with inf the change alone counts.
-        Of accelerated iterations this is a rough guess.
+        A start does not end before the estimated remaining increase of its bound, in nats, is at
+        most this. The estimate supposes that increases go on shrinking at the present rate; it
+        needs 7 iterations, and is rough where iterations are accelerated. With inf `tolerance`
+        alone counts.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
-        random. The highest bound wins. If there are more kernels than starts, the kernels that
-        stand highest after one iteration alone are taken. Default: uniform and each kernel alone,
-        8 at most. Weights that are not learned need one start only.
+        random. The highest bound wins. If there are more kernels than starts, those kernels are
+        taken that reach the highest value after one iteration alone. Default: uniform and each
+        kernel alone, 8 at most. Weights that are not learned need one start only.
     weights : {"quadrature", "importance"}, default="quadrature"
-        How the moments of the weights and of their concentrations are found. Draws are of the
+        How the moments of the weights and of their concentrations are computed. Draws come from the
         factors themselves in both cases.
     samples : int, default=1000
-        Importance samples of each. Quadrature takes none.
+        Number of importance samples of each factor. Quadrature uses none.
     type_two : bool, default=False
         Fit the hyperparameters by type-II maximum likelihood as well (section 4.2 of the paper).
         The bound, and the hyperparameters in the answer, are then of the fitted priors; `lp` of
@@ -160,7 +161,7 @@ def fit_composite_kernel(
         they grow, rho by N/2 an iteration, and with them what the answer takes for granted. A
         warning says so.
     type_two_from : int, default=5
-        Iterations before the first such fit.
+        Number of iterations before the first fit of the hyperparameters.
 
     Returns
     -------

@@ -2,9 +2,11 @@
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from .settings import Setting
 
 __all__ = ["EngineDescription", "explained_parameters", "sections"]
 
@@ -21,8 +23,8 @@ class EngineDescription:
     engine, model : str
     summary : str
         What is run.
-    settings : dict of str to str
-        Entry of each setting, with its kind and default.
+    settings : dict of str to Setting
+        Each with its type, its default, its value in force, and what it means.
     notes : dict of str to str
         Text by section: ``Notes``, ``References``.
     source : str
@@ -34,14 +36,19 @@ class EngineDescription:
     engine: str
     model: str
     summary: str
-    settings: dict[str, str]
+    settings: dict[str, Setting]
     notes: dict[str, str]
     source: str
     paper: str
 
     @classmethod
     def of(
-        cls, engine: str, model: str, settings: Iterable[str], documented: list[Any]
+        cls,
+        engine: str,
+        model: str,
+        settings: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        documented: list[Any],
     ) -> "EngineDescription":
         """Read the docstrings of all that takes the settings, the one that is run last."""
         known: dict[str, str] = {}
@@ -53,20 +60,29 @@ class EngineDescription:
             engine=engine,
             model=model,
             summary=run[""],
-            settings={name: known[name] for name in settings},
+            settings={
+                name: _setting(name, known[name], defaults[name], value)
+                for name, value in settings.items()
+            },
             notes={heading: run[heading] for heading in TOLD if heading in run},
             source=documented[-1].__module__,
             paper=(inspect.getdoc(module) or "").partition("\n")[0],
         )
 
     def __repr__(self) -> str:
-        # Settings that share an entry are explained once.
-        entries = "\n".join(dict.fromkeys(self.settings.values())) or "None."
+        entries = "\n".join(map(repr, self.settings.values())) or "None."
         source = f'{self.paper}\nMore: help("{self.source}")'.lstrip()
         parts = {"Settings": entries} | self.notes | {"Source": source}
         told = [f"{self.engine} on {self.model}: {self.summary}"]
         told += [f"{heading}\n{'-' * len(heading)}\n{text}" for heading, text in parts.items()]
         return "\n\n".join(told)
+
+
+def _setting(name: str, entry: str, default: Any, value: Any) -> Setting:
+    """Read the entry of a setting: its type, and what is said below it."""
+    head, _, text = entry.partition("\n")
+    kind = head.partition(" : ")[2].partition(", default=")[0]
+    return Setting(name, kind, default, value, inspect.cleandoc(text))
 
 
 def sections(documented: Any) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The handwritten EM engine: turns an answer into a point with its history."""
 
-from typing import ClassVar, override
+from typing import Any, ClassVar, override
 
+import numpy.typing as npt
 import pymc as pm
 from xarray import DataTree
 
@@ -10,6 +11,7 @@ from .answers import PointAnswer
 from .engine import Kind, Run
 from .handwritten import Handwritten
 from .result import point_to_tree, trajectory, with_group
+from .settings import DEFAULT, Default
 
 __all__ = ["EM"]
 
@@ -23,9 +25,16 @@ class EM(Handwritten):
 
     Parameters
     ----------
+    iterations : int or None, optional
+        Largest number of iterations; None is their limit, on models that have it in closed form.
+        Default: that of the model.
+    start : str or array_like, optional
+        Where the iterations start. Default: that of the model.
+    tolerance : float, optional
+        How close to its limit a point counts as converged. Default: that of the model.
     **settings
-        Settings of the algorithm on the model at hand, checked when it is run:
-        ``kz.describe(model, "em")`` explains them.
+        Settings that the algorithm on the model at hand has besides, checked when it is run:
+        ``kz.describe(model, "em")`` explains all.
 
     Notes
     -----
@@ -34,6 +43,16 @@ class EM(Handwritten):
 
     name: ClassVar[str] = "EM"
     kind: ClassVar[Kind] = "point"
+
+    def __init__(
+        self,
+        *,
+        iterations: int | Default | None = DEFAULT,
+        start: str | npt.ArrayLike | Default = DEFAULT,
+        tolerance: float | Default = DEFAULT,
+        **settings: Any,
+    ) -> None:
+        super().__init__(iterations=iterations, start=start, tolerance=tolerance, **settings)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

@@ -116,6 +116,10 @@ class Engine(ABC):
         """Give the settings in force on a model, defaults included."""
         return self.settings
 
+    def defaults_on(self, model: pm.Model) -> dict[str, Any]:
+        """Give the defaults of the settings on a model."""
+        return {f.name: f.default for f in fields(self)} if is_dataclass(self) else {}
+
     def documented(self, model: pm.Model) -> list[Any]:
         """List what documents the settings on a model; last, what is run."""
         return [type(self)]

@@ -23,8 +23,8 @@ class Exact(Handwritten):
     Parameters
     ----------
     **settings
-        Settings of the algorithm on the model at hand, checked when it is run:
-        ``kz.describe(model, "exact")`` explains them.
+        Settings of the algorithm on the model at hand, checked when it is run; those of this
+        package have none.
 
     Notes
     -----

@@ -305,7 +305,8 @@ def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
     Returns
     -------
     EngineDescription
-        Prints as text; ``.settings`` holds the entries by name.
+        Prints as text; ``.settings`` has each setting by its name: its type, its default, its
+        value in force and what it means.
 
     Raises
     ------
@@ -315,10 +316,13 @@ def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
     Examples
     --------
     >>> kz.describe(model, "vb")
-    >>> kz.describe(model, kz.MAP(method="gradient")).settings["space"]
+    >>> kz.describe(model, kz.MAP(method="gradient")).settings["space"].explanation
     """
     engine = applicable(model, engine, "describe")
-    documented = engine.documented(model)
     return EngineDescription.of(
-        engine.name, type(model).__name__, engine.settings_on(model), documented
+        engine.name,
+        type(model).__name__,
+        engine.settings_on(model),
+        engine.defaults_on(model),
+        engine.documented(model),
     )

@@ -20,6 +20,7 @@ from .answers import ExactAnswer, VariationalAnswer
 from .applicability import setting_of_no_use
 from .cost import Cost, Stopwatch, peak_of_memory, timed
 from .engine import Engine, Run
+from .settings import DEFAULT
 
 __all__ = ["Handwritten", "Implementation"]
 
@@ -86,7 +87,7 @@ class Handwritten(Engine):
             cls._implementations = {}
 
     def __init__(self, **settings: Any) -> None:
-        self._settings = dict(settings)
+        self._settings = {k: v for k, v in settings.items() if v is not DEFAULT}
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
@@ -134,6 +135,10 @@ class Handwritten(Engine):
     @override
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
         return self.implementation(model).settings | self.settings
+
+    @override
+    def defaults_on(self, model: pm.Model) -> dict[str, Any]:
+        return self.implementation(model).settings
 
     @override
     def documented(self, model: pm.Model) -> list[Any]:

@@ -12,6 +12,7 @@ from .answers import ModeAnswer
 from .engine import Kind, Run
 from .handwritten import Handwritten, Implementation
 from .result import point_to_tree, trajectory, with_group
+from .settings import DEFAULT, Default
 
 __all__ = ["MAP"]
 
@@ -28,9 +29,12 @@ class MAP(Handwritten):
     ----------
     method : {"gradient"}, optional
         "gradient": search by gradients even where the model's paper has an algorithm of its own.
+    max_iterations : int, optional
+        Largest number of iterations, of each start where there are several. Default: that of the
+        algorithm.
     **settings
-        Settings of the algorithm on the model at hand, checked when it is run:
-        ``kz.describe(model, "map")`` explains them.
+        Settings that the algorithm on the model at hand has besides, checked when it is run:
+        ``kz.describe(model, "map")`` explains all.
 
     Notes
     -----
@@ -41,16 +45,26 @@ class MAP(Handwritten):
     name: ClassVar[str] = "MAP"
     kind: ClassVar[Kind] = "point"
 
-    def __init__(self, *, method: Literal["gradient"] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        method: Literal["gradient"] | None = None,
+        max_iterations: int | Default = DEFAULT,
+        **settings: Any,
+    ) -> None:
         if method is not None:
             check_name(method, ["gradient"], "method", "MAP")
-        super().__init__(**settings)
+        super().__init__(max_iterations=max_iterations, **settings)
         self._method = method
 
     @property
     @override
     def settings(self) -> dict[str, Any]:
         return super().settings | {"method": self._method}
+
+    @override
+    def defaults_on(self, model: pm.Model) -> dict[str, Any]:
+        return super().defaults_on(model) | {"method": None}
 
     @override
     def candidates(self, model: pm.Model) -> list[Implementation]:

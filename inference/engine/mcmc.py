@@ -31,6 +31,7 @@ from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .numpyro_blocks import ChainsInBlocks
 from .result import Converged, with_group
 from .sampler_options import keywords_of
+from .settings import DEFAULT, Default
 from .turns import cut_to_draws, sample_in_turns
 
 __all__ = ["NUTS", "Gibbs", "convergence_of_chains", "make_lean"]
@@ -327,9 +328,11 @@ class Gibbs(Handwritten):
 
     Parameters
     ----------
+    scheme : str, optional
+        Sampler, on models that have several. Default: that of the model.
     **settings
-        Settings of the algorithm on the model at hand, checked when it is run:
-        ``kz.describe(model, "gibbs")`` explains them.
+        Settings that the sampler on the model at hand has besides, checked when it is run:
+        ``kz.describe(model, "gibbs")`` explains all.
 
     Notes
     -----
@@ -339,6 +342,9 @@ class Gibbs(Handwritten):
     name: ClassVar[str] = "Gibbs"
     kind: ClassVar[Kind] = "mcmc"
     stores: ClassVar[bool] = True
+
+    def __init__(self, *, scheme: str | Default = DEFAULT, **settings: Any) -> None:
+        super().__init__(scheme=scheme, **settings)
 
     @override
     def sampler_arguments(self) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """The handwritten variational engine: turns an answer into draws, densities and a bound."""
 
-from typing import ClassVar, override
+from typing import Any, ClassVar, override
 
 import pymc as pm
 from xarray import DataTree
@@ -11,6 +11,7 @@ from .handwritten import Handwritten
 from .independent import independent_draws
 from .pareto_k import pareto_k
 from .result import trajectory, with_group
+from .settings import DEFAULT, Default
 
 __all__ = ["VB"]
 
@@ -24,9 +25,19 @@ class VB(Handwritten):
 
     Parameters
     ----------
+    tolerance : float, optional
+        Relative change of the bound, or of the answer, at which the iterations end. Default: that
+        of the model.
+    max_iterations : int, optional
+        Largest number of iterations of a start. Default: that of the model.
+    starts : int, optional
+        Number of starts of a multistart coordinate ascent. Default: by the number of kernels.
+    remaining : float, optional
+        A start does not end before the bound's estimated remaining increase, in nats, is at most
+        this. Default: that of the model.
     **settings
-        Settings of the algorithm on the model at hand, checked when it is run:
-        ``kz.describe(model, "vb")`` explains them.
+        Settings that the algorithm on the model at hand has besides, checked when it is run:
+        ``kz.describe(model, "vb")`` explains all. Closed forms have none.
 
     Notes
     -----
@@ -40,6 +51,23 @@ class VB(Handwritten):
 
     name: ClassVar[str] = "VB"
     kind: ClassVar[Kind] = "vb"
+
+    def __init__(
+        self,
+        *,
+        tolerance: float | Default = DEFAULT,
+        max_iterations: int | Default | None = DEFAULT,
+        starts: int | Default | None = DEFAULT,
+        remaining: float | Default | None = DEFAULT,
+        **settings: Any,
+    ) -> None:
+        shared = {
+            "tolerance": tolerance,
+            "max_iterations": max_iterations,
+            "starts": starts,
+            "remaining": remaining,
+        }
+        super().__init__(**shared, **settings)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

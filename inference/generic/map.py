@@ -32,7 +32,7 @@ def search_by_gradients(
         unbounded (a Dirichlet whose concentrations are learned, a variance that may shrink with
         what it scales) the second often has a mode.
     max_iterations : int, default=5000
-        Of L-BFGS.
+        Largest number of iterations of L-BFGS.
 
     Raises
     ------

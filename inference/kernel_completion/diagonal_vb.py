@@ -55,9 +55,9 @@ def fit_diagonal_wishart_completion(
     model : DiagonalWishartCompletion
     run : Run
     max_iterations : int, default=10_000
-        Bound on the number of rounds.
+        Largest number of iterations.
     tolerance : float, default=1e-10
-        Stop when E[lambda] changes by less than this, relatively.
+        The iterations end when E[lambda] changes by less than this fraction of itself.
 
     Returns
     -------

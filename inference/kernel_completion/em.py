@@ -83,13 +83,13 @@ def fit_completion(
         A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
     iterations : int or None, default=100
-        Iterations from the start; an iteration is an E- and an M-step. None: the limit, which
-        exists when eta > n + 1. The matched eta of a mixture is: it exceeds n + 1 as soon as two
-        kernels have weights, where all eta_k are n + 1 or more. The papers stop after 100
-        iterations, often far from the limit.
+        Number of iterations; each is an E- and an M-step. None computes their limit, which exists
+        when eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are n + 1 or
+        more and two kernels have weights. The papers stop after 100 iterations, often far from the
+        limit.
     start : "prior" or array_like (n, n), default="prior"
-        Where Sigma starts: Theta / eta, the paper's C = eta Theta^-1; or a positive definite
-        matrix, training objects first.
+        Sigma at the start: "prior" is Theta / eta, the paper's C = eta Theta^-1. Any positive
+        definite matrix will do, training objects first.
     tolerance : float, default=1e-6
         The point counts as converged when K21 and K22.1 are this close to their limits, relative
         to the limits' norms.

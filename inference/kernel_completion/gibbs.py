@@ -28,7 +28,7 @@ def completion_steps(
     run : Run
         Unused: the steps take their generators from PyMC.
     p_step : {"joint", "inverse-wishart"}, default="joint"
-        Form of the P-step: block by block, or the whole matrix as printed.
+        "joint" draws Sigma block by block, "inverse-wishart" as the whole matrix that is printed.
 
     Returns
     -------

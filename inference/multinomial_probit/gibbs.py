@@ -57,17 +57,18 @@ def multinomial_probit_steps(
         Gram matrices, and the latter elsewhere: for exponents, selections and kernel parameters
         that are learned, and for fewer basis functions.
     length : float, default=4
-        Marginal scheme: expected length of a trajectory, in units of the mass matrix.
+        Expected length of a trajectory of the marginal scheme, in units of the mass matrix.
     target_accept : float, default=0.75
-        Marginal scheme: acceptance probability that the leapfrog step is tuned to.
+        Acceptance probability to which the marginal scheme tunes its leapfrog step.
     moves : int, default=5
-        Paper's scheme: Metropolis moves of the weights, of their concentrations, of exponents and
-        of kernel parameters in a sweep.
+        Number of Metropolis moves of the paper's scheme in a sweep: of the weights, of their
+        concentrations, of exponents and of kernel parameters.
     collapsed : int, default=1
-        Paper's scheme: Metropolis moves of exponents and kernel parameters with W integrated out.
+        Number of Metropolis moves of the paper's scheme in a sweep that move exponents and kernel
+        parameters with W integrated out.
     block : int, default=6
-        Paper's scheme: kernels of a binary selection that are redrawn jointly, over all 2^block
-        states.
+        Number of kernels of a binary selection that the paper's scheme redraws jointly, over all
+        2^block states.
 
     Returns
     -------

@@ -128,32 +128,34 @@ def fit_multinomial_probit(
     run : Run
         Seed and progress bar.
     max_iterations : int, optional
-        Iterations a start at most. Default: 5,000; 500 for the printed equations.
+        Largest number of iterations of a start. Default: 5,000; 500 for the printed equations.
     tolerance : float, default=1e-6
-        A start ends when its objective changes by less than this fraction of itself, three times in
-        a row where iterations are accelerated, and
+        A start may end when its objective changes by less than this fraction of itself, three times
+        in a row where iterations are accelerated. It ends when `remaining` allows it, too.
     remaining : float, optional
-        has no more than this left to gain, in nats, if the gains shrink on as they did. That is
-        known after 7 iterations, which a start takes at least; with inf the change alone counts.
-        Of accelerated iterations this is a rough guess. Default: 0.01 max(1, N max(C - 1, 2) / 200)
-        of N objects of C classes; inf for the printed equations, whose objective may fall.
+        A start does not end before the estimated remaining increase of its objective, in nats, is
+        at most this. The estimate supposes that increases go on shrinking at the present rate; it
+        needs 7 iterations, and is rough where iterations are accelerated. With inf `tolerance`
+        alone counts. Default: 0.01 max(1, N max(C - 1, 2) / 200) of N objects of C classes; inf for
+        the printed equations, whose objective may fall.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
-        random. The highest objective wins. If there are more kernels than starts, the kernels that
-        stand highest after one iteration alone are taken. Default: uniform and each kernel alone,
-        8 at most; on large problems (464 objects of ten classes) these compete: the better half
-        goes on after 15 iterations, of that the better half after 30, until one is left. Fixed
-        weights need one start only.
+        random. The highest objective wins. If there are more kernels than starts, those kernels are
+        taken that reach the highest value after one iteration alone. Default: uniform and each
+        kernel alone, 8 at most; on large problems (464 objects of ten classes) these compete: the
+        better half goes on after 15 iterations, of that the better half after 30, until one is
+        left. Fixed weights need one start only.
     weights : {"mean-field", "plug-in"}, default="mean-field"
-        The corrected equations, or those printed in the paper (see the module's text).
+        "mean-field" takes the corrected equations, "plug-in" those printed in the paper; the
+        module's text compares them.
     begin : {"zero", "random"}, default="zero"
-        The scores that every start takes its first utilities from: zero, or those of random
-        regressors, scaled to variance one, for other ends where the bound has several maxima or a
-        start ends early.
+        Scores from which every start computes its first utilities: zero, or those of random
+        regressors, scaled to variance one. Random scores can lead to other maxima of the bound.
     prior_samples : int, optional
-        Find the factor of a product's exponents and of kernel parameters as the paper does: from so
-        many samples of their prior, with importance weights (1,000 serve for two or three).
-        Default: a normal distribution of their normal scores under the prior.
+        Number of samples of the prior from which the factor of a product's exponents and of kernel
+        parameters is computed, with importance weights, as the paper does (1,000 are enough for two
+        or three of them). Default: none; the factor is a normal distribution of their normal
+        scores.
 
     Returns
     -------

@@ -93,18 +93,19 @@ def fit_mutual_kernel_completion(
     model : MutualKernelCompletion
     run : Run
     iterations : int, default=2000
-        Steps at most.
+        Largest number of iterations.
     tolerance : float, default=1e-3
-        Bound on the norm of the natural gradient of J over that of the identity, in units of
-        lambda's curvature: about the relative distance of M to the minimum in its flattest
-        direction.
+        The iterations end when the natural gradient of J, divided by its norm at the identity and
+        by lambda's curvature, has at most this norm. That is about the relative distance of M from
+        the minimum in its flattest direction.
     start : {"mean", "zero"}, default="mean"
-        Missing entries at the start. Zeros, as the paper has it, need many more steps and can end
-        in a saddle: objects that no kernel relates stay unrelated.
+        Missing entries at the start: the mean of the other kernels' entries, or zero as in the
+        paper. Zeros need many more iterations and can end in a saddle point: objects that no kernel
+        relates stay unrelated.
     memory : int, default=5
-        Steps that the quasi-Newton acceleration remembers; 0 gives the paper's plain iterations.
-        With start="zero", too, this is Algorithm 1, whose rule of convergence is not told: it ends
-        by `tolerance` or after `iterations`.
+        Number of past iterations that the quasi-Newton acceleration uses; 0 gives the paper's plain
+        iterations. With ``memory=0, start="zero"`` this is the paper's Algorithm 1. The paper gives
+        no rule of convergence; `tolerance` and `iterations` end it here.
 
     Returns
     -------

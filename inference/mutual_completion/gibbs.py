@@ -39,7 +39,7 @@ def mutual_kernel_completion_steps(
         conditionals, but M and the rows Q_hv come out on the other side of them: so they cross
         what is likely in steps rather than at random.
     alpha : float, default=-0.9
-        Overrelaxed scheme: correlation of the noise of M and Q_hv between sweeps.
+        Correlation between sweeps of the noise of M and Q_hv in the overrelaxed scheme.
 
     Returns
     -------

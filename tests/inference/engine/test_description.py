@@ -2,14 +2,19 @@
 
 import ast
 import inspect
+from types import UnionType
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.description import explained_parameters
 from kernelzoo.inference.engine.engine import Engine
+from kernelzoo.inference.engine.handwritten import Handwritten
+from kernelzoo.inference.engine.settings import DEFAULT, Default
 
 MODELS = {model.__name__: model for model in kz.MODELS}
+UNIONS = {Union, UnionType}
 # Engines and implementations: all that takes settings.
 TAKERS = {
     f"{taker.__module__}.{taker.__qualname__}": taker
@@ -34,10 +39,13 @@ def test_every_setting_is_explained(name):
             assert description.settings.keys() == row.settings.keys()
             assert description.summary
             assert description.paper
-            for setting, entry in description.settings.items():
-                kind, text = kind_and_text(entry)
-                assert kind.startswith(f"{setting} : ")
-                assert text
+            for name, setting in description.settings.items():
+                assert setting.name == name
+                assert setting.type
+                assert setting.value == row.settings[name]
+                # Whole sentences: half of one explains nothing.
+                assert setting.explanation[0].isupper() or setting.explanation[0] in "\"'`"
+                assert setting.explanation.endswith(".")
         else:
             with pytest.raises(ValueError, match=f"^{row.engine} does not apply: .*that do: "):
                 kz.describe(model, row.engine)
@@ -53,7 +61,33 @@ def test_docstrings_name_every_setting_with_its_default(name):
             kind, text = kind_and_text(entries[parameter.name])
             assert text
             stated = "None" if kind.endswith(", optional") else kind.partition("default=")[2]
-            assert ast.literal_eval(stated) == parameter.default
+            default = None if parameter.default is DEFAULT else parameter.default
+            assert ast.literal_eval(stated) == default
+
+
+def types_in(hint):
+    """Types in a union; the values of a Literal count by theirs."""
+    if get_origin(hint) is Literal:
+        return {type(value) for value in get_args(hint)}
+    return set.union(*map(types_in, get_args(hint))) if get_origin(hint) in UNIONS else {hint}
+
+
+@pytest.mark.parametrize("engine", Handwritten.__subclasses__())
+def test_hints_of_shared_settings_are_those_of_the_implementations(engine):
+    """Bug: an editor offers what no implementation takes, or mypy refuses what one does."""
+    shared = get_type_hints(engine.__init__)
+    taken = [get_type_hints(i.function) for i in engine._implementations.values()]
+    for name in shared.keys() - {"settings", "return", "method"}:
+        hints = [types_in(hint[name]) for hint in taken if name in hint]
+        assert hints
+        assert set.union(*hints) <= types_in(shared[name]) - {Default}
+
+
+def test_a_setting_has_its_default_and_its_value_in_force():
+    model = kz.CompositeKernelRegression.example()
+    setting = kz.describe(model, kz.VB(tolerance=1e-3)).settings["tolerance"]
+    assert (setting.default, setting.value) == (1e-6, 1e-3)
+    assert kz.VB(tolerance=DEFAULT) == kz.VB()
 
 
 def test_a_description_reads_like_a_docstring():
