@@ -22,13 +22,13 @@ from . import (
     gaussian,
     linear,
     polynomial,
-    precomputed,
     predict,
 )
 from .benchmarks import BENCHMARKS
 from .datasets.dataset import Dataset
 from .experiments import reproduce as studies
 from .experiments.demo import run as run_demo
+from .models.kernels import precomputed
 from .models.kernels.specification import Kernels
 from .validation import check_name
 

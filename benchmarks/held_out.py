@@ -29,9 +29,10 @@ from sklearn.svm import SVC
 
 from ..datasets import Dataset, Split, cohort, load
 from ..inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
-from ..inference.diagnostics.scores import scores
+from ..inference.diagnostics.scores import held_out
 from ..inference.engine.progress import track
-from ..models import Kernels, MultinomialProbit, gaussian
+from ..models import MultinomialProbit
+from ..models.kernels import Kernels, gaussian
 
 __all__ = ["run"]
 
@@ -113,7 +114,7 @@ def measure(data: Dataset, bar: Any) -> pd.DataFrame:
     rows = []
     for i, split in enumerate(data.splits(SPLITS, test_size=TEST_SIZE, seed=0)):
         for name, predicted, seconds in predictions(data, split, seed=i):
-            found = scores(predicted, split.y_test)
+            found = held_out(predicted, split.y_test)
             rows.append((name, -found["log_score"], found["accuracy"], seconds))
         bar.advance()
     return pd.DataFrame(rows, columns=["classifier", "log loss", "accuracy", "s"])

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
-from ..models import Kernels, MultinomialProbit, gaussian
+from ..models import MultinomialProbit
+from ..models.kernels import Kernels, gaussian
 from .memory import megabytes
 
 __all__ = ["run"]

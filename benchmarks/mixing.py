@@ -20,7 +20,8 @@ from rich.table import Table
 from ..datasets import load
 from ..inference import NUTS, Gibbs, fit, identified
 from ..inference.engine.engine import Engine
-from ..models import MultinomialProbit, Theta, gaussian, linear, polynomial
+from ..models import MultinomialProbit
+from ..models.kernels import Theta, gaussian, linear, polynomial
 
 __all__ = ["run"]
 

@@ -9,7 +9,8 @@ from rich.console import Console
 from ..datasets import load
 from ..inference import NUTS, VB, ApproximationWarning, Engine, Gibbs, compare_engines, fit
 from ..inference.engine.progress import track
-from ..models import MultinomialProbit, gaussian, linear, polynomial
+from ..models import MultinomialProbit
+from ..models.kernels import gaussian, linear, polynomial
 
 __all__ = ["run"]
 

@@ -21,13 +21,11 @@ from ..inference import (
     compare_engines,
     engines,
     fit,
-    plot_bound,
-    plot_engines,
-    plot_reliability,
-    plot_weights,
     predict,
 )
-from ..models import MultinomialProbit, WishartCompletion, gaussian, linear, polynomial
+from ..inference.plots import plot_bound, plot_engines, plot_reliability, plot_weights
+from ..models import MultinomialProbit, WishartCompletion
+from ..models.kernels import gaussian, linear, polynomial
 
 __all__ = ["run"]
 

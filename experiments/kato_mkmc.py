@@ -30,7 +30,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ..inference import fit, impute_kernels, predict
+from ..inference import fit, predict
+from ..inference.completion import impute_kernels
 from ..inference.engine.em import EM
 from ..inference.mutual_completion.scores import (
     correlation_distance,

@@ -1,10 +1,16 @@
 """Engines, one `fit` for all of them, prediction and comparison."""
 
-from . import composite_kernel, kernel_completion, multinomial_probit, mutual_completion  # noqa: F401
+# Each family registers its engines and what it predicts when it is imported.
+from . import (
+    completion,
+    composite_kernel,  # noqa: F401
+    kernel_completion,  # noqa: F401
+    multinomial_probit,  # noqa: F401
+    mutual_completion,  # noqa: F401
+    plots,
+    scores,
+)
 from .diagnostics.compare import Comparison, compare_engines
-from .diagnostics.scores import scores
-from .engine.answers import ExactAnswer, ModeAnswer, PointAnswer, VariationalAnswer
-from .engine.description import EngineDescription
 from .engine.em import EM
 from .engine.engine import Engine, Run
 from .engine.estimate import Estimate, estimate
@@ -15,24 +21,13 @@ from .engine.identified import identified, identifies
 from .engine.map import MAP
 from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
+from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .engine.pareto_k import ApproximationWarning, pareto_k
 from .engine.predict import document_predictions, predict, predictive
-from .engine.table import EngineTable
 from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
-from .kernel_completion.weights import learn_weights
 from .multinomial_probit.classifier_combination import combine_classifiers
-from .mutual_completion.imputation import impute_kernels
-from .mutual_completion.scores import correlation_distance, entry_coverage, missing_entries, svm_auc
-from .plots import (
-    plot_bound,
-    plot_decision_regions,
-    plot_engines,
-    plot_kernels,
-    plot_reliability,
-    plot_weights,
-)
 
 __all__ = [
     "ADVI",
@@ -44,45 +39,32 @@ __all__ = [
     "ApproximationWarning",
     "Comparison",
     "Engine",
-    "EngineDescription",
-    "EngineTable",
     "Estimate",
     "Exact",
-    "ExactAnswer",
+    "ExactOutput",
     "Gibbs",
     "Laplace",
-    "ModeAnswer",
+    "ModeOutput",
     "Pathfinder",
-    "PointAnswer",
+    "PointOutput",
     "Run",
-    "VariationalAnswer",
+    "VariationalOutput",
     "combine_classifiers",
     "compare_engines",
-    "correlation_distance",
+    "completion",
     "describe",
     "document_predictions",
     "engines",
-    "entry_coverage",
     "estimate",
     "fit",
     "identified",
     "identifies",
-    "impute_kernels",
-    "learn_weights",
     "log_evidence",
-    "missing_entries",
     "pareto_k",
-    "plot_bound",
-    "plot_decision_regions",
-    "plot_engines",
-    "plot_kernels",
-    "plot_reliability",
-    "plot_weights",
+    "plots",
     "predict",
     "predictive",
     "scores",
-    "svm_auc",
 ]
 
-# Every family has registered what it predicts.
 document_predictions()

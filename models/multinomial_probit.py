@@ -146,7 +146,7 @@ class MultinomialProbit(Declaration):
 
     A width of the Gaussian kernel that is learned, and a product:
 
-    >>> kernels = kz.gaussian(kz.Theta(1, 13)) | kz.polynomial(2)
+    >>> kernels = kz.gaussian(kz.kernels.Theta(1, 13)) | kz.polynomial(2)
     >>> model = MultinomialProbit(kernels(data.X_train), data.y_train, combination="product")
     >>> kz.predict(model, kz.fit(model, "nuts"), kernels(data.X_test, data.X_train))
     """

@@ -20,7 +20,7 @@ from .completion.mutual_blocks import (
     declare_kernel,
     declare_visible,
 )
-from .completion.mutual_entries import judged_entries, judged_pairs, positions
+from .completion.mutual_entries import monitored_entries, monitored_pairs, positions
 from .declaration import Declaration
 from .distributions.wishart import InverseWishart
 from .operations.triangular import cholesky_or_nan, log_det
@@ -334,7 +334,7 @@ class MutualKernelCompletion(Declaration):
     def _declare_judged(self, M: TensorVariable, objects: npt.NDArray[Any]) -> None:
         """Declare some missing entries, and some correlations that no kernel speaks of."""
         labels, values = [], []
-        for kernel, pairs in zip(self._kernels, judged_entries(self._kernels), strict=True):
+        for kernel, pairs in zip(self._kernels, monitored_entries(self._kernels), strict=True):
             if len(pairs):
                 labels += [f"{kernel.name}: {one}|{other}" for one, other in objects[pairs]]
                 values.append(self[f"{self.completion}_{kernel.name}"][*pairs.T])
@@ -342,7 +342,7 @@ class MutualKernelCompletion(Declaration):
             self.add_coord("missing_entry", labels)
             judged = pt.concatenate(values)
             pm.Deterministic(f"missing_{self.completion}", judged, dims="missing_entry")
-        if len(pairs := judged_pairs(self._kernels)):
+        if len(pairs := monitored_pairs(self._kernels)):
             self.add_coord("unseen_pair", [f"{one}|{other}" for one, other in objects[pairs]])
             i, j = pairs.T
             correlations = M[i, j] / pt.sqrt(M[i, i] * M[j, j])

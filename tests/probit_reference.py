@@ -46,7 +46,7 @@ def three_classes():
     X = centres[labels] + rng.normal(size=(24, 2))
     kernels = (kz.gaussian(0.5) | kz.linear()).normalize("trace")(X)
     return kz.MultinomialProbit(
-        kernels, labels, tau=3.0, upsilon=1.0, combination=kz.Mean(2.0, 1.0)
+        kernels, labels, tau=3.0, upsilon=1.0, combination=kz.combinations.Mean(2.0, 1.0)
     )
 
 

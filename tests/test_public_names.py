@@ -7,6 +7,10 @@ from pkgutil import resolve_name
 
 import kernelzoo as kz
 
+SPACES = [getattr(kz, name) for name in ("kernels", "combinations", "distributions", "completion")]
+SPACES += [kz.plots, kz.scores]
+PUBLIC = {*kz.__all__}.union(*(space.__all__ for space in SPACES))
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -25,8 +29,17 @@ def test_names_in_readme_are_public():
     for_users, _, _ = README.partition("\n## Development\n")
     classes = set(re.findall(r"`([A-Z]\w*[a-z]\w*)[`(]", for_users)) - {"DataTree"}
     assert "PositiveDefinite" in classes
-    named = classes | set(re.findall(r"\bkz\.(\w+)", README))
-    assert named <= set(kz.__all__)
+    assert classes <= PUBLIC
+    flat = set(re.findall(r"\bkz\.(\w+)", README))
+    assert flat <= set(kz.__all__)
+    assert [resolve_name(f"kernelzoo{name}") for name in re.findall(r"\bkz((?:\.\w+)+)", README)]
+
+
+def test_names_are_few():
+    """Forty is what a reader of ``dir(kz)`` takes in; the rest has a namespace."""
+    assert len(kz.__all__) <= 40
+    for space in SPACES:
+        assert all(hasattr(space, name) for name in space.__all__)
 
 
 def test_names_with_their_module_in_readme_exist():
@@ -39,4 +52,4 @@ def test_functions_that_messages_tell_to_call_are_public():
     call = re.compile(r"(?<![.\w])([a-z]\w*)\([^()]*\.\.\.[^()]*\)")
     named = {name for message in messages() for name in call.findall(message)}
     assert "cross_gram" in named
-    assert named <= set(kz.__all__)
+    assert named <= PUBLIC

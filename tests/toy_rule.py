@@ -12,7 +12,7 @@ from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import (
     redraw_given_regressors,
     redraw_hyperparameters,
 )
-from kernelzoo.models import Combination, WeightedSum
+from kernelzoo.models.combinations import Combination, WeightedSum
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ logit touches it at f, so that the updates climb the posterior itself.
 
 What they climb is the density of alpha, beta, **log phi** and gamma, that is, log p + sum_m log
 phi_m: with respect to phi alone the printed update is no zero. It is the same to say that phi is
-integrated out (its update is then an E-step), and that the answer is a mode of the posterior of
+integrated out (its update is then an E-step), and that the result is a mode of the posterior of
 alpha, beta and gamma, on their own scales, whose phi is E[phi | alpha].
 
 Two closed forms have no need of iterations: given alpha and beta the best phi, gamma and xi are
@@ -41,9 +41,9 @@ from scipy.special import gammaln
 from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
-from ..engine.answers import ModeAnswer
 from ..engine.engine import Run
 from ..engine.map import MAP
+from ..engine.outputs import ModeOutput
 from ..variational.ascent import check_settings, multistart_ascent
 from .simplex_program import maximize_on_simplex
 
@@ -224,7 +224,7 @@ def _alternate(
     max_iterations: int,
     tolerance: float,
     starts: int | None,
-) -> ModeAnswer:
+) -> ModeOutput:
     owner = f"MAP on {type(model).__name__}"
     check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
     design = model.design
@@ -248,7 +248,7 @@ def _alternate(
     if model.learned:
         values["beta"] = state.beta
         ends["beta"] = np.array([end.beta for end in ascended.states])
-    return ModeAnswer(
+    return ModeOutput(
         values=values,
         log_density=state.objective - float(np.log(phi).sum()),
         climbs=ascended.histories,
@@ -300,7 +300,7 @@ def fit_composite_kernel_regression(
     max_iterations: int = 2000,
     tolerance: float = 1e-6,
     starts: int | None = None,
-) -> ModeAnswer:
+) -> ModeOutput:
     """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
 
     Parameters
@@ -323,10 +323,10 @@ def fit_composite_kernel_regression(
 
     Returns
     -------
-    ModeAnswer
+    ModeOutput
         `log_density` is that of the declared variables, without the sum of log phi; `climbs`
         have it. The attribute ``expected_gain`` is what another iteration would gain. When
-        interrupted: the answer so far, unconverged.
+        interrupted: the output so far, unconverged.
 
     Raises
     ------
@@ -347,7 +347,7 @@ def fit_composite_kernel_classification(
     max_iterations: int = 2000,
     tolerance: float = 1e-6,
     starts: int | None = None,
-) -> ModeAnswer:
+) -> ModeOutput:
     """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
 
     Parameters
@@ -370,7 +370,7 @@ def fit_composite_kernel_classification(
 
     Returns
     -------
-    ModeAnswer
+    ModeOutput
         As of `fit_composite_kernel_regression`.
     """
     likelihood = _Logit(model.label_codes.astype(float))

@@ -37,17 +37,17 @@ from ...models.combinations.sums import Combination, DirichletWeights, FixedWeig
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...user_warnings import warn_user
 from ...validation import check_count, check_name
-from ..engine.answers import VariationalAnswer
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
 from ..engine.engine import Run
+from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
 from ..variational.ascent import check_settings, multistart_ascent
 from ..variational.concentration import check_prior
 from ..variational.gamma import Gamma
 from ..variational.kernel_weights import Importance, Integration, Quadrature
 from ..variational.simplex import warn_of_imprecision
-from .vb_answer import HYPERPARAMETERS, Approximation
 from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
+from .vb_output import HYPERPARAMETERS, Approximation
 from .vb_updates import COORDINATES, Data, State, start, update
 
 __all__ = ["fit_composite_kernel", "weight_priors"]
@@ -125,7 +125,7 @@ def fit_composite_kernel(
     samples: int = SAMPLES,
     type_two: bool = False,
     type_two_from: int = TYPE_TWO_FROM,
-) -> VariationalAnswer:
+) -> VariationalOutput:
     """Fit Q by coordinate ascent from several starts.
 
     Parameters
@@ -156,18 +156,18 @@ def fit_composite_kernel(
         Number of importance samples of each factor. Quadrature uses none.
     type_two : bool, default=False
         Fit the hyperparameters by type-II maximum likelihood as well (section 4.2 of the paper).
-        The bound, and the hyperparameters in the answer, are then of the fitted priors; `lp` of
+        The bound, and the hyperparameters in the output, are then of the fitted priors; `lp` of
         the draws stays that of the declaration with its own. The shapes seldom have a maximum:
-        they grow, rho by N/2 an iteration, and with them what the answer takes for granted. A
+        they grow, rho by N/2 an iteration, and the approximation loses its ground. A
         warning says so.
     type_two_from : int, default=5
         Number of iterations before the first fit of the hyperparameters.
 
     Returns
     -------
-    VariationalAnswer
+    VariationalOutput
         The parameters are those of the best start, but for ``beta_mean_of_start`` (start, kernel):
-        where every start ended. When interrupted: the answer so far, unconverged.
+        where every start ended. When interrupted: the output so far, unconverged.
 
     Raises
     ------
@@ -238,7 +238,7 @@ def fit_composite_kernel(
     if model.learned:
         ends = np.array([state.beta_mean for state in ascended.states])
         parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
-    return VariationalAnswer(
+    return VariationalOutput(
         elbo=ascended.histories,
         best=ascended.best,
         converged=ascended.converged,

@@ -21,7 +21,7 @@ from ..engine.moments import pooled
 from ..engine.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
 from ..engine.predict import predict
 from ..engine.provenance import data_in, differing_data
-from .scores import scores
+from .scores import held_out
 
 __all__ = ["Comparison", "compare_engines"]
 
@@ -205,7 +205,9 @@ def compare_engines(
     for name, tree in results.items():
         row = {"engine": name, **_cost(tree, moments[name])}
         if model is not None:
-            row |= scores(predict(model, tree, kernels_new, **(predict_options or {})), labels_new)
+            row |= held_out(
+                predict(model, tree, kernels_new, **(predict_options or {})), labels_new
+            )
         rows.append(row)
     left_out = tuple(v for v in known if v not in common)
     engines = pd.DataFrame(rows).set_index("engine")

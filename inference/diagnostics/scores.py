@@ -15,12 +15,12 @@ from ...validation import (
     check_real,
 )
 
-__all__ = ["scores"]
+__all__ = ["held_out"]
 
-OWNER = "scores"
+OWNER = "held_out"
 
 
-def scores(predictions: Dataset, truth: Any) -> dict[str, float]:
+def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
     """Held-out scores of predictions, by what these hold.
 
     Parameters

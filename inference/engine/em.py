@@ -1,4 +1,4 @@
-"""The handwritten EM engine: turns an answer into a point with its history."""
+"""The handwritten EM engine: turns an output into a point with its history."""
 
 from typing import Any, ClassVar, override
 
@@ -7,9 +7,9 @@ import pymc as pm
 from xarray import DataTree
 
 from ...user_warnings import warn_user
-from .answers import PointAnswer
 from .engine import Kind, Run
 from .handwritten import Handwritten
+from .outputs import PointOutput
 from .result import point_to_tree, trajectory, with_group
 from .settings import DEFAULT, Default
 
@@ -38,7 +38,7 @@ class EM(Handwritten):
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> PointAnswer.
+    An implementation is a function (model, run, *, settings) -> PointOutput.
     """
 
     name: ClassVar[str] = "EM"
@@ -56,12 +56,12 @@ class EM(Handwritten):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        answer: PointAnswer = self.implement(model, run)
-        tree = point_to_tree(model, answer.values)
-        with_group(tree, "trajectory", trajectory("objective", [answer.objective]))
-        tree.attrs["converged"] = answer.converged
-        if answer.note:
-            tree.attrs["note"] = answer.note
-        if answer.converged == "no":
-            warn_user(answer.note or "EM did not converge.")
+        output: PointOutput = self.implement(model, run)
+        tree = point_to_tree(model, output.values)
+        with_group(tree, "trajectory", trajectory("objective", [output.objective]))
+        tree.attrs["converged"] = output.converged
+        if output.note:
+            tree.attrs["note"] = output.note
+        if output.converged == "no":
+            warn_user(output.note or "EM did not converge.")
         return tree

@@ -5,10 +5,10 @@ from typing import ClassVar, override
 import pymc as pm
 from xarray import DataTree
 
-from .answers import ExactAnswer
 from .engine import Kind, Run
 from .handwritten import Handwritten
 from .independent import independent_draws
+from .outputs import ExactOutput
 
 __all__ = ["Exact"]
 
@@ -28,7 +28,7 @@ class Exact(Handwritten):
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> ExactAnswer.
+    An implementation is a function (model, run, *, settings) -> ExactOutput.
     """
 
     name: ClassVar[str] = "Exact"
@@ -37,15 +37,15 @@ class Exact(Handwritten):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        answer: ExactAnswer = self.implement(model, run)
+        output: ExactOutput = self.implement(model, run)
         tree = independent_draws(
             model,
             run,
-            lambda draws, rng: (answer.sample(draws, rng), None),
-            answer.moments,
-            answer.tails,
+            lambda draws, rng: (output.sample(draws, rng), None),
+            output.moments,
+            output.tails,
         )
-        if answer.log_evidence is not None:
-            tree.attrs["log_evidence"] = float(answer.log_evidence)
+        if output.log_evidence is not None:
+            tree.attrs["log_evidence"] = float(output.log_evidence)
         tree.attrs.setdefault("converged", "yes")
         return tree

@@ -16,10 +16,10 @@ import pymc as pm
 
 from ...models.declaration import Declaration
 from ...validation import argument_error, check_name
-from .answers import ExactAnswer, VariationalAnswer
 from .applicability import setting_of_no_use
 from .cost import Cost, Stopwatch, peak_of_memory, timed
 from .engine import Engine, Run
+from .outputs import ExactOutput, VariationalOutput
 from .settings import DEFAULT
 
 __all__ = ["Handwritten", "Implementation"]
@@ -32,15 +32,15 @@ FEW = 10
 
 
 @singledispatch
-def seconds_of_draws(answer: Any, run: Run) -> float:
-    """Seconds that the draws of an answer take; a point has none."""
+def seconds_of_draws(output: Any, run: Run) -> float:
+    """Seconds that the draws of an output take; a point has none."""
     return 0.0
 
 
 @seconds_of_draws.register
-def _(answer: VariationalAnswer | ExactAnswer, run: Run) -> float:
+def _(output: VariationalOutput | ExactOutput, run: Run) -> float:
     few = min(FEW, run.draws)
-    seconds, _ = timed(lambda: answer.sample(few, run.rng()))
+    seconds, _ = timed(lambda: output.sample(few, run.rng()))
     return seconds * run.draws / few
 
 
@@ -162,10 +162,10 @@ class Handwritten(Engine):
             self._watched(model, run, Stopwatch(first_only=True))
         start = time.perf_counter()
         watch = Stopwatch()
-        answer = self._watched(model, run, watch)
+        output = self._watched(model, run, watch)
         spent = time.perf_counter() - start
         likely, most = watch.more(usual=USUAL)
-        drawing = seconds_of_draws(answer, run)
+        drawing = seconds_of_draws(output, run)
         measured = watch.measured or f"the whole of {self.name}"
         return Cost(spent + likely + drawing, spent + most + drawing, peak[0], measured)
 

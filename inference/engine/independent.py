@@ -8,12 +8,12 @@ import pymc as pm
 from numpy.typing import NDArray
 from xarray import DataTree
 
-from .answers import Moments
 from .applicability import coordinates
 from .density import compile_log_density
 from .draws_on_disk import DrawsOnDisk
 from .engine import Run
 from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
+from .outputs import Moments
 from .result import draws_to_tree, with_group
 
 __all__ = ["independent_draws", "lean_tree"]
@@ -42,7 +42,7 @@ def independent_draws(
         Moments that are known; nothing is accumulated then but what `run.moments` asks for
         besides.
     tails : mapping of str to float or array, optional
-        Powers p from which on E|x|^p is infinite; see `ExactAnswer`. Moments that are accumulated
+        Powers p from which on E|x|^p is infinite; see `ExactOutput`. Moments that are accumulated
         are NaN there.
 
     Returns

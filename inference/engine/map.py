@@ -1,4 +1,4 @@
-"""The engine that finds a mode: turns an answer into a point with its history."""
+"""The engine that finds a mode: turns an output into a point with its history."""
 
 from typing import Any, ClassVar, Literal, override
 
@@ -8,9 +8,9 @@ from xarray import DataTree
 
 from ...user_warnings import warn_user
 from ...validation import check_name
-from .answers import ModeAnswer
 from .engine import Kind, Run
 from .handwritten import Handwritten, Implementation
+from .outputs import ModeOutput
 from .result import point_to_tree, trajectory, with_group
 from .settings import DEFAULT, Default
 
@@ -38,7 +38,7 @@ class MAP(Handwritten):
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> ModeAnswer. That for any
+    An implementation is a function (model, run, *, settings) -> ModeOutput. That for any
     ``pm.Model`` climbs by gradients.
     """
 
@@ -78,17 +78,17 @@ class MAP(Handwritten):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        answer: ModeAnswer = self.implement(model, run)
-        tree = point_to_tree(model, answer.values, {"lp": np.array([answer.log_density])})
-        climbs = trajectory("objective", answer.climbs, answer.best)
-        for name, values in answer.ends.items():
+        output: ModeOutput = self.implement(model, run)
+        tree = point_to_tree(model, output.values, {"lp": np.array([output.log_density])})
+        climbs = trajectory("objective", output.climbs, output.best)
+        for name, values in output.ends.items():
             dims = model.named_vars_to_dims[name]
             climbs[f"{name}_of_start"] = (("start", *dims), values)
             climbs = climbs.assign_coords({dim: list(model.coords[dim]) for dim in dims})
         with_group(tree, "trajectory", climbs)
-        tree.attrs.update(answer.attributes)
-        tree.attrs["converged"] = "yes" if answer.converged else "no"
-        if answer.note:
-            tree.attrs["note"] = answer.note
-            warn_user(answer.note)
+        tree.attrs.update(output.attributes)
+        tree.attrs["converged"] = "yes" if output.converged else "no"
+        if output.note:
+            tree.attrs["note"] = output.note
+            warn_user(output.note)
         return tree

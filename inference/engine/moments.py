@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.replace import graph_replace
 from xarray import Dataset
 
-from .answers import Moments
 from .evaluation import compile_at_point, compile_over_draws
+from .outputs import Moments
 
 __all__ = [
     "EachDraw",

@@ -1,8 +1,8 @@
-"""The one layout of every engine's answer: an ArviZ DataTree.
+"""The one layout of every engine's output: an ArviZ DataTree.
 
 Groups: ``posterior`` (dims chain, draw, ...), ``sample_stats``, ``observed_data``,
 ``constant_data``, ``log_likelihood``; for deterministic engines ``variational`` or ``point`` (the
-parameters of the answer) and ``trajectory`` (objective by iteration); ``moments`` (means and
+parameters of the output) and ``trajectory`` (objective by iteration); ``moments`` (means and
 standard deviations of variables too large to keep draws of). Independent draws come as one chain:
 R-hat says nothing about them.
 

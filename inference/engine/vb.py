@@ -1,14 +1,14 @@
-"""The handwritten variational engine: turns an answer into draws, densities and a bound."""
+"""The handwritten variational engine: turns an output into draws, densities and a bound."""
 
 from typing import Any, ClassVar, override
 
 import pymc as pm
 from xarray import DataTree
 
-from .answers import VariationalAnswer
 from .engine import Kind, Run
 from .handwritten import Handwritten
 from .independent import independent_draws
+from .outputs import VariationalOutput
 from .pareto_k import pareto_k
 from .result import trajectory, with_group
 from .settings import DEFAULT, Default
@@ -26,7 +26,7 @@ class VB(Handwritten):
     Parameters
     ----------
     tolerance : float, optional
-        Relative change of the bound, or of the answer, at which the iterations end. Default: that
+        Relative change of the bound, or of the solution, at which the iterations end. Default: that
         of the model.
     max_iterations : int, optional
         Largest number of iterations of a start. Default: that of the model.
@@ -46,7 +46,7 @@ class VB(Handwritten):
     settle on one kernel where the data cannot tell kernels apart. Class probabilities suffer less:
     held-out data tell. For weights, run ``"gibbs"`` or another engine that samples.
 
-    An implementation is a function (model, run, *, settings) -> VariationalAnswer.
+    An implementation is a function (model, run, *, settings) -> VariationalOutput.
     """
 
     name: ClassVar[str] = "VB"
@@ -71,11 +71,11 @@ class VB(Handwritten):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        answer: VariationalAnswer = self.implement(model, run)
-        tree = independent_draws(model, run, answer.sample, answer.moments)
-        with_group(tree, "variational", answer.parameters)
-        with_group(tree, "trajectory", trajectory("elbo", answer.elbo, answer.best))
-        tree.attrs["converged"] = "yes" if answer.converged else "no"
+        output: VariationalOutput = self.implement(model, run)
+        tree = independent_draws(model, run, output.sample, output.moments)
+        with_group(tree, "variational", output.parameters)
+        with_group(tree, "trajectory", trajectory("elbo", output.elbo, output.best))
+        tree.attrs["converged"] = "yes" if output.converged else "no"
         tree.attrs["lp_measure"] = "constrained"
         tree.attrs["pareto_k"] = pareto_k(tree)
         return tree

@@ -4,12 +4,12 @@ import numpy as np
 import pymc as pm
 
 from ...validation import check_count, check_name
-from ..engine.answers import ModeAnswer
 from ..engine.applicability import discrete_variables
 from ..engine.engine import Run
 from ..engine.gaussian import constrained_draws
 from ..engine.map import MAP
 from ..engine.mode import Space, find_mode
+from ..engine.outputs import ModeOutput
 
 __all__ = ["search_by_gradients"]
 
@@ -17,7 +17,7 @@ __all__ = ["search_by_gradients"]
 @MAP.register(pm.Model, unless=discrete_variables)
 def search_by_gradients(
     model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: int = 5000
-) -> ModeAnswer:
+) -> ModeOutput:
     """Climb by L-BFGS from the model's initial point, jittered by the seed.
 
     Parameters
@@ -50,7 +50,7 @@ def search_by_gradients(
         "mode. MAP(space='unconstrained') may."
     )
     draws, _ = constrained_draws(model, mode.x[None])
-    return ModeAnswer(
+    return ModeOutput(
         values={name: values[0] for name, values in draws.items()},
         log_density=mode.log_density,
         climbs=[mode.history],

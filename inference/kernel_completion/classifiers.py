@@ -6,7 +6,7 @@ tags say that the input is pairwise, scikit-learn's cross-validation divides row
 
 None of them asks for K22: a new object's similarity to itself adds the same number to its
 distances to all classes. K21 may have leading dimensions (chain, draw), and then so have the
-answers; `class_frequencies` turns the labels of many draws into shares.
+outputs; `class_frequencies` turns the labels of many draws into shares.
 
 scikit-learn's ``SVC(kernel="precomputed")`` takes the same K11 and K21.
 

@@ -23,10 +23,10 @@ from scipy.special import gammaln
 from ...models.completion.diagonal_draws import draw_missing, log_constant_of_W11, moments_of_K
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.matrix_draws import stacked
-from ..engine.answers import ExactAnswer
 from ..engine.engine import Run
 from ..engine.evidence import log_evidence
 from ..engine.exact import Exact
+from ..engine.outputs import ExactOutput
 from .exact import tails_of_K
 from .log_concave import LogConcave
 
@@ -59,7 +59,7 @@ def log_lambda(model: DiagonalWishartCompletion) -> LogConcave:
 
 
 @Exact.register(DiagonalWishartCompletion)
-def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> ExactAnswer:
+def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> ExactOutput:
     """Independent draws of all variables, closed-form moments of K21 and K22, the evidence.
 
     Parameters
@@ -69,7 +69,7 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
 
     Returns
     -------
-    ExactAnswer
+    ExactOutput
         A draw costs O(n1) for lambda, O(n) for delta, O(n1 n2) for W21 and, unless the model
         declares its diagonal alone, O(n2^3) for W22.1.
     """
@@ -90,7 +90,7 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
 
     x, p = posterior.nodes()
     moments = moments_of_K(model, float(np.exp(x) @ p), float(np.exp(2 * x) @ p))
-    return ExactAnswer(sample, moments, log_evidence(model), tails(model))
+    return ExactOutput(sample, moments, log_evidence(model), tails(model))
 
 
 def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:

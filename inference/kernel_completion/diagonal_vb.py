@@ -31,8 +31,8 @@ from ...models.completion.diagonal_draws import log_constant_of_W11, moments_of_
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.matrix_draws import Bartlett
 from ...validation import check_count, check_positive
-from ..engine.answers import Moments, VariationalAnswer
 from ..engine.engine import Run
+from ..engine.outputs import Moments, VariationalOutput
 from ..engine.vb import VB
 
 __all__ = ["fit_diagonal_wishart_completion"]
@@ -47,7 +47,7 @@ def fit_diagonal_wishart_completion(
     *,
     max_iterations: int = 10_000,
     tolerance: float = 1e-10,
-) -> VariationalAnswer:
+) -> VariationalOutput:
     """Update q(delta) and q(lambda) in turn.
 
     Parameters
@@ -61,7 +61,7 @@ def fit_diagonal_wishart_completion(
 
     Returns
     -------
-    VariationalAnswer
+    VariationalOutput
         O(n1) an iteration; O(n^2) a draw, and O(n2^3) for a whole W22.1.
     """
     owner = "VB on DiagonalWishartCompletion"
@@ -75,7 +75,7 @@ def fit_diagonal_wishart_completion(
         mean = q.lam_mean
         if converged:
             break
-    return VariationalAnswer(
+    return VariationalOutput(
         elbo=[np.array(bounds)],
         best=0,
         converged=converged,

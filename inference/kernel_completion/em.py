@@ -41,9 +41,9 @@ from ...validation import (
     check_real,
     check_square_symmetric,
 )
-from ..engine.answers import PointAnswer
 from ..engine.em import EM
 from ..engine.engine import Run
+from ..engine.outputs import PointOutput
 
 __all__ = ["fit_completion"]
 
@@ -74,7 +74,7 @@ def fit_completion(
     iterations: int | None = 100,
     start: Literal["prior"] | npt.ArrayLike = "prior",
     tolerance: float = 1e-6,
-) -> PointAnswer:
+) -> PointOutput:
     """Compute the point after any number of iterations.
 
     Parameters
@@ -96,7 +96,7 @@ def fit_completion(
 
     Returns
     -------
-    PointAnswer
+    PointOutput
         K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is
         log p(K11, D). O(n^3), whatever the number of iterations; a start of one's own costs
         O(n2^3) an iteration for the objective.
@@ -123,16 +123,16 @@ def fit_completion(
     values = path.values(t)
     if given.eta <= len(given.theta) + 1:
         note = f"{_no_fixed_point(given)}; K21 has a limit. Stopped after {iterations} iterations."
-        return PointAnswer(values, path.objective(iterations), "no fixed point", note)
+        return PointOutput(values, path.objective(iterations), "no fixed point", note)
     limit = path.values(np.inf)
     gap = float(np.max([_relative(values[name], limit[name]) for name in ("K21", "K22_1")]))
     if gap <= tolerance:
-        return PointAnswer(values, path.objective(iterations), "yes")
+        return PointOutput(values, path.objective(iterations), "yes")
     note = (
         f"After {iterations} iterations the point is {gap:.1e} from its limit, relative to the "
         "limit's norm: iterations=None gives the limit."
     )
-    return PointAnswer(values, path.objective(iterations), "no", note)
+    return PointOutput(values, path.objective(iterations), "no", note)
 
 
 def _no_fixed_point(given: CompletionParameters) -> str:

@@ -22,10 +22,10 @@ from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, solve_right, stacked
-from ..engine.answers import ExactAnswer, Moments
 from ..engine.engine import Run
 from ..engine.evidence import log_evidence
 from ..engine.exact import Exact
+from ..engine.outputs import ExactOutput, Moments
 
 __all__ = [
     "evidence_of_completion",
@@ -40,7 +40,7 @@ type Array = npt.NDArray[np.float64]
 
 @Exact.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @Exact.register(WishartCompletion)
-def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> ExactAnswer:
+def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> ExactOutput:
     """Independent draws of all blocks, closed-form moments of K21 and K22, the evidence.
 
     Parameters
@@ -51,7 +51,7 @@ def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run)
 
     Returns
     -------
-    ExactAnswer
+    ExactOutput
         O(n^3) once and O(n^3) a draw, matrix products and triangular solves only.
     """
     given = model.parameters
@@ -62,7 +62,7 @@ def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run)
         rows = (draw_blocks(spectrum, total_factor, r, eta, rng) for _ in range(draws))
         return stacked(rows, draws)
 
-    return ExactAnswer(
+    return ExactOutput(
         sample, posterior_moments(given, spectrum), given.log_evidence(), tails(given)
     )
 

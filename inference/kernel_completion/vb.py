@@ -30,8 +30,8 @@ from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
-from ..engine.answers import Moments, VariationalAnswer
 from ..engine.engine import Run
+from ..engine.outputs import Moments, VariationalOutput
 from ..engine.vb import VB
 
 __all__ = ["fit_completion"]
@@ -41,7 +41,7 @@ type Array = npt.NDArray[np.float64]
 
 @VB.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @VB.register(WishartCompletion)
-def fit_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> VariationalAnswer:
+def fit_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> VariationalOutput:
     """Give the mean field's fixed point, without iterating.
 
     Parameters
@@ -52,12 +52,12 @@ def fit_completion(model: WishartCompletion | WishartKernelMixture, run: Run) ->
 
     Returns
     -------
-    VariationalAnswer
+    VariationalOutput
         The bound's history has one entry. O(n^3), and O(n^3) a draw.
     """
     given = model.parameters
     q = _Approximation.of(given)
-    return VariationalAnswer(
+    return VariationalOutput(
         elbo=[np.array([given.log_evidence() - q.missed_information()])],
         best=0,
         converged=True,

@@ -49,9 +49,9 @@ from ...models.combinations.sums import Binary, Combination, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...user_warnings import warn_user
 from ...validation import check_count, check_name
-from ..engine.answers import VariationalAnswer
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
 from ..engine.engine import Run
+from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
 from ..variational.ascent import check_settings, multistart_ascent
 from ..variational.binary import MOST_KERNELS
@@ -119,7 +119,7 @@ def fit_multinomial_probit(
     weights: Weights = "mean-field",
     begin: Begin = "zero",
     prior_samples: int | None = None,
-) -> VariationalAnswer:
+) -> VariationalOutput:
     """Fit q by coordinate ascent from several starts.
 
     Parameters
@@ -159,8 +159,8 @@ def fit_multinomial_probit(
 
     Returns
     -------
-    VariationalAnswer
-        When interrupted: the answer so far, unconverged.
+    VariationalOutput
+        When interrupted: the output so far, unconverged.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def fit_multinomial_probit(
             "prior: raise prior_samples, or leave it out for a normal factor."
         )
     approximation = Approximation(data, ascended.state)
-    return VariationalAnswer(
+    return VariationalOutput(
         elbo=ascended.histories,
         best=ascended.best,
         converged=ascended.converged,

@@ -3,7 +3,7 @@ r"""EM for `MutualKernelCompletion` (Kato & Rivero 2017, Algorithm 1), accelerat
 An E- and an M-step go from M to N, and N - M is the gradient of the objective J over
 :math:`M^{-1}`: EM is descent along it with a step of 1 in the metric of the complete data. Where J
 is flat against that metric (entries that no kernel has seen together are held by lambda alone) its
-steps shrink the distance to the answer by K/(K + lambda) only, which no relative change of M
+steps shrink the distance to the optimum by K/(K + lambda) only, which no relative change of M
 betrays. Hence two departures from the paper:
 
 - It stops by the gradient of J in units of lambda's own curvature, which bounds the distance.
@@ -28,9 +28,9 @@ from scipy.linalg import LinAlgError, blas
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.matrix_draws import log_det_of_factor
 from ...validation import argument_error, check_count, check_name, check_positive
-from ..engine.answers import PointAnswer
 from ..engine.em import EM
 from ..engine.engine import Run
+from ..engine.outputs import PointOutput
 from .objective import Evaluation, MutualObjective, cholesky_factor
 
 __all__ = ["fit_mutual_kernel_completion", "minimize"]
@@ -72,7 +72,7 @@ class Minimum(NamedTuple):
 
 def _freedom_has_prior(model: MutualKernelCompletion) -> str | None:
     if model.problem.nu is None:
-        return "its answer is the mode for fixed degrees of freedom; here nu has a prior"
+        return "it finds the mode for fixed degrees of freedom; here nu has a prior"
     return None
 
 
@@ -85,7 +85,7 @@ def fit_mutual_kernel_completion(
     tolerance: float = 1e-3,
     start: Literal["mean", "zero"] = "mean",
     memory: int = 5,
-) -> PointAnswer:
+) -> PointOutput:
     """Minimise J over M and the missing entries.
 
     Parameters
@@ -109,7 +109,7 @@ def fit_mutual_kernel_completion(
 
     Returns
     -------
-    PointAnswer
+    PointOutput
         M, the completed kernels in the units given, log_det_M, trace_Q, and s where scales are
         learned. The objective is -J, without the terms ln|Q_vv|, for nu over its mean. An
         iteration costs one Cholesky factorisation of M_vv a kernel, O(K l^3).
@@ -139,7 +139,7 @@ def fit_mutual_kernel_completion(
             raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
     values = _values(model, problem, objective, found.last)
     if found.gradient <= tolerance:
-        return PointAnswer(values, -found.objective, "yes")
+        return PointOutput(values, -found.objective, "yes")
     note = (
         f"After {len(found.objective)} iterations the gradient is {found.gradient:.1e} in units "
         f"of lambda's curvature; the tolerance is {tolerance:g}."
@@ -156,7 +156,7 @@ def fit_mutual_kernel_completion(
                 f" Some kernels have low rank, so that little but lam={problem.lam:g} may keep M "
                 "from being singular. A larger one helps, or jitter."
             )
-    return PointAnswer(values, -found.objective, "no", note)
+    return PointOutput(values, -found.objective, "no", note)
 
 
 def minimize(

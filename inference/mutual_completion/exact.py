@@ -28,10 +28,10 @@ from scipy.special import multigammaln
 from ...custom_steps.mutual_completion.steps import Known, impute
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
-from ..engine.answers import ExactAnswer
 from ..engine.engine import Run
 from ..engine.evidence import log_evidence
 from ..engine.exact import Exact
+from ..engine.outputs import ExactOutput
 
 __all__ = [
     "evidence_of_mutual_kernel_completion",
@@ -92,7 +92,7 @@ def _why_not(model: MutualKernelCompletion) -> str | None:
 
 
 @Exact.register(MutualKernelCompletion, unless=_why_not)
-def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> ExactAnswer:
+def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> ExactOutput:
     """Independent draws of M and the missing blocks, and the evidence.
 
     Parameters
@@ -103,7 +103,7 @@ def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> 
 
     Returns
     -------
-    ExactAnswer
+    ExactOutput
         O(K l^3) once and O(K l^3) a draw.
     """
     problem = model.problem
@@ -127,7 +127,7 @@ def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> 
             drawn[f"Qhh_v_{kernel.name}"] = missing.factor @ missing.factor.T
         return drawn
 
-    return ExactAnswer(
+    return ExactOutput(
         lambda draws, rng: stacked((draw(rng) for _ in range(draws)), draws),
         log_evidence=evidence_of_mutual_kernel_completion(model),
         tails=_tails(problem, groups),

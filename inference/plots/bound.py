@@ -59,7 +59,7 @@ def plot_bound(
 
     Examples
     --------
-    >>> kz.plot_bound(kz.fit(model, kz.VB(starts=5)))
+    >>> kz.plots.plot_bound(kz.fit(model, kz.VB(starts=5)))
     """
     kept = set(result["trajectory"].data_vars) if "trajectory" in result.children else set()
     found = [name for name in TITLES if name in kept]

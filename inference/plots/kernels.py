@@ -74,7 +74,7 @@ def plot_kernels(
 
     Examples
     --------
-    >>> kz.plot_kernels(kernels(data.X_train), data.y_train)
+    >>> kz.plots.plot_kernels(kernels(data.X_train), data.y_train)
     """
     owner = "plot_kernels"
     stack = as_stack(kernels, owner=owner)

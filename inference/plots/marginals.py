@@ -73,7 +73,7 @@ def plot_engines(
 
     Examples
     --------
-    >>> kz.plot_engines({"VB": vb, "Gibbs": gibbs}, var_names=["beta"])
+    >>> kz.plots.plot_engines({"VB": vb, "Gibbs": gibbs}, var_names=["beta"])
     """
     owner = "plot_engines"
     summaries = Summaries(ci_kind, ci_probs, point_estimate, owner)

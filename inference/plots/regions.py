@@ -83,7 +83,7 @@ def plot_decision_regions(
     >>> X = data.X_train[["alcohol", "flavanoids"]]
     >>> kernels = kz.gaussian(1.0)
     >>> model = kz.MultinomialProbit(kernels(X), data.y_train)
-    >>> kz.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X, data.y_train)
+    >>> kz.plots.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X, data.y_train)
     """
     owner = "plot_decision_regions"
     for argument, number, least in (("resolution", resolution, 2), ("draws", draws, 1)):

@@ -65,8 +65,8 @@ def plot_weights(
 
     Examples
     --------
-    >>> kz.plot_weights({"VB": vb, "Gibbs": gibbs})
-    >>> kz.plot_weights(gibbs, kind="simplex").savefig("weights.pdf")
+    >>> kz.plots.plot_weights({"VB": vb, "Gibbs": gibbs})
+    >>> kz.plots.plot_weights(gibbs, kind="simplex").savefig("weights.pdf")
     """
     owner = "plot_weights"
     summaries = Summaries(ci_kind, ci_probs, point_estimate, owner)

@@ -1,6 +1,6 @@
 """Anderson acceleration of iterations that raise an objective.
 
-An iteration is a map of a few coordinates to themselves, whose fixed points are the answers. If the
+An iteration is a map of a few coordinates to themselves; its fixed points are the solutions. If the
 map were linear, the last iterations would tell its fixed point: the next iteration begins there
 (Walker & Ni 2011, SIAM Journal on Numerical Analysis 49, "type II"). Where the moves grow from one
 iteration to the next, that point lies behind: the fixed point is one to get away from, and the next

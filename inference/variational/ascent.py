@@ -139,7 +139,7 @@ def beginnings[S: State](
     """Uniform weights, the vertices, then uniform draws from the simplex.
 
     If there are more vertices than starts left, each of them does one iteration, which it keeps,
-    and the highest go on: the answer does not depend on the order of the kernels. `check` is called
+    and the highest go on: the result does not depend on the order of the kernels. `check` is called
     before each vertex, and ends the beginnings by an exception.
     """
     yield begin(np.full(n_kernels, 1 / n_kernels))
@@ -272,7 +272,7 @@ def multistart_ascent[S: State](
         if not ascents:
             raise
         if not isinstance(interruption, OutOfTime):
-            warn_user(f"{engine} was interrupted: the answer so far is returned.")
+            warn_user(f"{engine} was interrupted: the output so far is returned.")
     best = int(np.argmax([ascent.height for ascent in ascents]))
     if not np.isfinite(ascents[best].height):
         raise FloatingPointError(

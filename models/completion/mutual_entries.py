@@ -10,13 +10,13 @@ import pandas as pd
 from ...validation import argument_error
 from .incomplete import IncompleteKernel
 
-__all__ = ["judged_entries", "judged_pairs", "positions"]
+__all__ = ["monitored_entries", "monitored_pairs", "positions"]
 
 #: Entries, and pairs, that are judged at most.
 JUDGED = 30
 
 
-def judged_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
+def monitored_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
     """Choose missing entries to judge chains by, positions (entry, 2) for each kernel."""
     n = len(kernels[0].order)
     ends = np.cumsum([len(kernel.hidden) * n for kernel in kernels])
@@ -32,7 +32,7 @@ def judged_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.i
     return [np.array(pairs, dtype=np.intp).reshape(-1, 2) for pairs in picked]
 
 
-def judged_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
+def monitored_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
     """Choose pairs of objects (pair, 2) that no kernel has both of, likewise. O(K l^2)."""
     n = len(kernels[0].order)
     unseen = np.tri(n, k=-1, dtype=bool).T

@@ -1,1 +1,16 @@
 """Distributions that PyMC lacks, or computes at a higher cost."""
+
+from .categorical_probit import CategoricalProbit
+from .matrix_normal import MatrixNormal, RegressionMatrix
+from .positive_definite import PositiveDefinite
+from .wishart import InverseWishart, MatrixF, Wishart
+
+__all__ = [
+    "CategoricalProbit",
+    "InverseWishart",
+    "MatrixF",
+    "MatrixNormal",
+    "PositiveDefinite",
+    "RegressionMatrix",
+    "Wishart",
+]

@@ -54,7 +54,7 @@ def eigenvector_kernels(gram: Any, count: int | None = None) -> xr.DataArray:
     Examples
     --------
     >>> kernels = eigenvector_kernels(kz.gaussian(0.5)(X), 20)
-    >>> uniform = kz.DirichletWeights(varphi=1)
+    >>> uniform = kz.combinations.DirichletWeights(varphi=1)
     >>> model = kz.CompositeKernelClassification(kernels, labels, combination=uniform)
     >>> kz.fit(model, "map")["point"]["beta"]
     """

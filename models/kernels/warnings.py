@@ -24,8 +24,8 @@ LEAST_PART = 0.25
 class KernelWarning(UserWarning):
     """Kernels, or features of kernels, from which a model can learn little.
 
-    ``warnings.filterwarnings("ignore", category=kz.KernelWarning)`` silences it where they are
-    meant as they are.
+    ``warnings.filterwarnings("ignore", category=kz.kernels.KernelWarning)`` silences it where they
+    are meant as they are.
     """
 
 

@@ -50,7 +50,7 @@ def probit(rule, *, parametric=False):
 
     def declare():
         X, labels = np.random.default_rng(0).normal(size=(9, 2)), np.arange(9) % 3
-        first = kz.gaussian(kz.Theta(2.0, 3.0) if parametric else 0.5)
+        first = kz.gaussian(kz.kernels.Theta(2.0, 3.0) if parametric else 0.5)
         return kz.MultinomialProbit((first | kz.gaussian(0.1))(X), labels, combination=rule)
 
     return declare

@@ -20,10 +20,10 @@ X = np.random.default_rng(0).normal(size=(N_OBJECTS, 2))
 LABELS = np.arange(N_OBJECTS) % N_CLASSES
 # Concentrations and shapes that are seldom small: doubles do not hold the weights of those.
 RULES = {
-    "mean": kz.Mean(4.0, 2.0),
-    "binary": kz.Binary([0.3, 0.6]),
-    "binary, empty": kz.Binary([0.3, 0.6], empty=True),
-    "product": kz.Product(0.2, 2.0),
+    "mean": kz.combinations.Mean(4.0, 2.0),
+    "binary": kz.combinations.Binary([0.3, 0.6]),
+    "binary, empty": kz.combinations.Binary([0.3, 0.6], empty=True),
+    "product": kz.combinations.Product(0.2, 2.0),
 }
 
 
@@ -31,7 +31,7 @@ def declaration(rule, *, tau=TAU, upsilon=UPSILON):
     """Five objects, three basis functions, two kernels of which one has a parameter."""
     # Products take positive kernels; a signed one tells more about stale regressors.
     other = kz.gaussian(0.3) if rule == "product" else kz.linear()
-    kernels = (kz.gaussian(kz.Theta(2.0, 3.0)) | other)(X, X[:N_BASIS])
+    kernels = (kz.gaussian(kz.kernels.Theta(2.0, 3.0)) | other)(X, X[:N_BASIS])
     return kz.MultinomialProbit(kernels, LABELS, combination=RULES[rule], tau=tau, upsilon=upsilon)
 
 
@@ -190,7 +190,7 @@ def test_rules_it_does_not_know_are_refused():
     """Else their weights would stay where they start."""
     X, labels = labelled()
     kernels = {"a": np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)), "b": np.eye(len(X))}
-    model = kz.MultinomialProbit(kernels, labels, combination=kz.DirichletWeights())
+    model = kz.MultinomialProbit(kernels, labels, combination=kz.combinations.DirichletWeights())
     with pytest.raises(TypeError, match=r"knows the combinations .*Mean.*Got DirichletWeights"):
         KernelAlbertChib(model=model)
 
@@ -199,7 +199,7 @@ def test_rules_it_does_not_know_are_refused():
 def test_changed_features_are_refused(name):
     """The step and VB read kernels with parameters as declared; NUTS reads the model's data."""
     X, labels = labelled()
-    model = kz.MultinomialProbit((kz.gaussian(kz.Theta()) | kz.linear())(X), labels)
+    model = kz.MultinomialProbit((kz.gaussian(kz.kernels.Theta()) | kz.linear())(X), labels)
     KernelAlbertChib(model=model)
     with model:
         pm.set_data({name: 1 + model[name].get_value()})

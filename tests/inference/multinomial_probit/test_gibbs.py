@@ -45,7 +45,7 @@ def test_fewer_basis_functions_than_objects_have_the_papers_scheme():
 
 def test_parameters_of_kernels_have_the_papers_scheme():
     X = np.random.default_rng(0).normal(size=(12, 2))
-    model = kz.MultinomialProbit(kz.gaussian(kz.Theta(1.0, 1.0))(X), np.arange(12) % 3)
+    model = kz.MultinomialProbit(kz.gaussian(kz.kernels.Theta(1.0, 1.0))(X), np.arange(12) % 3)
     (step,) = kz.Gibbs().implement(model, Run(random_seed=1))
     assert type(step) is KernelAlbertChib
 

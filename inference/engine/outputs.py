@@ -1,4 +1,4 @@
-"""What the handwritten algorithms return; the engines turn an answer into a result."""
+"""What the handwritten algorithms return; the engines turn an output into a result."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import xarray as xr
 
 from .result import Converged
 
-__all__ = ["ExactAnswer", "ModeAnswer", "Moments", "PointAnswer", "VariationalAnswer"]
+__all__ = ["ExactOutput", "ModeOutput", "Moments", "PointOutput", "VariationalOutput"]
 
 type Array = npt.NDArray[np.float64]
 type Sample = Callable[[int, np.random.Generator], Mapping[str, Array]]
@@ -18,7 +18,7 @@ type Moments = tuple[Array, Array | None]
 
 
 @dataclass(frozen=True)
-class VariationalAnswer:
+class VariationalOutput:
     """An approximate posterior q and the history of its bound.
 
     Attributes
@@ -48,7 +48,7 @@ class VariationalAnswer:
 
 
 @dataclass(frozen=True)
-class ExactAnswer:
+class ExactOutput:
     """The posterior itself, to draw from.
 
     Attributes
@@ -73,7 +73,7 @@ class ExactAnswer:
 
 
 @dataclass(frozen=True)
-class PointAnswer:
+class PointOutput:
     """A single point, and how it was reached.
 
     Attributes
@@ -95,7 +95,7 @@ class PointAnswer:
 
 
 @dataclass(frozen=True)
-class ModeAnswer:
+class ModeOutput:
     """A mode of a density of the declaration, and how it was climbed.
 
     Attributes

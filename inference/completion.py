@@ -1,0 +1,9 @@
+"""What users of incomplete kernels call besides engines: simple completions, weights, entries."""
+
+from ..models.completion.moment_matching import match_wishart
+from ..models.completion.mutual_blocks import GammaExcess
+from .kernel_completion.weights import learn_weights
+from .mutual_completion.imputation import impute_kernels
+from .mutual_completion.scores import missing_entries
+
+__all__ = ["GammaExcess", "impute_kernels", "learn_weights", "match_wishart", "missing_entries"]

@@ -1,0 +1,6 @@
+"""Scores: of predictions on held-out objects, and of completed kernels."""
+
+from .diagnostics.scores import held_out
+from .mutual_completion.scores import correlation_distance, entry_coverage, svm_auc
+
+__all__ = ["correlation_distance", "entry_coverage", "held_out", "svm_auc"]
