@@ -1,4 +1,4 @@
-"""The laws of the rooms find what breaks them: each contract fails on a violation planted for it."""
+"""The contracts between the rooms find what breaks them: each fails on a planted violation."""
 
 import shutil
 import subprocess
@@ -61,13 +61,10 @@ def copy(tmp_path_factory):
 
 def kept_and_broken(package):
     """Run import-linter as `make lint` does: whether each contract was kept, by its name."""
-    command = [
-        sys.executable,
-        "-c",
-        "from importlinter.cli import lint_imports_command as run; run()",
-    ]
+    script = "from importlinter.cli import lint_imports_command as run; run()"
+    options = ["--no-logo", "--no-cache", "--config", str(package / "pyproject.toml")]
     done = subprocess.run(
-        [*command, "--no-logo", "--no-cache", "--config", str(package / "pyproject.toml")],
+        [sys.executable, "-c", script, *options],
         cwd=package.parent,
         capture_output=True,
         text=True,
