@@ -31,7 +31,7 @@ from kernelzoo.custom_steps.multinomial_probit.sweep import (
     draw_variances,
     sweep,
 )
-from kernelzoo.numerics.normal_regression import Design
+from kernelzoo.numerics.kernel_products import Design
 from kernelzoo.numerics.probit import class_probabilities
 
 PATH = Path(__file__).parent / "data" / "multinomial_probit_reference.json"

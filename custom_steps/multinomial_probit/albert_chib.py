@@ -11,7 +11,7 @@ from pytensor.tensor import TensorVariable
 
 from ...models.combinations.sums import Mean
 from ...models.multinomial_probit import MultinomialProbit
-from ...numerics.normal_regression import Design
+from ...numerics.kernel_products import Design
 from ...validation import check_count
 from ..block import GibbsBlock, check_declaration
 from ..moves.simplex_metropolis import (

@@ -26,7 +26,7 @@ from ...models.combinations.composition import Composition
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.scores import draw_hyperparameters
 from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
-from ...numerics.normal_regression import Design
+from ...numerics.kernel_products import Design
 from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
 from ..moves.simplex_metropolis import (
     ConcentrationTuning,

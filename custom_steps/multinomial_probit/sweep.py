@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...numerics.kernel_products import Design
 from ...numerics.normal_regression import (
-    Design,
     orthogonal_factor,
     precision_factor_or_none,
     solve_lower,

@@ -21,7 +21,8 @@ from kernelzoo.custom_steps.moves.simplex_metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
-from kernelzoo.numerics.normal_regression import Design, Primal
+from kernelzoo.numerics.kernel_products import Design
+from kernelzoo.numerics.normal_regression import Primal
 
 PRIOR = Prior(sigma=1.5, varsigma=0.7, tau=2.0, nu=1.5, rho=2.0, varrho=1.3)
 N_KERNELS, N_OBJECTS, N_FUNCTIONS = 2, 4, 3

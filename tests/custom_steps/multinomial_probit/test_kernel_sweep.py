@@ -26,7 +26,7 @@ from kernelzoo.models.combinations import scores as kernel_scores
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.kernels.specification import Theta, gaussian
-from kernelzoo.numerics.normal_regression import Design
+from kernelzoo.numerics.kernel_products import Design
 from kernelzoo.numerics.probit import log_probability
 
 TAU, UPSILON = 1.0, 0.7

@@ -10,7 +10,8 @@ from kernelzoo.custom_steps.moves.simplex_metropolis import (
 )
 from kernelzoo.custom_steps.multinomial_probit import sweep as probit_sweep
 from kernelzoo.custom_steps.multinomial_probit.sweep import Prior, State, Tuning, sweep
-from kernelzoo.numerics.normal_regression import Design, precision_factor_or_none
+from kernelzoo.numerics.kernel_products import Design
+from kernelzoo.numerics.normal_regression import precision_factor_or_none
 from probit_fixture import (
     N_BASIS,
     N_CLASSES,
