@@ -24,7 +24,7 @@ from .operations.matrix_product import matrix_product
 __all__ = ["COMBINATIONS", "MultinomialProbit"]
 
 #: Rules of combination by name. Gibbs and VB apply to a rule that is registered with their updates:
-#: of `kernelzoo.custom_steps.multinomial_probit.kernel_sweep` and
+#: of `kernelzoo.custom_steps.multinomial_probit.sweep` and
 #: `kernelzoo.inference.multinomial_probit.vb_updates`. The other engines apply to every rule.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,

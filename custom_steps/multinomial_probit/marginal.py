@@ -15,8 +15,8 @@ from ...numerics.probit import log_probability_and_gradient
 from ...validation import argument_error, check_positive
 from ..block import GibbsBlock, check_declaration
 from ..moves.hamiltonian import StepTuning, adapt_step
+from .conditionals import Prior, State
 from .marginal_sweep import Target, marginal_sweep
-from .sweep import Prior, State
 
 __all__ = ["MarginalProbit", "serves"]
 
@@ -56,7 +56,7 @@ class MarginalProbit(GibbsBlock):
     ------
     TypeError
         When the model is not a `MultinomialProbit` of kernels without parameters whose weights or
-        exponents are fixed, or are the weights of `Mean`: `KernelAlbertChib` serves the others.
+        exponents are fixed, or are the weights of `Mean`: `AlbertChib` serves the others.
     ValueError
         For other variables; for a length or an acceptance that is out of range.
 
