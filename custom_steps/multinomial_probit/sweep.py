@@ -1,8 +1,8 @@
 """Albert and Chib's sweep of the multinomial probit in NumPy, for every rule and learned kernels.
 
 A sweep draws the utilities Y (damoulas2009, eq 3), redraws what the composite kernel depends on,
-and then W and zeta (appendix A). Moves of the composite kernel given Y and W come first, those
-given Y with W integrated out second; W is redrawn right after them. `AlbertChib` runs the sweep as a PyMC
+and then W and zeta (appendix A). Moves of the composite kernel given Y and W come first, then those
+given Y with W integrated out; W is redrawn right after them. `AlbertChib` runs the sweep as a PyMC
 step.
 
 ============= ============================================ ========================

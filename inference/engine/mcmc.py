@@ -114,7 +114,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         tune=run.tune,
         cores=run.cores,
         progressbar=run.progressbar,
-        compile_kwargs=run.compile_kwargs(_gradients(run) if callbacks else inf),
+        compile_kwargs=run.compile_kwargs(inf),
     )
     with (
         model,
@@ -217,11 +217,6 @@ def _in_turn(run: Run) -> int:
     return -(-run.chains // _processes(run))
 
 
-def _gradients(run: Run) -> int:
-    """How many gradients NUTS usually evaluates in a run."""
-    return run.chains * (run.tune + run.draws) * (2**USUAL_DEPTH - 1)
-
-
 def _smallest(model: pm.Model) -> str:
     """Name of the free variable that takes the least memory."""
     point = model.initial_point()
@@ -292,8 +287,7 @@ class NUTS(Engine):
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        mode = run.compile_kwargs(_gradients(run) if self.backend == "pymc" else inf)
-        start, objective = compile_objective(model, jacobian=True, **mode)
+        start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs(inf))
         objective(start)
         # What compiled code allocates is not seen: NumPy's arrays for the same graph are.
         _, by_numpy = compile_objective(model, jacobian=True, mode=python_mode())
