@@ -104,8 +104,8 @@ class GammaMixture:
 
         A log-concave density with mode m lies below f(m) min(1, e^(1 - f(m) |rho - m|)), which has
         four times its mass (Devroye 1986, Non-uniform random variate generation, VII.2): an
-        envelope whose rejections do not depend on mu, lam or l. The tables know m and f(m); beyond their
-        range, where no posterior is, the law at its end is drawn from.
+        envelope whose rejections do not depend on mu, lam or l. The tables know m and f(m); beyond
+        their range, where no posterior is, the law at its end is drawn from.
         """
         log_g = np.clip(log_g, *self.log_gamma(self.log_density.x[[0, -1]])[0])
         offset = log_g - self.lam
