@@ -9,6 +9,7 @@ import pytest
 from kernelzoo.custom_steps import AlbertChib, MarginalProbit
 from kernelzoo.custom_steps.moves.hamiltonian import StepTuning
 from kernelzoo.custom_steps.multinomial_probit.conditionals import State
+from kernelzoo.custom_steps.multinomial_probit.marginal import FULL_LENGTH
 from kernelzoo.models.combinations import sums as combination
 from kernelzoo.models.combinations.products import FixedProduct
 from kernelzoo.models.multinomial_probit import MultinomialProbit
@@ -42,6 +43,27 @@ def test_steps_after_tuning_are_of_the_average_size(model):
     step.stop_tuning()
     _, (stats,) = step.step(point)
     assert stats["hmc_step"] == pytest.approx(np.exp(step.tuning.log_average))
+
+
+def evaluations_in_tuning(step, point, sweeps):
+    counts = []
+    for _ in range(sweeps):
+        point, (stats,) = step.step(point)
+        counts.append(stats["hmc_evaluations"])
+    return point, np.mean(counts)
+
+
+def test_trajectories_are_short_until_the_end_of_tuning(model):
+    step = MarginalProbit(model=model)
+    step.setup_chain(np.random.default_rng(3), tune=FULL_LENGTH + 100, draws=5)
+    point, _ = evaluations_in_tuning(step, model.initial_point(), 50)
+    point, short = evaluations_in_tuning(step, point, 50)
+    _, full = evaluations_in_tuning(step, point, 50)
+    assert short < 0.4 * full
+    step.setup_chain(np.random.default_rng(3), tune=FULL_LENGTH, draws=5)
+    point, _ = evaluations_in_tuning(step, model.initial_point(), 50)
+    _, short_run = evaluations_in_tuning(step, point, 50)
+    assert short_run > 0.6 * full
 
 
 @cache
