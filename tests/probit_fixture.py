@@ -5,7 +5,7 @@ import numpy as np
 from scipy import stats
 
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.multinomial_probit.sweep import Prior, State
+from kernelzoo.custom_steps.multinomial_probit.conditionals import Prior, State
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability

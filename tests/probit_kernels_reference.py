@@ -136,21 +136,21 @@ def learned_parameters(values):
 PROBLEMS = {
     "product": Problem(
         {"near": NEAR, "wide": WIDE},
-        kz.Product(2.0, 1.5),
+        kz.combinations.Product(2.0, 1.5),
         exponents,
         lambda values: np.exp(-np.tensordot(values["beta"], SQUARES, axes=(1, 2))),
         learned_exponents,
     ),
     "binary": Problem(
         {"near": NEAR, "wide": WIDE, "linear": LINEAR},
-        kz.Binary(SELECTION),
+        kz.combinations.Binary(SELECTION),
         selection,
         lambda values: np.tensordot(values["beta"], [NEAR, WIDE, LINEAR], axes=1),
         learned_selection,
     ),
     "theta": Problem(
-        (kz.gaussian(kz.Theta(3.0, 4.0)) | kz.gaussian(0.05))(X, X[:N_BASIS]),
-        kz.Mean(2.0, 1.0),
+        (kz.gaussian(kz.kernels.Theta(3.0, 4.0)) | kz.gaussian(0.05))(X, X[:N_BASIS]),
+        kz.combinations.Mean(2.0, 1.0),
         parameters,
         kernels_at,
         learned_parameters,

@@ -48,7 +48,7 @@ def exact(model, run):
         tau = rng.gamma(a, 1 / b, size=draws)
         return {"tau": tau, "mu": rng.normal(m, 1 / np.sqrt(k * tau))}
 
-    return inference.ExactAnswer(sample, log_evidence=log_evidence(model))
+    return inference.ExactOutput(sample, log_evidence=log_evidence(model))
 
 
 class NormalGibbs(GibbsBlock):
@@ -95,7 +95,7 @@ def variational(model, run, *, tolerance: float = 1e-10):
         return {"mu": mu, "tau": tau}, q_mu.logpdf(mu) + q_tau.logpdf(tau)
 
     parameters = Dataset({"mu_sd": q_mu.std(), "tau_mean": q_tau.mean()})
-    return inference.VariationalAnswer([np.array(elbo[1:])], 0, True, parameters, sample)
+    return inference.VariationalOutput([np.array(elbo[1:])], 0, True, parameters, sample)
 
 
 @inference.predictive.register

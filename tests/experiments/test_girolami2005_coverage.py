@@ -43,7 +43,7 @@ def test_the_known_truth_is_that_of_the_declaration(monkeypatch):
     assert_ks(np.sqrt(gamma) * (problem.targets_new - response), stats.norm.cdf)
     assert response.std() > 1.0 / np.sqrt(gamma), "noise hides the response"
     np.testing.assert_allclose(problem.beta, 1 / 3, atol=0.01)
-    assert problem.model.combination == kz.DirichletWeights(1e6, 1.0)
+    assert problem.model.combination == kz.combinations.DirichletWeights(1e6, 1.0)
     assert problem.model.sigma == settings["sigma"]
 
 

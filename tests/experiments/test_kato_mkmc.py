@@ -116,17 +116,17 @@ def test_numbers_are_those_of_the_pieces(small):
     values = run(["mean", "EM"])
     model = kz.MutualKernelCompletion(given.kernels, given.visible, lam=0.1, collapsed=True)
     completed = kz.predict(model, kz.fit(model, "em", progressbar=False))
-    distance = 100 * kz.correlation_distance(completed["kernel_mean"], given.kernels).mean()
+    distance = 100 * kz.scores.correlation_distance(completed["kernel_mean"], given.kernels).mean()
     assert values["EM, 50 %: distance"] == pytest.approx(float(distance))
     train = training_part(np.random.default_rng(4), given.labels, 0.43)
-    area = kz.svm_auc(completed["model_matrix"], given.labels, train)
+    area = kz.scores.svm_auc(completed["model_matrix"], given.labels, train)
     assert values["EM, 50 %: AUC of M, large part"] == pytest.approx(100 * area)
-    mean = kz.impute_kernels(given.kernels, given.visible)
-    area = kz.svm_auc(mean.sel(kernel="v"), given.labels, train)
+    mean = kz.completion.impute_kernels(given.kernels, given.visible)
+    area = kz.scores.svm_auc(mean.sel(kernel="v"), given.labels, train)
     assert values["mean, 50 %: AUC of v, large part"] == pytest.approx(100 * area)
     # Unit diagonals: eq (22) is the mean but for lambda.
     M = (0.1 * np.eye(30) + mean.sum("kernel").to_numpy()) / 3.1
-    area = kz.svm_auc(M, given.labels, train)
+    area = kz.scores.svm_auc(M, given.labels, train)
     assert values["mean, 50 %: AUC of M, large part"] == pytest.approx(100 * area)
 
 

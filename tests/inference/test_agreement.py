@@ -27,7 +27,7 @@ def problem():
     X_new = centres[np.arange(9) % 3] + rng.normal(size=(9, 2))
     kernels = (kz.gaussian(0.5) | kz.linear()).normalize("trace")
     model = kz.MultinomialProbit(
-        kernels(X), labels, tau=3.0, upsilon=1.0, combination=kz.Mean(2.0, 1.0)
+        kernels(X), labels, tau=3.0, upsilon=1.0, combination=kz.combinations.Mean(2.0, 1.0)
     )
     return model, kernels(X_new, X)
 

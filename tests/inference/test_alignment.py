@@ -47,7 +47,7 @@ def probit():
 @pytest.fixture(scope="module")
 def parametric():
     model = kz.MultinomialProbit(
-        (kz.linear() | kz.gaussian(kz.Theta()))({"u": X, "v": X**2}), LABELS
+        (kz.linear() | kz.gaussian(kz.kernels.Theta()))({"u": X, "v": X**2}), LABELS
     )
     return model, drawn(model, W=(3, N), beta=(4,), theta=(2,))
 
@@ -81,15 +81,15 @@ def test_predictions_of_kernels_in_another_order_are_the_same(case, request):
 
 def test_kernels_with_parameters_go_by_their_names(parametric):
     model, result = parametric
-    kernels = kz.linear() | kz.gaussian(kz.Theta())
-    other = kz.gaussian(kz.Theta()) | kz.linear()
+    kernels = kz.linear() | kz.gaussian(kz.kernels.Theta())
+    other = kz.gaussian(kz.kernels.Theta()) | kz.linear()
     expected = kz.predict(model, result, kernels({"u": X_NEW, "v": X_NEW**2}, {"u": X, "v": X**2}))
     for specification in (kernels, other):
         turned = X_NEW[["mass", "age"]]
         given = specification({"v": turned**2, "u": turned}, {"v": X**2, "u": X})
         xr.testing.assert_allclose(kz.predict(model, result, given), expected)
     with pytest.raises(ValueError, match=r"'kernels_new' argument .* with the parameters \['gauss"):
-        kz.predict(model, result, kz.gaussian(kz.Theta())({"w": X_NEW}, {"w": X}))
+        kz.predict(model, result, kz.gaussian(kz.kernels.Theta())({"w": X_NEW}, {"w": X}))
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def numbered(request):
 
 
 def test_truth_goes_by_the_ids_of_the_predictions(predictions):
-    expected = kz.scores(predictions, TRUTH.to_numpy())
-    turned = kz.scores(predictions, TRUTH.to_numpy()[::-1])
+    expected = kz.scores.held_out(predictions, TRUTH.to_numpy())
+    turned = kz.scores.held_out(predictions, TRUTH.to_numpy()[::-1])
     assert turned != expected
     for truth in (
         TRUTH,
@@ -143,34 +143,36 @@ def test_truth_goes_by_the_ids_of_the_predictions(predictions):
         TRUTH.reset_index(drop=True),
         TRUTH.tolist(),
     ):
-        assert kz.scores(predictions, truth) == expected
-    assert kz.scores(predictions.rename(obs="sample"), TRUTH.sort_index()) == expected
+        assert kz.scores.held_out(predictions, truth) == expected
+    assert kz.scores.held_out(predictions.rename(obs="sample"), TRUTH.sort_index()) == expected
 
 
 @pytest.mark.parametrize("ids", [range(4), [30, 7, 9, 12], NEW_IDS, range(10, 14)])
 def test_truth_goes_by_position_where_predictions_have_no_ids(ids, numbered, tmp_path):
-    expected = kz.scores(numbered, TRUTH.to_numpy())
+    expected = kz.scores.held_out(numbered, TRUTH.to_numpy())
     truth = pd.Series(TRUTH.to_numpy(), index=ids)
     numbered.to_netcdf(tmp_path / "predictions.nc")
     with xr.open_dataset(tmp_path / "predictions.nc") as stored:
         for given in (numbered, stored.load(), kz.combine_classifiers([numbered] * 2)):
-            assert kz.scores(given, truth)["accuracy"] == expected["accuracy"]
+            assert kz.scores.held_out(given, truth)["accuracy"] == expected["accuracy"]
 
 
 def test_targets_of_a_regression_go_by_ids(regression):
     model, result = regression
     predicted = kz.predict(model, result, KERNELS(X_NEW, X))
     truth = pd.Series([1.0, 2.0, 3.0, 4.0], NEW_IDS)
-    assert kz.scores(predicted, truth.sort_index()) == kz.scores(predicted, truth.to_numpy())
+    assert kz.scores.held_out(predicted, truth.sort_index()) == kz.scores.held_out(
+        predicted, truth.to_numpy()
+    )
     unnamed = kz.CompositeKernelRegression(KERNELS(X.to_numpy()), np.arange(N) / N)
     new = KERNELS(X_NEW.to_numpy(), X.to_numpy())
     for given in (new, new.values):
         without = kz.predict(unnamed, result, given, keep_draws=True)
-        assert kz.scores(without, truth) == kz.scores(predicted, truth)
+        assert kz.scores.held_out(without, truth) == kz.scores.held_out(predicted, truth)
     with pytest.raises(ValueError, match=r"'labels_new' .* Got the unknown 'q9'; none for 'q3'"):
-        kz.scores(predicted, truth.rename({"q3": "q9"}))
+        kz.scores.held_out(predicted, truth.rename({"q3": "q9"}))
     with pytest.raises(ValueError, match="without masked"):
-        kz.scores(predicted, np.ma.masked_array(truth, truth > 3))
+        kz.scores.held_out(predicted, np.ma.masked_array(truth, truth > 3))
 
 
 REFUSED_TRUTH = {
@@ -184,7 +186,7 @@ REFUSED_TRUTH = {
 
 
 @pytest.mark.parametrize("case", REFUSED_TRUTH)
-@pytest.mark.parametrize("read", [kz.scores, kz.plot_reliability])
+@pytest.mark.parametrize("read", [kz.scores, kz.plots.plot_reliability])
 def test_truth_is_refused_by_name(case, read, predictions):
     truth, message = REFUSED_TRUTH[case]
     with pytest.raises(ValueError, match=rf"'labels(?:_new)?' argument of \w+ must .*{message}"):
@@ -197,14 +199,14 @@ def test_truth_of_two_classes_goes_by_position_where_predictions_have_no_ids():
     result = drawn(model, alpha=(N + 1,), beta=(2,))
     predicted = kz.predict(model, result, KERNELS(X_NEW.to_numpy(), X.to_numpy()), keep_draws=True)
     truth = TRUTH.replace("c", "b")
-    assert kz.scores(predicted, truth) == kz.scores(predicted, truth.to_numpy())
+    assert kz.scores.held_out(predicted, truth) == kz.scores.held_out(predicted, truth.to_numpy())
 
 
 def test_masked_predictions_are_refused():
     p = np.ma.masked_array([[0.5, 0.5], [0.2, 0.8]], [[True, False], [False, False]])
     dataset = xr.Dataset({"probability": (("obs", "class"), p)}, {"class": ["a", "b"]})
     with pytest.raises(ValueError, match="'predictions' argument of scores must be finite"):
-        kz.scores(dataset, ["a", "b"])
+        kz.scores.held_out(dataset, ["a", "b"])
 
 
 def test_classifiers_are_combined_by_the_ids_of_objects(predictions):
@@ -238,7 +240,9 @@ def test_labels_of_training_objects_go_by_their_ids(completed):
     for labels in (LABELS[TRAIN], LABELS[sorted(TRAIN)], LABELS[TRAIN].reset_index(drop=True)):
         xr.testing.assert_identical(kz.predict(*completed, labels=labels), expected)
     truth = LABELS[["p8", "p3", "p7"]]
-    assert kz.scores(expected, truth) == kz.scores(expected, truth[["p3", "p7", "p8"]].to_numpy())
+    assert kz.scores.held_out(expected, truth) == kz.scores.held_out(
+        expected, truth[["p3", "p7", "p8"]].to_numpy()
+    )
     with pytest.raises(ValueError, match=r"'labels' .* Got the unknown 'p3', 'p7', 'p8'\."):
         kz.predict(*completed, labels=LABELS)
 
@@ -248,18 +252,18 @@ def test_test_objects_of_unlabelled_kernels_are_numbers():
     moments = xr.Dataset({"K21_mean": (("test", "train"), np.ones((3, 6)))})
     result = DataTree.from_dict({"moments": moments})
     predicted = kz.predict(model, result, labels=LABELS[TRAIN])
-    assert kz.scores(predicted, LABELS[["p8", "p3", "p7"]])
+    assert kz.scores.held_out(predicted, LABELS[["p8", "p3", "p7"]])
 
 
 def test_weights_are_learned_from_labels_by_id():
     theta = {"near": THETA, "far": THETA**0.2}
     arguments = (theta, K11, "leave-one-out log score")
     labels = LABELS.replace("c", "b")[TRAIN]
-    expected = kz.learn_weights(*arguments, labels=labels.to_numpy())
-    turned = kz.learn_weights(*arguments, labels=labels.sort_index())
+    expected = kz.completion.learn_weights(*arguments, labels=labels.to_numpy())
+    turned = kz.completion.learn_weights(*arguments, labels=labels.sort_index())
     xr.testing.assert_identical(turned.alpha, expected.alpha)
     with pytest.raises(ValueError, match=r"'labels' argument of learn_weights .* none for 'p4'"):
-        kz.learn_weights(*arguments, labels=labels.iloc[1:])
+        kz.completion.learn_weights(*arguments, labels=labels.iloc[1:])
 
 
 # --- classifiers on kernels ------------------------------------------------------------------
@@ -268,10 +272,12 @@ def test_weights_are_learned_from_labels_by_id():
 def test_support_vector_machines_go_by_ids():
     labels = LABELS.replace("c", "b")
     train = pd.Series(np.arange(N) < 5, IDS)
-    expected = kz.svm_auc(THETA.to_numpy(), labels.to_numpy(), train.to_numpy())
+    expected = kz.scores.svm_auc(THETA.to_numpy(), labels.to_numpy(), train.to_numpy())
     matrix = xr.DataArray(THETA, dims=("object", "object_"))
     for kernel in (THETA, THETA.iloc[:, SHUFFLED], matrix, THETA.iloc[SHUFFLED, SHUFFLED]):
-        assert kz.svm_auc(kernel, labels[::-1], train.iloc[SHUFFLED]) == pytest.approx(expected)
+        assert kz.scores.svm_auc(kernel, labels[::-1], train.iloc[SHUFFLED]) == pytest.approx(
+            expected
+        )
     for given, message in [
         ((THETA, labels.iloc[1:], train), "'labels' .* none for 'p0'"),
         ((THETA, labels, train.rename({"p0": "r"})), "'train' .* the unknown 'r'; none for 'p0'"),
@@ -280,7 +286,7 @@ def test_support_vector_machines_go_by_ids():
         ((THETA, labels, np.ma.masked_array(train, train)), "'train' .* without masked"),
     ]:
         with pytest.raises(ValueError, match=message):
-            kz.svm_auc(*given)
+            kz.scores.svm_auc(*given)
 
 
 def test_kernel_classifiers_go_by_ids():
@@ -320,34 +326,34 @@ def test_alignment_of_frames_goes_by_labels():
 def test_what_is_drawn_by_ids_has_ids_of_its_own(probit):
     model = kz.MultinomialProbit(KERNELS(X.rename({"p1": "p0"})), LABELS.to_numpy())
     with pytest.raises(ValueError, match=r"labels of their own. Got 'p0' more than once"):
-        kz.plot_engines(drawn(model, W=(3, N), beta=(2,)))
+        kz.plots.plot_engines(drawn(model, W=(3, N), beta=(2,)))
 
 
 def test_truth_of_completed_kernels_has_distinct_ids():
     twice = THETA.rename(index={"p1": "p0"}, columns={"p1": "p0"})
-    completed = kz.as_stack(THETA)
+    completed = kz.kernels.as_stack(THETA)
     with pytest.raises(ValueError, match=r"'truth' .* Got 'p0' more than once"):
-        kz.correlation_distance(completed, twice)
+        kz.scores.correlation_distance(completed, twice)
 
 
 def test_pictures_order_objects_by_labels_of_their_ids():
-    expected = kz.plot_kernels(KERNELS(X), LABELS).data["kernels"]
-    given = kz.plot_kernels(KERNELS(X), LABELS.iloc[SHUFFLED]).data["kernels"]
+    expected = kz.plots.plot_kernels(KERNELS(X), LABELS).data["kernels"]
+    given = kz.plots.plot_kernels(KERNELS(X), LABELS.iloc[SHUFFLED]).data["kernels"]
     xr.testing.assert_identical(given, expected)
     with pytest.raises(ValueError, match=r"'labels' argument of plot_kernels .* none for 'p0'"):
-        kz.plot_kernels(KERNELS(X), LABELS.iloc[1:])
+        kz.plots.plot_kernels(KERNELS(X), LABELS.iloc[1:])
 
 
 def test_regions_show_objects_in_the_colours_of_their_ids(probit):
     model, result = probit
-    expected = kz.plot_decision_regions(model, result, KERNELS, X, LABELS, resolution=3)
-    given = kz.plot_decision_regions(model, result, KERNELS, X, LABELS[::-1], resolution=3)
+    expected = kz.plots.plot_decision_regions(model, result, KERNELS, X, LABELS, resolution=3)
+    given = kz.plots.plot_decision_regions(model, result, KERNELS, X, LABELS[::-1], resolution=3)
     for label in "abc":
         one, other = (
             c.viz["objects"]["train"].sel({"class": label}).item() for c in (expected, given)
         )
         np.testing.assert_array_equal(one.get_offsets(), other.get_offsets())
     with pytest.raises(ValueError, match=r"'y_train' .* Got the unknown 'r'; none for 'p0'"):
-        kz.plot_decision_regions(model, result, KERNELS, X, LABELS.rename({"p0": "r"}))
+        kz.plots.plot_decision_regions(model, result, KERNELS, X, LABELS.rename({"p0": "r"}))
     with pytest.raises(ValueError, match=r"'X_train' .* without masked"):
-        kz.plot_decision_regions(model, result, KERNELS, np.ma.masked_array(X, X > 1), LABELS)
+        kz.plots.plot_decision_regions(model, result, KERNELS, np.ma.masked_array(X, X > 1), LABELS)

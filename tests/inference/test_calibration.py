@@ -21,7 +21,7 @@ def small_model():
     return kz.MultinomialProbit(
         {"near": np.exp(-2 * distances), "far": np.exp(-distances / 8)},
         np.arange(10) % 3,
-        combination=kz.Mean(2.0, 1.0),
+        combination=kz.combinations.Mean(2.0, 1.0),
         tau=6.0,
         upsilon=3.0,
     )
@@ -44,14 +44,14 @@ def collapsed_mixture():
 
 def composite_regression():
     """Eight objects, two kernels; the priors keep targets and chains within reach."""
-    rule = kz.DirichletWeights(3.0, 1.5)
+    rule = kz.combinations.DirichletWeights(3.0, 1.5)
     options = {"sigma": 3.0, "varsigma": 3.0, "rho": 3.0, "varrho": 1.0}
     return kz.CompositeKernelRegression.example(combination=rule, **options)
 
 
 def composite_classification():
     """Eight objects, two kernels."""
-    rule = kz.DirichletWeights(3.0, 1.5)
+    rule = kz.combinations.DirichletWeights(3.0, 1.5)
     return kz.CompositeKernelClassification.example(combination=rule, sigma=3.0, varsigma=3.0)
 
 

@@ -8,14 +8,9 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import assert_mean
-from kernelzoo import (
-    Binary,
-    CompositeKernelClassification,
-    CompositeKernelRegression,
-    DirichletWeights,
-    FixedWeights,
-)
+from kernelzoo import CompositeKernelClassification, CompositeKernelRegression
 from kernelzoo.inference.engine.density import log_density
+from kernelzoo.models.combinations import Binary, DirichletWeights, FixedWeights
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -107,7 +102,7 @@ def test_collapsed_density_is_the_integral_of_the_explicit_one(bias):
 
 
 def test_dims_and_coords_name_everything():
-    stack = kz.kernel_stack(
+    stack = kz.kernels.kernel_stack(
         {"near": np.eye(3), "far": np.ones((3, 3))}, obs=[7, 8, 9], basis=[7, 8, 9]
     )
     model = CompositeKernelClassification(stack, ["dog", "cat", "dog"])

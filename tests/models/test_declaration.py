@@ -94,12 +94,12 @@ def test_a_pickle_holds_the_kernels_once():
 
 
 def test_a_pickle_is_read_without_the_warnings_of_the_declaration():
-    with pytest.warns(kz.KernelWarning):
+    with pytest.warns(kz.kernels.KernelWarning):
         model = kz.MultinomialProbit({"K": np.eye(20)}, np.arange(20) % 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = pickle.loads(pickle.dumps(model))
-    with pytest.warns(kz.KernelWarning):
+    with pytest.warns(kz.kernels.KernelWarning):
         kz.MultinomialProbit(again["K"].get_value(), np.arange(20) % 3)
 
 

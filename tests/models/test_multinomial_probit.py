@@ -8,8 +8,10 @@ import xarray as xr
 from scipy import stats
 
 from family import assert_mean, assert_z
-from kernelzoo import FixedWeights, Mean, MultinomialProbit, gaussian, kernel_stack, linear
+from kernelzoo import MultinomialProbit, gaussian, linear
 from kernelzoo.inference.engine.density import log_density
+from kernelzoo.models.combinations import FixedWeights, Mean
+from kernelzoo.models.kernels import kernel_stack
 from kernelzoo.numerics.probit import log_probability
 
 

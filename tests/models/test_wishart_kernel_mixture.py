@@ -63,7 +63,7 @@ def test_mixture_is_the_sum_of_its_components():
 def test_matched_wishart_prior():
     model = WishartKernelMixture.example(prior="wishart", alpha=[0.3, 1.7])
     rng = np.random.default_rng(2)
-    eta, theta = kz.match_wishart(model.theta, model.etas, [0.3, 1.7])
+    eta, theta = kz.completion.match_wishart(model.theta, model.etas, [0.3, 1.7])
     law = stats.wishart(eta, theta)
     Sigma = law.rvs(random_state=rng)
     missing, kernel = kernel_terms(model, Sigma, rng)
@@ -73,7 +73,7 @@ def test_matched_wishart_prior():
 
 def test_inverse_wishart_prior_is_a_completion_with_the_matched_parameters():
     model = WishartKernelMixture.example(alpha=[0.3, 1.7])
-    eta, theta = kz.match_wishart(model.theta, model.etas, [0.3, 1.7])
+    eta, theta = kz.completion.match_wishart(model.theta, model.etas, [0.3, 1.7])
     single = kz.WishartCompletion(theta, model.K11_values, r=model.rho, eta=eta)
     point = single.initial_point(random_seed=1)
     ours, theirs = (m.compile_logp(mode=MODE)(point) for m in (model, single))
@@ -215,7 +215,9 @@ def test_engines_say_why_they_do_not_apply():
 
 def test_labels_say_who_is_observed():
     labels = list("vwxyz")
-    stack = kz.kernel_stack(dict(zip("ab", WishartKernelMixture.example().theta, strict=True)))
+    stack = kz.kernels.kernel_stack(
+        dict(zip("ab", WishartKernelMixture.example().theta, strict=True))
+    )
     stack = stack.assign_coords(obs=labels, basis=labels)
     K11 = np.diag([1.0, 2.0])
     frame = pd.DataFrame(K11, index=["z", "v"], columns=["z", "v"])

@@ -8,7 +8,7 @@ import pytest
 
 from kernelzoo.custom_steps import AlbertChib, MarginalProbit
 from kernelzoo.custom_steps.moves.hamiltonian import StepTuning
-from kernelzoo.custom_steps.multinomial_probit.sweep import State
+from kernelzoo.custom_steps.multinomial_probit.conditionals import State
 from kernelzoo.models.combinations import sums as combination
 from kernelzoo.models.combinations.products import FixedProduct
 from kernelzoo.models.multinomial_probit import MultinomialProbit

@@ -21,7 +21,7 @@ from kernelzoo.inference.generic.map import search_by_gradients
 
 RUN = Run(random_seed=1, progressbar=False)
 QUIET = {"random_seed": 1, "progressbar": False, "log_likelihood": False}
-UNIFORM = kz.DirichletWeights(varphi=1)
+UNIFORM = kz.combinations.DirichletWeights(varphi=1)
 FIT = {
     kz.CompositeKernelRegression: fit_composite_kernel_regression,
     kz.CompositeKernelClassification: fit_composite_kernel_classification,
@@ -57,7 +57,7 @@ def with_weights(model, values):
         data, options = model.target_values, options | {"rho": model.rho, "varrho": model.varrho}
     else:
         data = model.label_codes
-    weights = kz.FixedWeights(values["beta"])
+    weights = kz.combinations.FixedWeights(values["beta"])
     return type(model)(model["K"].get_value(), data, combination=weights, **options)
 
 
@@ -145,7 +145,7 @@ def test_density_never_falls(model_type, seed):
     stack = rng.normal(size=(n_kernels, n, n_basis)) * np.exp(rng.normal(size=(n_kernels, 1, 1)))
     model = build(
         model_type,
-        kz.kernel_stack(stack, basis=[f"phi{m}" for m in range(n_basis)]),
+        kz.kernels.kernel_stack(stack, basis=[f"phi{m}" for m in range(n_basis)]),
         rng.normal(size=n),
         sigma=float(np.exp(rng.normal())),
         varsigma=float(np.exp(2 * rng.normal())),
@@ -171,7 +171,9 @@ def test_little_noise_does_not_stall_the_weights():
 def test_steps_of_the_weights_that_are_too_long_are_shortened(seed):
     """As many functions as objects, so that the weights' own curvature is small."""
     rng = np.random.default_rng(seed)
-    stack = kz.kernel_stack(10 * rng.normal(size=(4, 12, 13)), basis=[f"phi{m}" for m in range(13)])
+    stack = kz.kernels.kernel_stack(
+        10 * rng.normal(size=(4, 12, 13)), basis=[f"phi{m}" for m in range(13)]
+    )
     model = build(kz.CompositeKernelRegression, stack, rng.normal(size=12))
     assert answer_of(model, max_iterations=60, starts=1).converged
 
@@ -236,7 +238,10 @@ def test_known_weights_leave_a_ridge_regression():
     kernels, response = stack_and_response(1)
     weights = [0.3, 0.0, 0.9]
     model = build(
-        kz.CompositeKernelRegression, kernels, response, combination=kz.FixedWeights(weights)
+        kz.CompositeKernelRegression,
+        kernels,
+        response,
+        combination=kz.combinations.FixedWeights(weights),
     )
     answer = answer_of(model, tolerance=1e-14)
     assert set(answer.values) == {"alpha", "phi", "gamma"}
@@ -330,11 +335,19 @@ def test_settings_are_checked(settings, message):
     ("model_type", "options", "reason"),
     [
         (kz.CompositeKernelRegression, {"collapsed": True}, "integrates out"),
-        (kz.CompositeKernelRegression, {"combination": kz.DirichletWeights()}, "varphi=1)"),
-        (kz.CompositeKernelClassification, {"combination": kz.DirichletWeights()}, "uniform"),
+        (
+            kz.CompositeKernelRegression,
+            {"combination": kz.combinations.DirichletWeights()},
+            "varphi=1)",
+        ),
         (
             kz.CompositeKernelClassification,
-            {"combination": kz.DirichletWeights(varphi=2)},
+            {"combination": kz.combinations.DirichletWeights()},
+            "uniform",
+        ),
+        (
+            kz.CompositeKernelClassification,
+            {"combination": kz.combinations.DirichletWeights(varphi=2)},
             "uniform on the simplex or known",
         ),
     ],

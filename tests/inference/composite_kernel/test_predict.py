@@ -47,7 +47,7 @@ def responses(model, result, stack):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"bias": False}, {"combination": kz.FixedWeights([0.3, 0.9])}]
+    "options", [{}, {"bias": False}, {"combination": kz.combinations.FixedWeights([0.3, 0.9])}]
 )
 def test_regression_averages_over_draws(options):
     model = kz.CompositeKernelRegression.example(**options)
@@ -113,7 +113,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("combination", ["dirichlet", kz.FixedWeights([0.3, 0.9])])
+@pytest.mark.parametrize("combination", ["dirichlet", kz.combinations.FixedWeights([0.3, 0.9])])
 def test_what_is_identified_are_the_responses(bias, combination):
     model = kz.CompositeKernelClassification.example(bias=bias, combination=combination)
     result = result_of(model, ["alpha", *(["beta"] if model.learned else [])])

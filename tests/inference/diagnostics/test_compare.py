@@ -10,7 +10,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from family import assert_z
-from kernelzoo.inference.diagnostics.scores import scores
+from kernelzoo.inference.diagnostics.scores import held_out
 
 
 def result(mean, sd, *, kind="mcmc", n=4000, seed=0, model="Toy", seconds=2.0):
@@ -101,15 +101,15 @@ def test_scores_of_probabilities_by_hand():
         },
         coords={"class": ["x", "y", "z"]},
     )
-    found = scores(predictions, ["x", "y", "x"])
+    found = held_out(predictions, ["x", "y", "x"])
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["log_score"] == pytest.approx(np.log([0.7, 0.3, 0.5]).mean())
     assert found["brier"] == pytest.approx((0.14 + 0.86 + 0.42) / 3)
-    labels_only = scores(predictions.drop_vars("probability"), ["x", "y", "x"])
+    labels_only = held_out(predictions.drop_vars("probability"), ["x", "y", "x"])
     assert labels_only == {"accuracy": pytest.approx(2 / 3)}
-    assert scores(predictions.drop_vars("label"), ["x", "y", "x"]) == found
+    assert held_out(predictions.drop_vars("label"), ["x", "y", "x"]) == found
     with pytest.raises(ValueError, match=r"'predictions'.*Got the variables .*class"):
-        scores(predictions[["class"]], ["x", "y", "x"])
+        held_out(predictions[["class"]], ["x", "y", "x"])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_scores_of_probabilities_by_hand():
         ([1.2, -0.2], "a smallest entry of -0.2 at object 'q1' "),
     ],
 )
-@pytest.mark.parametrize("read", [scores, kz.plot_reliability])
+@pytest.mark.parametrize("read", [scores, kz.plots.plot_reliability])
 def test_probabilities_that_are_none_are_refused_by_object(read, row, got):
     p = xr.DataArray(
         [[0.5, 0.5], row, [2.0, 3.0]],
@@ -138,17 +138,17 @@ def test_probabilities_in_single_precision_are_scored():
     p = np.random.default_rng(1).dirichlet(np.ones(50), size=100).astype(np.float32)
     assert (p.sum(1) != 1).any()
     predictions = xr.Dataset({"probability": (("obs", "class"), p)}, {"class": np.arange(50)})
-    assert scores(predictions, np.arange(100) % 50)["log_score"] < 0
+    assert held_out(predictions, np.arange(100) % 50)["log_score"] < 0
 
 
 def test_scores_of_values_by_hand():
     predictions = xr.Dataset({"mean": ("obs", [1.0, 2.0]), "sd": ("obs", [1.0, 2.0])})
-    found = scores(predictions, [2.0, 0.0])
+    found = held_out(predictions, [2.0, 0.0])
     assert found["rmse"] == pytest.approx(np.sqrt(5 / 2))
     expected = (-1 - np.log(2) - np.log(2 * np.pi)) / 2
     assert found["log_score"] == pytest.approx(expected)
     with pytest.raises(ValueError, match="labels_new"):
-        scores(predictions, [1.0])
+        held_out(predictions, [1.0])
 
 
 def test_z_of_equal_laws_stays_below_its_bound_and_sees_a_shift():

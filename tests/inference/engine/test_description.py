@@ -70,7 +70,7 @@ def test_a_description_reads_like_a_docstring():
 
 def test_settings_of_the_algorithm_that_is_chosen():
     model = kz.CompositeKernelRegression.example(
-        combination=kz.DirichletWeights(varphi=1), collapsed=False
+        combination=kz.combinations.DirichletWeights(varphi=1), collapsed=False
     )
     assert "starts" in kz.describe(model, "map").settings
     gradient = kz.describe(model, kz.MAP(method="gradient"))

@@ -283,7 +283,7 @@ def test_discrete_variables_exclude_gradients():
 class Unknown:
     """Stands for a combination rule that only the declaration knows."""
 
-    combine = kz.FixedWeights.combine
+    combine = kz.combinations.FixedWeights.combine
 
     def check(self, stack):
         """Any stack will do."""

@@ -10,7 +10,7 @@ from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.generic.map import search_by_gradients
 
 QUIET = {"random_seed": 1, "progressbar": False}
-UNIFORM = kz.DirichletWeights(varphi=1)
+UNIFORM = kz.combinations.DirichletWeights(varphi=1)
 
 
 class Parent(kz.CompositeKernelRegression):

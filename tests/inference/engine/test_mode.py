@@ -44,7 +44,7 @@ def test_map_finds_the_mode_of_the_density_it_names(space):
 def test_map_of_fixed_weights_is_stationary_in_the_declaration():
     example = kz.MultinomialProbit.example()
     model = kz.MultinomialProbit(
-        example.design, example.label_codes, combination=kz.FixedWeights([0.5, 0.5])
+        example.design, example.label_codes, combination=kz.combinations.FixedWeights([0.5, 0.5])
     )
     result = kz.fit(model, "map", **QUIET)
     assert result.attrs["converged"] == "yes"

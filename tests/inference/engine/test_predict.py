@@ -169,7 +169,9 @@ def test_labels_are_the_users():
 
 def test_fixed_weights_are_used():
     grams = {"a": np.eye(4), "b": np.ones((4, 4))}
-    model = kz.MultinomialProbit(grams, [0, 1, 0, 1], combination=kz.FixedWeights([0.0, 2.0]))
+    model = kz.MultinomialProbit(
+        grams, [0, 1, 0, 1], combination=kz.combinations.FixedWeights([0.0, 2.0])
+    )
     result = kz.fit(model, "vb", draws=30, random_seed=1, progressbar=False)
     new = np.random.default_rng(0).normal(size=(2, 3, 4))
     changed = new + np.array([5.0, 0.0])[:, None, None]

@@ -20,8 +20,11 @@ def test_a_declaration_made_twice_has_the_same_fingerprints(model):
     ("one", "other"),
     [
         ({"tau": 1, "upsilon": np.int64(2)}, {"tau": 1.0, "upsilon": 2.0}),
-        ({"combination": kz.Mean(1, 1)}, {"combination": kz.Mean()}),
-        ({"combination": kz.Product(2, 2)}, {"combination": kz.Product(2.0, 2.0)}),
+        ({"combination": kz.combinations.Mean(1, 1)}, {"combination": kz.combinations.Mean()}),
+        (
+            {"combination": kz.combinations.Product(2, 2)},
+            {"combination": kz.combinations.Product(2.0, 2.0)},
+        ),
     ],
 )
 def test_whole_numbers_are_numbers(one, other):

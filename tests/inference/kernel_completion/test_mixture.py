@@ -17,7 +17,7 @@ from kernelzoo.custom_steps.kernel_completion.tanner_wong import TannerWongPoste
 def pair():
     """A mixture, and the completion with its matched parameters."""
     mixture = kz.WishartKernelMixture.example(alpha=[0.3, 0.7])
-    eta, theta = kz.match_wishart(mixture.theta, mixture.etas, [0.3, 0.7])
+    eta, theta = kz.completion.match_wishart(mixture.theta, mixture.etas, [0.3, 0.7])
     single = kz.WishartCompletion(theta, mixture.K11_values, r=mixture.rho, eta=eta)
     return mixture, single
 

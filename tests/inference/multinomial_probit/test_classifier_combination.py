@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from xarray import Dataset
 
-from kernelzoo.inference.diagnostics.scores import scores
+from kernelzoo.inference.diagnostics.scores import held_out
 from kernelzoo.inference.multinomial_probit.classifier_combination import combine_classifiers
 
 P = np.array(
@@ -41,7 +41,7 @@ def test_rules(rule, expected, labels):
     np.testing.assert_allclose(combined["probability"], expected)
     np.testing.assert_allclose(combined["probability"].sum("class"), 1)
     assert combined["label"].values.tolist() == labels
-    found = scores(combined, ["b", "b", "b"])
+    found = held_out(combined, ["b", "b", "b"])
     assert found["accuracy"] == pytest.approx(np.mean([each == "b" for each in labels]))
     assert set(found) == {"accuracy", "log_score", "brier"}
 

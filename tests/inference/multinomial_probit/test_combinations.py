@@ -159,11 +159,13 @@ def test_covariance_functions_are_compared_by_their_values():
     rng = np.random.default_rng(2)
     X, X_new = rng.normal(size=(12, 2)), rng.normal(size=(3, 2))
     theta = Theta()
-    model = kz.MultinomialProbit(kz.covariance(squared, theta)(X), np.arange(12) % 3)
+    model = kz.MultinomialProbit(kz.kernels.covariance(squared, theta)(X), np.arange(12) % 3)
     result = kz.fit(model, kz.VB(max_iterations=2, starts=1), draws=3, **COMMON)
-    exact = kz.predict(model, result, kz.covariance(squared, theta)(X_new, X))["probability"]
+    exact = kz.predict(model, result, kz.kernels.covariance(squared, theta)(X_new, X))[
+        "probability"
+    ]
     for same in (
-        kz.covariance(lambda scale: pm.gp.cov.ExpQuad(2, ls=(2 * scale) ** -0.5), theta),
+        kz.kernels.covariance(lambda scale: pm.gp.cov.ExpQuad(2, ls=(2 * scale) ** -0.5), theta),
         kz.gaussian(theta).named("covariance"),
     ):
         p = kz.predict(model, result, same(X_new, X))["probability"]
@@ -173,7 +175,7 @@ def test_covariance_functions_are_compared_by_their_values():
         lambda scale: pm.gp.cov.Matern52(2, ls=scale),
     ):
         with pytest.raises(ValueError, match="Got another covariance function of covariance"):
-            kz.predict(model, result, kz.covariance(function, theta)(X_new, X))
+            kz.predict(model, result, kz.kernels.covariance(function, theta)(X_new, X))
 
 
 def test_reasons_of_engines_for_discrete_weights():

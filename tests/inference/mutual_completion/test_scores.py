@@ -50,7 +50,7 @@ def test_distance_goes_by_names_not_by_places():
     shuffled = VALUES[order][:, objects][:, :, objects]
     ours = completed_of(shuffled, [NAMES[k] for k in order], [OBJECTS[i] for i in objects])
     np.testing.assert_allclose(correlation_distance(ours, TRUTH), 0, atol=1e-12)
-    imputed = kz.impute_kernels(TRUTH, MASK)
+    imputed = kz.completion.impute_kernels(TRUTH, MASK)
     np.testing.assert_array_equal(
         correlation_distance(imputed, TRUTH),
         correlation_distance(imputed, {name: TRUTH[name] for name in NAMES[::-1]}),

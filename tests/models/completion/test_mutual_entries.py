@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from kernelzoo.models.completion.mutual_entries import JUDGED, judged_entries, judged_pairs
+from kernelzoo.models.completion.mutual_entries import JUDGED, monitored_entries, monitored_pairs
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels, random_problem
 
@@ -13,7 +13,7 @@ from mutual_fixture import random_kernels, random_problem
 def test_chosen_are_missing_entries_and_unseen_pairs(n):
     kernels = random_problem(n, 3, 1, missing=0.6).kernels
     every = 0
-    chosen = judged_entries(kernels)
+    chosen = monitored_entries(kernels)
     for kernel, pairs in zip(kernels, chosen, strict=True):
         assert np.isin(pairs, kernel.hidden).any(axis=1).all()
         assert len(np.unique(np.sort(pairs), axis=0)) == len(pairs)
@@ -23,11 +23,11 @@ def test_chosen_are_missing_entries_and_unseen_pairs(n):
     both = np.zeros((n, n), dtype=bool)
     for kernel in kernels:
         both[np.ix_(kernel.visible, kernel.visible)] = True
-    pairs = judged_pairs(kernels)
+    pairs = monitored_pairs(kernels)
     assert not both[*pairs.T].any()
     assert (pairs[:, 0] < pairs[:, 1]).all()
     assert len(pairs) == min(JUDGED, (~both).sum() // 2)
-    again = judged_entries(kernels)
+    again = monitored_entries(kernels)
     assert all(np.array_equal(one, other) for one, other in zip(chosen, again, strict=True))
 
 

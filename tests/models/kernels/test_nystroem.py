@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import sqrtm
 from sklearn.kernel_approximation import Nystroem
 
-from kernelzoo.models import Theta, as_stack, gaussian, linear, polynomial, precomputed
+from kernelzoo.models.kernels import Theta, as_stack, gaussian, linear, polynomial, precomputed
 from kernelzoo.models.kernels.base import BaseKernel, Gaussian, Linear
 from kernelzoo.models.kernels.nystroem import NystroemFeatures
 

@@ -11,8 +11,10 @@ from kernelzoo.models import (
     CompositeKernelClassification,
     CompositeKernelRegression,
     MultinomialProbit,
-    Theta,
     WishartCompletion,
+)
+from kernelzoo.models.kernels import (
+    Theta,
     cosine,
     covariance,
     gaussian,
@@ -52,7 +54,7 @@ def off_diagonal(value, n=20):
 @pytest.mark.parametrize("declare", TARGETS, ids=lambda model: model.__name__)
 def test_kernels_near_the_identity_are_warned_of_by_name(declare):
     kernels = {"wide": WIDE, "narrow": gaussian(100.0)(X).values[0], "far": np.eye(20)}
-    with pytest.warns(kz.KernelWarning, match=r"nearly the identity") as caught:
+    with pytest.warns(kz.kernels.KernelWarning, match=r"nearly the identity") as caught:
         declare(kernels, TARGETS[declare])
     (warning,) = caught
     text = str(warning.message)
@@ -66,7 +68,9 @@ def test_kernels_near_the_identity_are_warned_of_by_name(declare):
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_what_is_near_the_identity_goes_by_the_diagonal(scale):
     """Bug: an absolute bound, which traces and units of kernels move."""
-    with pytest.warns(kz.KernelWarning, match="The kernel 'K' given to .* is nearly the identity"):
+    with pytest.warns(
+        kz.kernels.KernelWarning, match="The kernel 'K' given to .* is nearly the identity"
+    ):
         MultinomialProbit({"K": scale * off_diagonal(0.9e-6)}, TARGETS[MultinomialProbit])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -79,7 +83,7 @@ def test_more_than_half_of_the_objects_decide():
     for n in (9, 10):
         kernels[n] = off_diagonal(1e-9)
         kernels[n][:n, :n] = 0.5 * np.eye(n) + 0.5
-    with pytest.warns(kz.KernelWarning, match="The kernel '9' given"):
+    with pytest.warns(kz.kernels.KernelWarning, match="The kernel '9' given"):
         MultinomialProbit(kernels, TARGETS[MultinomialProbit])
 
 
@@ -98,7 +102,7 @@ def test_clusters_are_no_identity(silence, alike, sign):
 def test_raw_features_in_small_groups_are_nearly_the_identity(size):
     """One or two close neighbours do not make up for the others."""
     groups = np.kron(np.eye(10), np.ones((size, size)))
-    with pytest.warns(kz.KernelWarning, match="nearly the identity"):
+    with pytest.warns(kz.kernels.KernelWarning, match="nearly the identity"):
         MultinomialProbit({"groups": groups}, np.arange(10 * size) % 3)
 
 
@@ -122,7 +126,7 @@ def test_no_other_kernels_are_warned_of(silence):
 
 def test_kernels_without_parameters_are_looked_at_beside_those_that_have():
     kernels = gaussian(Theta(1000.0, 1.0)) | gaussian(100.0)
-    with pytest.warns(kz.KernelWarning, match=r"The kernel 'gaussian\(100\)' given"):
+    with pytest.warns(kz.kernels.KernelWarning, match=r"The kernel 'gaussian\(100\)' given"):
         MultinomialProbit(kernels(X), TARGETS[MultinomialProbit])
 
 
@@ -143,7 +147,9 @@ ADDING = {
 
 @pytest.mark.parametrize("name", ADDING)
 def test_features_of_unequal_scales_are_warned_of(name):
-    with pytest.warns(kz.KernelWarning, match="Features are of very different scales") as caught:
+    with pytest.warns(
+        kz.kernels.KernelWarning, match="Features are of very different scales"
+    ) as caught:
         ADDING[name](X * SCALES)
     (warning,) = caught
     assert "column 5 has" in str(warning.message)
@@ -153,7 +159,7 @@ def test_features_of_unequal_scales_are_warned_of(name):
 
 def test_the_feature_spaces_concerned_are_named_once():
     kernels = linear() | gaussian()
-    with pytest.warns(kz.KernelWarning) as caught:
+    with pytest.warns(kz.kernels.KernelWarning) as caught:
         kernels({"text": X * SCALES, "image": X, "sound": X[:, ::-1] * SCALES[::-1]})
     (warning,) = caught
     text = str(warning.message)
@@ -182,7 +188,7 @@ def test_a_quarter_of_the_features_must_be_small(silence):
     """Images have pixels that hardly change."""
     linear()(X * np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1e-3]))
     linear()(np.tile(X, 2) * np.array([1e-3] * 2 + [1.0] * 10))
-    with pytest.warns(kz.KernelWarning):
+    with pytest.warns(kz.kernels.KernelWarning):
         linear()(np.tile(X, 2) * np.array([1e-3] * 3 + [1.0] * 9))
 
 
@@ -195,7 +201,7 @@ def test_the_data_sets_of_the_package_are_scaled_by_their_split(silence):
 
 def test_raw_wine_is_warned_of_twice():
     raw = kz.datasets.load("wine")
-    with pytest.warns(kz.KernelWarning) as caught:
+    with pytest.warns(kz.kernels.KernelWarning) as caught:
         MultinomialProbit(gaussian()(raw.X), raw.y)
     first, second = (str(warning.message) for warning in caught)
     assert "column 12 has a standard deviation of 314" in first

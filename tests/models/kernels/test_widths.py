@@ -8,15 +8,8 @@ from scipy.spatial.distance import pdist
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.svm import SVC
 
-from kernelzoo.models import (
-    MultinomialProbit,
-    as_stack,
-    gaussian,
-    kernel_stack,
-    laplace,
-    linear,
-    precomputed,
-)
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import as_stack, gaussian, kernel_stack, laplace, linear, precomputed
 from kernelzoo.models.kernels.base import Gaussian
 from kernelzoo.models.kernels.widths import median_of_squared_distances
 

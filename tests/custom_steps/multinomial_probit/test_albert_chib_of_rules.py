@@ -9,9 +9,9 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps import KernelAlbertChib
-from kernelzoo.custom_steps.multinomial_probit import kernel_albert_chib
-from kernelzoo.custom_steps.multinomial_probit import kernel_sweep as probit_kernel_sweep
+from kernelzoo.custom_steps import AlbertChib
+from kernelzoo.custom_steps.multinomial_probit import albert_chib as kernel_albert_chib
+from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
 from kernelzoo.numerics.probit import log_probability
 
 TAU, UPSILON = 1.0, 0.6
@@ -20,10 +20,10 @@ X = np.random.default_rng(0).normal(size=(N_OBJECTS, 2))
 LABELS = np.arange(N_OBJECTS) % N_CLASSES
 # Concentrations and shapes that are seldom small: doubles do not hold the weights of those.
 RULES = {
-    "mean": kz.Mean(4.0, 2.0),
-    "binary": kz.Binary([0.3, 0.6]),
-    "binary, empty": kz.Binary([0.3, 0.6], empty=True),
-    "product": kz.Product(0.2, 2.0),
+    "mean": kz.combinations.Mean(4.0, 2.0),
+    "binary": kz.combinations.Binary([0.3, 0.6]),
+    "binary, empty": kz.combinations.Binary([0.3, 0.6], empty=True),
+    "product": kz.combinations.Product(0.2, 2.0),
 }
 
 
@@ -31,7 +31,7 @@ def declaration(rule, *, tau=TAU, upsilon=UPSILON):
     """Five objects, three basis functions, two kernels of which one has a parameter."""
     # Products take positive kernels; a signed one tells more about stale regressors.
     other = kz.gaussian(0.3) if rule == "product" else kz.linear()
-    kernels = (kz.gaussian(kz.Theta(2.0, 3.0)) | other)(X, X[:N_BASIS])
+    kernels = (kz.gaussian(kz.kernels.Theta(2.0, 3.0)) | other)(X, X[:N_BASIS])
     return kz.MultinomialProbit(kernels, LABELS, combination=RULES[rule], tau=tau, upsilon=upsilon)
 
 
@@ -86,7 +86,7 @@ def joint_test(rule, replicates=500, **misread):
     The step is built on a declaration with the hyperparameters `misread`. Replicates are
     independent: paired differences of the functionals have mean zero, margins the prior's law.
     """
-    step = KernelAlbertChib(moves=2, model=declaration(rule, **misread))
+    step = AlbertChib(moves=2, model=declaration(rule, **misread))
     step.setup_chain(np.random.default_rng(2), tune=0, draws=replicates)
     step.stop_tuning()
     draws, starts, last = prior_draws(rule, replicates), [], []
@@ -159,7 +159,7 @@ def keep_regressors(monkeypatch):
 def drop_jacobian(monkeypatch):
     """The density of theta is taken for that of its score."""
     correct = probit_kernel_sweep.walk
-    scores = KernelAlbertChib(model=declaration("mean"))._composition.scores
+    scores = AlbertChib(model=declaration("mean"))._composition.scores
 
     def without(psi, log_density, *rest):
         def wrong(psi):
@@ -199,22 +199,22 @@ def test_rules_it_does_not_know_are_refused():
     """Else their weights would stay where they start."""
     X, labels = labelled()
     kernels = {"a": np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)), "b": np.eye(len(X))}
-    model = kz.MultinomialProbit(kernels, labels, combination=kz.DirichletWeights())
+    model = kz.MultinomialProbit(kernels, labels, combination=kz.combinations.DirichletWeights())
     with pytest.raises(TypeError, match=r"knows the combinations .*Mean.*Got DirichletWeights"):
-        KernelAlbertChib(model=model)
+        AlbertChib(model=model)
 
 
 @pytest.mark.parametrize("name", ["X", "K"])
 def test_changed_features_are_refused(name):
     """The step and VB read kernels with parameters as declared; NUTS reads the model's data."""
     X, labels = labelled()
-    model = kz.MultinomialProbit((kz.gaussian(kz.Theta()) | kz.linear())(X), labels)
-    KernelAlbertChib(model=model)
+    model = kz.MultinomialProbit((kz.gaussian(kz.kernels.Theta()) | kz.linear())(X), labels)
+    AlbertChib(model=model)
     with model:
         pm.set_data({name: 1 + model[name].get_value()})
     message = f"pm.set_data has changed {name}"
     with pytest.raises(ValueError, match=message):
-        KernelAlbertChib(model=model)
+        AlbertChib(model=model)
     with pytest.raises(ValueError, match=message):
         kz.fit(model, kz.VB(), progressbar=False)
 

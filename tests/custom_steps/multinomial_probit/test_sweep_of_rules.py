@@ -10,12 +10,12 @@ from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps.moves import random_walk
-from kernelzoo.custom_steps.multinomial_probit import kernel_sweep as probit_kernel_sweep
+from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
 from kernelzoo.custom_steps.multinomial_probit.binary_selection import (
     log_evidence,
     update_selection,
 )
-from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import (
+from kernelzoo.custom_steps.multinomial_probit.sweep import (
     Composition,
     Moves,
     adapt,
