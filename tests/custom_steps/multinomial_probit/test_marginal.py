@@ -89,15 +89,15 @@ def prior_invariance_test(*, learn_weights=True, prior=PRIOR):
     step.stop_tuning()
     step.tuning = StepTuning.start(0.4)
     prototype, known = step._target, {} if learn_weights else {"beta": WEIGHTS, "rho": np.ones(2)}
-    differences, last = [], []
-    for draw in prior_draws(learn_weights=learn_weights):
+    draws, starts, last = prior_draws(learn_weights=learn_weights), [], []
+    for draw in draws:
         start = {name: value for name, value in draw.items() if name != "t"}
         step._target = replace(prototype, labels=draw["t"].astype(np.intp))
         point, _ = step.step(step._output_map.unconstrain(start))
-        moved = step._output_map.constrain(point)
-        before, after = (State(**(values | known)) for values in (start, moved))
-        differences.append(functionals(after, draw["t"]) - functionals(before, draw["t"]))
-        last.append(after)
+        starts.append(State(**(start | known)))
+        last.append(State(**(step._output_map.constrain(point) | known)))
+    labels = [draw["t"] for draw in draws]
+    differences = functionals(last, labels) - functionals(starts, labels)
     if not learn_weights:
         last = [state._replace(rho=np.empty(0)) for state in last]
     assert_prior(differences, last)
