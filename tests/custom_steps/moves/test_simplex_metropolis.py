@@ -134,3 +134,18 @@ def test_corner_weights_stay_finite():
             assert np.isfinite(beta).all()
             assert (beta > 0).all()
             assert np.isfinite(rho).all()
+
+
+def test_many_moves_of_concentrations_have_their_conditional(monkeypatch):
+    """Bug: later moves compare with the density of a point that was left."""
+    monkeypatch.setattr(sm, "log_gamma_draw", lambda shape, rng: 0.0)
+    chains, log_gamma = 4_000, np.log(0.4)
+    tuning, rng = sm.initial_concentration_tuning(chains), np.random.default_rng(1)
+    beta = np.full(chains, np.exp(log_gamma))
+    # From the mode such moves would be right: with its density all others are compared well.
+    start = np.full(chains, 6.0)
+    rho, _ = sm.update_concentrations(start, beta, MU, LAM, tuning, rng, 200)
+    grid = np.linspace(-15.0, 5.0, 20_001)
+    density = np.exp(sm.log_concentration_density(grid, log_gamma, MU, LAM))
+    share = density.cumsum() / density.sum()
+    assert_ks(np.log(rho), lambda log_rho: np.interp(log_rho, grid, share))

@@ -133,3 +133,23 @@ def test_nothing_given_is_modified():
         np.testing.assert_array_equal(before, value)
         assert not np.shares_memory(value, after)
     assert 0 <= info.weights <= 1
+
+
+def test_regressors_are_drawn_with_the_weights_of_their_sweep(monkeypatch):
+    """Bug: with those of the sweep before."""
+    seen = []
+
+    def remember(y, zeta, composite, gram, rng):
+        seen[:] = [composite, gram]
+        return correct(y, zeta, composite, gram, rng)
+
+    correct = probit_sweep.draw_regressors
+    monkeypatch.setattr(probit_sweep, "draw_regressors", remember)
+    rng = np.random.default_rng(1)
+    state, labels = prior_draw(rng), np.array([0, 1, 2, 0])
+    options = {"tuning": ALL, "moves": Moves(20)}
+    new, _ = sweep_state(state, labels, of_sum(STACK), PRIOR, rng, **options)
+    assert not np.array_equal(new.beta, state.beta)
+    composite, gram = seen
+    np.testing.assert_allclose(composite, np.tensordot(new.beta, STACK, axes=1))
+    np.testing.assert_allclose(gram, composite.T @ composite)
