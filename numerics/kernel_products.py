@@ -1,4 +1,4 @@
-"""Sums over pairs of kernels that do not weigh the objects, from products made once."""
+"""Sums over pairs of kernels that weigh all objects equally, from precomputed products."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -22,8 +22,8 @@ class KernelProducts:
     products : array of shape (S (S + 1) / 2, M, M)
         K_i'K_i, and K_i'K_j + K_j'K_i for i < j.
     fold : array of shape (M, M)
-        Folds a symmetric matrix onto its upper triangle: inner products of the folded matrix with
-        a symmetric one are those of the whole.
+        Multiplier that folds a symmetric matrix onto its upper triangle; inner products with
+        symmetric matrices stay the same.
     """
 
     pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
@@ -32,7 +32,7 @@ class KernelProducts:
 
     @classmethod
     def of(cls, design: Array) -> Self:
-        """Form them; O(S^2 N M^2)."""
+        """Form the products; O(S^2 N M^2)."""
         pairs = np.triu_indices(len(design))
         products = np.empty((len(pairs[0]), design.shape[2], design.shape[2]))
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
@@ -49,7 +49,7 @@ class KernelProducts:
         """tr(K_i'K_j matrix) (S, S) for a symmetric or folded matrix (M, M); O(S^2 M^2)."""
         n_kernels = int(self.pairs[0][-1]) + 1
         out = np.empty((n_kernels, n_kernels))
-        # Transposition changes nothing; the order of the entries must be that of the products.
+        # The products P are symmetric, so that tr(P M) is the sum of P_ab M_ab.
         half = self.products.reshape(len(self.products), -1) @ matrix.ravel()
         half[self.pairs[0] != self.pairs[1]] *= 0.5
         out[self.pairs] = half
