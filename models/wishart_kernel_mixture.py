@@ -235,7 +235,7 @@ class WishartKernelMixture(Declaration):
         random_seed : int, default=0
             Seed of the made-up objects.
         **options
-            Of the constructor.
+            Arguments of the constructor.
         """
         x = np.random.default_rng(random_seed).normal(size=(5, 2))
         squared = ((x[:, None] - x[None]) ** 2).sum(-1)
