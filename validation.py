@@ -235,7 +235,7 @@ def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = 
                 owner,
                 "positive semidefinite",
                 f"a smallest eigenvalue of {smallest:.4g} (largest diagonal entry "
-                f"{np.max(diagonal):.4g}); set 'jitter' to add a number to the diagonal",
+                f"{np.max(diagonal):.4g}); 'jitter' adds a number to the diagonal",
             ) from None
 
 
