@@ -1,4 +1,4 @@
-"""How a model's weights and kernel parameters make its composite kernel, in numbers."""
+"""Composite kernel in NumPy, from a model's weights and kernel parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ __all__ = ["Composition"]
 
 @dataclass(frozen=True)
 class Composition:
-    """How weights and parameters make the composite kernel.
+    """Composite kernel as a function of weights and kernel parameters.
 
     Parameters
     ----------
     rule : Combination
     known : ndarray of shape (S,)
-        Weights where they are no random variable.
+        Weights if they are not random variables.
     stack : ndarray of shape (S, N, M) or None
         Fixed kernels.
     parametric : ParametricStack or None
         Kernels with parameters.
     learned : bool
-        Whether the weights are random.
+        Whether the weights are random variables.
     """
 
     rule: Combination
@@ -44,7 +44,7 @@ class Composition:
         return self.parametric.evaluate(values["theta"])
 
     def composite(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Composite kernel (N, M); O(S N M), and O(N M D) a kernel with parameters."""
+        """Composite kernel (N, M); O(S N M), plus O(N M D) per kernel with parameters."""
         terms = self._terms if self.parametric is None else self.rule.terms(self.kernels(values))
         s, n, m = terms.shape
         beta = np.asarray(values.get("beta", self.known), dtype=float)
@@ -52,7 +52,7 @@ class Composition:
 
     @cached_property
     def scores(self) -> Scores:
-        """Coordinates of exponents and parameters that are learned."""
+        """Normal scores of learned exponents and parameters."""
         return Scores.of(self.rule, len(self.known), self.parametric)
 
     @cached_property
