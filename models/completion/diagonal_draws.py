@@ -42,7 +42,7 @@ def draw_missing(
         Degrees of freedom of W.
     rng : Generator
     diagonal : bool
-        Draw the diagonal of W22.1 alone.
+        Draw only the diagonal of W22.1.
 
     Notes
     -----

@@ -330,7 +330,7 @@ def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requi
     if own is None:
         return values
     if sorted(own) != sorted(wanted):
-        raise argument_error(argument, owner, requirement, f"those of {list(own)}")
+        raise argument_error(argument, owner, requirement, f"the names {list(own)}")
     numbers = list(values.values()) if isinstance(values, Mapping) else values.to_numpy().tolist()
     by_name = dict(zip(own, numbers, strict=True))
     return [by_name[name] for name in wanted]

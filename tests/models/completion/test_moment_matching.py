@@ -177,5 +177,5 @@ def test_degrees_of_freedom_with_names_go_by_the_kernels():
         found, expected = match_wishart(kernels, numbers), match_wishart(kernels, [5.0, 9.0])
         assert found[0] == expected[0]
         np.testing.assert_array_equal(found[1], expected[1])
-    with pytest.raises(ValueError, match=r"'eta' .* \(a, b\). Got those of \['b', 'c'\]"):
+    with pytest.raises(ValueError, match=r"'eta' .* \(a, b\). Got the names \['b', 'c'\]"):
         match_wishart(kernels, by_name.rename({"a": "c"}))
