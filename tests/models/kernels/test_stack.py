@@ -224,7 +224,7 @@ def test_like_refuses(change, message, train, cross):
         (xr.DataArray(np.eye(2), dims=("a", "b")), r"of dims \('kernel', .* Got dims \('a', 'b'"),
         (
             xr.DataArray(np.empty((0, 2, 2)), dims=("kernel", "obs", "basis")),
-            r"numbers, none of the dims empty",
+            r"numbers with nonempty dims",
         ),
         (
             xr.DataArray(
