@@ -16,12 +16,15 @@ from rich.table import Table
 from xarray import DataTree
 
 from ..experiments.zhang2004 import SMALL, divide
-from ..inference.engine.engine import Run
-from ..inference.kernel_completion.diagonal_exact import log_lambda, sample_diagonal_completion
-from ..inference.kernel_completion.diagonal_gibbs import diagonal_wishart_completion_steps
-from ..inference.kernel_completion.em import fit_completion
-from ..inference.kernel_completion.exact import sample_completion
-from ..inference.kernel_completion.gibbs import completion_steps
+from ..inference import Run
+from ..inference.kernel_completion import (
+    completion_steps,
+    diagonal_wishart_completion_steps,
+    fit_completion,
+    log_lambda,
+    sample_completion,
+    sample_diagonal_completion,
+)
 from ..models import DiagonalWishartCompletion, WishartCompletion
 
 __all__ = ["run"]

@@ -19,10 +19,9 @@ from scipy.linalg import blas, lapack
 
 from ..datasets import load
 from ..inference import NUTS, VB, Engine, Gibbs, fit
-from ..inference.composite_kernel.vb import fit_composite_kernel
+from ..inference.composite_kernel import fit_composite_kernel
 from ..models import CompositeKernelClassification, CompositeKernelRegression
-from ..models.kernels import gaussian, linear, polynomial
-from ..models.kernels.specification import Kernels
+from ..models.kernels import Kernels, gaussian, linear, polynomial
 from .speed import Stopwatch
 
 __all__ = ["run"]

@@ -29,8 +29,8 @@ from sklearn.svm import SVC
 
 from ..datasets import Dataset, Split, cohort, load
 from ..inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
-from ..inference.diagnostics.scores import held_out
-from ..inference.engine.progress import track
+from ..inference.engine import track
+from ..inference.scores import held_out
 from ..models import MultinomialProbit
 from ..models.kernels import Kernels, gaussian
 

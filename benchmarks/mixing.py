@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..datasets import load
-from ..inference import NUTS, Gibbs, fit, identified
-from ..inference.engine.engine import Engine
+from ..inference import NUTS, Engine, Gibbs, fit, identified
 from ..models import MultinomialProbit
 from ..models.kernels import Theta, gaussian, linear, polynomial
 

@@ -17,12 +17,9 @@ import pymc as pm
 from rich.console import Console
 from rich.table import Table
 
-from ..inference import EM, Engine, Gibbs, fit
-from ..inference.engine.engine import Run
-from ..inference.mutual_completion.em import minimize
-from ..inference.mutual_completion.gibbs import mutual_kernel_completion_steps
-from ..inference.mutual_completion.objective import MutualObjective
-from ..models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
+from ..inference import EM, Engine, Gibbs, Run, fit
+from ..inference.mutual_completion import MutualObjective, minimize, mutual_kernel_completion_steps
+from ..models import CompletionProblem, MutualKernelCompletion
 
 __all__ = ["run"]
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ..datasets import load
 from ..inference import NUTS, VB, ApproximationWarning, Engine, Gibbs, compare_engines, fit
-from ..inference.engine.progress import track
+from ..inference.engine import track
 from ..models import MultinomialProbit
 from ..models.kernels import gaussian, linear, polynomial
 

@@ -25,8 +25,8 @@ from scipy.linalg import lapack
 
 from ..custom_steps import AlbertChib
 from ..experiments.damoulas2009_published import TIMES
-from ..inference.engine.engine import Run
-from ..inference.multinomial_probit.vb import fit_multinomial_probit
+from ..inference import Run
+from ..inference.multinomial_probit import fit_multinomial_probit
 from ..models import MultinomialProbit
 
 __all__ = ["run", "run_paper"]

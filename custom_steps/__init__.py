@@ -8,7 +8,6 @@ from .kernel_completion.diagonal_tanner_wong import (
 )
 from .kernel_completion.tanner_wong import TannerWongImputation, TannerWongPosterior
 from .multinomial_probit.albert_chib import AlbertChib
-from .multinomial_probit.kernel_albert_chib import KernelAlbertChib
 from .multinomial_probit.marginal import MarginalProbit
 from .mutual_completion.steps import MutualImputation, MutualPosterior
 
@@ -18,7 +17,6 @@ __all__ = [
     "DiagonalTannerWongImputation",
     "DiagonalTannerWongPosterior",
     "GibbsBlock",
-    "KernelAlbertChib",
     "MarginalProbit",
     "MutualImputation",
     "MutualPosterior",

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..inference import predict
-from ..models.kernels.specification import Kernels, gaussian, linear, polynomial
+from ..models.kernels import Kernels, gaussian, linear, polynomial
 from .damoulas2009_classifiers import PRIOR, error, fitted
 from .damoulas2009_published import CROSS_VALIDATED
 from .data import absence, objects

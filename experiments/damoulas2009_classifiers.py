@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
 from ..datasets.dataset import Split
-from ..inference import VB, Gibbs, combine_classifiers, fit, predict
-from ..inference.engine.engine import Run
-from ..inference.engine.independent import lean_tree
-from ..models.kernels.specification import Kernels
-from ..models.multinomial_probit import MultinomialProbit
+from ..inference import VB, Gibbs, Run, combine_classifiers, fit, predict
+from ..inference.engine import lean_tree
+from ..models import MultinomialProbit
+from ..models.kernels import Kernels
 
 __all__ = [
     "COMBINATIONS",

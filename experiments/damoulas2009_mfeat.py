@@ -35,7 +35,7 @@ import pandas as pd
 
 from ..datasets import load
 from ..datasets.dataset import Split
-from ..models.kernels.specification import gaussian
+from ..models.kernels import gaussian
 from .damoulas2009 import RECIPE
 from .damoulas2009_classifiers import (
     FIRST_OF_EQUALS,

@@ -25,7 +25,7 @@ import pandas as pd
 
 from ..datasets import load
 from ..datasets.dataset import Split
-from ..models.kernels.specification import Kernels, polynomial
+from ..models.kernels import Kernels, polynomial
 from .damoulas2009 import RECIPE
 from .damoulas2009_classifiers import (
     COMBINATIONS,

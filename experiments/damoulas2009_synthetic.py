@@ -30,7 +30,7 @@ from xarray import DataTree
 from ..datasets import neal_three_class
 from ..datasets.dataset import Dataset
 from ..inference import predict
-from ..inference.engine.result import with_group
+from ..inference.engine import with_group
 from .damoulas2009_classifiers import PRIOR, fitted
 from .damoulas2009_figures import Regions, draw_boundaries_and_regions
 from .damoulas2009_published import BOUNDARY_COVARIANCES, TIMES

@@ -98,7 +98,7 @@ def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
         "that NUTS, which works on every model, can be held against the others; it compiles the "
         f"density's gradient first, once, for about half a minute\n{_able(model)}"
     )
-    chains = {"chains": 4, "draws": 1000, "tune": 500, "cores": cores}
+    chains = {"chains": 4, "draws": 1000, "tune": 300, "cores": cores}
     engines_here: Runs = ((Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains))
     results = _fit(model, engines_here, "completion", out, seed)
     comparison = compare_engines(results)

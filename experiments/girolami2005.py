@@ -26,14 +26,11 @@ from xarray import DataTree
 
 from ..datasets import Dataset, twonorm
 from ..datasets.dataset import Split
-from ..inference import ApproximationWarning, fit, predict
-from ..inference.engine.map import MAP
-from ..inference.engine.vb import VB
-from ..inference.mutual_completion.kernel_alignment import kernel_alignment
-from ..models.combinations.sums import DirichletWeights
-from ..models.composite_kernel import CompositeKernelClassification
-from ..models.kernels.eigenvectors import eigenvector_kernels
-from ..models.kernels.specification import Kernels, gaussian, linear, polynomial
+from ..inference import MAP, VB, ApproximationWarning, fit, predict
+from ..inference.mutual_completion import kernel_alignment
+from ..models import CompositeKernelClassification
+from ..models.combinations import DirichletWeights
+from ..models.kernels import Kernels, eigenvector_kernels, gaussian, linear, polynomial
 from .data import absence, objects
 from .girolami2005_published import ACCURACIES, WEIGHT_MEANS
 from .report import Published

@@ -20,9 +20,9 @@ from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
 from ..inference import ApproximationWarning, fit, predict
-from ..models.combinations.sums import DirichletWeights
-from ..models.composite_kernel import CompositeKernelRegression
-from ..models.kernels.specification import Kernels, gaussian, linear, polynomial
+from ..models import CompositeKernelRegression
+from ..models.combinations import DirichletWeights
+from ..models.kernels import Kernels, gaussian, linear, polynomial
 from .study import Study, Task
 
 __all__ = ["coverage", "coverage_study"]

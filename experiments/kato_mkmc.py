@@ -30,16 +30,10 @@ import xarray as xr
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ..inference import fit, predict
-from ..inference.completion import impute_kernels
-from ..inference.engine.em import EM
-from ..inference.mutual_completion.scores import (
-    correlation_distance,
-    entry_coverage,
-    missing_entries,
-    svm_auc,
-)
-from ..models.mutual_kernel_completion import MutualKernelCompletion
+from ..inference import EM, fit, predict
+from ..inference.completion import impute_kernels, missing_entries
+from ..inference.scores import correlation_distance, entry_coverage, svm_auc
+from ..models import MutualKernelCompletion
 from .data import absence
 from .kato_figures import draw_by_matrix, draw_by_ratio
 from .kato_problems import Problem, problem, training_part

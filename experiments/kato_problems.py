@@ -24,8 +24,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..datasets import load
-from ..models.kernels.specification import gaussian
-from ..models.kernels.stack import as_stack
+from ..models.kernels import as_stack, gaussian
 
 __all__ = ["PROBLEMS", "Problem", "nested_mask", "problem", "training_part"]
 

@@ -30,7 +30,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 
-from ..inference.engine.progress import track
+from ..inference.engine import track
 from ..validation import argument_error, check_count
 from .ledger import Ledger
 from .report import Cell, Published, Report

@@ -20,12 +20,10 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
-from ..inference import Gibbs, fit
-from ..inference.engine.em import EM
-from ..inference.kernel_completion.classifiers import KernelFisherDiscriminant, KernelNearestMean
-from ..inference.mutual_completion.kernel_alignment import ideal_kernel
-from ..models.diagonal_wishart_completion import DiagonalWishartCompletion
-from ..models.wishart_completion import WishartCompletion
+from ..inference import EM, Gibbs, fit
+from ..inference.kernel_completion import KernelFisherDiscriminant, KernelNearestMean
+from ..inference.mutual_completion import ideal_kernel
+from ..models import DiagonalWishartCompletion, WishartCompletion
 from .data import absence, objects
 from .report import Published
 from .study import Study, Task

@@ -30,13 +30,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..inference import fit
-from ..inference.engine.em import EM
-from ..inference.kernel_completion.classifiers import KernelNearestMean, KernelNearestNeighbour
-from ..inference.mutual_completion.kernel_alignment import ideal_kernel, kernel_alignment
-from ..models.completion.moment_matching import match_wishart
-from ..models.kernels.specification import Kernels, gaussian, linear, polynomial
-from ..models.wishart_completion import WishartCompletion
+from ..inference import EM, fit
+from ..inference.completion import match_wishart
+from ..inference.kernel_completion import KernelNearestMean, KernelNearestNeighbour
+from ..inference.mutual_completion import ideal_kernel, kernel_alignment
+from ..models import WishartCompletion
+from ..models.kernels import Kernels, gaussian, linear, polynomial
 from .data import absence, objects
 from .report import Published
 from .study import Study, Task

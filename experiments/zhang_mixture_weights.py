@@ -22,9 +22,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from ..inference.kernel_completion.classifiers import KernelNearestNeighbour
-from ..inference.kernel_completion.weight_objectives import OBJECTIVES, leave_one_out_rows
-from ..inference.kernel_completion.weights import learn_weights
+from ..inference.completion import learn_weights
+from ..inference.kernel_completion import OBJECTIVES, KernelNearestNeighbour, leave_one_out_rows
 from ..validation import check_name
 from .data import absence
 from .study import Study, Task

@@ -5,7 +5,7 @@ from .composite_kernel import CompositeKernelClassification, CompositeKernelRegr
 from .declaration import Declaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion
 from .multinomial_probit import MultinomialProbit
-from .mutual_kernel_completion import MutualKernelCompletion
+from .mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from .wishart_completion import WishartCompletion
 from .wishart_kernel_mixture import WishartKernelMixture
 
@@ -21,6 +21,7 @@ MODELS = (
 
 __all__ = [
     "MODELS",
+    "CompletionProblem",
     "CompositeKernelClassification",
     "CompositeKernelRegression",
     "Declaration",

@@ -24,7 +24,7 @@ from .operations.matrix_product import matrix_product
 __all__ = ["COMBINATIONS", "MultinomialProbit"]
 
 #: Rules of combination by name. Gibbs and VB apply to rules registered with the updates in
-#: `kernelzoo.custom_steps.multinomial_probit.kernel_sweep` and
+#: `kernelzoo.custom_steps.multinomial_probit.sweep` and
 #: `kernelzoo.inference.multinomial_probit.vb_updates`, the other engines to all rules.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,

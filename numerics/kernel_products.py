@@ -1,12 +1,13 @@
-"""Sums over pairs of kernels that weigh all objects equally, from precomputed products."""
+"""Stacks of kernels, and sums over pairs of kernels from precomputed products K_i'K_j."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["KernelProducts"]
+__all__ = ["Design", "KernelProducts"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -21,14 +22,10 @@ class KernelProducts:
         Indices i <= j.
     products : array of shape (S (S + 1) / 2, M, M)
         K_i'K_i, and K_i'K_j + K_j'K_i for i < j.
-    fold : array of shape (M, M)
-        Multiplier that folds a symmetric matrix onto its upper triangle; inner products with
-        symmetric matrices stay the same.
     """
 
     pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     products: Array
-    fold: Array
 
     @classmethod
     def of(cls, design: Array) -> Self:
@@ -38,8 +35,16 @@ class KernelProducts:
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
             product = design[i].T @ design[j]
             products[k] = product if i == j else product + product.T
-        ones = np.ones(products.shape[1:])
-        return cls(pairs, products, np.triu(ones) + np.triu(ones, 1))
+        return cls(pairs, products)
+
+    @cached_property
+    def fold(self) -> Array:
+        """Multiplier (M, M) that folds a symmetric matrix onto its upper triangle.
+
+        Inner products of the folded matrix with symmetric matrices are those of the whole matrix.
+        """
+        ones = np.ones(self.products.shape[1:])
+        return np.triu(ones) + np.triu(ones, 1)
 
     def gram(self, weights: Array) -> Array:
         """G(B) = sum_ij B_ij K_i'K_j (M, M) for symmetric B (S, S); O(S^2 M^2)."""
@@ -55,3 +60,35 @@ class KernelProducts:
         out[self.pairs] = half
         out[self.pairs[::-1]] = half
         return out
+
+
+@dataclass(frozen=True)
+class Design:
+    """Stack of kernels, with their products if these take little memory.
+
+    Parameters
+    ----------
+    stack : array of shape (S, N, M)
+        Kernels or basis expansions.
+    products : KernelProducts or None
+    """
+
+    stack: Array
+    products: KernelProducts | None
+
+    @classmethod
+    def of(cls, stack: Array) -> Self:
+        """Precompute the products if they take at most three times the memory of the stack."""
+        s, n, m = stack.shape
+        return cls(stack, KernelProducts.of(stack) if (s + 1) * m <= 6 * n else None)
+
+    def composite(self, beta: Array) -> Array:
+        """K_beta = sum_s beta_s K_s, shape (N, M); O(S N M)."""
+        s, n, m = self.stack.shape
+        return (beta @ self.stack.reshape(s, n * m)).reshape(n, m)
+
+    def gram(self, beta: Array, composite: Array) -> Array:
+        """K_beta'K_beta (M, M) as a new array; O(S^2 M^2) with products, otherwise O(N M^2)."""
+        if self.products is None:
+            return composite.T @ composite
+        return self.products.gram(np.outer(beta, beta))

@@ -19,7 +19,6 @@ from scipy.linalg import lapack
 
 __all__ = [
     "Conditional",
-    "Design",
     "Dual",
     "Primal",
     "RegressionWeights",
@@ -128,47 +127,6 @@ class Dual(Conditional):
         misfit = self.response - self.scaled @ prior - rng.standard_normal(n)
         solved = solve_upper(self.factor, solve_lower(self.factor, misfit))
         return prior + (solved @ self.scaled) / self.phi
-
-
-@dataclass(frozen=True)
-class Design:
-    """Kernel stack (S, N, M) with precomputed products.
-
-    Parameters
-    ----------
-    stack : ndarray of shape (S, N, M)
-        Kernels or basis expansions.
-    products : ndarray of shape (S (S + 1) / 2, M * M) or None
-        K_i'K_j + K_j'K_i for i < j and K_i'K_i, in the order of ``np.triu_indices``.
-    """
-
-    stack: np.ndarray
-    products: np.ndarray | None
-
-    @classmethod
-    def of(cls, stack: np.ndarray) -> "Design":
-        """Precompute the products if they take at most three times the memory of the stack."""
-        s, n, m = stack.shape
-        if (s + 1) * m > 6 * n:
-            return cls(stack, None)
-        products = np.empty((s * (s + 1) // 2, m * m))
-        for row, (i, j) in enumerate(zip(*np.triu_indices(s), strict=True)):
-            product = stack[i].T @ stack[j]
-            products[row] = (product if i == j else product + product.T).ravel()
-        return cls(stack, products)
-
-    def composite(self, beta: np.ndarray) -> np.ndarray:
-        """K_beta = sum_s beta_s K_s, shape (N, M); O(S N M)."""
-        s, n, m = self.stack.shape
-        return (beta @ self.stack.reshape(s, n * m)).reshape(n, m)
-
-    def gram(self, beta: np.ndarray, composite: np.ndarray) -> np.ndarray:
-        """K_beta'K_beta (M, M) as a new array; O(S^2 M^2) with products, otherwise O(N M^2)."""
-        if self.products is None:
-            return composite.T @ composite
-        m = self.stack.shape[2]
-        i, j = np.triu_indices(len(beta))
-        return ((beta[i] * beta[j]) @ self.products).reshape(m, m)
 
 
 def precision_factor_or_none(

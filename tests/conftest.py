@@ -5,12 +5,17 @@ from collections.abc import Iterator
 import pytensor
 import pytest
 
+from kernelzoo.inference.engine.compilation import python_mode
+
 
 @pytest.fixture(scope="session", autouse=True)
 def no_compilation_in_c() -> Iterator[str]:
-    """Let Python evaluate what PyTensor would compile in C: most graphs of tests are used once."""
+    """Let NumPy evaluate what PyTensor would compile by numba or in C, unless a test says so.
+
+    Most graphs of tests are used a few times.
+    """
     compiler = pytensor.config.cxx
-    with pytensor.config.change_flags(cxx=""):
+    with pytensor.config.change_flags(mode=python_mode(), cxx=""):
         yield compiler
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from scipy import stats
 
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.multinomial_probit.sweep import Prior, State
+from kernelzoo.custom_steps.multinomial_probit.conditionals import Prior, State
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability
@@ -40,38 +40,39 @@ def draw_labels(state, rng):
     return (f + rng.standard_normal(f.shape)).argmax(axis=1)
 
 
-def functionals(state, labels):
-    """Joint functionals of parameters and labels with light tails under the prior."""
-    W, zeta, beta, rho = state
+def functionals(states, labels):
+    """Joint functionals (replicate, functional) of parameters and labels (replicate, object).
+
+    They have light tails under the prior.
+    """
+    W, zeta, beta, rho = (np.array(each) for each in zip(*states, strict=True))
+    labels, flat = np.array(labels), (len(W), -1)
     u, log_zeta = W / np.sqrt(zeta), np.log(zeta)
-    f = scores(state)
+    f = np.einsum("rs,snm,rcm->rnc", beta, STACK, W)
     log_beta = np.log(beta.clip(1e-9))
-    contrast = np.arcsinh(W[0] - W[1])
-    own = f[np.arange(N_OBJECTS), labels]
-    return np.concatenate(
+    contrast = np.arcsinh(W[:, 0] - W[:, 1])
+    own = np.take_along_axis(f, labels[:, :, None], axis=2)[:, :, 0]
+    deviations = f - f.mean(axis=1, keepdims=True)
+    covariance = deviations.mT @ deviations / (N_OBJECTS - 1)
+    level = log_probability(f.reshape(-1, N_CLASSES), labels.ravel())
+    determinants = (np.linalg.slogdet(np.eye(N_CLASSES) + x)[1] for x in (W @ W.mT, covariance))
+    return np.hstack(
         [
-            log_zeta.ravel(),
-            (u**2).ravel(),
-            (u * log_zeta).ravel(),
-            (u**2 * log_zeta).ravel(),
-            (u[0] * u[1]),
-            (u[1] * u[2]),
+            *(x.reshape(flat) for x in (log_zeta, u**2, u * log_zeta, u**2 * log_zeta)),
+            u[:, 0] * u[:, 1],
+            u[:, 1] * u[:, 2],
             contrast,
             contrast**2,
-            contrast * beta[0],
+            contrast * beta[:, :1],
             log_beta,
             np.log(rho),
             rho * log_beta,
-            np.arcsinh(f).ravel(),
-            np.arcsinh(f).ravel() ** 2,
-            np.arcsinh(own - f.mean(axis=1)),
-            log_probability(f, labels).clip(-20),
-            f.argmax(axis=1) == labels,
-            [
-                np.linalg.slogdet(np.eye(N_CLASSES) + W @ W.T)[1],
-                np.linalg.slogdet(np.cov(f.T) + np.eye(N_CLASSES))[1],
-                log_zeta.sum() * beta[0],
-            ],
+            np.arcsinh(f).reshape(flat),
+            np.arcsinh(f).reshape(flat) ** 2,
+            np.arcsinh(own - f.mean(axis=2)),
+            level.clip(-20).reshape(flat),
+            f.argmax(axis=2) == labels,
+            np.stack([*determinants, log_zeta.sum((1, 2)) * beta[:, 0]], axis=1),
         ]
     )
 
@@ -84,21 +85,22 @@ def joint_test(transition, replicates=1_000, seed=1):
     have the prior's distribution.
     """
     rng = np.random.default_rng(seed)
-    differences, last = [], []
+    starts, first, ends, last = [], [], [], []
     for _ in range(replicates):
-        start = state = prior_draw(rng)
-        before = functionals(start, draw_labels(start, rng))
+        state = prior_draw(rng)
+        starts.append(state)
+        first.append(draw_labels(state, rng))
         for _ in range(2):
             labels = draw_labels(state, rng)
             state = transition(state, labels, rng)
-        differences.append(functionals(state, labels) - before)
-        last.append(state)
-    assert_prior(differences, last)
+        ends.append(state)
+        last.append(labels)
+    assert_prior(functionals(ends, last) - functionals(starts, first), ends)
 
 
 def assert_prior(differences, last):
     """Paired differences of the functionals have mean zero, states have the prior's margins."""
-    differences, replicates = np.array(differences), len(last)
+    replicates = len(last)
     differences = differences[:, differences.any(axis=0)]
     error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
     assert_z(differences.mean(axis=0) / error)

@@ -18,20 +18,12 @@ import numpy as np
 import kernelzoo as kz
 from kernelzoo.custom_steps.moves.hamiltonian import StepTuning, adapt_step
 from kernelzoo.custom_steps.moves.simplex_metropolis import (
-    adapt_concentrations,
-    adapt_weights,
     initial_concentration_tuning,
     initial_weight_tuning,
 )
+from kernelzoo.custom_steps.multinomial_probit.conditionals import Prior, State, draw_variances
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.sweep import (
-    Prior,
-    State,
-    Tuning,
-    draw_variances,
-    sweep,
-)
-from kernelzoo.numerics.normal_regression import Design
+from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, adapt, sweep
 from kernelzoo.numerics.probit import class_probabilities
 
 PATH = Path(__file__).parent / "data" / "multinomial_probit_reference.json"
@@ -102,29 +94,27 @@ def prior_of(model):
 
 def paper_chain(model, sweeps, tune, rng, thin=1):
     """States of the paper's sampler."""
-    s = len(model.design)
+    s, composition = len(model.design), model.composition
     step = partial(
         sweep,
         labels=model.label_codes,
-        design=Design.of(model.design),
-        prior=prior_of(model),
+        composition=composition,
+        tau=model.tau,
+        upsilon=model.upsilon,
         rng=rng,
+        moves=Moves(),
     )
-    state, tuning = dispersed(model, rng), Tuning()
+    values, tuning = dispersed(model, rng)._asdict(), Tuning()
     if s > 1:
-        tuning = Tuning(initial_weight_tuning(s), initial_concentration_tuning(s))
+        tuning = Tuning(0, initial_weight_tuning(s), initial_concentration_tuning(s))
     for _ in range(tune):
-        state, info = step(state, tuning=tuning)
-        if s > 1:
-            tuning = Tuning(
-                adapt_weights(tuning.weights, state.beta, info.weights),
-                adapt_concentrations(tuning.concentrations, info.concentrations),
-            )
+        values, info = step(values, tuning=tuning)
+        tuning = adapt(tuning, values, info, composition)
     kept = []
     for i in range(sweeps):
-        state, _ = step(state, tuning=tuning)
+        values, _ = step(values, tuning=tuning)
         if i % thin == 0:
-            kept.append(state)
+            kept.append(State(**values))
     return kept
 
 

@@ -16,7 +16,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
-from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import REDRAWS
+from kernelzoo.custom_steps.multinomial_probit.sweep import REDRAWS
 from kernelzoo.inference import document_predictions, identified, predictive
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.handwritten import Handwritten

@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import (
+from kernelzoo.custom_steps.multinomial_probit.sweep import (
     Info,
     redraw_collapsed,
     redraw_given_regressors,

@@ -12,7 +12,7 @@ from pytensor.tensor import TensorVariable
 
 from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
-from ...numerics.normal_regression import Design
+from ...numerics.kernel_products import Design
 from ...validation import check_count
 from ..block import GibbsBlock, check_declaration
 from ..moves.simplex_metropolis import (

@@ -27,7 +27,8 @@ from typing import NamedTuple, override
 import numpy as np
 from polyagamma import random_polyagamma
 
-from ...numerics.normal_regression import Conditional, Design, dual, primal
+from ...numerics.kernel_products import Design
+from ...numerics.normal_regression import Conditional, dual, primal
 from ..moves.simplex_ellipse import update_simplex
 from ..moves.simplex_metropolis import (
     ConcentrationTuning,

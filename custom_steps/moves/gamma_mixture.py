@@ -46,7 +46,9 @@ class GammaMixture:
     centre, scale : float
         Constants of the coordinate.
     log_density : CubicSpline
-        Log density of z up to a constant.
+        Log density of z up to a constant, on equally spaced knots.
+    log_mode : CubicSpline
+        Logarithm of the concentration that is most likely given z.
     """
 
     mu: float
@@ -54,10 +56,11 @@ class GammaMixture:
     centre: float
     scale: float
     log_density: CubicSpline
+    log_mode: CubicSpline
 
     @classmethod
     def of(cls, mu: float, lam: float) -> Self:
-        """Tabulate the density, once: some ten thousand integrals, 0.1 s."""
+        """Tabulate the density, once: some ten thousand integrals, 0.15 s."""
         centre = np.log(mu / lam)
         # The wall of e^l on the right has a width of order one, whatever the tail on the left.
         scale = min(np.sqrt((1 + lam) / mu), _WIDEST)
@@ -68,7 +71,8 @@ class GammaMixture:
         z = np.linspace(first, last, int(_KNOTS_A_UNIT * (last - first)))
         log_g = centre + scale * np.sinh(z)
         values = _log_integral(log_g - lam, mu) - np.exp(log_g) + np.log(np.cosh(z))
-        return cls(mu, lam, float(centre), float(scale), CubicSpline(z, values))
+        modes = CubicSpline(z, _mode(log_g - lam, mu))
+        return cls(mu, lam, float(centre), float(scale), CubicSpline(z, values), modes)
 
     def log_gamma(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Give l and dl/dz at z."""
@@ -80,18 +84,28 @@ class GammaMixture:
 
     def value_and_slope(self, z: np.ndarray) -> tuple[float, np.ndarray]:
         """Log density of independent coordinates z, and its gradient; minus infinity off range."""
-        first, last = self.log_density.x[[0, -1]]
-        if not (z.min() >= first and z.max() <= last):
-            return -np.inf, np.zeros_like(z)
-        return float(self.log_density(z).sum()), self.log_density(z, 1)
+        # Number by number: arrays of a few entries cost several times as much, in every gradient.
+        knots, cubics = self.log_density.x, self.log_density.c
+        first, last, pieces = float(knots[0]), float(knots[-1]), len(knots) - 1
+        a_unit = pieces / (last - first)
+        total, slopes = 0.0, []
+        for value in z.tolist():
+            if not first <= value <= last:
+                return -np.inf, np.zeros_like(z)
+            piece = min(int((value - first) * a_unit), pieces - 1)
+            x = value - float(knots[piece])
+            d, c, b, a = cubics[:, piece].tolist()
+            total += a + x * (b + x * (c + x * d))
+            slopes.append(b + x * (2 * c + x * 3 * d))
+        return total, np.array(slopes)
 
     def draw_concentrations(self, log_g: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw rho | l exactly, its density f prop. to rho^mu e^((l - lam) rho) / Gamma(rho + 1).
 
         A log-concave density with mode m lies below f(m) min(1, e^(1 - f(m) |rho - m|)), which has
         four times its mass (Devroye 1986, Non-uniform random variate generation, VII.2): an
-        envelope whose rejections do not depend on mu, lam or l. The table knows f(m); beyond its
-        range, where no posterior is, the law at its end is drawn from.
+        envelope whose rejections do not depend on mu, lam or l. The tables know m and f(m); beyond
+        their range, where no posterior is, the law at its end is drawn from.
         """
         log_g = np.clip(log_g, *self.log_gamma(self.log_density.x[[0, -1]])[0])
         offset = log_g - self.lam
@@ -101,9 +115,9 @@ class GammaMixture:
             value = self.mu * np.log(inside) + offset * inside - gammaln(inside + 1)
             return np.where(rho > 0, value, -np.inf)
 
-        mode = np.exp(_mode(offset, self.mu))
-        highest = log_kernel(mode)
         z = self.coordinate(log_g)
+        mode = np.exp(self.log_mode(z))
+        highest = log_kernel(mode)
         log_mass = self.log_density(z) - np.log(np.cosh(z)) + np.exp(log_g)
         width = np.exp(log_mass - highest) / _SAFETY
         rho = np.full_like(log_g, np.nan)

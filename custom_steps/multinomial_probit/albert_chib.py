@@ -1,7 +1,6 @@
 """Albert-Chib data augmentation as a PyMC step method for the multinomial probit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,35 +8,45 @@ import pymc as pm
 from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pytensor.tensor import TensorVariable
 
-from ...models.combinations.sums import Mean
+from ...models.combinations.sums import rules_known_to
 from ...models.multinomial_probit import MultinomialProbit
-from ...numerics.normal_regression import Design
 from ...validation import check_count
 from ..block import GibbsBlock, check_declaration
-from ..moves.simplex_metropolis import (
-    adapt_concentrations,
-    adapt_weights,
-    initial_concentration_tuning,
-    initial_weight_tuning,
-)
-from .sweep import Info, Prior, State, Tuning, sweep
+from .sweep import REDRAWS, Moves, Tuning, adapt, initial_tuning, sweep
 
 __all__ = ["AlbertChib"]
+
+
+# Sweeps of a tuning chain that leave a binary selection as it is. At the regressors' start, zero,
+# the utilities are noise, which the kernel of least effect explains best; a selection is hardly
+# ever left again once the utilities have come to agree with it.
+HELD = 100
 
 
 class AlbertChib(GibbsBlock):
     """Albert-Chib data augmentation for `MultinomialProbit`, as a PyMC step method.
 
-    A sweep redraws W and whichever of zeta, beta, rho it is given; NUTS takes the rest on the
-    marginal declaration. The latent utilities are drawn afresh in each sweep and not recorded.
-    Kernels and labels are read when the step is made: make it anew after ``pm.set_data``.
+    A sweep redraws W and the other variables that the step is given. The latent utilities are drawn
+    afresh in each sweep and not recorded. Kernels and labels are read when the step is made: make
+    it anew after ``pm.set_data``, which may not change what kernels with parameters are made of.
 
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
-        W and any of zeta, beta, rho. Default: all free variables of the model.
+        W, and all other free variables of the declaration but zeta, and but beta and rho of `Mean`,
+        which may be left to other steps: NUTS takes them on the marginal declaration. Default: all
+        free variables of the declaration.
     moves : int, default=5
-        Metropolis moves of beta, and of rho, in a sweep.
+        Metropolis moves in a sweep given the utilities and the regressors: of weights and
+        concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none.
+    collapsed : int, default=1
+        Metropolis moves of exponents and parameters with the regressors integrated out: they go
+        farther and cost C Cholesky factorisations each. 0 for none.
+    block : int, default=6
+        Kernels of a binary selection that are redrawn jointly, over all their 2^block states with
+        C Cholesky factorisations each; 1 flips them one by one. Given the utilities of hundreds
+        of objects a selection is rarely left: compare chains, and VB. The first 100 sweeps of a
+        tuning chain leave it as it is.
     model : MultinomialProbit, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
@@ -48,15 +57,18 @@ class AlbertChib(GibbsBlock):
     Raises
     ------
     TypeError
-        When the model is not a `MultinomialProbit` with fixed weights or exponents, or with the
-        weights of `Mean`: `KernelAlbertChib` serves the others.
+        When the model is not a `MultinomialProbit`, or has a rule of combination that the sweep
+        does not know.
     ValueError
-        When W is not among the variables, or `moves` is below one.
+        When a variable is missing that the step must redraw, for settings out of range, and for
+        features that ``pm.set_data`` has changed.
 
     Notes
     -----
-    Sample statistics: ``beta_accept`` and ``rho_accept``, the mean acceptance probabilities of a
-    sweep, NaN where the step does not own the variable. Source: damoulas2009, appendix A.
+    Sample statistics: mean acceptance probabilities of a sweep, NaN where a move is not made:
+    ``beta_accept`` and ``rho_accept`` of `Mean`; ``kernel_accept`` and ``collapsed_accept`` of
+    exponents and parameters given the regressors and without them. Source: damoulas2009, appendix
+    A; the collapsed moves are ours.
 
     Examples
     --------
@@ -65,10 +77,15 @@ class AlbertChib(GibbsBlock):
     """
 
     name = "albert_chib"
-    shown: ClassVar[Mapping[str, str]] = {"beta_accept": "Weights accepted"}
+    shown: ClassVar[Mapping[str, str]] = {
+        "beta_accept": "Weights accepted",
+        "collapsed_accept": "Kernels accepted",
+    }
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "beta_accept": (np.float64, []),
         "rho_accept": (np.float64, []),
+        "kernel_accept": (np.float64, []),
+        "collapsed_accept": (np.float64, []),
     }
 
     def __init__(
@@ -76,74 +93,69 @@ class AlbertChib(GibbsBlock):
         vars: Sequence[TensorVariable] | None = None,
         *,
         moves: int = 5,
+        collapsed: int = 1,
+        block: int = 6,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
     ):
         model = pm.modelcontext(model)
-        check_declaration(model, "AlbertChib", MultinomialProbit)
-        check_count(moves, "moves", "AlbertChib")
-        values = model.value_vars if vars is None else list(vars)
-        values = get_value_vars_from_user_vars(values, model)
-        self._owned = {model.values_to_rvs[value].name for value in values}
-        if "W" not in self._owned:
-            raise ValueError(
-                f"The 'vars' argument of AlbertChib must include W. Got {sorted(self._owned)}."
-            )
-        if model.parametric is not None:
+        owner = type(self).__name__
+        check_declaration(model, owner, MultinomialProbit)
+        rules = rules_known_to(*REDRAWS)
+        if not isinstance(model.combination, tuple(rules)):
+            known = ", ".join(rule.__name__ for rule in rules)
             raise TypeError(
-                "AlbertChib knows kernels without parameters; KernelAlbertChib takes theta too."
+                f"{owner} knows the combinations {known}. Got {type(model.combination).__name__}."
             )
-        self._prior = Prior(model.tau, model.upsilon)
-        if model.learned:
-            if not isinstance(model.combination, Mean):
-                raise TypeError(
-                    "AlbertChib knows the combinations Mean, FixedWeights and FixedProduct; "
-                    f"KernelAlbertChib knows more. Got {type(model.combination).__name__}."
-                )
-            self._prior = replace(self._prior, mu=model.combination.mu, lam=model.combination.lam)
-        self._design = Design.of(model.summands)
+        model.check_parametric(owner)
+        self._moves = Moves(
+            check_count(moves, "moves", owner, least=0),
+            check_count(collapsed, "collapsed", owner, least=0),
+            check_count(block, "block", owner),
+        )
+        self._composition = model.composition
         self._labels = model.label_codes.astype(np.intp)
-        self._moves = moves
-        others = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
-        # Not those that were added to the declaration, which are no part of the state.
-        needed = [rv for rv in others if rv.name in State._fields]
-        super().__init__(values, reads=needed, model=model, rng=rng, blocked=blocked)
+        self._tau, self._upsilon = model.tau, model.upsilon
+        added = model.amendments()
+        declared = [rv for rv in model.free_RVs if rv.name not in added]
+        values = get_value_vars_from_user_vars(declared if vars is None else list(vars), model)
+        self._owned = {str(model.values_to_rvs[value].name) for value in values}
+        left = [rv for rv in declared if rv.name not in self._owned]
+        movable = initial_tuning(self._composition).weights is not None
+        may_be_left = {"zeta", "beta", "rho"} if movable else {"zeta"}
+        if missing := {str(rv.name) for rv in left} - may_be_left:
+            raise ValueError(
+                f"The 'vars' argument of {owner} must include {', '.join(sorted(missing))}. "
+                f"Got {sorted(self._owned)}."
+            )
+        super().__init__(values, reads=left, model=model, rng=rng, blocked=blocked)
 
     def initial_tuning(self) -> Tuning:
-        """Untuned proposals for those of beta and rho that the step owns."""
-        s = len(self._design.stack)
-        return Tuning(
-            initial_weight_tuning(s) if "beta" in self._owned else None,
-            initial_concentration_tuning(s) if "rho" in self._owned else None,
+        """Untuned proposals for what the step owns."""
+        tuning = initial_tuning(self._composition)
+        return tuning._replace(
+            weights=tuning.weights if "beta" in self._owned else None,
+            concentrations=tuning.concentrations if "rho" in self._owned else None,
         )
 
     def sweep(
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
         """Redraw the owned variables; adapt the proposals while the chain tunes."""
-        # What the model does not learn has no value: the stack is then a single kernel.
-        unit = np.ones(len(self._design.stack))
-        state, info = sweep(
-            State(**{"beta": unit, "rho": unit, **values}),
-            self._labels,
-            self._design,
-            self._prior,
-            rng,
+        held = self.tune and self.tuning.sweeps < HELD
+        new, info = sweep(
+            *(values, self._labels, self._composition, self._tau, self._upsilon, rng),
             tuning=self.tuning,
-            moves=self._moves,
+            moves=self._moves._replace(block=0) if held else self._moves,
             redraw_variances="zeta" in self._owned,
         )
         if self.tune:
-            self.tuning = _adapt(self.tuning, state, info)
-        stats = {"beta_accept": info.weights, "rho_accept": info.concentrations.mean()}
-        return state._asdict(), stats
-
-
-def _adapt(tuning: Tuning, state: State, info: Info) -> Tuning:
-    weights, concentrations = tuning
-    if weights is not None:
-        weights = adapt_weights(weights, state.beta, info.weights)
-    if concentrations is not None:
-        concentrations = adapt_concentrations(concentrations, info.concentrations)
-    return Tuning(weights, concentrations)
+            self.tuning = adapt(self.tuning, new, info, self._composition)
+        stats = {
+            "beta_accept": info.weights,
+            "rho_accept": info.concentrations.mean(),
+            "kernel_accept": info.given_regressors,
+            "collapsed_accept": info.collapsed,
+        }
+        return new, stats

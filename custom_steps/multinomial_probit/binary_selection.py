@@ -12,12 +12,8 @@ no longer W given Y and beta after the move: it must be redrawn straight after.
 
 import numpy as np
 
-from ...numerics.normal_regression import (
-    Design,
-    orthogonal_factor,
-    precision_factor_or_none,
-    solve_lower,
-)
+from ...numerics.kernel_products import Design
+from ...numerics.normal_regression import orthogonal_factor, precision_factor_or_none, solve_lower
 
 __all__ = ["log_evidence", "update_selection"]
 

@@ -15,12 +15,16 @@ from ...numerics.probit import log_probability_and_gradient
 from ...validation import argument_error, check_positive
 from ..block import GibbsBlock, check_declaration
 from ..moves.hamiltonian import StepTuning, adapt_step
+from .conditionals import Prior, State
 from .marginal_sweep import Target, marginal_sweep
-from .sweep import Prior, State
 
 __all__ = ["MarginalProbit", "serves"]
 
 FIRST_STEP = 0.1
+# Last sweeps of tuning with trajectories of full length. Those before find the posterior and a step
+# with a fraction of it: nobody needs their draws to be independent.
+FULL_LENGTH = 150
+FRACTION = 1 / 8
 
 
 def serves(model: MultinomialProbit) -> bool:
@@ -42,7 +46,8 @@ class MarginalProbit(GibbsBlock):
         W and zeta, with both beta and rho or neither. Default: all free variables of the model.
     length : float, default=4
         Expected length of a trajectory, in units of the mass matrix. Longer ones cost in
-        proportion, and draw less correlated values.
+        proportion, and draw less correlated values. It is an eighth of this in tuning, but for the
+        last 150 sweeps.
     target_accept : float, default=0.75
         Acceptance probability that the leapfrog step is tuned to.
     model : MultinomialProbit, optional
@@ -56,7 +61,7 @@ class MarginalProbit(GibbsBlock):
     ------
     TypeError
         When the model is not a `MultinomialProbit` of kernels without parameters whose weights or
-        exponents are fixed, or are the weights of `Mean`: `KernelAlbertChib` serves the others.
+        exponents are fixed, or are the weights of `Mean`: `AlbertChib` serves the others.
     ValueError
         For other variables; for a length or an acceptance that is out of range.
 
@@ -124,6 +129,8 @@ class MarginalProbit(GibbsBlock):
             stack, model.label_codes, model.n_classes, prior, learn_weights="beta" in owned
         )
         self._length = length
+        # Sweeps with short trajectories that are still to come.
+        self._shorter = 0
         self._target_accept = target_accept
         read = [rv for rv in model.free_RVs if rv.name == "beta" and "beta" not in owned]
         super().__init__(values, reads=read, model=model, rng=rng, blocked=blocked)
@@ -132,22 +139,33 @@ class MarginalProbit(GibbsBlock):
         """Leapfrog step before the first sweep."""
         return StepTuning.start(FIRST_STEP)
 
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
+        """Start a chain, with short trajectories where it tunes for long."""
+        super().setup_chain(rng, tune, draws)
+        self._shorter = max(tune - FULL_LENGTH, 0)
+
     def sweep(
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
         """Redraw the owned variables; adapt the leapfrog step while the chain tunes."""
         tuning: StepTuning = self.tuning
         step = float(np.exp(tuning.log_step if self.tune else tuning.log_average))
+        is_short = self.tune and self._shorter > 0
         # What the model does not learn has no value: the stack is then a single kernel.
         state, info = marginal_sweep(
             State(**{"beta": self._unit, "rho": self._unit, **values}),
             self._target,
             rng,
             step=step,
-            length=self._length,
+            length=self._length * (FRACTION if is_short else 1),
         )
         if self.tune:
             self.tuning = adapt_step(tuning, info.acceptance, self._target_accept)
+        if is_short:
+            self._shorter -= 1
+            if not self._shorter:
+                # Longer trajectories meet stiffer places, which take a smaller step.
+                self.tuning = StepTuning.start(float(np.exp(self.tuning.log_average)))
         stats = {
             "hmc_accept": info.acceptance,
             "hmc_evaluations": info.evaluations,

@@ -32,7 +32,7 @@ from ...numerics.probit import log_probability_and_gradient
 from ..moves.gamma_mixture import GammaMixture
 from ..moves.hamiltonian import hamiltonian_move
 from ..moves.simplex_metropolis import log_gamma_draw
-from .sweep import Prior, State, draw_shift, draw_variances
+from .conditionals import Prior, State, draw_shift, draw_variances
 
 __all__ = ["Info", "Target", "marginal_sweep"]
 

@@ -1,235 +1,346 @@
-"""The Albert-Chib sweep of the multinomial probit in plain NumPy (Albert & Chib 1993).
+"""Albert and Chib's sweep of the multinomial probit in NumPy, for every rule and learned kernels.
 
-Each object gets a latent vector y_n ~ N(f_n, I_C) whose largest entry names its class
-(damoulas2009, eq 3).  Given Y everything but the weights is conjugate (appendix A).  The PyMC step
-that runs the sweep is `kernelzoo.custom_steps.multinomial_probit.albert_chib.AlbertChib`.
+A sweep draws the utilities Y (damoulas2009, eq 3), redraws what the composite kernel depends on,
+and then W and zeta (appendix A). Moves of the composite kernel given Y and W come first, then those
+given Y with W integrated out; W is redrawn right after them. `AlbertChib` runs the sweep as a PyMC
+step.
 
-=========== ============================================ =================
-paper       meaning                                      code
-=========== ============================================ =================
-y_n         latent utilities, drawn afresh every sweep   ``y`` (N, C)
-K^beta      composite kernel                             ``composite`` (N, M)
-W, Z, beta  regressors, their variances, weights         ``State``
-V_c^-1      K'K + Z_c^-1                                 ``precision``
-=========== ============================================ =================
+============= ============================================ ========================
+paper         meaning                                      code
+============= ============================================ ========================
+y_n           latent utilities, drawn afresh every sweep   ``y`` (N, C)
+K^beta,theta  composite kernel                             ``Composition.composite``
+W, Z          regressors and their variances               ``W``, ``zeta`` (C, M)
+beta          weights of the kernels                       ``beta`` (S,)
+theta         parameters of the kernels                    ``theta`` (P,)
+============= ============================================ ========================
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
 
-from ...numerics.normal_regression import (
-    Design,
-    orthogonal_factor,
-    precision_factor_or_none,
-    solve_lower,
-    solve_upper,
-)
+from ...models.combinations.composition import Composition
+from ...models.combinations.products import FixedProduct, Product
+from ...models.combinations.scores import draw_hyperparameters
+from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
+from ...numerics.kernel_products import Design
+from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
 from ..moves.simplex_metropolis import (
     ConcentrationTuning,
     WeightTuning,
+    adapt_concentrations,
+    adapt_weights,
+    initial_concentration_tuning,
+    initial_weight_tuning,
     update_concentrations,
     update_weights,
     weights_likelihood,
 )
+from .binary_selection import log_evidence, update_selection
+from .conditionals import draw_regressors, draw_shift, draw_variances
 from .cone import sample_cone
 
 __all__ = [
+    "REDRAWS",
     "Info",
-    "Prior",
-    "State",
+    "Moves",
+    "Task",
     "Tuning",
-    "draw_regressors",
-    "draw_shift",
-    "draw_variances",
+    "adapt",
+    "initial_tuning",
+    "redraw_collapsed",
+    "redraw_given_regressors",
+    "redraw_hyperparameters",
     "sweep",
 ]
 
+type Values = dict[str, np.ndarray]
 
-class State(NamedTuple):
-    """Position of the chain: W, zeta (C, M); beta, rho (S,)."""
 
-    W: np.ndarray
-    zeta: np.ndarray
-    beta: np.ndarray
-    rho: np.ndarray
+class Moves(NamedTuple):
+    """Numbers of moves in a sweep.
+
+    Parameters
+    ----------
+    given_regressors : int
+        Metropolis moves given Y and W: cheap.
+    collapsed : int
+        Metropolis moves with W integrated out: C Cholesky factorisations each.
+    block : int
+        Kernels of a binary selection that are redrawn jointly; 0 for none.
+    """
+
+    given_regressors: int = 5
+    collapsed: int = 1
+    block: int = 6
 
 
 class Tuning(NamedTuple):
-    """Proposals of the weights and of their concentrations; None for those the sweep keeps."""
+    """Sweeps while the chain tuned, and proposals of what is learned about the kernels, if it is.
 
+    None stands for what is not.
+    """
+
+    sweeps: int = 0
     weights: WeightTuning | None = None
     concentrations: ConcentrationTuning | None = None
-
-
-KEEP_WEIGHTS = Tuning()
+    given_regressors: WalkTuning | None = None
+    collapsed: WalkTuning | None = None
 
 
 class Info(NamedTuple):
     """Mean acceptance probabilities of the Metropolis moves in a sweep; NaN where none was made."""
 
-    weights: float
-    concentrations: np.ndarray
+    weights: float = np.nan
+    concentrations: np.ndarray = np.array([np.nan])
+    given_regressors: float = np.nan
+    collapsed: float = np.nan
 
 
-@dataclass(frozen=True)
-class Prior:
-    """Hyperparameters: 1/zeta ~ Gamma(tau, rate upsilon), rho ~ Gamma(mu, rate lam)."""
-
-    tau: float = 1.0
-    upsilon: float = 1.0
-    mu: float = 1.0
-    lam: float = 1.0
-
-
-def draw_regressors(
-    y: np.ndarray,
-    zeta: np.ndarray,
-    composite: np.ndarray,
-    gram: np.ndarray,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Draw W given Y's direction, with Y's length redrawn on the way.
-
-    The cones do not change when Y is multiplied by g > 0.  With W integrated out the density of
-    g Y under the scaling group is prop. to g^(NC - 1) exp(-g^2 q / 2), where
-    q = sum_c y_c'(I + K Z_c K')^-1 y_c; so g^2 ~ Gamma(NC / 2, rate q / 2), an exact move that
-    costs nothing because q falls out of the factorisations.  Then w_c | gY ~ N(g V_c K'y_c, V_c).
-
-    Parameters
-    ----------
-    y : ndarray of shape (N, C)
-        Latent utilities.
-    zeta : ndarray of shape (C, M)
-        Variances of the regressors.
-    composite : ndarray of shape (N, M)
-        Composite kernel K.
-    gram : ndarray of shape (M, M)
-        K'K.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (C, M)
-        Regressors.
-
-    Notes
-    -----
-    Source: damoulas2009, appendix A (W | Y); the scaling is the parameter expansion of Liu & Wu
-    (1999), Parameter expansion for data augmentation.  Cost: one Cholesky factorisation of size M
-    a class.
-    """
-    noise = rng.standard_normal(zeta.shape)
-    mean, deviation, q = regressors_given_utilities(y, zeta, composite, gram, noise)
-    return np.sqrt(rng.standard_gamma(y.size / 2) / (q / 2)) * mean + deviation
+def initial_tuning(composition: Composition) -> Tuning:
+    """Untuned proposals for what a composition learns."""
+    tuning = _tuning_of_weights(composition.rule, len(composition.known))
+    if not (n_walked := len(composition.scores)):
+        return tuning
+    walk_tuning = initial_walk_tuning(n_walked)
+    return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
 
 
-def regressors_given_utilities(
-    y: np.ndarray, zeta: np.ndarray, composite: np.ndarray, gram: np.ndarray, noise: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Means V_c K'y_c (C, M), deviations V_c^(1/2) noise_c (C, M), and q of `draw_regressors`.
-
-    Right to four digits or more for kernels with entries of up to 1e10.
-    """
-    projected = y.T @ composite
-    mean, deviation = np.empty((2, *zeta.shape))
-    buffer = np.empty_like(gram)
-    for c, precisions in enumerate(1.0 / zeta):
-        factor = precision_factor_or_none(gram, precisions, buffer)
-        if factor is None:
-            factor, half = orthogonal_factor(composite, 1.0, y[:, c], precisions)
-        else:
-            half = solve_lower(factor, projected[c])
-        mean[c], deviation[c] = solve_upper(factor, np.array([half, noise[c]]).T).T
-    # A sum of squares: y'y - y'K m loses all its digits when the scores are large.
-    residual = y - composite @ mean.T
-    return mean, deviation, float(np.vdot(residual, residual) + np.sum(mean**2 / zeta))
+@singledispatch
+def _tuning_of_weights(rule: Combination, n_kernels: int) -> Tuning:
+    """Untuned proposals for the weights that a rule moves by proposals that adapt."""
+    return Tuning()
 
 
-def draw_variances(
-    W: np.ndarray, tau: float, upsilon: float, rng: np.random.Generator
-) -> np.ndarray:
-    """Draw zeta | W: 1/zeta ~ Gamma(tau + 1/2, rate upsilon + W^2/2) (appendix A); O(C M)."""
-    return (upsilon + 0.5 * W**2) / rng.standard_gamma(tau + 0.5, size=W.shape)
+@_tuning_of_weights.register
+def _(rule: Mean, n_kernels: int) -> Tuning:
+    return Tuning(
+        weights=initial_weight_tuning(n_kernels),
+        concentrations=initial_concentration_tuning(n_kernels),
+    )
 
 
-def draw_shift(W: np.ndarray, zeta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Move W along the direction that the likelihood ignores: one vector for all classes.
-
-    P(t | W, beta) depends on differences between classes only, so the posterior of v in W + 1v',
-    given the differences, is its prior: v_m ~ N(-sum_c W_cm/zeta_cm / p_m, 1/p_m) with
-    p_m = sum_c 1/zeta_cm.  The law of Y does change: a Y drawn before the move is stale.  O(C M).
-    """
-    precision = (1.0 / zeta).sum(axis=0)
-    centre = -(W / zeta).sum(axis=0) / precision
-    return W + centre + rng.standard_normal(len(centre)) / np.sqrt(precision)
+def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
+    """Proposals after a sweep that ended at `values`; call it while the chain tunes only."""
+    sweeps, weights, concentrations, given, collapsed = tuning
+    if weights is not None:
+        weights = adapt_weights(weights, values["beta"], info.weights)
+    if concentrations is not None:
+        concentrations = adapt_concentrations(concentrations, info.concentrations)
+    if given is not None and collapsed is not None:
+        psi = composition.scores.scores(values)
+        # A kind of move that a sweep does not make has no acceptance to learn from.
+        if not np.isnan(info.given_regressors):
+            given = adapt_walk(given, psi, info.given_regressors)
+        if not np.isnan(info.collapsed):
+            collapsed = adapt_walk(collapsed, psi, info.collapsed)
+    return Tuning(sweeps + 1, weights, concentrations, given, collapsed)
 
 
 def sweep(
-    state: State,
+    values: Mapping[str, np.ndarray],
     labels: np.ndarray,
-    design: Design,
-    prior: Prior,
+    composition: Composition,
+    tau: float,
+    upsilon: float,
     rng: np.random.Generator,
     *,
-    tuning: Tuning = KEEP_WEIGHTS,
-    moves: int = 5,
+    tuning: Tuning,
+    moves: Moves,
     redraw_variances: bool = True,
-) -> tuple[State, Info]:
-    """Redraw W and what else is asked for once, leaving the posterior of all unchanged.
-
-    The order matters: whatever is conditional on Y (beta, W) comes before the shift of W.
+) -> tuple[Values, Info]:
+    """Redraw W and what the proposals are for once, leaving the posterior unchanged.
 
     Parameters
     ----------
-    state : State
-        Current values; not modified.
+    values : mapping of str to ndarray
+        Current values by the model's names; not modified.
     labels : ndarray of shape (N,), integer
         Classes.
-    design : Design
-        Kernels.
-    prior : Prior
-        Hyperparameters.
+    composition : Composition
+        What makes the composite kernel.
+    tau, upsilon : float
+        Shape and rate of 1/zeta.
     rng : numpy.random.Generator
         Source of randomness.
-    tuning : Tuning, optional
-        Proposals of beta and rho. Default: both are kept as they are.
-    moves : int, default=5
-        Metropolis moves of beta, and of rho.
+    tuning : Tuning
+        Proposals. Weights or concentrations of `Mean` without one are kept as they are.
+    moves : Moves
+        Numbers of moves.
     redraw_variances : bool, default=True
         Whether zeta is redrawn.
 
     Returns
     -------
-    state : State
-        New values; what is redrawn is in new arrays.
+    values : dict of str to ndarray
+        New values.
     info : Info
-        Acceptance of the Metropolis moves.
+        Acceptances.
 
     Notes
     -----
-    Source: damoulas2009, appendix A.  Cost O(S N M C) for the scores, O(S^2 M^2) or O(N M^2) for
-    K'K, and C Cholesky factorisations of size M.
+    Source: damoulas2009, appendix A. Cost: that of the moves, and one composite kernel, K'K and C
+    Cholesky factorisations of size M.
     """
-    W, zeta, beta, rho = state
-    s, n, m = design.stack.shape
-    # Scores a kernel, (S, N C): a Metropolis proposal of beta needs no kernel any more.
-    partial = (design.stack.reshape(s * n, m) @ W.T).reshape(s, n * len(W))
-    y = sample_cone((beta @ partial).reshape(n, len(W)), labels, rng)
-
-    acceptance, concentration_acceptance = np.nan, np.full(s, np.nan)
-    if tuning.weights is not None:
-        log_likelihood = weights_likelihood(partial, y.ravel())
-        beta, acceptance = update_weights(beta, rho, log_likelihood, tuning.weights, rng, moves)
-    if tuning.concentrations is not None:
-        rho, concentration_acceptance = update_concentrations(
-            rho, beta, prior.mu, prior.lam, tuning.concentrations, rng, moves
-        )
-    composite = design.composite(beta)
-    W = draw_regressors(y, zeta, composite, design.gram(beta, composite), rng)
-    W = draw_shift(W, zeta, rng)
+    new = {name: np.asarray(value) for name, value in values.items()}
+    y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
+    task = Task(new, y, composition, rng, tuning, moves)
+    # What is given W comes first: after a move with W integrated out W is stale.
+    info = redraw_given_regressors(composition.rule, task)
+    given = _walk_given_regressors(task)
+    redraw_collapsed(composition.rule, task)
+    collapsed = _walk_collapsed(task)
+    redraw_hyperparameters(composition.rule, task)
+    composite = composition.composite(new)
+    W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
+    new["W"] = draw_shift(W, new["zeta"], rng)
     if redraw_variances:
-        zeta = draw_variances(W, prior.tau, prior.upsilon, rng)
-    return State(W, zeta, beta, rho), Info(acceptance, concentration_acceptance)
+        new["zeta"] = draw_variances(new["W"], tau, upsilon, rng)
+    return new, info._replace(given_regressors=given, collapsed=collapsed)
+
+
+class Task(NamedTuple):
+    """What the moves of a sweep share: they replace entries of `new`."""
+
+    new: Values
+    y: np.ndarray
+    composition: Composition
+    rng: np.random.Generator
+    tuning: Tuning
+    moves: Moves
+
+
+def _unknown(rule: Combination, function: str) -> NotImplementedError:
+    """Make the error for a rule whose weights would silently stay where they are."""
+    return NotImplementedError(
+        f"The sweep does not know how the weights of {type(rule).__name__} move: register it with "
+        f"{function} of {__name__}."
+    )
+
+
+@singledispatch
+def redraw_given_regressors(rule: Combination, task: Task) -> Info:
+    """Redraw the weights that a rule learns by moves of its own given W."""
+    raise _unknown(rule, "redraw_given_regressors")
+
+
+@redraw_given_regressors.register
+def _(rule: Binary | FixedProduct | FixedWeights | Product, task: Task) -> Info:
+    return Info()
+
+
+@redraw_given_regressors.register
+def _(rule: Mean, task: Task) -> Info:
+    new, y, composition, rng, tuning, moves = task
+    info = Info()
+    if tuning.weights is not None:
+        kernels = composition.kernels(new)
+        s, n, m = kernels.shape
+        partial = (kernels.reshape(s * n, m) @ new["W"].T).reshape(s, -1)
+        new["beta"], acceptance = update_weights(
+            new["beta"],
+            new["rho"],
+            weights_likelihood(partial, y.ravel()),
+            tuning.weights,
+            rng,
+            moves.given_regressors,
+        )
+        info = info._replace(weights=acceptance)
+    if tuning.concentrations is not None:
+        new["rho"], acceptances = update_concentrations(
+            *(new["rho"], new["beta"], rule.mu, rule.lam),
+            *(tuning.concentrations, rng, moves.given_regressors),
+        )
+        info = info._replace(concentrations=acceptances)
+    return info
+
+
+@singledispatch
+def redraw_collapsed(rule: Combination, task: Task) -> None:
+    """Redraw the weights that a rule learns by moves of its own with W integrated out."""
+    raise _unknown(rule, "redraw_collapsed")
+
+
+@redraw_collapsed.register
+def _(rule: FixedProduct | FixedWeights | Mean | Product, task: Task) -> None:
+    pass
+
+
+@redraw_collapsed.register
+def _(rule: Binary, task: Task) -> None:
+    new, y, composition, rng, _, moves = task
+    p = rule.probabilities(len(new["beta"]))
+    design = Design(composition.kernels(new), None)
+    new["beta"] = update_selection(
+        *(new["beta"], y, new["zeta"], design, np.log(p) - np.log1p(-p), rng),
+        *(moves.block, rule.empty),
+    )
+
+
+def _walk(
+    task: Task,
+    tuning: WalkTuning | None,
+    log_likelihood: Callable[[np.ndarray], float],
+    moves: int,
+) -> float:
+    """Move the exponents of a product and the kernels' parameters jointly."""
+    if tuning is None:
+        return np.nan
+    scores = task.composition.scores
+
+    def log_density(psi: np.ndarray) -> float:
+        values = scores.values(psi)
+        if any((value <= SMALLEST).any() for value in values.values()):
+            return -np.inf
+        composite = task.composition.composite(task.new | values)
+        if not np.isfinite(composite).all():
+            return -np.inf
+        return log_likelihood(composite) - 0.5 * float(psi @ psi)
+
+    psi, rate = walk(scores.scores(task.new), log_density, tuning, task.rng, moves)
+    task.new.update(scores.values(psi))
+    return rate
+
+
+def _walk_given_regressors(task: Task) -> float:
+    """Move them given Y and W."""
+
+    def log_likelihood(composite: np.ndarray) -> float:
+        return -0.5 * float(np.sum((task.y - composite @ task.new["W"].T) ** 2))
+
+    return _walk(task, task.tuning.given_regressors, log_likelihood, task.moves.given_regressors)
+
+
+def _walk_collapsed(task: Task) -> float:
+    """Move them with W integrated out, and the exponents' hyperparameters too."""
+
+    def log_likelihood(composite: np.ndarray) -> float:
+        return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
+
+    return _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
+
+
+@singledispatch
+def redraw_hyperparameters(rule: Combination, task: Task) -> None:
+    """Redraw what exponents depend on: the walks have integrated it out."""
+    raise _unknown(rule, "redraw_hyperparameters")
+
+
+@redraw_hyperparameters.register
+def _(rule: Binary | FixedProduct | FixedWeights | Mean, task: Task) -> None:
+    pass
+
+
+@redraw_hyperparameters.register
+def _(rule: Product, task: Task) -> None:
+    beta = task.new["beta"]
+    task.new["pi"], task.new["chi"] = draw_hyperparameters(
+        beta, rule.pi_rate, rule.chi_rate, task.rng
+    )
+
+
+# What a new rule is registered with.
+REDRAWS = (redraw_given_regressors, redraw_collapsed, redraw_hyperparameters)

@@ -1,1 +1,14 @@
 """What an engine is, and what all engines share."""
+
+from .engine import Engine, Run
+from .independent import lean_tree
+from .progress import track
+from .result import with_group
+
+__all__ = [
+    "Engine",
+    "Run",
+    "lean_tree",
+    "track",
+    "with_group",
+]

@@ -2,7 +2,7 @@
 
 numba takes 15 to 40 seconds to compile the gradient of a model, and evaluates it some fifty times
 as fast as Python does node by node, through NumPy. So a graph that is evaluated some thousand times
-is left to Python, and one that a long chain follows to numba, PyTensor's default.
+is left to Python, and one that a sampler follows to numba, PyTensor's default.
 
 PyTensor has one default mode for the whole process. Fits that run in threads at the same time share
 it: the mode of the one begun last, of those that go on, counts for all. That alters the seconds

@@ -142,8 +142,9 @@ def fit(
     compile_kwargs : dict, optional
         As in ``pm.sample``, with the key ``mode``: the PyTensor mode, or its name, by which graphs
         are compiled. Default: numba, in up to half a minute, for what is likely to be evaluated
-        more than 10,000 times: the densities of Pathfinder, nutpie and, but for short runs, NUTS,
-        SMC and ADVI. All else is compiled by nothing: NumPy evaluates it node by node.
+        more than 10,000 times: the densities of NUTS, whose untuned trajectories are long, and of
+        Pathfinder, and of SMC and ADVI but for short runs. NumPy evaluates all else node by node,
+        without compilation.
     **sampler_options
         Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
         ``pm.sample_smc``, for the engines of kind "mcmc"; what they do not know is refused.

@@ -14,6 +14,13 @@ import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
 from pymc.sampling.parallel import _cpu_count
+from pymc.stats.convergence import (
+    SamplerWarning,
+    WarningType,
+    log_warnings,
+    warn_divergences,
+    warn_treedepth,
+)
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from xarray import DataTree
 
@@ -37,6 +44,11 @@ from .turns import cut_to_draws, sample_in_turns
 __all__ = ["NUTS", "Gibbs", "convergence_of_chains", "make_lean"]
 
 RHAT_BOUND = 1.01
+# PyMC's own checks look at the R-hat of no fewer draws.
+FEWEST_TO_JUDGE = 100
+
+# Length of the tuning in which sweeps are timed.
+TUNING_TIMED = 100
 
 # Doublings of a trajectory that are usual.
 USUAL_DEPTH = 5
@@ -73,8 +85,16 @@ def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Conver
     where = rhat[worst].fillna(0).argmax(...)
     labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
     name = f"{worst}[{labels}]" if labels else worst
-    tree.attrs["note"] = f"R-hat is {largest[worst]:.3g} at {name}: it takes more draws."
+    tree.attrs["note"] = f"R-hat is {largest[worst]:.4g} at {name}: it takes more draws."
     return "no"
+
+
+def _log_what_is_wrong(tree: DataTree) -> None:
+    """Log what PyMC's checks would, but for the R-hat of what the data do not identify."""
+    wrong = [*warn_divergences(tree), *warn_treedepth(tree)]
+    if "note" in tree.attrs:
+        wrong.append(SamplerWarning(WarningType.CONVERGENCE, tree.attrs["note"], "warn"))
+    log_warnings(wrong)
 
 
 def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
@@ -107,6 +127,11 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         # PyMC's own checks look at free variables only, and fail when there are none.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
+    monitored = "compute_convergence_checks" not in run.sampler_options and (
+        run.chains > 1 and run.draws >= FEWEST_TO_JUDGE
+    )
+    if monitored:
+        user["compute_convergence_checks"] = False
     iterations = run.chains * (run.tune + run.draws)
     sample = partial(
         pm.sample,
@@ -114,7 +139,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         tune=run.tune,
         cores=run.cores,
         progressbar=run.progressbar,
-        compile_kwargs=run.compile_kwargs(_gradients(run) if callbacks else inf),
+        compile_kwargs=run.compile_kwargs(inf),
     )
     with (
         model,
@@ -131,6 +156,8 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     else:
         make_lean(tree, model, run)
     tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
+    if monitored:
+        _log_what_is_wrong(tree)
     tree.attrs["lp_measure"] = "unconstrained"
     return tree
 
@@ -217,11 +244,6 @@ def _in_turn(run: Run) -> int:
     return -(-run.chains // _processes(run))
 
 
-def _gradients(run: Run) -> int:
-    """How many gradients NUTS usually evaluates in a run."""
-    return run.chains * (run.tune + run.draws) * (2**USUAL_DEPTH - 1)
-
-
 def _smallest(model: pm.Model) -> str:
     """Name of the free variable that takes the least memory."""
     point = model.initial_point()
@@ -292,8 +314,7 @@ class NUTS(Engine):
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        mode = run.compile_kwargs(_gradients(run) if self.backend == "pymc" else inf)
-        start, objective = compile_objective(model, jacobian=True, **mode)
+        start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs(inf))
         objective(start)
         # What compiled code allocates is not seen: NumPy's arrays for the same graph are.
         _, by_numpy = compile_objective(model, jacobian=True, mode=python_mode())
@@ -356,7 +377,8 @@ class Gibbs(Handwritten):
             steps: Sequence[Any] = self.implement(model, run)
             point = model.initial_point()
             for step in steps:
-                step.setup_chain(run.rng(), run.tune, run.draws)
+                # Steps may save work in the first of many sweeps of tuning.
+                step.setup_chain(run.rng(), min(run.tune, TUNING_TIMED), run.draws)
             for step in steps:
                 point, _ = step.step(point)
 

@@ -3,24 +3,25 @@
 Each file that is imported here registers what it implements.
 """
 
-from . import (
-    diagonal_exact,
-    diagonal_gibbs,
-    diagonal_vb,
-    em,
-    exact,
-    gibbs,
-    predict,
-    vb,
-)
+from . import diagonal_vb, predict, vb  # noqa: F401
+from .classifiers import KernelFisherDiscriminant, KernelNearestMean, KernelNearestNeighbour
+from .diagonal_exact import log_lambda, sample_diagonal_completion
+from .diagonal_gibbs import diagonal_wishart_completion_steps
+from .em import fit_completion
+from .exact import sample_completion
+from .gibbs import completion_steps
+from .weight_objectives import OBJECTIVES, leave_one_out_rows
 
 __all__ = [
-    "diagonal_exact",
-    "diagonal_gibbs",
-    "diagonal_vb",
-    "em",
-    "exact",
-    "gibbs",
-    "predict",
-    "vb",
+    "OBJECTIVES",
+    "KernelFisherDiscriminant",
+    "KernelNearestMean",
+    "KernelNearestNeighbour",
+    "completion_steps",
+    "diagonal_wishart_completion_steps",
+    "fit_completion",
+    "leave_one_out_rows",
+    "log_lambda",
+    "sample_completion",
+    "sample_diagonal_completion",
 ]

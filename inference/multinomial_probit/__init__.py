@@ -3,6 +3,9 @@
 Each file that is imported here registers what it implements.
 """
 
-from . import gibbs, predict, vb
+from . import gibbs, predict  # noqa: F401
+from .vb import fit_multinomial_probit
 
-__all__ = ["gibbs", "predict", "vb"]
+__all__ = [
+    "fit_multinomial_probit",
+]

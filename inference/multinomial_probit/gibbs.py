@@ -5,9 +5,8 @@ from inspect import signature
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
-from ...custom_steps.multinomial_probit.kernel_albert_chib import KernelAlbertChib
-from ...custom_steps.multinomial_probit.kernel_sweep import REDRAWS
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
+from ...custom_steps.multinomial_probit.sweep import REDRAWS
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import argument_error, check_name
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
@@ -17,12 +16,9 @@ from ..engine.mcmc import Gibbs
 __all__ = ["multinomial_probit_steps"]
 
 _SCHEMES = ("auto", "marginal", "paper")
-# Settings by the step that takes them.
-_TAKEN: dict[type[BlockedStep], tuple[str, ...]] = {
-    MarginalProbit: ("length", "target_accept"),
-    AlbertChib: ("moves",),
-    KernelAlbertChib: ("moves", "collapsed", "block"),
-}
+# Settings that the schemes use; the last two only where kernels are selected or have parameters.
+_MARGINAL = ("length", "target_accept")
+_PAPER = ("moves", "collapsed", "block")
 
 
 @Gibbs.register(
@@ -114,19 +110,19 @@ def multinomial_probit_steps(
         "collapsed": collapsed,
         "block": block,
     }
-    step: type[BlockedStep] = AlbertChib if known else KernelAlbertChib
+    step: type[BlockedStep] = AlbertChib
+    taken: tuple[str, ...] = _PAPER[:1] if known else _PAPER
     if scheme == "marginal" or (scheme == "auto" and known and _mixes_better(model)):
-        step = MarginalProbit
+        step, taken = MarginalProbit, _MARGINAL
     defaults = signature(multinomial_probit_steps).parameters
     for name, value in given.items():
-        if name not in _TAKEN[step] and value != defaults[name].default:
+        if name not in taken and value != defaults[name].default:
             raise setting_of_no_use(
                 name,
                 "Gibbs on MultinomialProbit",
-                f"{step.__name__}, which samples {model.variant} here, takes "
-                f"{', '.join(_TAKEN[step])}",
+                f"{step.__name__}, which samples {model.variant} here, takes {', '.join(taken)}",
             )
-    return [step(**{name: given[name] for name in _TAKEN[step]}, model=model)]
+    return [step(**{name: given[name] for name in taken}, model=model)]
 
 
 def _mixes_better(model: MultinomialProbit) -> bool:

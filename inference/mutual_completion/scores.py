@@ -24,7 +24,7 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from .kernel_alignment import kernel_alignment
+from .alignment import kernel_alignment
 
 __all__ = ["correlation_distance", "entry_coverage", "missing_entries", "svm_auc"]
 

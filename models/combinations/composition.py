@@ -6,9 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
+from ...numerics.kernel_products import Design
 from ..kernels.learned import ParametricStack
 from .scores import Scores
-from .sums import Combination
+from .sums import Combination, WeightedSum
 
 __all__ = ["Composition"]
 
@@ -50,10 +51,22 @@ class Composition:
         beta = np.asarray(values.get("beta", self.known), dtype=float)
         return self.rule.from_terms(beta @ terms.reshape(s, n * m)).reshape(n, m)
 
+    def gram(self, values: Mapping[str, np.ndarray], composite: np.ndarray) -> np.ndarray:
+        """K'K (M, M) of the composite K; O(S^2 M^2) with precomputed products, else O(N M^2)."""
+        if self._design is None:
+            return composite.T @ composite
+        return self._design.gram(np.asarray(values.get("beta", self.known), dtype=float), composite)
+
     @cached_property
     def scores(self) -> Scores:
         """Normal scores of learned exponents and parameters."""
         return Scores.of(self.rule, len(self.known), self.parametric)
+
+    @cached_property
+    def _design(self) -> Design | None:
+        """Kernels whose weighted sum is the composite kernel; None if it is not a weighted sum."""
+        is_sum = self.parametric is None and isinstance(self.rule, WeightedSum)
+        return Design.of(self._terms) if is_sum else None
 
     @cached_property
     def _terms(self) -> np.ndarray:

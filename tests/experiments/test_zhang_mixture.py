@@ -12,7 +12,7 @@ from kernelzoo.experiments.reproduce import STUDIES
 from kernelzoo.experiments.study import run_study
 from kernelzoo.experiments.zhang_mixture_published import ETA
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestNeighbour
-from kernelzoo.inference.mutual_completion.kernel_alignment import ideal_kernel
+from kernelzoo.inference.mutual_completion.alignment import ideal_kernel
 
 FIRST = {"jitter": 0.01, "jitter_first": True}
 AFTER = {"jitter": 0.05, "jitter_first": False}

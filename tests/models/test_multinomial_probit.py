@@ -107,7 +107,7 @@ def test_pymc_works_on_it_untouched(model):
     """Sampling and what follows it; engines call PyMC for the rest."""
     with model:
         trace = pm.sample(
-            60, tune=60, chains=2, cores=1, random_seed=1, progressbar=False, nuts_sampler="pymc"
+            5, tune=5, chains=2, cores=1, random_seed=1, progressbar=False, nuts_sampler="pymc"
         )
         pm.compute_log_likelihood(trace, progressbar=False)
         pm.sample_posterior_predictive(

@@ -129,8 +129,9 @@ def test_prior_draws_have_the_law_of_whole_matrices():
     rng = np.random.default_rng(2)
     strength = LAM * NU[:2].mean()
     M = stats.invwishart(strength + N + 1, strength * np.eye(N)).rvs(draws, random_state=rng)
+    root = np.linalg.cholesky(M)
     for name, unit, v in zip("abc", model.units, NU, strict=True):
-        Q = np.array([stats.wishart(v, m / v).rvs(random_state=rng) for m in M])
+        Q = root @ stats.wishart(v, np.eye(N) / v).rvs(draws, random_state=rng) @ root.mT
         ours = prior[f"Q_{name}"] / unit
         for statistic in (
             lambda q: np.linalg.slogdet(q)[1],

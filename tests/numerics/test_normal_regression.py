@@ -3,8 +3,8 @@ import pytest
 from scipy import stats
 
 from family import assert_mean
+from kernelzoo.numerics.kernel_products import Design
 from kernelzoo.numerics.normal_regression import (
-    Design,
     dual,
     orthogonal_factor,
     precision_factor_or_none,

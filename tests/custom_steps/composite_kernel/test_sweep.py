@@ -21,7 +21,8 @@ from kernelzoo.custom_steps.moves.simplex_metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
-from kernelzoo.numerics.normal_regression import Design, Primal
+from kernelzoo.numerics.kernel_products import Design
+from kernelzoo.numerics.normal_regression import Primal
 
 PRIOR = Prior(sigma=1.5, varsigma=0.7, tau=2.0, nu=1.5, rho=2.0, varrho=1.3)
 N_KERNELS, N_OBJECTS, N_FUNCTIONS = 2, 4, 3
@@ -61,20 +62,29 @@ def draw_labels(state, stack, rng):
 MODELS = {"regression": (Regression, draw_targets), "classification": (Classification, draw_labels)}
 
 
-def functionals(state, response, stack):
-    """Joint functionals of parameters and responses with light tails under the prior."""
-    alpha, phi, beta, varphi, gamma = state
+def functionals(states, responses, stack):
+    """Joint functionals (replicate, functional) of parameters and responses.
+
+    They have light tails under the prior.
+    """
+    alpha, phi, beta, varphi, gamma = (np.array(each) for each in zip(*states, strict=True))
+    response, first, gamma = np.array(responses), beta[:, :1], gamma[:, None]
     u, log_phi, log_beta = alpha * np.sqrt(phi), np.log(phi), np.log(beta.clip(1e-9))
-    f, t, a = np.arcsinh(scores(state, stack)), np.arcsinh(response), np.arcsinh(alpha)
-    residual = (response - scores(state, stack)) * np.sqrt(gamma)
-    scatter = np.eye(len(alpha)) + np.outer(alpha, alpha)
-    return np.concatenate(
+    score = np.einsum("rk,knm,rm->rn", beta, stack, alpha)
+    f, t, a = np.arcsinh(score), np.arcsinh(response), np.arcsinh(alpha)
+    residual = (response - score) * np.sqrt(gamma)
+    scatter = np.eye(alpha.shape[1]) + alpha[:, :, None] * alpha[:, None]
+    log_gamma, squares = np.log(gamma), (residual**2).sum(axis=1, keepdims=True)
+    return np.hstack(
         [
-            *(log_phi, u**2, u * log_phi, u**2 * log_phi, a, a * a.mean(), a * beta[0]),
+            *(log_phi, u**2, u * log_phi, u**2 * log_phi),
+            *(a, a * a.mean(axis=1, keepdims=True), a * first),
             *(log_beta, np.log(varphi), varphi * log_beta, f, f**2, t, t**2, f * t),
-            *(f * t * beta[0], f * t * log_phi.mean(), np.log1p(residual**2)),
-            [np.log(gamma), np.log(gamma) * np.log1p(residual @ residual), np.log(gamma) * beta[0]],
-            [np.linalg.slogdet(scatter)[1], log_phi.sum() * beta[0], (f @ t) * varphi[0]],
+            *(f * t * first, f * t * log_phi.mean(axis=1, keepdims=True), np.log1p(residual**2)),
+            *(log_gamma, log_gamma * np.log1p(squares), log_gamma * first),
+            np.linalg.slogdet(scatter)[1][:, None],
+            log_phi.sum(axis=1, keepdims=True) * first,
+            (f * t).sum(axis=1, keepdims=True) * varphi[:, :1],
         ]
     )
 
@@ -90,10 +100,11 @@ def joint_test(model, replicates=1_000, seed=1, stack=STACK, redraw=ALL, tuning=
     if model == "classification":
         redraw = redraw - {"gamma"}
     design = Design.of(stack)
-    differences, last = [], []
+    starts, first, last, responses = [], [], [], []
     for _ in range(replicates):
-        start = state = prior_draw(rng, stack.shape[2], "gamma" in redraw)
-        before = functionals(start, draw_response(start, stack, rng), stack)
+        state = prior_draw(rng, stack.shape[2], "gamma" in redraw)
+        starts.append(state)
+        first.append(draw_response(state, stack, rng))
         for _ in range(2):
             response = draw_response(state, stack, rng)
             state, _ = sweep(
@@ -106,9 +117,9 @@ def joint_test(model, replicates=1_000, seed=1, stack=STACK, redraw=ALL, tuning=
                 tuning=tuning,
                 moves=moves,
             )
-        differences.append(functionals(state, response, stack) - before)
         last.append(state)
-    differences = np.array(differences)
+        responses.append(response)
+    differences = functionals(last, responses, stack) - functionals(starts, first, stack)
     differences = differences[:, differences.any(axis=0)]
     error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
     assert_z(differences.mean(axis=0) / error)

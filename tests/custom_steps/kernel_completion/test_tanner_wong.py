@@ -29,54 +29,64 @@ THETA = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1))
 
 def cut(matrix):
     """(x11, x21, x22.1, x21 x11^-1)."""
-    x11, x21 = matrix[:N1, :N1], matrix[N1:, :N1]
-    coefficients = np.linalg.solve(x11, x21.T).T
-    return x11, x21, matrix[N1:, N1:] - coefficients @ x21.T, coefficients
+    x11, x21 = matrix[..., :N1, :N1], matrix[..., N1:, :N1]
+    coefficients = np.linalg.solve(x11, x21.mT).mT
+    return x11, x21, matrix[..., N1:, N1:] - coefficients @ x21.mT, coefficients
 
 
 _, _, THETA22_1, M = cut(THETA)
 
 
 def functionals(parameters, K11, missing):
-    """Joint functionals of Sigma and K with light tails under the prior."""
+    """Joint functionals (replicate, functional) of Sigma and K with light tails under the prior."""
     Sigma11, S, B = parameters
     K21, K22_1 = missing
     R_S = np.linalg.cholesky(S)
     gap = np.linalg.solve(R_S, K21 - B @ K11)
     drift = np.linalg.solve(R_S, B - M)
-    regression = np.linalg.solve(K11, K21.T).T
+    regression = np.linalg.solve(K11, K21.mT).mT
     total = K11 + THETA[:N1, :N1]
     # Given K this is independent of Sigma22.1: what tells a joint draw of the two from two draws.
-    error = np.linalg.solve(R_S, B - np.linalg.solve(total, (K21 + THETA[N1:, :N1]).T).T)
-    logs = [np.linalg.slogdet(a)[1] for a in (Sigma11, S, K11, K22_1, S + THETA22_1, S + K22_1)]
-    K22 = K22_1 + regression @ K21.T
-    own = np.log(np.diagonal(K22))
-    values = np.concatenate(
+    error = np.linalg.solve(R_S, B - np.linalg.solve(total, (K21 + THETA[N1:, :N1]).mT).mT)
+    matrices = Sigma11, S, K11, K22_1, S + THETA22_1, S + K22_1
+    logs = np.stack([np.linalg.slogdet(a)[1] for a in matrices], axis=1)
+    own = np.log(np.diagonal(K22_1 + regression @ K21.mT, axis1=1, axis2=2))
+    flat = (len(S), -1)
+    return np.hstack(
         [
             logs,
-            np.outer(logs, logs)[np.triu_indices(len(logs))],
-            np.arcsinh([np.trace(np.linalg.solve(S, a)) for a in (K22_1, THETA22_1)]),
-            np.arcsinh(np.sum(gap * np.linalg.solve(K11, gap.T).T, axis=1)),
-            np.arcsinh(np.sum(drift * (drift @ THETA[:N1, :N1]), axis=1)),
-            np.sum(error * (error @ total), axis=1),
-            np.arcsinh((regression * B).ravel()),
-            np.arcsinh(((B - M) * (regression - M)).ravel()),
-            np.arcsinh(K21.ravel()) * own.sum(),
-            np.arcsinh(drift**2).ravel() * logs[1],
+            (logs[:, :, None] * logs[:, None])[:, *np.triu_indices(len(matrices))],
+            *(
+                np.arcsinh(np.trace(np.linalg.solve(S, a), axis1=1, axis2=2))[:, None]
+                for a in (K22_1, THETA22_1)
+            ),
+            np.arcsinh(np.sum(gap * np.linalg.solve(K11, gap.mT).mT, axis=2)),
+            np.arcsinh(np.sum(drift * (drift @ THETA[:N1, :N1]), axis=2)),
+            np.sum(error * (error @ total), axis=2),
+            np.arcsinh(regression * B).reshape(flat),
+            np.arcsinh((B - M) * (regression - M)).reshape(flat),
+            np.arcsinh(K21).reshape(flat) * own.sum(axis=1, keepdims=True),
+            np.arcsinh(drift**2).reshape(flat) * logs[:, 1:2],
             own,
-            own * logs[1],
+            own * logs[:, 1:2],
         ]
     )
-    return values
 
 
-def joint_draw(rng):
-    """Sigma and K in one piece, by other means than the steps'."""
-    Sigma = stats.invwishart(ETA, THETA).rvs(random_state=rng)
-    K = stats.wishart(R, Sigma).rvs(random_state=rng)
+def joint_draws(rng, replicates):
+    """Sigma and K (replicate, ...), each in one piece, by other means than the steps'."""
+    Sigma = stats.invwishart(ETA, THETA).rvs(replicates, random_state=rng)
+    root = np.linalg.cholesky(Sigma)
+    K = root @ stats.wishart(R, np.eye(N)).rvs(replicates, random_state=rng) @ root.mT
     Sigma11, _, S, B = cut(Sigma)
     K11, K21, K22_1, _ = cut(K)
     return Parameters(Sigma11, S, B), K11, Missing(K21, K22_1)
+
+
+def joint_draw(rng):
+    """One of each."""
+    parameters, K11, missing = joint_draws(rng, 2)
+    return Parameters(*(x[0] for x in parameters)), K11[0], Missing(*(x[0] for x in missing))
 
 
 def joint_test(i_step=None, p_step=None, replicates=1_000, seed=1):
@@ -87,23 +97,24 @@ def joint_test(i_step=None, p_step=None, replicates=1_000, seed=1):
     the distribution it has in replicates that no step has touched.
     """
     rng = np.random.default_rng(seed)
-    before, after = [], []
-    for _ in range(replicates):
-        parameters, K11, missing = joint_draw(rng)
-        before.append(functionals(parameters, K11, missing))
-        constants = Constants.of(CompletionParameters(THETA, K11, R, ETA))
+    parameters, K11, missing = joint_draws(rng, replicates)
+    before, moved = functionals(parameters, K11, missing), []
+    for i in range(replicates):
+        now, gaps = Parameters(*(x[i] for x in parameters)), Missing(*(x[i] for x in missing))
+        constants = Constants.of(CompletionParameters(THETA, K11[i], R, ETA))
         if i_step is not None:
-            missing = i_step(constants, parameters, rng)
+            gaps = i_step(constants, now, rng)
         if p_step is not None:
-            parameters = p_step(constants, missing, rng)
-        after.append(functionals(parameters, K11, missing))
-    before, after = np.array(before), np.array(after)
+            now = p_step(constants, gaps, rng)
+        moved.append((*now, *gaps))
+    stacks = [np.array(x) for x in zip(*moved, strict=True)]
+    after = functionals(Parameters(*stacks[:3]), K11, Missing(*stacks[3:]))
     differences = after - before
-    moved = np.abs(differences).max(axis=0) > 1e-9
-    differences = differences[:, moved]
+    changed = np.abs(differences).max(axis=0) > 1e-9
+    differences = differences[:, changed]
     assert_z(differences.mean(axis=0) / (differences.std(axis=0, ddof=1) / replicates**0.5))
     half = replicates // 2
-    for old, new in zip(before[:half, moved].T, after[half:, moved].T, strict=True):
+    for old, new in zip(before[:half, changed].T, after[half:, changed].T, strict=True):
         assert_ks(new, old)
 
 
@@ -147,7 +158,7 @@ def test_independent_marginals_of_the_alternative_p_step_are_detected():
         return one._replace(B=other.B)
 
     with pytest.raises(AssertionError):
-        joint_test(p_step=independently)
+        joint_test(p_step=independently, replicates=2_000)
 
 
 def test_forgotten_prior_mean_is_detected():

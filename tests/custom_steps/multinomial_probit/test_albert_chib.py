@@ -28,14 +28,17 @@ def test_fixed_weights_and_a_single_kernel():
         model = MultinomialProbit(example.design[kernels], example.label_codes, combination=rule)
         point, stats = AlbertChib(model=model, rng=1).step(model.initial_point())
         assert list(point) == ["zeta_log__", "W"]
-        assert np.isnan(stats[0]["beta_accept"])
+        assert np.isnan(list(stats[0].values())).all()
 
 
 def test_wrong_requests(model):
     with pytest.raises(ValueError, match="'vars' argument of AlbertChib must include W"):
         AlbertChib([model["zeta"], model["beta"]], model=model)
     with pytest.raises(ValueError, match="'moves' argument of AlbertChib"):
-        AlbertChib(model=model, moves=0)
+        AlbertChib(model=model, moves=-1)
+    mixed = MultinomialProbit(np.exp(model.design), model.label_codes, combination="product")
+    with pytest.raises(ValueError, match="'vars' argument of AlbertChib must include beta"):
+        AlbertChib([mixed["W"], mixed["zeta"]], model=mixed)
 
 
 @pytest.mark.slow

@@ -60,9 +60,9 @@ def test_reference_is_of_the_declaration(name):
         np.testing.assert_allclose(composition.composite(at), composite, rtol=1e-10, atol=1e-12)
 
 
-@each_problem
-def test_gibbs_agrees(name):
-    engine_test(name, kz.Gibbs(), 2_500 if name == "binary" else 1_500, 500)
+@pytest.mark.parametrize(("name", "draws"), [("product", 1_100), ("binary", 2_200), ("theta", 800)])
+def test_gibbs_agrees(name, draws):
+    engine_test(name, kz.Gibbs(), draws, 300)
 
 
 @pytest.mark.slow
@@ -89,4 +89,4 @@ def test_wrong_hyperparameter_is_detected(monkeypatch):
     """Planted bug: the variances' rate is taken for twice what it is."""
     monkeypatch.setattr(probit_kernels_reference, "UPSILON", 2.0)
     with pytest.raises(AssertionError, match="z-score"):
-        engine_test("binary", kz.Gibbs(), 2_500, 500)
+        engine_test("theta", kz.Gibbs(), 800, 300)

@@ -8,7 +8,8 @@ import pytest
 
 from kernelzoo.custom_steps import AlbertChib, MarginalProbit
 from kernelzoo.custom_steps.moves.hamiltonian import StepTuning
-from kernelzoo.custom_steps.multinomial_probit.sweep import State
+from kernelzoo.custom_steps.multinomial_probit.conditionals import State
+from kernelzoo.custom_steps.multinomial_probit.marginal import FULL_LENGTH
 from kernelzoo.models.combinations import sums as combination
 from kernelzoo.models.combinations.products import FixedProduct
 from kernelzoo.models.multinomial_probit import MultinomialProbit
@@ -44,6 +45,27 @@ def test_steps_after_tuning_are_of_the_average_size(model):
     assert stats["hmc_step"] == pytest.approx(np.exp(step.tuning.log_average))
 
 
+def evaluations_in_tuning(step, point, sweeps):
+    counts = []
+    for _ in range(sweeps):
+        point, (stats,) = step.step(point)
+        counts.append(stats["hmc_evaluations"])
+    return point, np.mean(counts)
+
+
+def test_trajectories_are_short_until_the_end_of_tuning(model):
+    step = MarginalProbit(model=model)
+    step.setup_chain(np.random.default_rng(3), tune=FULL_LENGTH + 100, draws=5)
+    point, _ = evaluations_in_tuning(step, model.initial_point(), 50)
+    point, short = evaluations_in_tuning(step, point, 50)
+    _, full = evaluations_in_tuning(step, point, 50)
+    assert short < 0.4 * full
+    step.setup_chain(np.random.default_rng(3), tune=FULL_LENGTH, draws=5)
+    point, _ = evaluations_in_tuning(step, model.initial_point(), 50)
+    _, short_run = evaluations_in_tuning(step, point, 50)
+    assert short_run > 0.6 * full
+
+
 @cache
 def prior_draws(*, learn_weights, replicates=600):
     """Parameters and labels that the declaration draws."""
@@ -67,15 +89,15 @@ def prior_invariance_test(*, learn_weights=True, prior=PRIOR):
     step.stop_tuning()
     step.tuning = StepTuning.start(0.4)
     prototype, known = step._target, {} if learn_weights else {"beta": WEIGHTS, "rho": np.ones(2)}
-    differences, last = [], []
-    for draw in prior_draws(learn_weights=learn_weights):
+    draws, starts, last = prior_draws(learn_weights=learn_weights), [], []
+    for draw in draws:
         start = {name: value for name, value in draw.items() if name != "t"}
         step._target = replace(prototype, labels=draw["t"].astype(np.intp))
         point, _ = step.step(step._output_map.unconstrain(start))
-        moved = step._output_map.constrain(point)
-        before, after = (State(**(values | known)) for values in (start, moved))
-        differences.append(functionals(after, draw["t"]) - functionals(before, draw["t"]))
-        last.append(after)
+        starts.append(State(**(start | known)))
+        last.append(State(**(step._output_map.constrain(point) | known)))
+    labels = [draw["t"] for draw in draws]
+    differences = functionals(last, labels) - functionals(starts, labels)
     if not learn_weights:
         last = [state._replace(rho=np.empty(0)) for state in last]
     assert_prior(differences, last)

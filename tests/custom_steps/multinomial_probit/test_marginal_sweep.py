@@ -10,8 +10,8 @@ from scipy.special import gammaln
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.custom_steps.moves.gamma_mixture import GammaMixture
 from kernelzoo.custom_steps.multinomial_probit import marginal_sweep as probit_marginal_sweep
+from kernelzoo.custom_steps.multinomial_probit.conditionals import Prior, State
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.sweep import Prior, State
 from probit_fixture import (
     LABELS,
     N_CLASSES,

@@ -45,13 +45,19 @@ def functions_of_draws(result) -> xr.Dataset:
 @pytest.mark.parametrize(
     ("name", "engine", "options"),
     [
-        ("regression", kz.NUTS(target_accept=0.95), {"draws": 1000, "tune": 600}),
-        ("collapsed regression", kz.NUTS(), {"draws": 1000, "tune": 600}),
-        ("classification", kz.NUTS(target_accept=0.95), {"draws": 1000, "tune": 600}),
-        ("regression", kz.Gibbs(), {"draws": 2500, "tune": 300}),
-        ("classification", kz.Gibbs(), {"draws": 2500, "tune": 300}),
-        ("regression", kz.Gibbs(collapsed=False), {"draws": 5000, "tune": 500}),
-        ("classification", kz.Gibbs(collapsed=False), {"draws": 5000, "tune": 500}),
+        # Densities are compared with the paper's in the tests of models, in no time.
+        *(
+            pytest.param(name, engine, {"draws": 1000, "tune": 600}, marks=pytest.mark.slow)
+            for name, engine in (
+                ("regression", kz.NUTS(target_accept=0.95)),
+                ("collapsed regression", kz.NUTS()),
+                ("classification", kz.NUTS(target_accept=0.95)),
+            )
+        ),
+        ("regression", kz.Gibbs(), {"draws": 1000, "tune": 200}),
+        ("classification", kz.Gibbs(), {"draws": 1000, "tune": 200}),
+        ("regression", kz.Gibbs(collapsed=False), {"draws": 2000, "tune": 300}),
+        ("classification", kz.Gibbs(collapsed=False), {"draws": 2500, "tune": 300}),
     ],
 )
 def test_samplers_find_the_posterior(exact, name, engine, options):

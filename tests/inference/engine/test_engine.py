@@ -11,7 +11,6 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.applicability import coordinates
-from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.engine import Engine
 from kernelzoo.inference.engine.fit import _by_observation, as_engine
 from kernelzoo.inference.engine.handwritten import Handwritten
@@ -20,13 +19,13 @@ from kernelzoo.inference.engine.provenance import data_in, data_of, differing_da
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.
 QUICK = {
-    # Few gradients, which no compiler need make fast; while it tunes, PyMC's trees are deeper.
+    # Few gradients, which no compiler need make fast.
     "NUTS": (
         {"max_treedepth": 3},
-        {"draws": 60, "tune": 2, "chains": 2, "compile_kwargs": {"mode": python_mode()}},
+        {"draws": 20, "tune": 2, "chains": 2, "early_max_treedepth": 3},
     ),
     "Gibbs": ({}, {"draws": 60, "tune": 60, "chains": 2}),
-    "SMC": ({}, {"draws": 60, "chains": 2}),
+    "SMC": ({}, {"draws": 20, "chains": 2}),
     "ADVI": ({"iterations": 300}, {"draws": 60}),
     "MAP": ({"space": "unconstrained"}, {"draws": 60}),
     "Laplace": ({}, {"draws": 60}),

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import kernelzoo as kz
+from kernelzoo.inference.engine import mcmc
 from kernelzoo.inference.engine.mcmc import convergence_of_chains
 
 
@@ -33,6 +34,30 @@ def test_one_quantity_that_disagrees_is_enough(pair):
         assert convergence_of_chains(chains(x, z), pair, 500) == expected
     assert convergence_of_chains(chains(good, good), pair, 501) == "no"
     assert convergence_of_chains(chains(good[:1], good[:1]), pair, 500) == "unknown"
+
+
+@pytest.mark.parametrize("identified_converges", [True, False])
+def test_the_log_says_what_has_not_converged(pair, identified_converges, monkeypatch, caplog):
+    """R-hat of what is identified decides, and neither more nor less is said."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 500)) + (0 if identified_converges else np.arange(4)[:, None])
+    quantities = chains(x, x)["posterior"].to_dataset()
+    monkeypatch.setattr(mcmc, "identified", lambda tree, model: quantities)
+    with caplog.at_level("INFO", logger="pymc"):
+        tree = kz.fit(pair, "nuts", tune=5, draws=100, chains=2, random_seed=1, progressbar=False)
+    said = [line for line in caplog.messages if "r-hat" in line.lower() or "rhat" in line]
+    assert said == ([] if identified_converges else [tree.attrs["note"]])
+    assert tree.attrs["converged"] == ("yes" if identified_converges else "no")
+
+
+def test_pymc_checks_when_it_is_asked_to(pair, caplog):
+    options = {"tune": 5, "draws": 100, "chains": 2, "random_seed": 1, "progressbar": False}
+    with caplog.at_level("INFO", logger="pymc"):
+        kz.fit(pair, "nuts", compute_convergence_checks=True, **options)
+        assert "at least 4 chains" in caplog.text
+        caplog.clear()
+        kz.fit(pair, "nuts", **options)
+        assert "at least 4 chains" not in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore")

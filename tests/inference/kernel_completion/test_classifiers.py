@@ -14,7 +14,7 @@ from kernelzoo.inference.kernel_completion.classifiers import (
     KernelNearestNeighbour,
     class_frequencies,
 )
-from kernelzoo.inference.mutual_completion.kernel_alignment import ideal_kernel, kernel_alignment
+from kernelzoo.inference.mutual_completion.alignment import ideal_kernel, kernel_alignment
 
 CLASSIFIERS = [KernelNearestMean, KernelNearestNeighbour, KernelFisherDiscriminant]
 

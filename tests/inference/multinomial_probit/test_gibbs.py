@@ -3,7 +3,6 @@ import pytest
 
 import kernelzoo as kz
 from kernelzoo.custom_steps.multinomial_probit.albert_chib import AlbertChib
-from kernelzoo.custom_steps.multinomial_probit.kernel_albert_chib import KernelAlbertChib
 from kernelzoo.custom_steps.multinomial_probit.marginal import MarginalProbit
 from kernelzoo.inference.engine.engine import Run
 
@@ -30,7 +29,7 @@ def test_schemes_of_composites_without_exponents_to_learn(combination):
 
 @pytest.mark.parametrize("combination", ["product", "binary"])
 def test_the_others_have_the_papers_scheme(combination):
-    assert step_of(combination) is KernelAlbertChib
+    assert step_of(combination) is AlbertChib
     with pytest.raises(ValueError, match="'scheme' argument of Gibbs must be 'auto' or 'paper'"):
         step_of(combination, scheme="marginal")
 
@@ -47,15 +46,15 @@ def test_parameters_of_kernels_have_the_papers_scheme():
     X = np.random.default_rng(0).normal(size=(12, 2))
     model = kz.MultinomialProbit(kz.gaussian(kz.kernels.Theta(1.0, 1.0))(X), np.arange(12) % 3)
     (step,) = kz.Gibbs().implement(model, Run(random_seed=1))
-    assert type(step) is KernelAlbertChib
+    assert type(step) is AlbertChib
 
 
 def test_settings_of_the_moves_that_are_made_are_taken():
     assert step_of("mean", scheme="paper", moves=2) is AlbertChib
     # Nothing moves, but the algorithm is the same: one kernel and several take the same settings.
     assert step_of("fixed", scheme="paper", moves=2) is AlbertChib
-    assert step_of("product", moves=2, collapsed=2) is KernelAlbertChib
-    assert step_of("binary", block=2) is KernelAlbertChib
+    assert step_of("product", moves=2, collapsed=2) is AlbertChib
+    assert step_of("binary", block=2) is AlbertChib
 
 
 def test_wrong_settings():
@@ -71,7 +70,7 @@ def test_wrong_settings():
         ("mean", {"scheme": "paper", "length": -1.0}, "AlbertChib"),
         ("mean", {"moves": 3}, "MarginalProbit"),
         ("mean", {"scheme": "paper", "block": 2}, "AlbertChib"),
-        ("product", {"target_accept": 0.9}, "KernelAlbertChib"),
+        ("product", {"target_accept": 0.9}, "AlbertChib"),
     ],
 )
 def test_settings_of_what_is_not_done_are_not_ignored(combination, settings, step):

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import (
+from kernelzoo.custom_steps.multinomial_probit.sweep import (
     Moves,
     adapt,
     initial_tuning,

@@ -10,12 +10,12 @@ from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps.moves import random_walk
-from kernelzoo.custom_steps.multinomial_probit import kernel_sweep as probit_kernel_sweep
+from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
 from kernelzoo.custom_steps.multinomial_probit.binary_selection import (
     log_evidence,
     update_selection,
 )
-from kernelzoo.custom_steps.multinomial_probit.kernel_sweep import (
+from kernelzoo.custom_steps.multinomial_probit.sweep import (
     Composition,
     Moves,
     adapt,
@@ -26,7 +26,7 @@ from kernelzoo.models.combinations import scores as kernel_scores
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.kernels.specification import Theta, gaussian
-from kernelzoo.numerics.normal_regression import Design
+from kernelzoo.numerics.kernel_products import Design
 from kernelzoo.numerics.probit import log_probability
 
 TAU, UPSILON = 1.0, 0.7
@@ -86,30 +86,37 @@ def draw_labels(composition, values, rng):
     return (f + rng.standard_normal(f.shape)).argmax(axis=1)
 
 
-def functionals(composition, values, labels):
-    """Joint functionals of everything with light tails under the prior."""
+def products(a, b):
+    """All products of two sets of functionals (replicate, functional)."""
+    return (a[:, :, None] * b[:, None]).reshape(len(a), -1)
+
+
+def functionals(composition, draws, labels):
+    """Joint functionals (replicate, functional) of everything with light tails under the prior."""
+    values = {name: np.array([draw[name] for draw in draws]) for name in draws[0]}
+    labels, flat = np.array(labels), (len(draws), -1)
     W, zeta = values["W"], values["zeta"]
     u, log_zeta = W / np.sqrt(zeta), np.log(zeta)
-    f = composition.composite(values) @ W.T
-    contrast = np.arcsinh(W[0] - W[1])
+    f = np.array([composition.composite(draw) for draw in draws]) @ W.mT
+    contrast = np.arcsinh(W[:, 0] - W[:, 1])
     logs = [
         # Bounded: exponents have a Cauchy-like tail on the log scale.
         np.arctan(np.log(np.maximum(values[name], 1e-300)))
         for name in ("beta", "theta", "pi", "chi", "rho")
         if name in values
     ]
-    learned = np.concatenate([*logs, [0.0]])
-    own = f[np.arange(N_OBJECTS), labels]
-    level = log_probability(f, labels).clip(-20)
-    return np.concatenate(
+    learned = np.hstack([*logs, np.zeros((len(draws), 1))])
+    own = np.take_along_axis(f, labels[:, :, None], axis=2)[:, :, 0]
+    level = log_probability(f.reshape(-1, N_CLASSES), labels.ravel()).clip(-20).reshape(flat)
+    return np.hstack(
         [
-            *(log_zeta.ravel(), (u**2).ravel(), (u**2 * log_zeta).ravel()),
-            *((u[0] * u[1]), contrast, contrast**2),
-            *(learned, learned**2, np.outer(learned, learned).ravel()),
-            np.outer(learned, np.abs(contrast)).ravel(),
-            np.arcsinh(f).ravel() ** 2,
-            np.arcsinh(own - f.mean(axis=1)),
-            *(level, np.outer(learned, level).ravel(), f.argmax(axis=1) == labels),
+            *(x.reshape(flat) for x in (log_zeta, u**2, u**2 * log_zeta)),
+            *(u[:, 0] * u[:, 1], contrast, contrast**2),
+            *(learned, learned**2, products(learned, learned)),
+            products(learned, np.abs(contrast)),
+            np.arcsinh(f).reshape(flat) ** 2,
+            np.arcsinh(own - f.mean(axis=2)),
+            *(level, products(learned, level), f.argmax(axis=2) == labels),
         ]
     )
 
@@ -123,18 +130,20 @@ def joint_test(name, replicates=500, seed=1, moves=None):
     rng = np.random.default_rng(seed)
     composition = COMPOSITIONS[name]
     tuning, moves = initial_tuning(composition), moves or Moves(2, 2, 2)
-    differences, last = [], []
+    starts, first, last, labelled = [], [], [], []
     for _ in range(replicates):
         values = prior_draw(composition, rng)
-        before = functionals(composition, values, draw_labels(composition, values, rng))
+        starts.append(values)
+        first.append(draw_labels(composition, values, rng))
         for _ in range(2):
             labels = draw_labels(composition, values, rng)
             values, _ = sweep(
                 *(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves
             )
-        differences.append(functionals(composition, values, labels) - before)
         last.append(values)
-    differences = np.array(differences)
+        labelled.append(labels)
+    differences = functionals(composition, last, labelled)
+    differences = differences - functionals(composition, starts, first)
     differences = differences[:, differences.any(axis=0)]
     error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
     assert_z(differences.mean(axis=0) / error)

@@ -9,9 +9,9 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps import KernelAlbertChib
-from kernelzoo.custom_steps.multinomial_probit import kernel_albert_chib
-from kernelzoo.custom_steps.multinomial_probit import kernel_sweep as probit_kernel_sweep
+from kernelzoo.custom_steps import AlbertChib
+from kernelzoo.custom_steps.multinomial_probit import albert_chib as kernel_albert_chib
+from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
 from kernelzoo.numerics.probit import log_probability
 
 TAU, UPSILON = 1.0, 0.6
@@ -47,25 +47,35 @@ def prior_draws(rule, replicates):
     return [{name: values[i] for name, values in named.items()} for i in range(replicates)]
 
 
-def functionals(composition, values, labels):
-    """Joint functionals of all variables and the labels, with light tails under the prior."""
+def products(a, b):
+    """All products of two sets of functionals (replicate, functional)."""
+    return (a[:, :, None] * b[:, None]).reshape(len(a), -1)
+
+
+def functionals(composition, draws, labels):
+    """Joint functionals (replicate, functional) of all variables and the labels.
+
+    They have light tails under the prior.
+    """
+    values = {name: np.array([draw[name] for draw in draws]) for name in draws[0]}
+    labels, flat = np.array(labels), (len(draws), -1)
     W, zeta = values["W"], values["zeta"]
     u, log_zeta = W / np.sqrt(zeta), np.log(zeta)
-    f = composition.composite(values) @ W.T
-    own = f[np.arange(N_OBJECTS), labels]
-    contrast = np.arcsinh(W[0] - W[1])
+    f = np.array([composition.composite(draw) for draw in draws]) @ W.mT
+    own = np.take_along_axis(f, labels[:, :, None], axis=2)[:, :, 0]
+    contrast = np.arcsinh(W[:, 0] - W[:, 1])
     names = [name for name in values if name not in ("W", "zeta")]
     # Bounded: exponents have a Cauchy-like tail on the log scale.
-    learned = np.concatenate([np.arctan(np.log(np.maximum(values[n], 1e-300))) for n in names])
-    level = log_probability(f, labels).clip(-20)
-    return np.concatenate(
+    learned = np.hstack([np.arctan(np.log(np.maximum(values[n], 1e-300))) for n in names])
+    level = log_probability(f.reshape(-1, N_CLASSES), labels.ravel()).clip(-20).reshape(flat)
+    return np.hstack(
         [
-            *(log_zeta.ravel(), (u**2).ravel(), (u**2 * log_zeta).ravel(), u[0] * u[1]),
-            *(contrast, contrast**2, learned, np.outer(learned, learned).ravel()),
-            np.outer(learned, np.abs(contrast)).ravel(),
-            np.arcsinh(f).ravel() ** 2,
-            np.arcsinh(own - f.mean(axis=1)),
-            *(level, np.outer(learned, level).ravel(), f.argmax(axis=1) == labels),
+            *(x.reshape(flat) for x in (log_zeta, u**2, u**2 * log_zeta)),
+            *(u[:, 0] * u[:, 1], contrast, contrast**2, learned, products(learned, learned)),
+            products(learned, np.abs(contrast)),
+            np.arcsinh(f).reshape(flat) ** 2,
+            np.arcsinh(own - f.mean(axis=2)),
+            *(level, products(learned, level), f.argmax(axis=2) == labels),
         ]
     )
 
@@ -76,22 +86,21 @@ def joint_test(rule, replicates=500, **misread):
     The step is built on a declaration with the hyperparameters `misread`. Replicates are
     independent: paired differences of the functionals have mean zero, margins the prior's law.
     """
-    step = KernelAlbertChib(moves=2, model=declaration(rule, **misread))
+    step = AlbertChib(moves=2, model=declaration(rule, **misread))
     step.setup_chain(np.random.default_rng(2), tune=0, draws=replicates)
     step.stop_tuning()
-    differences, last = [], []
-    for draw in prior_draws(rule, replicates):
-        labels = draw["t"]
+    draws, starts, last = prior_draws(rule, replicates), [], []
+    for draw in draws:
         start = {name: value for name, value in draw.items() if name != "t"}
-        step._labels = labels.astype(np.intp)
+        step._labels = draw["t"].astype(np.intp)
         point = step._output_map.unconstrain(start)
         for _ in range(2):
             point, _ = step.step(point)
-        end = step._output_map.constrain(point)
-        before, after = (functionals(step._composition, v, labels) for v in (start, end))
-        differences.append(after - before)
-        last.append(end)
-    differences = np.array(differences)
+        starts.append(start)
+        last.append(step._output_map.constrain(point))
+    labels = [draw["t"] for draw in draws]
+    before, after = (functionals(step._composition, each, labels) for each in (starts, last))
+    differences = after - before
     differences = differences[:, differences.any(axis=0)]
     error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
     assert_z(differences.mean(axis=0) / error)
@@ -150,7 +159,7 @@ def keep_regressors(monkeypatch):
 def drop_jacobian(monkeypatch):
     """The density of theta is taken for that of its score."""
     correct = probit_kernel_sweep.walk
-    scores = KernelAlbertChib(model=declaration("mean"))._composition.scores
+    scores = AlbertChib(model=declaration("mean"))._composition.scores
 
     def without(psi, log_density, *rest):
         def wrong(psi):
@@ -192,7 +201,7 @@ def test_rules_it_does_not_know_are_refused():
     kernels = {"a": np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)), "b": np.eye(len(X))}
     model = kz.MultinomialProbit(kernels, labels, combination=kz.combinations.DirichletWeights())
     with pytest.raises(TypeError, match=r"knows the combinations .*Mean.*Got DirichletWeights"):
-        KernelAlbertChib(model=model)
+        AlbertChib(model=model)
 
 
 @pytest.mark.parametrize("name", ["X", "K"])
@@ -200,12 +209,12 @@ def test_changed_features_are_refused(name):
     """The step and VB read kernels with parameters as declared; NUTS reads the model's data."""
     X, labels = labelled()
     model = kz.MultinomialProbit((kz.gaussian(kz.kernels.Theta()) | kz.linear())(X), labels)
-    KernelAlbertChib(model=model)
+    AlbertChib(model=model)
     with model:
         pm.set_data({name: 1 + model[name].get_value()})
     message = f"pm.set_data has changed {name}"
     with pytest.raises(ValueError, match=message):
-        KernelAlbertChib(model=model)
+        AlbertChib(model=model)
     with pytest.raises(ValueError, match=message):
         kz.fit(model, kz.VB(), progressbar=False)
 
