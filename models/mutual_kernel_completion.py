@@ -95,8 +95,8 @@ class MutualKernelCompletion(Declaration):
     for every nu. The paper's estimate is the posterior mode over :math:`M^{-1}`. As nu grows, so
     does lambda', and the posterior mean of :math:`M^{-1}` converges to this mode at the rate 1/nu.
     The model is declared in blocks (v = visible, h = missing in kernel k;
-    :math:`B = M_{vv}^{-1} M_{vh}`, :math:`C = (M_{hh} - M_{hv} B)/\nu_k`), which constrain one
-    another in no way:
+    :math:`B = M_{vv}^{-1} M_{vh}`, :math:`C = (M_{hh} - M_{hv} B)/\nu_k`) that do not constrain
+    each other:
 
     .. math::
 

@@ -71,8 +71,8 @@ class WishartCompletion(Declaration):
 
     The model is :math:`\Sigma \sim \mathrm{IW}(\eta, \Theta)` and
     :math:`K \mid \Sigma \sim \mathrm{W}(r, \Sigma)`. It is declared in blocks (1 = training,
-    2 = test, :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`), eq (4), which constrain
-    one another in no way:
+    2 = test, :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`), eq (4), that do not
+    constrain each other:
 
     .. math::
 

@@ -64,7 +64,7 @@ class Composition:
 
     @cached_property
     def _design(self) -> Design | None:
-        """Kernels whose weighted sum is the composite kernel; None if it is not a weighted sum."""
+        """Kernels of a weighted sum; None for other rules and kernels with parameters."""
         is_sum = self.parametric is None and isinstance(self.rule, WeightedSum)
         return Design.of(self._terms) if is_sum else None
 
