@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, however deep below it they are raised."""
+"""Warnings that point at the user's line, at any depth of the call stack."""
 
 import functools
 import os
@@ -12,12 +12,12 @@ _ROOT = Path(__file__).parent
 
 
 def _folders_below_users() -> tuple[str, ...]:
-    """Folders of models, steps, engines and PyMC, also where links lead to them, and dispatch."""
+    """Path prefixes of models, steps, engines, PyMC and functools, with links also resolved."""
     pymc = find_spec("pymc")
     rooms = [_ROOT / name for name in ("numerics", "models", "custom_steps", "inference")]
     rooms += [Path(place) for place in (pymc and pymc.submodule_search_locations) or ()]
     links = dict.fromkeys(folder for room in rooms for folder in (room, room.resolve()))
-    # A prefix that is the whole path matches nothing in CPython 3.12.
+    # In CPython 3.12 a prefix that is the whole path matches nothing, so ".py" is cut off.
     return (
         *(f"{folder}{os.sep}" for folder in links),
         str(Path(functools.__file__).with_suffix("")),
@@ -28,5 +28,5 @@ _BELOW_USERS = _folders_below_users()
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside models, steps, engines and PyMC that led here."""
+    """Warn at the innermost line of the call stack outside models, steps, engines and PyMC."""
     warnings.warn(message, category, skip_file_prefixes=_BELOW_USERS)

@@ -1,12 +1,11 @@
-"""Checks at the door, shared by every model and by the kernels.
+"""Input validation of arguments, shared by all models, kernels and engines.
 
-Each check returns nothing (or the canonical form of what it checked) and otherwise raises a
-``ValueError`` whose message has one form everywhere:
+Each check returns the argument in canonical form, or nothing, and raises a ``ValueError`` if the
+argument is invalid. All messages have one form:
 
     The 'kernels' argument of MultinomialProbit must be ... Got ...
 
-so that the reader learns which argument of which constructor is wrong, what it has to be and what
-it was.  ``argument`` is the name as the user typed it, ``owner`` the class or function called.
+``argument`` is the name as the user typed it, ``owner`` the class or function called.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -19,13 +18,13 @@ from scipy.linalg import LinAlgError, cholesky, eigvalsh
 
 #: Relative size below which an asymmetry or a negative eigenvalue counts as float64 rounding.
 ROUNDING = 1e-8
-#: What the probabilities of an object may sum to besides one: classifiers that compute in single
-#: precision are off by so much.
+#: Largest deviation from one of the sum of an object's class probabilities: classifiers that
+#: compute in single precision deviate this much.
 OFF_ONE = 1e-5
 
 
 def argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
-    """Return the error that says what an argument must be and what it was.
+    """Return the error for an invalid argument.
 
     Parameters
     ----------
@@ -34,13 +33,13 @@ def argument_error(argument: str, owner: str, requirement: str, got: str) -> Val
     requirement : str
         Completes "must be ...", without a full stop.
     got : str
-        What was given instead, without a full stop.
+        Description of the value given, without a full stop.
     """
     return ValueError(f"The '{argument}' argument of {owner} must be {requirement}. Got {got}.")
 
 
 def check_positive(value: float, argument: str, owner: str, *, finite: bool = True) -> float:
-    """Return `value` as a float, or raise unless it is one number above zero, finite or any."""
+    """Return `value` as a float, or raise unless it is positive and, if `finite`, finite."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -52,7 +51,7 @@ def check_positive(value: float, argument: str, owner: str, *, finite: bool = Tr
 
 
 def check_jitter(value: float, owner: str) -> float:
-    """Return what is added to diagonals as a float, or raise unless it is finite and 0 or more."""
+    """Return the jitter as a float, or raise unless it is finite and nonnegative."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -63,7 +62,7 @@ def check_jitter(value: float, owner: str) -> float:
 
 
 def check_flag(value: bool, argument: str, owner: str) -> bool:
-    """Return `value` as a bool, or raise unless it is one: of strings each would count as true."""
+    """Return `value` as a bool, or raise unless it is one: every nonempty string is truthy."""
     if not isinstance(value, bool | np.bool_):
         raise argument_error(argument, owner, "True or False", repr(value))
     return bool(value)
@@ -77,7 +76,7 @@ def check_count(value: int, argument: str, owner: str, *, least: int = 1) -> int
 
 
 def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> str:
-    """Return `name` if it is one of `names`; otherwise raise, with the nearest name suggested."""
+    """Return `name`, or raise and suggest the nearest of `names` unless it is one of them."""
     known = list(names)
     if name not in known:
         near = get_close_matches(str(name), known, n=1)
@@ -88,7 +87,7 @@ def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> st
 
 
 def check_finite(array: NDArray, argument: str, owner: str) -> None:
-    """Raise unless every entry of a numeric array is finite; names the first that is not.
+    """Raise unless every entry of a numeric array is finite; the message locates the first bad one.
 
     Costs one pass over the array.
     """
@@ -104,7 +103,7 @@ def check_finite(array: NDArray, argument: str, owner: str) -> None:
 
 
 def check_probabilities(p: NDArray, objects: Sequence[Hashable], argument: str, owner: str) -> None:
-    """Raise unless each row holds probabilities that sum to one; names the first that does not.
+    """Raise unless each row is a probability vector; the message names the first object that fails.
 
     Parameters
     ----------
@@ -133,7 +132,7 @@ def check_codes(codes: NDArray, n_classes: int, owner: str) -> NDArray:
         raise argument_error(
             "labels",
             owner,
-            f"codes of its {n_classes} classes, 0 to {n_classes - 1}, where pm.set_data gives them",
+            f"codes of its {n_classes} classes, 0 to {n_classes - 1}, when pm.set_data sets them",
             f"{codes.min()} to {codes.max()}",
         )
     return codes
@@ -147,19 +146,19 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
         raise argument_error(
             argument,
             owner,
-            "without masked entries: leave these objects out",
+            "without masked entries: leave out the masked objects",
             f"{int(masked.sum())} masked, the first at position {first}",
         )
 
 
 def check_real(values: object, argument: str, owner: str) -> NDArray[np.float64]:
-    """Return an array-like of real numbers as floats; strings, truth values and such are none.
+    """Return an array-like of real numbers as floats; NaN and infinity pass.
 
     Raises
     ------
     ValueError
-        For masked entries and for anything else than real numbers, complex ones with an imaginary
-        part of zero included. NaN and infinity pass.
+        For masked entries, strings, booleans and complex numbers, even if the imaginary part is
+        zero.
     """
     check_unmasked(values, argument, owner)
     array = np.asarray(values)
@@ -211,18 +210,18 @@ def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = 
     matrix : ndarray of shape (N, N)
         Symmetric and finite.
     tolerance : float, default=1e-8
-        Most negative eigenvalue allowed, relative to the largest diagonal entry: a Gram matrix of
-        low rank (a linear kernel with fewer features than objects) has eigenvalues of either sign
-        at the level of rounding, and passes.
+        Most negative eigenvalue allowed, relative to the largest diagonal entry. A Gram matrix of
+        low rank (a linear kernel with fewer features than objects) has zero eigenvalues that
+        rounding makes slightly negative; it passes.
 
     Notes
     -----
-    The test is one Cholesky factorisation of the shifted matrix, O(N^3 / 3); the smallest
-    eigenvalue is computed only for the message.
+    Costs one Cholesky factorisation of the shifted matrix, O(N^3 / 3); the smallest eigenvalue is
+    computed only for the message.
     """
     diagonal = np.diagonal(matrix)
-    # The largest diagonal entry bounds every entry of a positive semidefinite matrix, so it is
-    # the scale of the rounding; a matrix of zeros gets a positive shift and passes.
+    # The largest diagonal entry bounds every entry of a positive semidefinite matrix, so rounding
+    # is relative to it. The shift is positive so that a matrix of zeros passes.
     shift = tolerance * np.max(diagonal, initial=0.0) or np.finfo(float).tiny
     shifted = np.array(matrix, dtype=float)
     shifted.flat[:: len(shifted) + 1] += shift
@@ -236,7 +235,7 @@ def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = 
                 owner,
                 "positive semidefinite",
                 f"a smallest eigenvalue of {smallest:.4g} (largest diagonal entry "
-                f"{np.max(diagonal):.4g}); 'jitter' adds a number to the diagonal on request",
+                f"{np.max(diagonal):.4g}); 'jitter' adds a number to the diagonal",
             ) from None
 
 
@@ -248,17 +247,17 @@ def check_labels(
     classes: Sequence | NDArray | None = None,
     n_objects: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray]:
-    """Translate class labels into integer codes.
+    """Encode class labels as integers.
 
     Parameters
     ----------
     labels : array-like of shape (N,)
-        Numbers or strings, one a label.
+        One number or string per object.
     classes : sequence of length C, optional
-        All classes, in the order of the codes; by default the distinct labels, sorted.  A class
-        without a member is allowed here, a label outside `classes` is not.
+        All classes, in the order of the codes; by default the distinct labels, sorted.  Classes
+        without objects are allowed, labels outside `classes` are not.
     n_objects : int, optional
-        Number of labels there must be.
+        Required number of labels.
 
     Returns
     -------
@@ -269,19 +268,19 @@ def check_labels(
     Raises
     ------
     ValueError
-        If labels are not one-dimensional, of the wrong number, missing (NaN, None, masked), of
-        several types, measurements rather than classes, of one class only, or not among `classes`.
+        If the labels are not one-dimensional, too many or too few, missing (NaN, None, masked), of
+        several types, not whole numbers, of one class only, or not among `classes`.
     """
     check_unmasked(labels, argument, owner)
-    # What NumPy makes of a list has one type: NaN becomes the string "nan", and 1 the string "1".
+    # dtype=object keeps the types of a mixed list: NumPy would turn NaN and 1 into strings.
     values = np.asarray(labels, dtype=None if hasattr(labels, "dtype") else object)
     if values.ndim != 1:
         raise argument_error(
-            argument, owner, "one-dimensional, one label an object", f"shape {values.shape}"
+            argument, owner, "one-dimensional, one label per object", f"shape {values.shape}"
         )
     if n_objects is not None and len(values) != n_objects:
         raise argument_error(
-            argument, owner, f"of length {n_objects}, one label an object", f"length {len(values)}"
+            argument, owner, f"of length {n_objects}, one label per object", f"length {len(values)}"
         )
     missing = np.array([_is_missing(value) for value in values.tolist()], dtype=bool)
     if missing.any():
@@ -310,7 +309,7 @@ def check_labels(
 
 
 def _is_missing(value: object) -> bool:
-    """Whether a label is None, NaN, NaT or NA: what differs from itself, or cannot say."""
+    """Whether a label is None, NaN, NaT or NA (`value != value` is true, or raises for NA)."""
     if value is None:
         return True
     try:
@@ -320,7 +319,7 @@ def _is_missing(value: object) -> bool:
 
 
 def _of_one_type(values: NDArray, argument: str, owner: str) -> NDArray:
-    """Return labels as NumPy has them, or raise unless they can be classes."""
+    """Return labels as an array of one type, or raise unless they can be classes."""
     plain = values.tolist()
     kinds = {
         bool if isinstance(x, bool | np.bool_) else Real if isinstance(x, Real) else type(x)
@@ -336,7 +335,7 @@ def _of_one_type(values: NDArray, argument: str, owner: str) -> NDArray:
         raise argument_error(
             argument,
             owner,
-            "classes: strings or whole numbers, for instance, not measurements",
+            "classes such as strings or whole numbers, not measurements",
             repr(odd[0]),
         )
     return values if values.dtype.kind != "O" or kinds - {bool, Real, str} else np.array(plain)
@@ -366,14 +365,14 @@ def _codes_of_sorted_classes(
 
 
 def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
-    """Return targets as an array (obs,), or raise unless they are as many finite numbers."""
+    """Return targets as an array (obs,), or raise unless they are `n_objects` finite numbers."""
     values = check_real(targets, "targets", owner)
     if values.shape != (n_objects,):
         raise argument_error(
-            "targets", owner, f"{n_objects} numbers, one an object", f"shape {values.shape}"
+            "targets", owner, f"{n_objects} numbers, one per object", f"shape {values.shape}"
         )
     check_finite(values, "targets", owner)
-    # Fourth powers, squares of what VB and the marginal density have in t^2, overflow at 1e77.
+    # VB and the marginal density square terms in t^2; these fourth powers overflow at 1e77.
     largest = float(np.abs(values).max(initial=0.0))
     if largest > 1e60:
         raise argument_error(

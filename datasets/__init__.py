@@ -1,9 +1,9 @@
 """Data for examples, tests and benchmarks: ``load(name)``, ``names()``, ``table()``.
 
-Small sets come with the package or with scikit-learn, or are made by their rule.  The others are
-read from the folder that the environment variable KERNELZOO_DATA names, else from the user's cache
-folder, else they are downloaded from OpenML where they are the same there; a file is compared with
-its checksum each time.
+Small data sets come with the package or with scikit-learn, or are generated.  The others are read
+from the folder in the environment variable KERNELZOO_DATA or from the user's cache folder; if
+neither has the file and OpenML holds the same data, they are downloaded.  The checksum of a file is
+verified each time.
 """
 
 from difflib import get_close_matches
@@ -50,9 +50,9 @@ def load(name: str) -> Dataset:
     Raises
     ------
     ValueError
-        On an unknown name, or a file that has not the right checksum.
+        For an unknown name, or a file with a wrong checksum.
     FileNotFoundError
-        If the data are not here and cannot be downloaded; says which file to put where.
+        If the data are not found and cannot be downloaded; the message names the file and folders.
     """
     if name not in CATALOGUE:
         near = get_close_matches(str(name), CATALOGUE, n=1)
@@ -75,7 +75,7 @@ def load(name: str) -> Dataset:
 
 
 def table() -> pd.DataFrame:
-    """Sizes, place, source and licence of all data sets, one a row; reads no data."""
+    """Sizes, location, source and licence of all data sets, one per row; reads no data."""
     return pd.DataFrame(
         {
             "objects": [entry.objects for entry in CATALOGUE.values()],

@@ -1,4 +1,4 @@
-"""Readers of the archives (``.npz``) in the cache folder, one a data set."""
+"""Readers of the archives (``.npz``) in the cache folder, one per data set."""
 
 from pathlib import Path
 
@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from .openml import OpenMLTable
 from .sources import Contents
 
-# Where numbers are not whole, 3e-7 separates their fifth decimal from two exchanged rows.
+# For real-valued views a tolerance of 3e-7 allows rounding in the fifth decimal, but detects two
+# exchanged rows.
 _MFEAT = {
     "fou": OpenMLTable(14, 8.817162377912235, tolerance=3e-7),
     "fac": OpenMLTable(12, 4504.228709212451),
@@ -36,7 +37,7 @@ def download_mfeat() -> Contents:
 
 
 def read_usps(path: Path) -> Contents:
-    """Images of digits, in a published training and test part."""
+    """Images of digits, with the published training and test part."""
     arrays = _load(path)
     return Contents(
         _table(np.concatenate([arrays["X_train"], arrays["X_test"]]), "pixel"),
@@ -46,7 +47,7 @@ def read_usps(path: Path) -> Contents:
 
 
 def read_protein_fold(path: Path) -> Contents:
-    """Twelve views of proteins, in a published training and test part."""
+    """Twelve views of proteins, with the published training and test part."""
     arrays = _load(path)
     views = [name.removesuffix("_train") for name in arrays if name.endswith("_train")]
     joined = {

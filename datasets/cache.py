@@ -1,4 +1,4 @@
-"""Data files outside the package: where they are looked for, and how they are verified."""
+"""Data files outside the package: search folders and verification."""
 
 import hashlib
 import os
@@ -16,24 +16,24 @@ class CacheFile:
     ----------
     name : str
     sha256 : str
-        Of the whole file, hexadecimal.
+        Checksum of the whole file, hexadecimal.
     """
 
     name: str
     sha256: str
 
     def find(self) -> Path | None:
-        """Path of the file in the first folder that has it, unverified; None where none has."""
+        """Unverified path of the file in the first folder that has it, or None."""
         candidates = (folder / self.name for folder in search_folders())
         return next((path for path in candidates if path.is_file()), None)
 
     def verified(self) -> Path | None:
-        """Path of the file, or None where there is none.
+        """Path of the file after verification, or None if no folder has it.
 
         Raises
         ------
         ValueError
-            If the file is not the one expected.
+            If the file has another checksum.
         """
         path = self.find()
         if path is None:
@@ -48,7 +48,7 @@ class CacheFile:
         return path
 
     def missing(self, dataset: str) -> FileNotFoundError:
-        """Return the error that says what to put where."""
+        """Return the error that names the file needed and the folders searched."""
         folders = "\n  ".join(str(folder) for folder in search_folders())
         return FileNotFoundError(
             f"The data set {dataset!r} needs the file {self.name} (SHA-256 {self.sha256}). "
@@ -58,17 +58,17 @@ class CacheFile:
 
 
 def user_folder() -> Path:
-    """Return the user's own cache folder of this package, which need not exist."""
-    import pooch  # it shows a warning in notebooks without widgets: only those who need it
+    """Return the user's cache folder of this package, which need not exist."""
+    import pooch  # imported late: it shows a warning in notebooks without widgets
 
     return Path(pooch.os_cache("kernelzoo"))
 
 
 def search_folders() -> list[Path]:
-    """Folders that data files are looked for in, in this order.
+    """Folders searched for data files, in this order.
 
-    The folder that the environment variable KERNELZOO_DATA names, then the user's cache folder;
-    of each, files in the folder itself come before those in its ``registry`` and ``public``.
+    The folder in the environment variable KERNELZOO_DATA, then the user's cache folder; each is
+    followed by its subfolders ``registry`` and ``public``.
     """
     roots = [Path(os.environ[VARIABLE])] if os.environ.get(VARIABLE) else []
     return [root / part for root in (*roots, user_folder()) for part in ("", "registry", "public")]

@@ -1,4 +1,4 @@
-"""What data sets there are: sizes, origin, licence, and how each is read."""
+"""Catalogue of the data sets: sizes, source, licence and reader of each."""
 
 from dataclasses import dataclass
 
@@ -20,11 +20,11 @@ class Entry:
     Parameters
     ----------
     objects, features : str
-        How many, by part or by view where there are several.
+        Their numbers, by part or by view if there are several.
     classes : int
     card : Card
     read : callable
-        Returns the ``Contents``, given the name of the data set.
+        Maps the name of the data set to its ``Contents``.
     """
 
     objects: str

@@ -13,7 +13,7 @@ type Features = pd.DataFrame | dict[str, pd.DataFrame]
 
 @dataclass(frozen=True)
 class Card:
-    """What a data set is and where it comes from; the licence as far as the source states it."""
+    """Description, source and licence (as far as the source states it) of a data set."""
 
     description: str
     source: str
@@ -27,8 +27,8 @@ class Split:
     Parameters
     ----------
     X_train, X_test : DataFrame, or dict of DataFrame by view
-        With the labels of the objects in the whole data set as index.  Of a Gram matrix, the
-        columns of both parts are the training objects.
+        The index holds the objects' labels from the whole data set.  The columns of both parts of a
+        Gram matrix are the training objects.
     y_train, y_test : ndarray
     """
 
@@ -40,7 +40,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Objects, their labels, and where they come from.
+    """Objects, their class labels and the description of their source.
 
     Parameters
     ----------
@@ -48,17 +48,16 @@ class Dataset:
     X : DataFrame of shape (N, D), or dict of them by view
         Real numbers; the index labels the objects.
     y : ndarray of shape (N,) or None
-        Class labels as the source spells them; None where there are none.
+        Class labels as the source spells them; None if the data set has no labels.
     card : Card
-        Description, source and licence, also to be had as ``dataset.description`` and so on.
+        Description, source and licence, also available as ``dataset.description`` and so on.
     n_published_train : int, optional
-        Where the source comes with a division of its own: the first so many objects are its
-        training part.
+        Size of the training part of the source's own division; it comes first.
     similarities : frozenset of str
-        Views that hold similarities to objects in place of features.  They are never standardised,
-        and a square one is a Gram matrix, divided by rows and by columns.
+        Views that hold similarities to objects instead of features.  They are never standardised,
+        and square ones are Gram matrices: a split divides their rows and columns.
     extras : mapping of str to ndarray
-        Further arrays, named in the description.
+        Further arrays, explained in the description.
     """
 
     name: str
@@ -75,12 +74,12 @@ class Dataset:
 
     @property
     def description(self) -> str:
-        """What the data set is."""
+        """Description of the data set."""
         return self.card.description
 
     @property
     def source(self) -> str:
-        """Where the data set comes from."""
+        """Source of the data set."""
         return self.card.source
 
     @property
@@ -90,12 +89,12 @@ class Dataset:
 
     @property
     def views(self) -> dict[str, pd.DataFrame]:
-        """All views by name; one table goes by the name of the data set."""
+        """All views by name; a single table has the name of the data set."""
         return self.X if isinstance(self.X, dict) else {self.name: self.X}
 
     @property
     def feature_names(self) -> list[str] | dict[str, list[str]]:
-        """Names of the features, by view where there are several."""
+        """Names of the features, by view if there are several."""
         names = {view: table.columns.astype(str).tolist() for view, table in self.views.items()}
         return names if isinstance(self.X, dict) else names[self.name]
 
@@ -118,14 +117,14 @@ class Dataset:
         standardize : bool, default=True
             Subtract the mean and divide by the standard deviation of the training part, feature by
             feature, in both parts.  A feature that is constant in the training part is only
-            shifted; similarities are left as they are.
+            shifted; similarities are not changed.
         ddof : {0, 1}, default=0
-            Divisor N - ddof of the variance: 0 as scikit-learn has it, 1 as MATLAB and R do.
+            The divisor of the variance is N - ddof: 0 as in scikit-learn, 1 as in MATLAB and R.
 
         Raises
         ------
         ValueError
-            On a data set without labels, a `test_size` outside (0, 1), or a class with too few
+            For a data set without labels, a `test_size` outside (0, 1), or a class with too few
             members to be in both parts.
         """
         y = self._labels("split")
@@ -142,7 +141,7 @@ class Dataset:
                 f"{test_size!r} for {len(y)} objects of {len(classes)} classes, the smallest, "
                 f"{classes.tolist()[smallest]!r}, with {counts[smallest]}",
             )
-        # Here, as scikit-learn takes half a second to import.
+        # Imported late: scikit-learn takes half a second to import.
         from sklearn.model_selection import train_test_split
 
         train, test = train_test_split(
@@ -167,40 +166,40 @@ class Dataset:
         standardize: bool = True,
         ddof: int = 0,
     ) -> Iterator[Split]:
-        """Yield n divisions; number i is ``split(seed=seed + i)``, so each can be had alone."""
+        """Yield n divisions; number i is ``split(seed=seed + i)``."""
         for i in range(n):
             yield self.split(test_size, seed=seed + i, standardize=standardize, ddof=ddof)
 
     def folds(
         self, n: int = 10, *, seed: int, standardize: bool = True, ddof: int = 0
     ) -> Iterator[Split]:
-        """Yield the n divisions of a cross-validation: every object is in one test part.
+        """Yield the n divisions of a cross-validation: each object is in exactly one test part.
 
         Parameters
         ----------
         n : int, default=10
             Number of folds, from 2 to the number of objects.
         seed : int
-            The same seed gives the same folds. They are stratified by class, as far as a class has
-            members: one of fewer than `n` is missing from some test parts.
+            The same seed gives the same folds. They are stratified by class; a class of fewer than
+            `n` members is missing from some test parts.
         standardize, ddof
-            As for `split`: constants are those of each division's own training part.
+            As for `split`, with the means and standard deviations of each training part.
 
         Raises
         ------
         ValueError
-            On a data set without labels, a number of folds out of range, or a class of one member,
+            For a data set without labels, a number of folds out of range, or a class of one member,
             which would be missing from a training part.
         """
         y = self._labels("folds")
         if not 2 <= n <= len(y):
-            raise _argument_error("n", "folds", f"between 2 and {len(y)}, the objects", repr(n))
+            raise _argument_error("n", "folds", f"between 2 and {len(y)} (objects)", repr(n))
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if counts.min() < 2:
             lone = classes.tolist()[int(counts.argmin())]
             raise ValueError(f"The data set {self.name!r} has one object of class {lone!r}.")
         fold = np.empty(len(y), dtype=int)
-        # Each class is dealt out on where the one before it ended: folds differ by one at most.
+        # Dealing out the objects class after class makes the sizes of folds differ by at most one.
         order = np.lexsort((np.random.default_rng(seed).random(len(y)), codes))
         fold[order] = np.arange(len(y)) % n
         positions = np.arange(len(y))
@@ -209,7 +208,7 @@ class Dataset:
             yield self._divide(positions[~test], positions[test], standardize, ddof)
 
     def published_split(self, *, standardize: bool = True, ddof: int = 0) -> Split:
-        """Divide the objects as their source does; arguments as for `split`.
+        """Divide the objects as the source does; arguments as for `split`.
 
         Raises
         ------
@@ -259,7 +258,7 @@ def _divide_features(
     if not standardize:
         return first, second
     mean, sd = first.mean(), first.std(ddof=ddof)
-    # The computed sd of a constant feature is rounding, not always 0.
+    # The computed sd of a constant feature may differ from 0 by rounding.
     sd = sd.where(first.nunique() > 1, 1.0)
     return (first - mean) / sd, (second - mean) / sd
 

@@ -1,4 +1,4 @@
-"""Data made by a rule or by a random generator."""
+"""Data sets made by a rule or by a random generator."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from scipy.special import softmax
 from .dataset import Card, Dataset
 
 BALANCE_SCALE = Card(
-    "Side to which a balance tips, given weights and distances: no noise.",
+    "Side to which a balance tips, given weights and distances; no noise.",
     "Made by its rule; Siegler (1976), UCI Machine Learning Repository, Balance Scale.",
     "CC BY 4.0 (UCI Machine Learning Repository)",
 )
@@ -24,23 +24,23 @@ NEAL_THREE_CLASS = Card(
     "none needed: generated",
 )
 COHORT = Card(
-    "A made-up cohort: three classes, four blocks of measurements. clinical and expression tell of "
-    "the class, methylation repeats a part of expression, technical is noise. Extra: probability, "
-    "the class probabilities given the factors behind the blocks.",
+    "A simulated cohort: three classes, four blocks of measurements. clinical and expression "
+    "depend on the class, methylation repeats a part of expression, technical is noise. Extra: "
+    "probability, the class probabilities given the latent factors of the blocks.",
     "Made by its generator, see kernelzoo.datasets.cohort.",
     "none needed: generated",
 )
 #: Features of the blocks of the cohort.
 COHORT_FEATURES = {"clinical": 12, "expression": 200, "methylation": 80, "technical": 50}
-#: Genes of the cohort that depend on the class; methylation is read off them.
+#: Number of genes of the cohort that depend on the class; methylation averages over them.
 ACTIVE_GENES = 40
 
 
 def balance_scale() -> Dataset:
     """Balance scale: all 625 scales with weights and distances 1 to 5, labelled by their torque.
 
-    Class "L" where left weight times left distance exceeds the right torque, "R" where it falls
-    short, "B" (balanced) where they are equal: 288, 288 and 49 objects.
+    The class is "L" if left weight times left distance exceeds the right torque, "R" if the right
+    torque is larger and "B" (balanced) if they are equal: 288, 288 and 49 objects.
 
     Returns
     -------
@@ -62,12 +62,12 @@ def twonorm(n: int = 7400, seed: int = 0) -> Dataset:
     """Two normal classes in 20 dimensions.
 
     Class 0 ~ N(a 1, I), class 1 ~ N(-a 1, I), a = 2 / sqrt(20), with equal probability.  The best
-    possible classifier is the sign of the sum of the features; its error is Phi(-2) = 2.28 %.
+    classifier is the sign of the sum of the features; its error is Phi(-2) = 2.28 %.
 
     Parameters
     ----------
     n : int, default=7400
-        Number of objects; 7400 is the size of the sample that circulates.
+        Number of objects; 7400 is the size of the sample in common use.
     seed : int, default=0
 
     Returns
@@ -92,15 +92,15 @@ def twonorm(n: int = 7400, seed: int = 0) -> Dataset:
 
 
 def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset:
-    """Neal's four-dimensional data of three classes, of which two inputs matter.
+    """Neal's three classes, which depend on two of four inputs.
 
     Four inputs uniform on (0, 1) give the class: 0 if (x1, x2) is nearer than 0.35 to (0.4, 0.5),
-    else 1 if 0.8 x1 + 1.8 x2 < 0.6, else 2.  Then independent normal noise is added to all inputs;
-    the noisy ones are what is returned.
+    else 1 if 0.8 x1 + 1.8 x2 < 0.6, else 2.  Then independent normal noise is added to all inputs.
+    X holds the noisy inputs.
 
-    Damoulas and Girolami (section 4.1) describe class 0 as an ellipse centred at the origin, with
-    constants not given; the rule here is that of Neal's own generator.  They use n = 400 and the
-    features 1, x1, x2, x1^2, x1 x2, x2^2.
+    The rule is that of Neal's own generator.  Damoulas and Girolami (section 4.1) describe class 0
+    as an ellipse centred at the origin, without its constants.  They use n = 400 and the features
+    1, x1, x2, x1^2, x1 x2, x2^2.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset
         Number of objects.
     seed : int, default=0
     noise : float, default=0.1
-        Standard deviation of the noise; 0.1 is Neal's.
+        Standard deviation of the noise; Neal uses 0.1.
 
     Returns
     -------
@@ -133,12 +133,12 @@ def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset
 
 
 def cohort(n: int = 200, seed: int = 0, separation: float = 1.0) -> Dataset:
-    """Cohort with four blocks of measurements: two tell of the class, one repeats, one is noise.
+    """Cohort with four simulated blocks: two informative, one redundant and one of noise.
 
-    Each object has a class y of three, equally likely, and two factors of two dimensions, which are
+    Each object has one of three equally likely classes y and two factors of two dimensions that are
     independent given the class: u ~ N(a_y, I) and v ~ N(a_y, I). The centres a_0, a_1, a_2 lie on
-    a circle around zero, `separation` from it and a third of a turn apart. Given the factors, with
-    independent standard normal E and loadings that are drawn once:
+    a circle of radius `separation` around zero, a third of a turn apart. Given the factors, with
+    independent standard normal E and loadings drawn once:
 
     =========== ======== ====================================================================
     block       features values
@@ -157,22 +157,22 @@ def cohort(n: int = 200, seed: int = 0, separation: float = 1.0) -> Dataset:
     n : int, default=200
         Number of objects.
     seed : int, default=0
-        Also of the loadings.
+        Seed of the objects and the loadings.
     separation : float, default=1
         Distance of a class's centres from zero, in standard deviations of the factors.
 
     Returns
     -------
     Dataset
-        X of the four blocks. Its extra ``probability`` (n, 3) is p(y | u, v), which no classifier
-        of the blocks beats in expected log score.
+        X has the four blocks. The extra ``probability`` (n, 3) is p(y | u, v); no classifier on the
+        blocks has a better expected log score.
     """
     rng = np.random.default_rng(seed)
     y = rng.integers(3, size=n)
     turn = 2 * np.pi * np.arange(3) / 3
     centres = separation * np.stack([np.cos(turn), np.sin(turn)], axis=1)
     u, v = centres[y] + rng.normal(size=(2, n, 2))
-    # The centres are equally far from zero, so that their squares cancel in p(y | u, v).
+    # The centres have equal norms, which cancel in p(y | u, v).
     score = (u + v) @ centres.T
     noise = {block: rng.normal(size=(n, m)) for block, m in COHORT_FEATURES.items()}
     blocks = dict(noise)

@@ -1,14 +1,13 @@
-"""Downloads from OpenML, for the few data sets that are the same there.
+"""Downloads from OpenML, for the few data sets that OpenML holds in the same form.
 
-scikit-learn compares a download with the checksum that OpenML states for it.  That does not say
-that OpenML holds the data set meant here, in the same order of rows (on which the splits depend);
-so each table is also compared with one number, its projection u'Xv on fixed vectors.  A permuted
-row, a swapped column or a changed value moves the projection; the number of decimals that a text
-file was written with hardly does, where a checksum would change altogether.
+scikit-learn compares a download with OpenML's own checksum.  This does not verify that the table is
+the data set meant here, with the rows in the same order (on which the splits depend).  Therefore
+the projection u'Xv of each table on fixed vectors is also verified.  A permuted row, a swapped
+column or a changed value changes the projection; the number of decimals in a text file hardly
+changes it, but would change a checksum.
 
-No download has been run by the tests, which have no network: they run this code on a stand-in for
-scikit-learn's ``fetch_openml``.  The identifiers are those in common use, and the projections are
-those of the files that the tests do have.
+The tests have no network and replace scikit-learn's ``fetch_openml``; no download has been tested.
+The identifiers are those in common use; the projections were computed from the files in the tests.
 """
 
 from dataclasses import dataclass
@@ -29,13 +28,13 @@ class OpenMLTable:
     data_id : int
         Identifier at OpenML.
     projection : float
-        What `project` gives for the right table; with the position of the label in `classes` as
-        its last column, where there are `classes`.
+        Value of `project` for the right table, whose last column is the position of the label in
+        `classes` if `classes` are given.
     classes : tuple of str, optional
-        Class labels as OpenML spells them; without them, labels are neither read nor compared.
+        Class labels as OpenML spells them; without them, labels are neither read nor verified.
     tolerance : float, default=1e-9
-        Of the projection, relative to the one of absolute values.  Larger where the numbers of
-        decimals may differ.
+        Tolerance of the projection, relative to the projection of absolute values.  Larger if the
+        numbers of decimals may differ.
     """
 
     data_id: int
@@ -57,12 +56,12 @@ class OpenMLTable:
         OSError
             If there is no connection.
         ValueError
-            If the table is not the one expected.
+            If the table has another projection.
         """
         from sklearn.datasets import fetch_openml
 
         bunch = fetch_openml(data_id=self.data_id, as_frame=True, data_home=str(user_folder()))
-        # Some tables declare whole numbers as categories, hence the detour over strings.
+        # Some tables declare whole numbers as categories, which only strings convert.
         X = bunch.data.astype(str).astype(float)
         codes = pd.Index(self.classes).get_indexer(bunch.target.astype(str))
         table = np.column_stack([X, codes]) if self.classes else X.to_numpy()
@@ -76,6 +75,6 @@ class OpenMLTable:
 
 
 def project(X: NDArray, *, absolute: bool = False) -> float:
-    """Return u'Xv with u_i = cos(i), v_j = cos(j) counted from 1, or with their absolute values."""
+    """Return u'Xv with u_i = cos(i), v_j = cos(j), i, j from 1, or with |u_i| and |v_j|."""
     u, v = (np.cos(np.arange(1, size + 1)) for size in X.shape)
     return float(np.abs(u) @ X @ np.abs(v) if absolute else u @ X @ v)

@@ -1,4 +1,4 @@
-"""Readers: from scikit-learn, from the files of this package, from the cache folder."""
+"""Readers of data from scikit-learn, from files of this package and from the cache folder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from .openml import OpenMLTable
 
 @dataclass(frozen=True)
 class Contents:
-    """What a reader returns: the data fields of a ``Dataset``, described there."""
+    """Result of a reader: the data fields of a ``Dataset``."""
 
     X: Features
     y: NDArray | None
@@ -29,12 +29,12 @@ type Reader = Callable[[str], Contents]
 
 
 def from_scikit_learn(name: str) -> Contents:
-    """Read one of the data sets that scikit-learn carries; `name` is its name there, too."""
+    """Read a data set of scikit-learn, which has the same `name` there."""
     return Contents(*_load(name))
 
 
 def iris_uci(name: str) -> Contents:
-    """Put the two errors of the UCI file into scikit-learn's corrected iris."""
+    """Read scikit-learn's corrected iris and put the two errors of the UCI file back in."""
     X, y = _load("iris")
     # Rows 35 and 38, counted from 1.  Fisher has 4.9, 3.1, 1.5, 0.2 and 4.9, 3.6, 1.4, 0.1.
     X.iloc[[34, 37]] = [4.9, 3.1, 1.5, 0.1]
@@ -42,7 +42,7 @@ def iris_uci(name: str) -> Contents:
 
 
 def _load(name: str) -> tuple[pd.DataFrame, NDArray]:
-    # Here, as scikit-learn takes half a second to import.
+    # Imported late: scikit-learn takes half a second to import.
     from sklearn import datasets
 
     bunch = getattr(datasets, f"load_{name}")(as_frame=True)
@@ -50,7 +50,7 @@ def _load(name: str) -> tuple[pd.DataFrame, NDArray]:
 
 
 def generated(make: Callable[[], Dataset]) -> Reader:
-    """Return a reader of the data that a generator makes by default."""
+    """Return a reader that calls a generator with its default arguments."""
 
     def read(name: str) -> Contents:
         dataset = make()
@@ -62,7 +62,7 @@ def generated(make: Callable[[], Dataset]) -> Reader:
 def downloaded(
     table: OpenMLTable, columns: Sequence[str], classes: Sequence[str]
 ) -> Callable[[], Contents]:
-    """Return a download of one table; `classes` are our names, in the order of those in `table`."""
+    """Return a download of one table; `classes` renames ``table.classes``, in the same order."""
 
     def read() -> Contents:
         X, codes = table.fetch()
@@ -73,7 +73,7 @@ def downloaded(
 
 
 def bundled(name: str) -> Contents:
-    """Read a table that the package carries."""
+    """Read a table that is part of the package."""
     with (files(__package__) / f"{name}.csv.gz").open("rb") as file:
         frame = pd.read_csv(file, compression="gzip")
     return Contents(*_features_and_labels(frame))
@@ -81,7 +81,7 @@ def bundled(name: str) -> Contents:
 
 @dataclass(frozen=True)
 class Cached:
-    """A data set in a file of the cache folder, or else at OpenML.
+    """Data set in a file of the cache folder or, if the file is missing, at OpenML.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Cached:
     read : callable
         Maps the path of the file to ``Contents``.
     download : callable, optional
-        Makes ``Contents`` from a download, where the data are known to be public in the same form.
+        Makes ``Contents`` from a download; given only if OpenML holds the data in the same form.
     """
 
     file: CacheFile
@@ -98,7 +98,7 @@ class Cached:
 
     @property
     def where(self) -> str:
-        """Where the data would come from now."""
+        """Path of the file, "to be downloaded" or "missing"."""
         path = self.file.find()
         if path is not None:
             return str(path)
@@ -110,9 +110,9 @@ class Cached:
         Raises
         ------
         FileNotFoundError
-            If there is no file, and no download known or no connection.
+            If there is no file, and either no known download or no connection.
         ValueError
-            If a file or download is not what it should be.
+            If the verification of the file or download fails.
         """
         path = self.file.verified()
         if path is not None:

@@ -1,4 +1,4 @@
-"""Declarations: one PyMC model a paper, and what they are built from."""
+"""The papers' models as PyMC models, with their kernels, combinations and distributions."""
 
 from . import combinations, distributions, kernels
 from .composite_kernel import CompositeKernelClassification, CompositeKernelRegression

@@ -27,9 +27,9 @@ from .operations.matrix_product import matrix_product
 
 __all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression"]
 
-#: Weighted sums that the models take, by name. Weights that are learned must add up to 1: the bias
-#: is 1 in every matrix of `design`. VB, Gibbs and MAP apply to rules that are registered with them,
-#: the generic engines to all.
+#: Rules of combination by name. Learned weights must sum to 1, because the bias is 1 in every
+#: matrix of `design`. VB, Gibbs and MAP apply to rules registered with them, the generic engines to
+#: all.
 COMBINATIONS: dict[str, type[Combination]] = {
     "dirichlet": DirichletWeights,
     "fixed": FixedWeights,
@@ -37,7 +37,7 @@ COMBINATIONS: dict[str, type[Combination]] = {
 
 
 class _CompositeKernel(pm.Model):
-    """What regression and classification share: all but the likelihood."""
+    """Common part of regression and classification: all except the likelihood."""
 
     combination: Combination
     sigma: float
@@ -52,7 +52,7 @@ class _CompositeKernel(pm.Model):
         varsigma: float,
         bias: bool,
     ) -> xr.DataArray:
-        """Check what both models take, name the dims, and return the stack of kernels."""
+        """Check the common arguments, add the coords and return the stack of kernels."""
         owner = type(self).__name__
         stack = as_stack(kernels, owner=owner)
         self.sigma = check_positive(sigma, "sigma", owner)
@@ -104,15 +104,15 @@ class _CompositeKernel(pm.Model):
 
     @property
     def design(self) -> np.ndarray:
-        """Matrices (kernel, obs, function) whose weighted sum is the composite kernel as it is now.
+        """Matrices (kernel, obs, function) whose weighted sum is the current composite kernel.
 
-        With a bias the first function is 1 in each of them. Where the weights are no random
-        variables there is one matrix, the composite kernel.
+        With a bias the first function of each matrix is 1. If the weights are not random variables,
+        the only matrix is the composite kernel.
         """
         return self.with_bias(self["K"].get_value())
 
     def with_bias(self, stack: np.ndarray) -> np.ndarray:
-        """Design (kernel, obs, function) of a stack (kernel, obs, basis); see `design`."""
+        """`design` (kernel, obs, function) for another stack (kernel, obs, basis)."""
         if not self.learned:
             stack = np.tensordot(self["beta"].get_value(), stack, axes=1)[None]
         if not self.bias:
@@ -139,22 +139,22 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
-        mean something only if the kernels are of one scale: ``kernels.normalize("trace")``.
+        are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
     targets : array_like, Series or DataArray (obs,)
-        What is to be predicted. The priors expect numbers of about unit size: standardise them. A
-        Series goes by the ids of the objects where kernels and Series have ids, else by position.
+        Response. Standardise it: the priors assume about unit scale. A Series is aligned by object
+        ids if both kernels and Series have ids, otherwise by position.
     combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
-        How the kernels are combined. With one kernel there is nothing to learn: its weight is 1.
+        Rule of combination. The weight of a single kernel is fixed at 1.
     bias : bool, default=True
-        Whether a constant is added to the kernels' functions.
+        Whether to add a constant to the basis functions.
     sigma, varsigma : float, default=1
-        Shape and rate of the precisions of the regression weights. Values near zero make most
-        weights vanish, and give the others long tails; chains then mix slowly.
+        Shape and rate of the precisions of the regression weights. Values near zero shrink most
+        weights to zero and give the others long tails; chains then mix slowly.
     rho, varrho : float, default=1
-        Shape and rate of the noise's precision.
+        Shape and rate of the noise precision.
     collapsed : bool, default=False
-        Declare alpha integrated out, t ~ N(0, K_beta diag(1/phi) K_beta' + I / gamma), at O(N^3) a
-        gradient: what is left is sampled far better. `predict` averages over alpha exactly.
+        Integrate alpha out, t ~ N(0, K_beta diag(1/phi) K_beta' + I / gamma), at O(N^3) per
+        gradient. Chains then mix far better. `predict` averages over alpha exactly.
 
     Attributes
     ----------
@@ -168,15 +168,16 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     Raises
     ------
     ValueError
-        For kernels that are no stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, targets that are not finite or of a number that disagrees with the
-        kernels' rows, hyperparameters that are not positive.
+        For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
+        positive semi-definite, targets that are not finite or not one per row of the kernels, and
+        hyperparameters that are not positive.
 
     Warns
     -----
     KernelWarning
-        For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
+        For Gram matrices that are nearly the identity: relative to the diagonal, the median
+        absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
+        above 1e-2.
 
     Notes
     -----
@@ -248,14 +249,14 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     @classmethod
     @override
     def example(cls, random_seed: int = 0, **options: Any) -> Self:
-        """Smallest instance on which every engine can be tried: 8 objects, 2 kernels.
+        """Smallest instance that every engine can fit: 8 objects, 2 kernels.
 
         Parameters
         ----------
         random_seed : int, default=0
             Seed of the made-up objects.
         **options
-            Of the constructor.
+            Arguments of the constructor.
         """
         kernels, response = _example(random_seed)
         return cls(kernels, response, **options)
@@ -267,7 +268,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
 
     @property
     def target_values(self) -> np.ndarray:
-        """Target of each object as it is now, array (obs,)."""
+        """Current targets, array (obs,)."""
         return self["targets"].get_value()
 
 
@@ -289,19 +290,19 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
-        mean something only if the kernels are of one scale: ``kernels.normalize("trace")``.
+        are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
     labels : array_like, Series or DataArray (obs,)
-        Class of each training object, one of two values that can be sorted. A Series goes by the
-        ids of the objects where kernels and Series have ids, else by position.
+        Class of each training object, one of two sortable values. A Series is aligned by object
+        ids if both kernels and Series have ids, otherwise by position.
     combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
-        How the kernels are combined. With one kernel there is nothing to learn: its weight is 1.
+        Rule of combination. The weight of a single kernel is fixed at 1.
     bias : bool, default=True
-        Whether a constant is added to the kernels' functions.
+        Whether to add a constant to the basis functions.
     sigma, varsigma : float, default=1
-        Shape and rate of the precisions of the regression weights. Values near zero make most
-        weights vanish, and give the others long tails; chains then mix slowly.
+        Shape and rate of the precisions of the regression weights. Values near zero shrink most
+        weights to zero and give the others long tails; chains then mix slowly.
     classes : sequence of 2, optional
-        Classes in the order of the coordinate "class": t = 1 is the second. Default: the sorted
+        Classes in the order of the coordinate "class"; t = 1 is the second. Default: the sorted
         labels.
 
     Attributes
@@ -316,20 +317,21 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     Raises
     ------
     ValueError
-        For kernels that are no stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, labels that are not of two classes or of a number that disagrees
-        with the kernels' rows, hyperparameters that are not positive.
+        For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
+        positive semi-definite, labels that are not of two classes or not one per row of the
+        kernels, and hyperparameters that are not positive.
 
     Warns
     -----
     KernelWarning
-        For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
+        For Gram matrices that are nearly the identity: relative to the diagonal, the median
+        absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
+        above 1e-2.
 
     Notes
     -----
-    Notation is that of `CompositeKernelRegression`; t_n is 0 or 1 here, -1 or 1 in the paper
-    (section 4.4). A density evaluation costs O(K N M) for M functions.
+    Notation as in `CompositeKernelRegression`; t_n is 0 or 1 here, -1 or 1 in the paper (section
+    4.4). A density evaluation costs O(K N M) for M functions.
 
     References
     ----------
@@ -380,14 +382,14 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     @classmethod
     @override
     def example(cls, random_seed: int = 0, **options: Any) -> Self:
-        """Smallest instance on which every engine can be tried: 8 objects, 2 kernels.
+        """Smallest instance that every engine can fit: 8 objects, 2 kernels.
 
         Parameters
         ----------
         random_seed : int, default=0
             Seed of the made-up objects.
         **options
-            Of the constructor.
+            Arguments of the constructor.
         """
         kernels, response = _example(random_seed)
         return cls(kernels, response > np.median(response), **options)
@@ -399,12 +401,12 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
 
     @property
     def label_codes(self) -> np.ndarray:
-        """Class of each object as it is now, int array (obs,) of 0 and 1.
+        """Current class codes, int array (obs,) of 0 and 1.
 
         Raises
         ------
         ValueError
-            When ``pm.set_data`` has given other codes.
+            If ``pm.set_data`` has set other codes.
         """
         return check_codes(self["labels"].get_value(), 2, type(self).__name__)
 

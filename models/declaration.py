@@ -1,4 +1,4 @@
-"""What every model of the zoo adds to `pm.Model`: what is large, and what was declared."""
+"""Base class of the papers' models: a `pm.Model` that records its terms and large variables."""
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -24,29 +24,29 @@ class Declaration(pm.Model):
     A subclass checks its input, registers its data as ``pm.Data``, declares its variables in
     ``__init__`` and ends with ``self.seal()``. It knows no engine.
 
-    Engines find variables by their names, so that a declaration stands alone: it takes no ``name``,
-    and inside another model it is refused. Further variables can be added to it.
+    Engines find variables by name. Therefore a declaration takes no ``name`` and cannot be declared
+    inside another model. Variables can be added to it.
 
-    It pickles as the arguments of its constructor, of which it is declared anew, and the data that
-    were set since. One that was amended pickles as any PyMC model does, with cloudpickle alone.
+    Pickling stores the constructor's arguments and the data set since; unpickling calls the
+    constructor again. An amended declaration pickles like any PyMC model, which needs cloudpickle.
 
     Attributes
     ----------
     large : frozenset of str
-        Variables that a result keeps draws of only when asked (``fit(..., var_names=...)``):
-        matrices that grow with the square of the number of objects.
+        Variables whose draws are kept only on request (``fit(..., var_names=...)``): matrices
+        that grow with the square of the number of objects.
     streamed : tuple of str
-        Variables whose posterior mean and standard deviation are accumulated draw by draw, so
-        that they are there without the draws.
+        Variables whose posterior mean and standard deviation are accumulated draw by draw, and
+        are available without stored draws.
     """
 
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Note the constructor's arguments."""
+        """Store the constructor's arguments for pickling."""
         if "name" in kwargs and "name" not in signature(cls.__init__).parameters:
-            requirement = "left out: engines find the variables by their own names"
+            requirement = "left out: engines find variables by name"
             raise argument_error("name", cls.__name__, requirement, repr(kwargs["name"]))
         model = super().__new__(cls)
         model._arguments = args, kwargs
@@ -57,23 +57,23 @@ class Declaration(pm.Model):
         if self.parent is not None:
             raise ValueError(
                 f"A {type(self).__name__} must be declared outside of any other model: its engines "
-                "know its own variables alone. Declare it first and add to it in 'with model:', or "
-                "leave the with-block of the other one."
+                "know only its own variables. Declare it first and add variables to it in 'with "
+                "model:', or leave the with-block of the other model."
             )
         self.add_coords(coords)
 
     @classmethod
     def example(cls) -> Self:
-        """Smallest instance on which every engine can be tried."""
+        """Smallest instance that every engine can fit."""
         raise NotImplementedError(f"{cls.__name__} has no example.")
 
     @property
     def variant(self) -> str:
-        """Which of the model's alternatives this one is, for results that must be told apart."""
+        """Variant of the model, which results store."""
         return ""
 
     def seal(self) -> None:
-        """Record what has been declared: engines written for it refuse a model that was amended."""
+        """Record the declared terms, so that hand-written engines can refuse an amended model."""
         self._declared = self._terms()
         self._named = frozenset(self.named_vars)
         self._starts = list(self.rvs_to_initial_values.values())
@@ -87,13 +87,13 @@ class Declaration(pm.Model):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         if not hasattr(self, "_declared") or self._is_more_than_declared():
             return super().__reduce_ex__(protocol)
-        # Setting data puts another array in place; those of the declaration follow from arguments.
+        # pm.set_data replaces arrays; unchanged arrays follow from the constructor's arguments.
         now = {str(data.name): data.get_value(borrow=True) for data in self.data_vars}
         data = {name: values for name, values in now.items() if values is not self._data[name]}
         return _declared_anew, (type(self), *self._arguments, data, dict(self.coords))
 
     def _is_more_than_declared(self) -> bool:
-        """Whether variables, data or initial values were added that a new declaration lacks."""
+        """Whether variables, data or initial values differ from those of a new declaration."""
         starts = list(self.rvs_to_initial_values.values())
         same = len(starts) == len(self._starts) and all(
             now is then for now, then in zip(starts, self._starts, strict=True)
@@ -110,7 +110,8 @@ class Declaration(pm.Model):
     ) -> Callable[..., dict[str, Any]]:
         """Compile PyMC's initial point, with observed variables at their values.
 
-        PyMC draws them: a variable that depends on one would start at another point at each call.
+        PyMC draws observed variables, so that variables that depend on them would start at another
+        point at each call.
         """
         data = {rv: self.rvs_to_values[rv] for rv in self.observed_RVs}
         given = dict(zip(self.free_RVs, clone_replace(self.free_RVs, data), strict=True))
@@ -121,7 +122,7 @@ class Declaration(pm.Model):
             {new: self.rvs_to_transforms[rv] for rv, new in given.items()},
             {new: self.rvs_to_initial_values[rv] for rv, new in given.items()},
         )
-        # Called once: compiling its parts in C would take seconds.
+        # The function is called once; compiling it in C would take seconds.
         with pytensor.config.change_flags(cxx=""):
             return make_initial_point_fn(
                 model=conditioned,
@@ -142,9 +143,9 @@ def _declared_anew[M: Declaration](
     data: Mapping[str, Any],
     coords: Mapping[str, Any],
 ) -> M:
-    """Declare a model as it was once declared, with the data that were set since."""
+    """Call the constructor again and restore the data that were set since."""
     with warnings.catch_warnings():
-        # What there was to warn of was said when the model was first declared.
+        # The first declaration has issued the warnings.
         warnings.simplefilter("ignore", UserWarning)
         model = cls(*args, **kwargs)
     for name, values in data.items():
@@ -158,7 +159,7 @@ def _declared_anew[M: Declaration](
 
 @dataclass(frozen=True)
 class _ConditionedOnData:
-    """What PyMC reads of a model for its initial point: free variables given the observed ones."""
+    """Stand-in for a model in PyMC's initial point: free variables given the observed ones."""
 
     variables: Mapping[str, TensorVariable]
     rvs_to_transforms: Mapping[TensorVariable, Any]
@@ -173,7 +174,7 @@ class _ConditionedOnData:
 
 
 def family(model: pm.Model) -> str:
-    """Name of the zoo's model that `model` is or descends from, else of its own class."""
+    """Name of the paper's model that `model` is or inherits from, otherwise of its own class."""
     for ancestor in type(model).__mro__:
         if Declaration in ancestor.__bases__:
             return ancestor.__name__

@@ -22,9 +22,9 @@ __all__ = ["DiagonalWishartCompletion"]
 class DiagonalWishartCompletion(Declaration):
     r"""Kernel matrix K = C'WC in a basis C that makes its observed block diagonal.
 
-    With 1 = training, 2 = test, :math:`\Delta = \mathrm{diag}(\delta)` and
-    :math:`W \sim \mathrm{W}(r, \Delta)`, eq (7), declared in blocks. Their joint density is eq
-    (11), into which Theorem 1 turns eq (10):
+    The model is :math:`W \sim \mathrm{W}(r, \Delta)`, :math:`\Delta = \mathrm{diag}(\delta)`, eq
+    (7), declared in blocks (1 = training, 2 = test). Their joint density is eq (11), which follows
+    from eq (10) by Theorem 1:
 
     .. math::
 
@@ -39,13 +39,13 @@ class DiagonalWishartCompletion(Declaration):
     Parameters
     ----------
     theta : array_like, DataFrame or DataArray (n, n), or stack of kernels
-        Positive definite kernel A of all objects, the training objects first. With labels, those
-        of `K11` say which objects are the training objects. A stack (see `kernel_stack`) stands
-        for the weighted sum of its kernels.
+        Positive definite kernel A of all objects, the training objects first. If `K11` has labels,
+        they identify the training objects instead. A stack (see `kernel_stack`) is replaced by the
+        weighted sum of its kernels.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
     weights : array_like (kernel,), optional
-        Non-negative weights of a stack's kernels. Default: their plain average.
+        Non-negative weights of a stack's kernels. Default: equal weights that sum to 1.
     r : float, optional
         Degrees of freedom of W, a real number above n - 1. Default: n + 1.
     eta : float, default=3
@@ -53,25 +53,25 @@ class DiagonalWishartCompletion(Declaration):
     zeta, tau : float, optional
         Shape and rate of lambda. Default: 1/2, and ``alpha n1 / tr(W11)``.
     alpha : float, default=1.2
-        Of the default rate; the paper recommends 0.9 to 3.
+        Factor of the default rate; the paper recommends 0.9 to 3.
     diagonal_W22_1 : bool, default=False
-        Declare the diagonal of W22.1 alone, as the paper's approximation TW2 draws it (eq 15). The
-        law of lambda, delta, W21 and that diagonal is the same; K22 lacks what the other entries
-        add, whose mean is zero.
+        Declare only the diagonal of W22.1, as the paper's approximation TW2 (eq 15). The
+        distribution of lambda, delta, W21 and that diagonal stays the same; K22 lacks the
+        contribution of the off-diagonal entries, whose mean is zero.
     deterministic_K : bool, default=False
         Declare the whole matrix ``K`` (object, object_) as well.
 
     Attributes
     ----------
     r, eta, zeta, tau : float
-        In use.
+        Values in use.
 
     Raises
     ------
     ValueError
-        For matrices that are not finite, symmetric and positive definite (with the jitter that
-        makes them so), for sizes or labels that disagree, when no object is missing, and for
-        hyperparameters out of range.
+        For matrices that are not finite, symmetric and positive definite (the message suggests a
+        jitter), sizes or labels that disagree, a `K11` of all objects, and hyperparameters out of
+        range.
 
     Notes
     -----
@@ -91,7 +91,7 @@ class DiagonalWishartCompletion(Declaration):
     C = [[C1, C1 A11^-1 A12], [0, C2]], eq (17), with A11 = C1'C1, K11 = C1'W11 C1, eq (18), and
     A22.1 = C2'C2, from the eigenproblem of eq (16) on the training block;
     ``coefficients`` is A21 A11^-1. The paper prints W = C'KC in section 4.1; its algorithm uses
-    K = C'WC. ``theta`` and ``K11_values`` are made from these again.
+    K = C'WC. ``theta`` and ``K11_values`` are computed from C1, C2, coefficients and W11.
 
     The basis costs O(n^3), once. A density evaluation costs O(n^3), O(n1^3) with
     `diagonal_W22_1`.
@@ -161,7 +161,7 @@ class DiagonalWishartCompletion(Declaration):
             else:
                 W22_1 = Wishart("W22_1", self.r - n1, pt.diag(delta[n1:]), dims=("test", "test_"))
 
-            # K21 = rows C1; K22 is what W22.1 and the rows add up to.
+            # K21 = rows C1, K22 = C2' W22.1 C2 + rows W11^-1 rows'.
             projected = matrix_product(C2.T, W21)
             rows = matrix_product(matrix_product(coefficients, C1.T), W11) + projected
             K21 = pm.Deterministic("K21", matrix_product(rows, C1), dims=("test", "train"))
@@ -178,14 +178,14 @@ class DiagonalWishartCompletion(Declaration):
     @classmethod
     @override
     def example(cls, random_seed: int = 0, **options: Any) -> Self:
-        """Smallest instance on which every engine can be tried: 3 training and 2 test objects.
+        """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
         Parameters
         ----------
         random_seed : int, default=0
             Seed of the made-up objects.
         **options
-            Of the constructor.
+            Arguments of the constructor.
         """
         x = np.random.default_rng(random_seed).normal(size=(5, 2))
         theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
@@ -208,7 +208,7 @@ class DiagonalWishartCompletion(Declaration):
 
     @property
     def w(self) -> np.ndarray:
-        """Diagonal of W11 as it is now, array (train,)."""
+        """Current diagonal of W11, array (train,)."""
         return np.diagonal(self["W11_values"].get_value())
 
     @property
@@ -218,7 +218,7 @@ class DiagonalWishartCompletion(Declaration):
 
     @property
     def C2(self) -> np.ndarray:
-        """Basis of what remains of the test objects, array (test_, test): A22.1 = C2'C2."""
+        """Basis of the residuals of the test objects, array (test_, test): A22.1 = C2'C2."""
         return self["C2"].get_value()
 
     @property

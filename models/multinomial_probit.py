@@ -23,9 +23,9 @@ from .operations.matrix_product import matrix_product
 
 __all__ = ["COMBINATIONS", "MultinomialProbit"]
 
-#: Rules of combination by name. Gibbs and VB apply to a rule that is registered with their updates:
-#: of `kernelzoo.custom_steps.multinomial_probit.sweep` and
-#: `kernelzoo.inference.multinomial_probit.vb_updates`. The other engines apply to every rule.
+#: Rules of combination by name. Gibbs and VB apply to rules registered with the updates in
+#: `kernelzoo.custom_steps.multinomial_probit.sweep` and
+#: `kernelzoo.inference.multinomial_probit.vb_updates`, the other engines to all rules.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,
     "fixed": FixedWeights,
@@ -47,9 +47,9 @@ class MultinomialProbit(Declaration):
         t_n \mid w, \beta &\sim \mathrm{CategoricalProbit}(f_n), \qquad
             f_{nc} = w_c^\top \textstyle\sum_s \beta_s k_{sn}
 
-    All second arguments of Gamma are rates. The latent utilities y of the paper are integrated out
-    (eq 4); engines that need them draw or average them themselves. The first two lines and the sum
-    are the rule ``"mean"``; the other rules replace them:
+    All second arguments of Gamma are rates. The paper's latent utilities y are integrated out (eq
+    4); engines that need them draw or average them. The first two lines and the sum are the rule
+    ``"mean"``; other rules replace them:
 
     ================== ===================================== =================================
     ``combination``    composite kernel                      weights
@@ -66,18 +66,18 @@ class MultinomialProbit(Declaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D), or
         ParametricStack
-        Training kernels: square Gram matrices, or any basis expansion of the objects. Of kernels
+        Training kernels: square Gram matrices, or any basis expansion of the objects. For kernels
         with parameters to learn, theta ~ Gamma(omega, phi), see `Theta`.
     labels : array_like, Series or DataArray (obs,)
-        Class of each training object; any values that can be sorted. A Series goes by the ids of
-        the objects where kernels and Series have ids, else by position.
+        Class of each training object; any sortable values. A Series is aligned by object ids if
+        both kernels and Series have ids, otherwise by position.
     combination : str or Combination, default="mean"
-        How the kernels are combined: a name of the table above, or a rule with its own settings
-        (`Mean`, `FixedWeights`, `Binary`, `Product`, `FixedProduct`). The mean of one kernel has
-        nothing to learn: its weight is 1.
+        Rule of combination: a name of the table above, or a rule with its own settings (`Mean`,
+        `FixedWeights`, `Binary`, `Product`, `FixedProduct`). With "mean", the weight of a single
+        kernel is fixed at 1.
     tau, upsilon : float, default=1
-        Shape and rate of the regressors' precisions. Values near zero make their scale almost
-        improper.
+        Shape and rate of the regressors' precisions. The prior is almost improper for values near
+        zero.
     classes : sequence, optional
         Classes in the order of the coordinate "class". Default: the sorted distinct labels.
 
@@ -93,16 +93,17 @@ class MultinomialProbit(Declaration):
     Raises
     ------
     ValueError
-        For kernels that are no stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, labels of one class or of a number or of ids that disagree with the
-        kernels' rows, hyperparameters that are not positive; for products of kernels that are
-        negative somewhere (of kernels with parameters: at their prior means).
+        For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
+        positive semi-definite, labels of one class, labels whose number or ids differ from those
+        of the kernels' rows, hyperparameters that are not positive, and products of kernels with
+        negative entries (kernels with parameters: at the prior means).
 
     Warns
     -----
     KernelWarning
-        For Gram matrices that are nearly the identity: a median absolute entry off the diagonal
-        below 1e-6 of it, and fewer than three entries above 1e-2 of it in most rows.
+        For Gram matrices that are nearly the identity: relative to the diagonal, the median
+        absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
+        above 1e-2.
 
     Notes
     -----
@@ -123,14 +124,14 @@ class MultinomialProbit(Declaration):
     mu, lambda  shape and rate of rho                ``Mean(mu, lam)``
     =========== ==================================== ==========================
 
-    The likelihood ignores a vector added to every class's regressors: only contrasts of `W`
-    between classes, and class probabilities, are learned from data. Compare engines on those.
+    The likelihood is invariant to adding a vector to the regressors of all classes: the data
+    inform only contrasts of `W` between classes, and class probabilities. Compare engines on these.
 
-    With parameters, ``X`` (obs, feature) holds the features that the parameters act on, one a
-    feature space, and ``K`` the kernels without parameters, if there are any.
+    With parameters, ``X`` (obs, feature) holds the features that the parameters act on, one array
+    per feature space, and ``K`` the kernels without parameters, if any.
 
-    A density evaluation costs O(S N M + N M C + N C q) with q quadrature nodes; kernels with
-    parameters add O(N M D) each.
+    A density evaluation costs O(S N M + N M C + N C q) with q quadrature nodes; each kernel with
+    parameters adds O(N M D).
 
     References
     ----------
@@ -144,7 +145,7 @@ class MultinomialProbit(Declaration):
     >>> model = MultinomialProbit(kernels(data.X_train), data.y_train)
     >>> result = kz.fit(model, "gibbs", random_seed=1)
 
-    A width of the Gaussian kernel that is learned, and a product:
+    A learned width of the Gaussian kernel, and a product:
 
     >>> kernels = kz.gaussian(kz.kernels.Theta(1, 13)) | kz.polynomial(2)
     >>> model = MultinomialProbit(kernels(data.X_train), data.y_train, combination="product")
@@ -208,7 +209,7 @@ class MultinomialProbit(Declaration):
         self.seal()
 
     def _declare_kernels(self, stack: DataArray) -> TensorVariable:
-        """Kernels (kernel, obs, basis), and what they are made of."""
+        """Declare the kernels (kernel, obs, basis) and their data."""
         if self.parametric is None:
             return pm.Data("K", stack.values, dims=("kernel", "obs", "basis"))
         fixed = self.parametric.fixed
@@ -225,7 +226,7 @@ class MultinomialProbit(Declaration):
     @classmethod
     @override
     def example(cls, random_seed: int = 0) -> Self:
-        """Smallest instance on which every engine can be tried: 12 objects, 3 classes, 2 kernels.
+        """Smallest instance that every engine can fit: 12 objects, 3 classes, 2 kernels.
 
         Parameters
         ----------
@@ -246,17 +247,17 @@ class MultinomialProbit(Declaration):
 
     @property
     def learned(self) -> bool:
-        """Whether the weights of the kernels are random."""
+        """Whether the weights of the kernels are random variables."""
         return self["beta"] not in self.data_vars
 
     @property
     def design(self) -> np.ndarray:
-        """Stack of kernels as it is now, array (kernel, obs, basis).
+        """Current stack of kernels, array (kernel, obs, basis).
 
         Raises
         ------
         ValueError
-            When the kernels have parameters: `parametric` evaluates them.
+            If the kernels have parameters: `parametric` evaluates them.
         """
         if self.parametric is not None:
             raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
@@ -264,7 +265,7 @@ class MultinomialProbit(Declaration):
 
     @property
     def composition(self) -> Composition:
-        """How weights and kernel parameters make the composite kernel, in numbers."""
+        """NumPy function of weights and kernel parameters that gives the composite kernel."""
         return Composition(
             self.combination,
             np.ones(len(self.coords["kernel"])) if self.learned else self["beta"].get_value(),
@@ -275,14 +276,14 @@ class MultinomialProbit(Declaration):
 
     @property
     def summands(self) -> np.ndarray:
-        """Matrices (kernel, obs, basis) whose weighted sum is the composite kernel as it is now.
+        """Matrices (kernel, obs, basis) whose weighted sum is the current composite kernel.
 
-        Where the weights are no random variables there is one, the composite kernel: O(S N M).
+        If the weights are not random variables, the only matrix is the composite kernel, O(S N M).
 
         Raises
         ------
         ValueError
-            When the kernels have parameters.
+            If the kernels have parameters.
         """
         terms = self.combination.terms(self.design)
         if self.learned:
@@ -291,7 +292,7 @@ class MultinomialProbit(Declaration):
         return self.combination.from_terms(total)[None]
 
     def check_parametric(self, owner: str) -> None:
-        """Raise ValueError when ``pm.set_data`` has changed what `parametric` is made of."""
+        """Raise a ValueError if ``pm.set_data`` has changed data that `parametric` holds."""
         if self.parametric is None:
             return
         declared = dict(self.parametric.features)
@@ -304,18 +305,18 @@ class MultinomialProbit(Declaration):
         ]
         if changed:
             raise ValueError(
-                f"{owner} reads kernels with parameters as they were declared, and pm.set_data has "
-                f"changed {', '.join(changed)}: declare the model anew."
+                f"{owner} reads kernels with parameters as they were declared, but pm.set_data has "
+                f"changed {', '.join(changed)}. Declare a new model."
             )
 
     @property
     def label_codes(self) -> np.ndarray:
-        """Class of each object as it is now, int array (obs,) with codes 0..C-1.
+        """Current class codes, int array (obs,) of 0..C-1.
 
         Raises
         ------
         ValueError
-            When ``pm.set_data`` has given codes of no class.
+            If ``pm.set_data`` has set other codes.
         """
         return check_codes(self["labels"].get_value(), self.n_classes, type(self).__name__)
 

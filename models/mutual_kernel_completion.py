@@ -32,7 +32,7 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CompletionProblem:
-    """What the posterior depends on, as arrays.
+    """Data and settings of the model, as arrays.
 
     Attributes
     ----------
@@ -40,11 +40,11 @@ class CompletionProblem:
     lam : float
         The paper's lambda.
     nu : array (kernel,) or None
-        Degrees of freedom; None when they have a prior.
+        Degrees of freedom; None if they have a prior.
     excess : ExcessPrior or None
-        Prior of nu - (l - 1); None when nu is fixed.
+        Prior of nu - (l - 1); None if nu is fixed.
     spread : float or None
-        Strength of the scales' prior; None when all scales are 1.
+        Strength of the scales' prior; None if all scales are 1.
     """
 
     kernels: tuple[IncompleteKernel, ...]
@@ -59,7 +59,7 @@ class CompletionProblem:
         return len(self.kernels[0].order)
 
     def strength(self, nu: Array) -> float:
-        """Give lambda', the degrees of freedom that the prior of M is worth, for these nu."""
+        """Return lambda' (degrees of freedom of M's prior, less l + 1) for given nu."""
         return self.lam * float(nu[self.informative].mean())
 
     @property
@@ -69,21 +69,22 @@ class CompletionProblem:
 
 
 class MutualKernelCompletion(Declaration):
-    r"""Several kernels of the same objects, each of which lacks some of them.
+    r"""Several kernels of the same objects, each with missing objects.
 
     The paper minimises, over a model matrix M and the missing entries of the kernels
-    :math:`Q^{(k)}`, eq (2)
+    :math:`Q^{(k)}`, eq (2),
 
     .. math::
 
         J = \lambda\,\mathrm{KL}(I, M) + \sum_k \mathrm{KL}(Q^{(k)}, M), \qquad
         2\,\mathrm{KL}(Q, M) = \mathrm{tr}(M^{-1}Q) + \ln|M| - \ln|Q| - \ell
 
-    With the missing entries at their minimum the k-th term is :math:`\mathrm{KL}(Q_{vv}, M_{vv})`
-    of the visible block. As a function of M, :math:`e^{-\nu\,\mathrm{KL}(Q_{vv}, M_{vv})}` is
-    the likelihood of :math:`M_{vv}/\nu` as the scale of a Wishart matrix :math:`Q_{vv}` with
-    :math:`\nu` degrees of freedom, and :math:`e^{-\nu\lambda\,\mathrm{KL}(I, M)}` is the density
-    of :math:`M^{-1}` as a Wishart matrix. So J is :math:`-1/\nu` times the log posterior of
+    Minimised over the missing entries, the k-th term is :math:`\mathrm{KL}(Q_{vv}, M_{vv})` of the
+    visible block. As a function of M, :math:`e^{-\nu\,\mathrm{KL}(Q_{vv}, M_{vv})}` is the
+    likelihood of the scale :math:`M_{vv}/\nu` of a Wishart matrix :math:`Q_{vv}` with :math:`\nu`
+    degrees of freedom, and :math:`e^{-\nu\lambda\,\mathrm{KL}(I, M)}` is a Wishart density of
+    :math:`M^{-1}`. Therefore J is :math:`-1/\nu` times the log posterior density, with respect to
+    :math:`M^{-1}`, of
 
     .. math::
 
@@ -91,11 +92,11 @@ class MutualKernelCompletion(Declaration):
             \qquad (\mathrm E M = I) \\
         Q^{(k)} \mid M &\sim \mathrm{W}(\nu, M / \nu) \qquad (\mathrm E\,Q^{(k)} = M)
 
-    with respect to :math:`M^{-1}`, for every nu: the paper's answer is the mode over
-    :math:`M^{-1}`, and the limit of the posterior as nu grows, since lambda' grows with it:
-    the posterior mean of :math:`M^{-1}` goes there at the rate 1/nu. Declared in blocks
-    (v = visible, h = missing in kernel k; :math:`B = M_{vv}^{-1} M_{vh}`,
-    :math:`C = (M_{hh} - M_{hv} B)/\nu_k`), in which all that is missing is free:
+    for every nu. The paper's estimate is the posterior mode over :math:`M^{-1}`. As nu grows, so
+    does lambda', and the posterior mean of :math:`M^{-1}` converges to this mode at the rate 1/nu.
+    The model is declared in blocks (v = visible, h = missing in kernel k;
+    :math:`B = M_{vv}^{-1} M_{vh}`, :math:`C = (M_{hh} - M_{hv} B)/\nu_k`) that do not constrain
+    each other:
 
     .. math::
 
@@ -106,58 +107,56 @@ class MutualKernelCompletion(Declaration):
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of (l, l) arrays or DataFrames, or array
-        Square kernels of the same objects; NaN in the whole row and column of an object that a
-        kernel lacks. At low rank, negative eigenvalues that rounded entries (float32) have are
-        taken for 0.
+        Square kernels of the same objects; NaN in the whole row and column of a missing object. In
+        blocks of low rank, negative eigenvalues from rounded entries (float32) are set to 0.
     visible : bool array_like, DataFrame or DataArray (object, kernel), optional
-        Which objects each kernel has; it may hide objects that are there. Default: those without
-        NaN.
+        Visible objects of each kernel; objects with entries may be hidden. Default: all objects
+        without NaN.
     lam : float, default=0.1
-        The paper's lambda: weight of the identity against one kernel.
+        The paper's lambda: weight of the identity relative to one kernel.
     nu : float, array_like (kernel,), mapping of name to float, or GammaExcess, optional
-        Degrees of freedom: the larger, the nearer are the kernels to M. Real numbers above l - 1
-        (above 0 when collapsed), or a prior; those of a mapping, Series or DataArray (kernel) go
-        by the kernels' names. Default: l + 1. Where they differ, lambda' is lam times their mean,
-        and a kernel weighs in J as its nu does.
+        Degrees of freedom: the larger, the closer the kernels are to M. Real numbers above l - 1
+        (above 0 if collapsed), or a prior; a mapping, Series or DataArray (kernel) is aligned by
+        kernel names. Default: l + 1. If they differ, lambda' is lam times their mean, and the
+        terms of J have weights proportional to nu_k.
     spread : float, optional
         Learn a scale s_k of each kernel, :math:`Q^{(k)} \sim \mathrm W(\nu_k, s_k M/\nu_k)`, with
-        :math:`s_k \sim \mathrm{InvGamma}(a, a)`, :math:`a = \nu_k` spread / 2; in J that is
-        spread times (1/s_k + ln s_k - 1)/2. Default: all are 1.
+        :math:`s_k \sim \mathrm{InvGamma}(a, a)`, :math:`a = \nu_k` spread / 2, which adds
+        spread times (1/s_k + ln s_k - 1)/2 to J. Default: all scales are 1.
     normalize : bool, default=True
         Divide each kernel by the mean of its visible diagonal, ``units``: the model is not
-        invariant to the kernels' scales. ``Q_...`` are in the units given.
+        invariant to the kernels' scales. ``Q_...`` are in the original units.
     jitter : float, default=0
-        Added to the diagonals of the visible blocks, after normalisation, and part of the model
-        from there on.
+        Added to the diagonals of the visible blocks after normalisation; part of the model.
     collapsed : bool, default=False
-        Leave the missing blocks out: M is free alone, given
-        :math:`\sum_k -\nu_k\,\mathrm{KL}(Q_{vv}, M_{vv})` without :math:`\ln|Q_{vv}|`. That
-        needs no inverse of a visible block, which may be rank-deficient, and no Wishart matrix
-        of l objects, so that nu may be smaller.
+        Leave the missing blocks out: only M is free, given
+        :math:`\sum_k -\nu_k\,\mathrm{KL}(Q_{vv}, M_{vv})` without :math:`\ln|Q_{vv}|`. Visible
+        blocks are not inverted and may be rank-deficient; there is no Wishart matrix of l objects,
+        so that nu may be smaller.
     entries : mapping of kernel name to pairs of objects, optional
         Entries of completed kernels whose draws are kept, by labels: ``{"a": [("x", "y")]}``.
-        Those of a collapsed model are of E[Q | M], and no intervals are made of them.
+        A collapsed model keeps those of E[Q | M], which give no intervals for Q.
 
     Attributes
     ----------
     units : array (kernel,)
-        What the kernels were divided by; 1 when not normalised.
+        Divisors of the kernels; 1 without normalisation.
     problem : CompletionProblem
-        The data and settings as they are now. Units, degrees of freedom and visible blocks that
-        ``pm.set_data`` has exchanged are checked; blocks are in the model's units.
+        Current data and settings. Units, degrees of freedom and visible blocks that
+        ``pm.set_data`` has replaced are checked; blocks are in the model's units.
 
     Raises
     ------
     ValueError
-        For kernels of different sizes; entries missing without their row and column, or against
-        the mask; a visible block that is not positive semidefinite, or not definite unless
-        collapsed; an object that no kernel has (named); when no kernel has two objects; names of
-        kernels that clash; for settings out of range.
+        For kernels of different sizes; missing entries that are not whole rows and columns, or
+        that the mask marks as visible; a visible block that is not positive semidefinite (positive
+        definite unless collapsed); objects that are in no kernel (named); no kernel with two
+        objects; clashing kernel names; and settings out of range.
 
     Warns
     -----
     UserWarning
-        Without normalisation, when the kernels' mean diagonals differ by a factor of 1,000.
+        Without normalisation, if the kernels' mean diagonals differ by a factor of 1,000.
 
     Notes
     -----
@@ -177,17 +176,17 @@ class MutualKernelCompletion(Declaration):
     E[Q | M], eqs (19)-(20)   the same, when collapsed                   ``EQ_k``
     ========================= ========================================== =========================
 
-    For ``k`` stands the kernel's name. A kernel without missing objects has no ``Q_k``; one
-    without visible objects changes nothing for the others and follows M. The paper's model is that
-    of normal vectors of covariance M, eq (14), whose visible parts have second moments Q_vv, eq
-    (12): Wishart matrices take their place. The paper's algorithm has M_vh,vh in line 7, its eq
-    (16) is a Wishart density of M^-1, and what decreases is the sum J, not every term.
+    ``k`` stands for the kernel's name. A kernel without missing objects has no ``Q_k``; a kernel
+    without visible objects follows M and does not affect the others. The paper's model has normal
+    vectors with covariance M, eq (14), whose visible parts have second moments Q_vv, eq (12); here
+    Wishart matrices replace them. Line 7 of the paper's algorithm has M_vh,vh, its eq (16) is a
+    Wishart density of M^-1, and its algorithm decreases the sum J, not every term.
 
-    A density evaluation costs O(K l^3). Where a chain is judged, ``log_det_M`` and ``trace_Q``
-    (incomplete) stand for the matrices, and up to 30 of the missing entries, ``missing_Q``
-    (missing_entry), and of the correlations in M of pairs that no kernel has both of, ``unseen_M``
-    (unseen_pair), for what moves slowest: up to 40 times as slowly as the former. They are chosen
-    at random, always the same; in a collapsed model ``missing_EQ`` are expectations.
+    A density evaluation costs O(K l^3). Convergence of chains is monitored on ``log_det_M`` and
+    ``trace_Q`` (incomplete), and on the quantities that mix slowest (up to 40 times as slowly):
+    up to 30 missing entries, ``missing_Q`` (missing_entry), and up to 30 correlations in M of pairs
+    of objects that no kernel has both of, ``unseen_M`` (unseen_pair). They are chosen at random
+    with a fixed seed. In a collapsed model ``missing_EQ`` holds expectations.
 
     References
     ----------
@@ -267,7 +266,7 @@ class MutualKernelCompletion(Declaration):
     @classmethod
     @override
     def example(cls, random_seed: int = 0) -> Self:
-        """Smallest instance on which every engine can be tried: 4 objects, nested masks.
+        """Smallest instance that every engine can fit: 4 objects, nested masks.
 
         Parameters
         ----------
@@ -282,27 +281,27 @@ class MutualKernelCompletion(Declaration):
 
     @property
     def completion(self) -> str:
-        """What the names of completed kernels begin with: those of a collapsed model are means."""
+        """Prefix of the names of completed kernels: "Q", or "EQ" (means) in a collapsed model."""
         return "EQ" if self.collapsed else "Q"
 
     @property
     def units(self) -> Array:
-        """What the kernels were divided by (kernel,)."""
+        """Divisors of the kernels, array (kernel,)."""
         return self["units"].get_value()
 
     @property
     def problem(self) -> CompletionProblem:
-        """The data and settings as they are now.
+        """Current data and settings.
 
         Raises
         ------
         ValueError
-            For data that ``pm.set_data`` has exchanged for some that the model does not take.
+            If ``pm.set_data`` has set invalid data.
         """
         owner = type(self).__name__
         units = self.units
         if not ((units > 0) & np.isfinite(units)).all():
-            requirement = "above 0, where pm.set_data gives them"
+            requirement = "finite and above 0 when pm.set_data sets them"
             raise argument_error("units", owner, requirement, f"{units}")
         nu = None
         if self._excess is None:
@@ -313,7 +312,7 @@ class MutualKernelCompletion(Declaration):
         return CompletionProblem(kernels, self.lam, nu, self._excess, self.spread)
 
     def _as_set(self, kernel: IncompleteKernel, unit: float) -> IncompleteKernel:
-        """Give a kernel with the data that it has now, checked where they are others."""
+        """Return a kernel with its current data, which are checked if they have changed."""
         if not len(kernel.visible):
             return replace(kernel, unit=unit)
         owner, name = type(self).__name__, f"Qvv_{kernel.name}_values"
@@ -332,7 +331,7 @@ class MutualKernelCompletion(Declaration):
         return pm.InverseGamma("s", shape, shape, dims="kernel")
 
     def _declare_judged(self, M: TensorVariable, objects: npt.NDArray[Any]) -> None:
-        """Declare some missing entries, and some correlations that no kernel speaks of."""
+        """Declare the monitored missing entries, and correlations of pairs that no kernel has."""
         labels, values = [], []
         for kernel, pairs in zip(self._kernels, monitored_entries(self._kernels), strict=True):
             if len(pairs):
@@ -365,14 +364,14 @@ class MutualKernelCompletion(Declaration):
 
 
 def _check_kernel_names(names: Sequence[str], owner: str) -> None:
-    """Raise where names made of the kernels' would be no names in a result, or one another's."""
+    """Raise if names of variables made from the kernels' names would be invalid or ambiguous."""
     for name in names:
         if "/" in name:
             raise argument_error("kernels", owner, "named without '/'", repr(name))
         for ending in ("_", "_values", "_cholesky__"):
             if f"{name}{ending}" in names:
                 got = f"{name!r} and {name + ending!r}"
-                requirement = f"such that no two names differ by {ending!r} alone"
+                requirement = f"named such that no two names differ by {ending!r} alone"
                 raise argument_error("kernels", owner, requirement, got)
 
 
@@ -381,7 +380,7 @@ def _informative(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
 
 
 def _coords(given: IncompleteKernels) -> dict[str, npt.NDArray[Any]]:
-    """Names of all objects, and of those that each incomplete kernel has and lacks."""
+    """Coords of all objects, and of the visible and hidden objects of each kernel."""
     dims = {"object": given.objects}
     for kernel in given.kernels:
         dims[f"visible_{kernel.name}"] = given.objects[kernel.visible]

@@ -19,7 +19,7 @@ __all__ = ["CompletionParameters", "WishartCompletion"]
 
 @dataclass(frozen=True)
 class CompletionParameters:
-    """What the posterior of Sigma ~ IW(eta, theta), K | Sigma ~ W(r, Sigma) given K11 depends on.
+    """Parameters and data of Sigma ~ IW(eta, theta), K | Sigma ~ W(r, Sigma), K11 observed.
 
     Attributes
     ----------
@@ -67,12 +67,12 @@ class CompletionParameters:
 
 
 class WishartCompletion(Declaration):
-    r"""Kernel matrix of training and test objects, of which the training block is observed.
+    r"""Kernel matrix of training and test objects whose training block is observed.
 
-    In whole matrices :math:`\Sigma \sim \mathrm{IW}(\eta, \Theta)` and
-    :math:`K \mid \Sigma \sim \mathrm{W}(r, \Sigma)`. Declared in blocks (1 = training, 2 = test,
-    :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`), in which every matrix is free, eq
-    (4):
+    The model is :math:`\Sigma \sim \mathrm{IW}(\eta, \Theta)` and
+    :math:`K \mid \Sigma \sim \mathrm{W}(r, \Sigma)`. It is declared in blocks (1 = training,
+    2 = test, :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`), eq (4), that do not
+    constrain each other:
 
     .. math::
 
@@ -88,13 +88,13 @@ class WishartCompletion(Declaration):
     Parameters
     ----------
     theta : array_like, DataFrame or DataArray (n, n), or stack of kernels
-        Positive definite kernel of all objects, the training objects first. With labels, those
-        of `K11` say which objects are the training objects. A stack (see `kernel_stack`) stands
-        for the weighted sum of its kernels.
+        Positive definite kernel of all objects, the training objects first. If `K11` has labels,
+        they identify the training objects instead. A stack (see `kernel_stack`) is replaced by the
+        weighted sum of its kernels.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
     weights : array_like (kernel,), optional
-        Non-negative weights of a stack's kernels. Default: their plain average.
+        Non-negative weights of a stack's kernels. Default: equal weights that sum to 1.
     r, eta : float, optional
         Degrees of freedom of K and of Sigma, real numbers above n - 1. Default: n + 1, as in the
         paper.
@@ -104,14 +104,14 @@ class WishartCompletion(Declaration):
     Attributes
     ----------
     r, eta : float
-        In use.
+        Degrees of freedom in use.
 
     Raises
     ------
     ValueError
-        For matrices that are not finite, symmetric and positive definite (with the jitter that
-        makes them so), for sizes or labels that disagree, when no object is missing, and for
-        degrees of freedom out of range.
+        For matrices that are not finite, symmetric and positive definite (the message suggests a
+        jitter), sizes or labels that disagree, a `K11` of all objects, and degrees of freedom out
+        of range.
 
     Notes
     -----
@@ -130,10 +130,10 @@ class WishartCompletion(Declaration):
     r, eta        degrees of freedom of K and of Sigma            ``r``, ``eta``
     ============= =============================================== =================================
 
-    ``pm.set_data`` exchanges ``theta`` and ``K11_values`` for kernels of the same sizes.
+    ``pm.set_data`` replaces ``theta`` and ``K11_values`` by kernels of the same sizes.
 
-    Two numbers stand for the matrices where a chain is judged: ``trace_K22``, the trace of K22, and
-    ``log_det_Sigma22_1``. Dims with an underscore are the columns' copies.
+    Convergence of chains is monitored on two scalars: ``trace_K22``, the trace of K22, and
+    ``log_det_Sigma22_1``. Dims with an underscore are those of columns.
 
     A density evaluation costs O(n^3).
 
@@ -185,7 +185,7 @@ class WishartCompletion(Declaration):
     @classmethod
     @override
     def example(cls, random_seed: int = 0) -> Self:
-        """Smallest instance on which every engine can be tried: 3 training and 2 test objects.
+        """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
         Parameters
         ----------
@@ -199,17 +199,17 @@ class WishartCompletion(Declaration):
 
     @property
     def parameters(self) -> CompletionParameters:
-        """What the posterior depends on, as it is now."""
+        """Current parameters and data."""
         return CompletionParameters(self.theta, self.K11_values, self.r, self.eta)
 
     @property
     def theta(self) -> np.ndarray:
-        """Kernel of all objects as it is now, array (object, object_), training objects first."""
+        """Current kernel of all objects, array (object, object_), training objects first."""
         return self["theta"].get_value()
 
     @property
     def K11_values(self) -> np.ndarray:
-        """Observed kernel of the training objects as it is now, array (train, train_)."""
+        """Current observed kernel of the training objects, array (train, train_)."""
         return self["K11_values"].get_value()
 
     @property

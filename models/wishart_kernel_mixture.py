@@ -50,30 +50,30 @@ class WishartKernelMixture(Declaration):
             \Sigma = \textstyle\sum_k \alpha_k M_k \\
         K \mid \Sigma &\sim \mathrm{W}(\rho, \Sigma), \qquad K_{11} \text{ observed}
 
-    with K in blocks as in `WishartCompletion`. The weights alpha are fixed, or
-    Dirichlet-distributed. `prior` says what is declared of Sigma:
+    with K in blocks as in `WishartCompletion`. The weights alpha are fixed or
+    Dirichlet-distributed. `prior` is the declared prior of Sigma:
 
     ``"mixture"``
-        The sum itself, with all M_k. Exact; K n(n+1)/2 free numbers, for small n.
+        The sum with all M_k. Exact; K n(n+1)/2 free numbers, for small n.
     ``"wishart"``
         W(eta, Theta), eq (9), matched to the sum by eqs (10) and (13), as the paper derives it.
     ``"inverse-wishart"``
-        IW(eta, Theta) with the same two numbers. It is what the paper's EM maximises under, and
-        what its tables need, though the mean of Sigma is then not that of the sum. With fixed
-        weights it is `WishartCompletion` with the matched parameters, whose engines all apply.
+        IW(eta, Theta) with the same eta and Theta. The paper's EM and tables use this prior,
+        although the mean of Sigma is then not that of the sum. With fixed weights the model is a
+        `WishartCompletion` with the matched parameters, and all its engines apply.
 
     Parameters
     ----------
     theta : stack of kernels (kernel, n, n), or callable
-        Positive semidefinite kernels Theta_k of all objects, the training objects first. With
-        labels, those of `K11` say which objects are the training objects. For kernels with
-        parameters to learn, a function without arguments that is called inside the model: it
-        declares the parameters and returns the kernels as a tensor, which is checked at the
-        parameters' initial values.
+        Positive semidefinite kernels Theta_k of all objects, the training objects first. If `K11`
+        has labels, they identify the training objects instead. For kernels with parameters to
+        learn: a function without arguments, called inside the model, that declares the parameters
+        and returns the kernels as a tensor. The tensor is checked at the parameters' initial
+        values.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
     alpha : array_like (kernel,), optional
-        Fixed non-negative weights. Default: equal ones that add up to 1.
+        Fixed non-negative weights. Default: equal weights that sum to 1.
     concentration : float or array_like (kernel,), optional
         Learn the weights: alpha ~ Dirichlet(concentration). Excludes `alpha`.
     eta : float or array_like (kernel,), optional
@@ -81,10 +81,10 @@ class WishartKernelMixture(Declaration):
     rho : float, optional
         Degrees of freedom of K above n - 1. Default: n + 1.
     prior : {"inverse-wishart", "wishart", "mixture"}, default="inverse-wishart"
-        Of Sigma.
+        Prior of Sigma.
     collapsed : bool, default=False
-        Declare p(K11 | alpha) alone, with Sigma and the missing blocks integrated out: a `MatrixF`.
-        Then alpha is all that is sampled, at O(n1^3) a gradient. Needs the inverse-Wishart prior.
+        Integrate Sigma and the missing blocks out and declare only p(K11 | alpha), a `MatrixF`.
+        Only alpha is then sampled, at O(n1^3) per gradient. Needs the inverse-Wishart prior.
 
     Attributes
     ----------
@@ -101,9 +101,9 @@ class WishartKernelMixture(Declaration):
     Raises
     ------
     ValueError
-        For kernels that are not finite, symmetric and positive definite where the prior needs
-        them so, for sizes or labels that disagree, when no object is missing, for weights, degrees
-        of freedom and options out of range.
+        For kernels that are not finite and symmetric, or not positive definite although the prior
+        requires it; sizes or labels that disagree; a `K11` of all objects; and weights, degrees of
+        freedom or options out of range.
 
     Notes
     -----
@@ -122,13 +122,12 @@ class WishartKernelMixture(Declaration):
     K21, K22.1   missing blocks, eq (5)                           ``K21`` (test, train), ``K22_1``
     ============ ================================================ ================================
 
-    When `collapsed`, ``K21_mean_given_alpha`` is E[K21 | alpha, K11] = Theta21 Theta11^-1 K11: its
-    posterior mean is that of K21. The evidence of an ideal kernel has modes in alpha thousands of
-    nats apart and narrower than 0.01: start chains (``initvals``) at what
-    ``learn_weights(theta, K11, "evidence")`` finds, and see there for objectives that predict
-    better.
+    If `collapsed`, ``K21_mean_given_alpha`` is E[K21 | alpha, K11] = Theta21 Theta11^-1 K11, which
+    has the same posterior mean as K21. The evidence of an ideal kernel has modes in alpha that are
+    narrower than 0.01 and differ by thousands of nats: start chains (``initvals``) at the weights
+    of ``learn_weights(theta, K11, "evidence")``, which also has objectives that predict better.
 
-    A density evaluation costs O(n^3), K times that for the mixture.
+    A density evaluation costs O(n^3), and K times as much for the mixture.
 
     References
     ----------
@@ -175,7 +174,7 @@ class WishartKernelMixture(Declaration):
         self.prior = check_name(prior, _PRIORS, "prior", owner)
         self.collapsed, self.learned = collapsed, concentration is not None
         self.parametric = callable(theta) and not isinstance(theta, Kernels)
-        # Variable whose posterior mean is that of K21: the mean over alpha of the mean given alpha.
+        # By the law of total expectation, both variables have the posterior mean of K21.
         self.completed = "K21_mean_given_alpha" if collapsed else "K21"
         self.streamed = (self.completed,) if collapsed else (self.completed, "K22")
         if self.learned and alpha is not None:
@@ -186,7 +185,7 @@ class WishartKernelMixture(Declaration):
             raise argument_error(
                 "collapsed",
                 owner,
-                "False where nothing is learned: log_evidence gives the density then",
+                "False if nothing is learned: log_evidence gives the density then",
                 "True",
             )
 
@@ -228,14 +227,14 @@ class WishartKernelMixture(Declaration):
     @classmethod
     @override
     def example(cls, random_seed: int = 0, **options: Any) -> Self:
-        """Smallest instance on which every engine can be tried: 3 training, 2 test objects.
+        """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
         Parameters
         ----------
         random_seed : int, default=0
             Seed of the made-up objects.
         **options
-            Of the constructor.
+            Arguments of the constructor.
         """
         x = np.random.default_rng(random_seed).normal(size=(5, 2))
         squared = ((x[:, None] - x[None]) ** 2).sum(-1)
@@ -252,12 +251,12 @@ class WishartKernelMixture(Declaration):
 
     @property
     def theta(self) -> np.ndarray:
-        """Fixed kernels of all objects as they are now, array (kernel, object, object_).
+        """Current fixed kernels of all objects, array (kernel, object, object_).
 
         Raises
         ------
         ValueError
-            When the kernels have parameters: their draws are the variable "kernels".
+            If the kernels have parameters: their draws are the variable "kernels".
         """
         if self.parametric:
             raise ValueError("The kernels have parameters: they are the variable 'kernels'.")
@@ -265,7 +264,7 @@ class WishartKernelMixture(Declaration):
 
     @property
     def K11_values(self) -> np.ndarray:
-        """Observed kernel of the training objects as it is now, array (train, train_)."""
+        """Current observed kernel of the training objects, array (train, train_)."""
         return self["K11_values"].get_value()
 
     @property
@@ -280,12 +279,12 @@ class WishartKernelMixture(Declaration):
 
     @property
     def parameters(self) -> CompletionParameters:
-        """Matched Theta and eta, K11 and rho as they are now: those of a `WishartCompletion`.
+        """Current matched Theta and eta, K11 and rho, as parameters of a `WishartCompletion`.
 
         Raises
         ------
         ValueError
-            When the posterior is not that of a `WishartCompletion`.
+            If the posterior is not that of a `WishartCompletion`.
         """
         if reason := self.not_conjugate():
             raise ValueError(f"This WishartKernelMixture has no matched parameters: {reason}.")
@@ -295,7 +294,7 @@ class WishartKernelMixture(Declaration):
         return CompletionParameters(matched, self.K11_values, self.rho, eta)
 
     def not_conjugate(self) -> str | None:
-        """Why this is no `WishartCompletion` with matched parameters; None when it is one."""
+        """Reason why the model is not a `WishartCompletion` with matched parameters, or None."""
         if self.learned or self.parametric:
             return "its weights or kernels are learned"
         if self.prior != "inverse-wishart":
@@ -318,7 +317,7 @@ class _Mixture(NamedTuple):
 
 
 def _at_initial_point(model: pm.Model, kernels: TensorVariable) -> np.ndarray:
-    """Value of kernels with parameters where samplers start."""
+    """Value of kernels with parameters at the model's initial point."""
     function = model.compile_fn(
         model.replace_rvs_by_values([kernels]), inputs=model.value_vars, on_unused_input="ignore"
     )
@@ -371,7 +370,7 @@ def _declare_evidence(mixture: _Mixture, rho: float, observed: TensorVariable, n
 
 
 def _check_definite(kernels: np.ndarray, weights: np.ndarray, prior: str, owner: str) -> None:
-    """Raise unless what is the scale of a Wishart distribution is positive definite."""
+    """Raise unless the scales of the prior's Wishart distributions are positive definite."""
     if prior == "mixture":
         for kernel in kernels:
             check_positive_definite(kernel, "theta", owner)

@@ -1,1 +1,1 @@
-"""Numerics that several rooms share: NumPy, SciPy and numba only."""
+"""Numerics shared by several subpackages: NumPy, SciPy and numba only."""

@@ -1,4 +1,4 @@
-"""Functions that numba compiles, and where the result is kept."""
+"""Compile functions with numba and cache the result on disk."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -14,7 +14,7 @@ _ROOT = Path(__file__).parents[1]
 
 
 def source_digest(*files: str) -> str:
-    """Digest of source files, by their paths in the package: compiled code is kept by it."""
+    """Digest of source files, by their paths in the package; part of the cache key."""
     digest = sha256()
     for name in files:
         digest.update((_ROOT / name).read_bytes())
@@ -22,19 +22,19 @@ def source_digest(*files: str) -> str:
 
 
 def compiled[F: Callable[..., Any]](*files: str, **options: Any) -> Callable[[F], F]:
-    """Compile a function when it is first called; keep the result beside PyTensor's.
+    """Compile a function when it is first called and cache it in PyTensor's numba cache.
 
     Parameters
     ----------
     *files : str
-        Source files that the function comes from, by their paths in the package. Functions
-        are inlined into one another, so that code is kept by the contents of all of them.
+        Source files of the function and of all functions that numba inlines into it, by their
+        paths in the package. A change in any of them invalidates the cached code.
     **options
-        Of ``numba.njit``.
+        Options of ``numba.njit``.
 
     Notes
     -----
-    Where no folder can be written to, every process compiles anew.
+    If no cache folder is writable, every process compiles anew.
     """
 
     def decorate(function: F) -> F:

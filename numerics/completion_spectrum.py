@@ -1,8 +1,8 @@
 r"""Closed forms of `WishartCompletion` in the coordinates where Theta11 and K11 are diagonal.
 
-One generalized eigendecomposition, K11 = V diag(kappa) V', Theta11 = V V', turns the model's
-regressions into independent ones. Its basis is that of Zhang, Yeung & Kwok (2004), eqs (16) and
-(18), on the training block: C1 = V'.
+The generalized eigendecomposition K11 = V diag(kappa) V', Theta11 = V V' makes the model's
+regressions independent. V' is the basis C1 of Zhang, Yeung & Kwok (2004), eqs (16) and (18), on
+the training block.
 
 | matrix | coordinates | law |
 |---|---|---|
@@ -10,7 +10,7 @@ regressions into independent ones. Its basis is that of Zhang, Yeung & Kwok (200
 | K21 | k = K21 V^-T | k \| b, S ~ MN(b diag(kappa), S, diag(kappa)) |
 | K21 K11^-1 K12 | k diag(1/kappa) k' | |
 
-with S = Sigma22.1. Exact moments, EM and VB are read off from kappa and m.
+with S = Sigma22.1. Exact moments, EM and VB are functions of kappa and m.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Simultaneous diagonalization of Theta11 and K11; what is not asked for is not computed.
+    """Simultaneous diagonalization of Theta11 and K11, computed lazily.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Spectrum:
     def _eigen(self) -> tuple[Array, Array]:
         """Kappa (n1,) and the orthogonal U with L^-1 K11 L^-T = U diag(kappa) U'."""
         root = solve_triangular(self.theta11_factor, self.K11_factor, lower=True)
-        # Singular values keep small eigenvalues positive and to their digits.
+        # Squared singular values are positive and accurate even for small eigenvalues.
         U, s, _ = np.linalg.svd(root)
         return s**2, U
 
@@ -123,7 +123,7 @@ class Spectrum:
         r : float
             Degrees of freedom of K.
         spread : array (n1,)
-            Variance of the u_j in units of S: 1 + kappa when B is integrated out, 1 when known.
+            Variance of the u_j in units of S: 1 + kappa if B is integrated out, 1 if B is known.
         S_mean, S_square : array (n2, n2)
             E[S_ab] and E[S_ab^2 + S_aa S_bb].
         """

@@ -1,4 +1,4 @@
-"""Stacks of kernels, and sums over pairs of kernels from the products K_i'K_j, made once."""
+"""Stacks of kernels, and sums over pairs of kernels from precomputed products K_i'K_j."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +29,7 @@ class KernelProducts:
 
     @classmethod
     def of(cls, design: Array) -> Self:
-        """Form them; O(S^2 N M^2)."""
+        """Form the products; O(S^2 N M^2)."""
         pairs = np.triu_indices(len(design))
         products = np.empty((len(pairs[0]), design.shape[2], design.shape[2]))
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
@@ -39,9 +39,9 @@ class KernelProducts:
 
     @cached_property
     def fold(self) -> Array:
-        """Matrix (M, M) that folds a symmetric matrix onto its upper triangle by multiplication.
+        """Multiplier (M, M) that folds a symmetric matrix onto its upper triangle.
 
-        The inner product of the folded matrix with a symmetric one is that of the whole matrix.
+        Inner products of the folded matrix with symmetric matrices are those of the whole matrix.
         """
         ones = np.ones(self.products.shape[1:])
         return np.triu(ones) + np.triu(ones, 1)
@@ -54,7 +54,7 @@ class KernelProducts:
         """tr(K_i'K_j matrix) (S, S) for a symmetric or folded matrix (M, M); O(S^2 M^2)."""
         n_kernels = int(self.pairs[0][-1]) + 1
         out = np.empty((n_kernels, n_kernels))
-        # Transposition changes nothing; the order of the entries must be that of the products.
+        # The products P are symmetric, so that tr(P M) is the sum of P_ab M_ab.
         half = self.products.reshape(len(self.products), -1) @ matrix.ravel()
         half[self.pairs[0] != self.pairs[1]] *= 0.5
         out[self.pairs] = half
@@ -64,7 +64,7 @@ class KernelProducts:
 
 @dataclass(frozen=True)
 class Design:
-    """A stack of kernels, with their products where these take little memory.
+    """Stack of kernels, with their products if these take little memory.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Design:
 
     @classmethod
     def of(cls, stack: Array) -> Self:
-        """Form the products where they take at most three times the stack's memory."""
+        """Precompute the products if they take at most three times the memory of the stack."""
         s, n, m = stack.shape
         return cls(stack, KernelProducts.of(stack) if (s + 1) * m <= 6 * n else None)
 
@@ -88,7 +88,7 @@ class Design:
         return (beta @ self.stack.reshape(s, n * m)).reshape(n, m)
 
     def gram(self, beta: Array, composite: Array) -> Array:
-        """K_beta'K_beta, shape (M, M), a new array; O(S^2 M^2) from the products, else O(N M^2)."""
+        """K_beta'K_beta (M, M) as a new array; O(S^2 M^2) with products, otherwise O(N M^2)."""
         if self.products is None:
             return composite.T @ composite
         return self.products.gram(np.outer(beta, beta))

@@ -1,8 +1,8 @@
-"""NumPy draws of Wishart, inverse Wishart and matrix normal matrices, as factors, with densities.
+"""NumPy draws of Wishart and inverse Wishart matrices, as factors, with their log densities.
 
-For Gibbs steps, exact samplers and variational answers. All random matrices are X = F F' with F a
-known factor times a triangular one (Bartlett's decomposition): nothing is inverted, and a draw's
-log density is a by-product. Degrees of freedom are real.
+For Gibbs steps, exact samplers and draws from variational fits. Every draw is X = F F', with F a
+known factor times a triangular one (Bartlett's decomposition), so that no matrix is inverted and
+the log density costs O(n^2) more. Degrees of freedom are real.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,12 +25,12 @@ def log_det_of_factor(factor: Array) -> float:
 
 def solve_right(b: Array, lower: Array) -> Array:
     """B L^-1 for B (m, n) and lower triangular L (n, n). O(m n^2)."""
-    # BLAS reads C-ordered arrays as their transposes: L^-T B' is solved in place of a copy.
+    # BLAS reads C-ordered arrays as their transposes, so solving L^-T B' avoids a copy.
     return blas.dtrsm(1.0, lower.T, b.T, side=0, lower=0, trans_a=0).T
 
 
 def stacked(rows: Iterable[Mapping[str, Array]], draws: int) -> dict[str, Array]:
-    """Arrays (draw, ...) of draws that are made one at a time, without holding them twice."""
+    """Stack `draws` draws, made one at a time, into arrays (draw, ...) without a second copy."""
     out: dict[str, Array] = {}
     for i, row in enumerate(rows):
         for name, value in row.items():
@@ -42,7 +42,7 @@ def stacked(rows: Iterable[Mapping[str, Array]], draws: int) -> dict[str, Array]
 
 @dataclass(frozen=True)
 class Bartlett:
-    """Lower triangular A (n, n) with AA' ~ Wishart(df, I), and what Wisharts are made of it.
+    """Lower triangular A (n, n) with AA' ~ Wishart(df, I), for draws of any scale matrix.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Bartlett:
 
     def inverse_wishart_factor(self, root: Array) -> Array:
         """F with FF' ~ InverseWishart(df, RR') for any square root R (n, n). O(n^3)."""
-        # F = R A^-T: its transpose solves A F' = R'.
+        # F = R A^-T: F' solves A F' = R'.
         return blas.dtrsm(1.0, self.a.T, root, side=1, lower=0, trans_a=0)
 
     def wishart_log_density(self, scale_log_det: float) -> float:

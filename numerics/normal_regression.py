@@ -1,7 +1,7 @@
-r"""Normal regression on a composite kernel: the conditional of its weights, and their evidence.
+r"""Normal regression on a composite kernel: conditional of the weights, and evidence.
 
-Regression, Polya-Gamma's logit, Jaakkola's bound of the logit, and the probit's latent utilities
-leave the same likelihood of the scores f = K_beta alpha behind,
+Regression, Polya-Gamma augmentation and Jaakkola's bound of the logit, and the probit's latent
+utilities give the same form of likelihood of the scores f = K_beta alpha,
 
 .. math:: \log p = \sum_n l_n f_n - w_n f_n^2 / 2 + \mathrm{const},
 
@@ -31,20 +31,19 @@ __all__ = [
     "solve_upper",
 ]
 
-# Least pivot of a Cholesky factorisation relative to its own diagonal entry, which no scaling of
-# the variables changes: the covariances then keep four digits.
+# Smallest squared pivot of a Cholesky factorisation, relative to its diagonal entry (invariant to
+# scaling of the variables), with which covariances keep four digits.
 LEAST_PIVOT = 1e6 * np.finfo(float).eps
 
 
 class RegressionWeights(NamedTuple):
-    """Normal law of the regression weights.
+    """Normal distribution of the regression weights.
 
     Parameters
     ----------
     mean : ndarray of shape (M,)
-        Their mean.
     factor : ndarray of shape (M, M)
-        Lower Cholesky factor of their precision.
+        Lower Cholesky factor of the precision.
     """
 
     mean: np.ndarray
@@ -52,10 +51,10 @@ class RegressionWeights(NamedTuple):
 
 
 class Conditional(Protocol):
-    """Normal law of the regression weights given everything else."""
+    """Normal conditional distribution of the regression weights given everything else."""
 
     def log_evidence(self) -> float:
-        """Log likelihood with alpha integrated out, up to what depends on (l, w) alone."""
+        """Log likelihood with alpha integrated out, up to terms in (l, w) alone."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Draw alpha, shape (M,)."""
@@ -63,7 +62,7 @@ class Conditional(Protocol):
 
 @dataclass(frozen=True)
 class Primal(Conditional):
-    """The law by a factorisation of size M.
+    """Conditional by a factorisation of size M.
 
     Parameters
     ----------
@@ -91,7 +90,7 @@ class Primal(Conditional):
 
 @dataclass(frozen=True)
 class Dual(Conditional):
-    """The law by a factorisation of size N, for more functions than objects.
+    """Conditional by a factorisation of size N, for more basis functions than objects.
 
     Parameters
     ----------
@@ -106,8 +105,8 @@ class Dual(Conditional):
 
     Notes
     -----
-    The draw: Bhattacharya, Chakraborty & Mallick (2016), Fast sampling with Gaussian scale mixture
-    priors in high-dimensional regression, algorithm 1.
+    Draws use algorithm 1 of Bhattacharya, Chakraborty & Mallick (2016), Fast sampling with Gaussian
+    scale mixture priors in high-dimensional regression.
     """
 
     factor: np.ndarray
@@ -141,21 +140,20 @@ def precision_factor_or_none(
     Parameters
     ----------
     gram_weighted : ndarray of shape (M, M)
-        K'WK, or its mean, of which the upper triangle is read; not modified.
+        K'WK or its mean; only its upper triangle is read.
     phi : ndarray of shape (M,)
         Prior precisions of the regression weights.
     out : ndarray of shape (M, M), optional
         C-contiguous memory for the factor.
     least_pivot : float, optional
-        Smallest square of a pivot that is taken, relative to its own diagonal entry. Default: such
-        that the covariance keeps four digits.
+        Smallest squared pivot accepted, relative to its diagonal entry. With the default the
+        covariance keeps four digits.
 
     Returns
     -------
     ndarray of shape (M, M) or None
-        The factor, in Fortran order, zero above its diagonal. None when kernels of large entries
-        and low rank drown phi in the rounding of K'WK: `orthogonal_factor` then does without that
-        product.
+        The factor, in Fortran order, zero above its diagonal. None if the rounding error of K'WK
+        exceeds phi (kernels with large entries and low rank); use `orthogonal_factor` then.
 
     Notes
     -----
@@ -174,9 +172,9 @@ def precision_factor_or_none(
 def orthogonal_factor(
     composite: np.ndarray, w: np.ndarray | float, linear: np.ndarray, phi: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Factor P by orthogonal transformations, never forming K'WK.
+    """Factor P by orthogonal transformations, without forming K'WK.
 
-    Several times slower than `precision_factor_or_none`, and right for kernels of any size.
+    Several times slower than `precision_factor_or_none`, but accurate for kernels of any magnitude.
 
     Parameters
     ----------
@@ -206,7 +204,7 @@ def orthogonal_factor(
     stacked[:n, :m] = root[:, None] * composite
     stacked[:n, m] = linear / root
     np.fill_diagonal(stacked[n:], np.sqrt(phi))
-    # The last column is turned along with the others.
+    # The same transformations turn the last column into half.
     triangle = np.linalg.qr(stacked, mode="r")
     signs = np.where(triangle.diagonal()[:m] < 0, -1.0, 1.0)
     return np.asfortranarray((signs[:, None] * triangle[:m, :m]).T), signs * triangle[:m, m]
@@ -219,7 +217,7 @@ def primal(
     phi: np.ndarray,
     gram_weighted: np.ndarray | None = None,
 ) -> Primal:
-    """Law of alpha given everything else by its precision.
+    """Conditional of alpha given everything else, from its precision.
 
     Parameters
     ----------
@@ -232,7 +230,7 @@ def primal(
     phi : ndarray of shape (M,)
         Prior precisions of the regression weights.
     gram_weighted : ndarray of shape (M, M), optional
-        K'WK if it is known; not modified.
+        K'WK, if already computed; not modified.
 
     Notes
     -----
@@ -240,7 +238,7 @@ def primal(
     """
     if gram_weighted is None:
         scaled = _scaled_rows(composite, w)
-        # An array with its own transpose: BLAS computes one triangle only.
+        # NumPy computes only one triangle of the product of an array with its own transpose.
         gram_weighted = scaled.T @ scaled
     factor = precision_factor_or_none(gram_weighted, phi)
     if factor is None:
@@ -253,9 +251,9 @@ def primal(
 def dual(
     composite: np.ndarray, w: np.ndarray | float, linear: np.ndarray, phi: np.ndarray
 ) -> Conditional:
-    """Law of alpha given everything else by the covariance of the scores; O(N^2 M + N^3).
+    """Conditional of alpha given everything else, from the scores' covariance; O(N^2 M + N^3).
 
-    The same law as `primal`, which it falls back on where rounding drowns the noise.
+    Falls back on `primal`, the same distribution, if rounding errors exceed the noise variance.
     """
     scaled = _scaled_rows(composite, w)
     spread = scaled / np.sqrt(phi)
@@ -288,7 +286,7 @@ def regression_weights(
 
     Notes
     -----
-    Right to four digits or more for kernels with entries of up to 1e10. Cost O(N M^2 + M^3).
+    Accurate to at least four digits for kernels with entries up to 1e10. Cost O(N M^2 + M^3).
     """
     law = primal(composite, w, linear, phi)
     return RegressionWeights(solve_upper(law.factor, law.half), law.factor)

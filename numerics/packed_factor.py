@@ -1,4 +1,4 @@
-"""The packed form of positive definite matrices, from and to their Cholesky factors."""
+"""Packed form of positive definite matrices, to and from their Cholesky factors."""
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,8 @@ class Triangle:
     def pack(self, factor: Array) -> Array:
         """Packed form of the lower triangular L (n, n).
 
-        A diagonal entry of 0 counts as the smallest number above it: chi2 draws of hardly any
-        degrees of freedom come to that.
+        A diagonal entry of 0 is replaced by the smallest positive normal number: chi-square draws
+        with almost zero degrees of freedom underflow to 0.
         """
         packed = factor[self._lower]
         diagonal = np.maximum(packed[self._diagonal], np.finfo(float).tiny)

@@ -1,16 +1,16 @@
 """Numerics of the multinomial-probit link (Damoulas & Girolami 2009, eqs 4, 7, 8).
 
-An object with scores f (one a class) carries y ~ N(f, I) and belongs to the class whose y is the
-largest. With phi and Phi the standard normal density and distribution function, and u the
-winner's noise,
+An object with scores f (one per class) has a latent y ~ N(f, I) and belongs to the class with the
+largest y, the winner. With phi and Phi the standard normal density and distribution function, and
+u the winner's noise,
 
     P(t = i | f) = integral of g(u) = phi(u) prod_{j != i} Phi(u + f_i - f_j) over u.    (eq 4)
 
-h = log g is concave with h'' in [-C, -1], and h' is convex, so Newton's method from u = 0 climbs to
-the mode m without overshooting. Left of the mode g falls at least as fast as a normal of variance
--1/h''(m), right of it at least as fast as a normal of variance one. The trapezoid rule, whose error
-is exponentially small for such analytic integrands, is laid over that range. It needs fewer nodes
-than Gauss-Hermite for many classes, because the width of g on its two sides may differ by sqrt(C).
+h = log g is concave with h'' in [-C, -1], and h' is convex, so Newton's method from u = 0 reaches
+the mode m without overshooting. Left of the mode g falls at least as fast as a normal density of
+variance -1/h''(m), right of it at least as fast as one of variance one. The trapezoid rule on this
+range has an exponentially small error, because g is analytic. For many classes it needs fewer nodes
+than Gauss-Hermite, because the widths of g on its two sides may differ by a factor sqrt(C).
 
 | symbol | paper | here |
 |---|---|---|
@@ -42,19 +42,19 @@ type Array = npt.NDArray[np.float64]
 LOG_2PI = float(np.log(2 * np.pi))
 TINY = float(np.finfo(float).tiny)
 SQRT_2PI = float(np.sqrt(2 * np.pi))
-# A normal has mass 4e-10 beyond this many standard deviations.
+# Half width of the range in standard deviations; a normal has mass 4e-10 on one side beyond it.
 REACH = 6.15
-# Scores this far below the largest have probability zero in double precision.
+# Classes with scores this far below the largest have probability zero in double precision.
 FLOOR = 54.0
 # Node spacing in units of 1/sqrt(C), the narrowest possible width: relative error about 2e-9.
 SPACING = 0.95
 # Squares of differences of larger scores overflow.
 LARGEST_SCORE = 1e150
-# Elements of one work array, half a megabyte: objects are taken in blocks of this size.
+# Elements of one work array (half a megabyte): objects are processed in blocks of this size.
 BLOCK = 1 << 16
-# Nodes of all objects and classes from which on compilation is worth its while (seconds),
+# Total number of nodes above which compilation (seconds) pays off.
 COMPILED_FROM_NODES = 100_000_000
-# and classes for which a product of scaled distribution functions does not underflow.
+# Number of classes up to which a product of scaled distribution functions does not underflow.
 MOST_COMPILED = 100
 
 
@@ -77,9 +77,9 @@ TAIL = _tail_coefficients(14)
 def _scaled_cdf_and_hazard(x: Array) -> tuple[Array, Array]:
     """Phi(x) exp(min(x, 0)^2 / 2), and phi(x) / Phi(x), to a relative error of 1e-10.
 
-    The scaled function lies between 1 / (2 + 2.6 |x|) and 1: products of it over the classes need
-    one logarithm. A polynomial runs in vector instructions: twice as fast as `erfcx`, where most
-    time is spent.
+    The scaled function lies between 1 / (2 + 2.6 |x|) and 1, so that its product over the classes
+    needs one logarithm only. Most time is spent here; a polynomial runs in vector instructions,
+    twice as fast as `erfcx`.
     """
     z = np.abs(x)
     t = (z - MIDDLE) / (z + MIDDLE)
@@ -103,7 +103,7 @@ def _scaled_cdf_and_hazard(x: Array) -> tuple[Array, Array]:
 def _log_product_of_cdfs(x: Array, scaled: Array) -> Array:
     """Sum over the classes (axis 1) of log Phi(x), from the scaled function at x."""
     product = scaled.prod(axis=1)
-    # With many classes far below the product underflows.
+    # The product underflows if many classes have very negative x.
     small = (product < TINY).any()
     log_product = np.log(scaled).sum(axis=1) if small else np.log(product)
     tail = np.minimum(x, 0)
@@ -112,12 +112,12 @@ def _log_product_of_cdfs(x: Array, scaled: Array) -> Array:
 
 
 def default_nodes(n_classes: int) -> int:
-    """Nodes that cover the widest range at `SPACING`."""
+    """Return the number of nodes that covers the widest range at `SPACING`."""
     return int(np.ceil(REACH * (1 + np.sqrt(n_classes)) / SPACING)) + 1
 
 
 def _check_nodes(nodes: int | None, n_classes: int, owner: str) -> int:
-    """Return the number of nodes to use: the trapezoid rule has two ends."""
+    """Return the number of nodes, at least the two ends of the trapezoid rule."""
     if nodes is None:
         return default_nodes(n_classes)
     return check_count(nodes, "nodes", owner, least=2)
@@ -125,16 +125,16 @@ def _check_nodes(nodes: int | None, n_classes: int, owner: str) -> int:
 
 def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
     """Mode of the integrand and 1/sqrt(-h'') there, for gaps f_i - f_j of shape (n, C - 1)."""
-    # With max(-x, 0) for the hazard of x the derivative of h is a maximum of lines, whose largest
-    # root lies below the mode, at a distance of order one.
+    # Start: with max(-x, 0) in place of the hazard of x, h' is a maximum of lines, whose largest
+    # root lies below the mode at a distance of order one.
     means = -np.sort(gaps, axis=1).cumsum(axis=1) / np.arange(2, gaps.shape[1] + 2)
     mode = np.maximum(means.max(axis=1), 0.0)
-    # Quadratic convergence: a last step of .1 leaves an error of about .01, far less than a node.
+    # Convergence is quadratic: after a step of 0.1 the error is about 0.01, far below the spacing.
     for _ in range(100):
         x = mode[:, None] + gaps
         _, hazard = _scaled_cdf_and_hazard(x)
         curvature = 1 + (hazard * (x + hazard)).sum(axis=1)
-        # Its proven range, which rounding leaves where scores are of the order 1e5 and more.
+        # Rounding violates these proven bounds for scores of about 1e5 and more.
         np.clip(curvature, 1, gaps.shape[1] + 1, out=curvature)
         step = (hazard.sum(axis=1) - mode) / curvature
         mode += step
@@ -144,9 +144,9 @@ def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
 
 
 def _quadrature(gaps: Array, nodes: int) -> Iterator[tuple[slice, Array, Array, Array]]:
-    """Block by block: objects, log g times the spacing, u + gap and the hazard there.
+    """Yield blocks of objects: their slice, log(g spacing), x = u + gap and the hazard at x.
 
-    Of shapes (n, nodes), (n, C - 1, nodes) and (n, C - 1, nodes).
+    Shapes of the arrays: (n, nodes), (n, C - 1, nodes) and (n, C - 1, nodes).
     """
     grid = np.linspace(0.0, 1.0, nodes)
     size = max(1, BLOCK // (gaps.shape[1] * nodes))
@@ -165,7 +165,7 @@ def _quadrature(gaps: Array, nodes: int) -> Iterator[tuple[slice, Array, Array, 
 
 
 def _others(n_classes: int) -> npt.NDArray[np.intp]:
-    """Row i lists the classes other than i."""
+    """Array (C, C - 1) whose row i lists the classes other than i."""
     return np.array(
         [[j for j in range(n_classes) if j != i] for i in range(n_classes)], dtype=np.intp
     )
@@ -186,12 +186,12 @@ def log_probability(f: npt.ArrayLike, t: npt.ArrayLike, nodes: int | None = None
     Parameters
     ----------
     f : array of shape (N, C)
-        Scores, one a class, in units of the unit-variance noise.
+        Scores, one per class, in standard deviations of the noise.
     t : integer array of shape (N,)
         Class codes 0..C-1.
     nodes : int, optional
-        Number of quadrature nodes, two at least. The default, about 6.5 (1 + sqrt(C)), is right to
-        a relative error of 1e-8 in the probability (not in its logarithm), however small that is.
+        Number of quadrature nodes, at least two. The default, about 6.5 (1 + sqrt(C)), gives a
+        relative error of 1e-8 in the probability (not in its logarithm), however small it is.
 
     Returns
     -------
@@ -217,8 +217,8 @@ def truncated_moments(
 ) -> tuple[Array, Array]:
     """Normaliser and mean of y ~ N(f, I) truncated to the cone where y_t is the largest (eq 6).
 
-    For the losers E[y_j] = f_j - E[lambda(u + f_i - f_j)] with lambda = phi/Phi, the expectation
-    under the normalised integrand of eq 4 (eq 7); for the winner E[y_i] = f_i + sum_j (f_j -
+    For the losers E[y_j] = f_j - E[lambda(u + f_i - f_j)] with lambda = phi/Phi; the expectation is
+    under the normalised integrand of eq 4 (eq 7). For the winner E[y_i] = f_i + sum_j (f_j -
     E[y_j]) (eq 8). E[y] - f is the gradient of log P(t | f).
 
     Parameters
@@ -264,7 +264,8 @@ def hessian(f: npt.ArrayLike, t: npt.ArrayLike) -> Array:
     Returns
     -------
     array of shape (N, C, C)
-        Zero where a score is not finite or a code is no class. Cost O(N C^2 nodes).
+        Zero for objects with a score that is not finite or above 1e150 in size, or an invalid
+        code. Cost O(N C^2 nodes).
     """
     scores, codes = np.asarray(f, dtype=float), np.asarray(t, dtype=np.intp)
     n_classes = scores.shape[1]
@@ -278,7 +279,7 @@ def hessian(f: npt.ArrayLike, t: npt.ArrayLike) -> Array:
         weighted = hazard * weights[:, None, :]
         mean = weighted.sum(axis=-1)
         of_gaps[block] = weighted @ hazard.mT - mean[:, :, None] * mean[:, None, :]
-        # The hazard's own derivative is -hazard (x + hazard), between -1 and 0.
+        # The derivative of the hazard is -hazard (x + hazard), between -1 and 0.
         slope = np.clip(hazard * (x + hazard), 0, 1)
         diagonal = np.einsum("nkk->nk", of_gaps[block])
         diagonal -= (slope @ weights[:, :, None])[:, :, 0]
@@ -295,7 +296,7 @@ def hessian(f: npt.ArrayLike, t: npt.ArrayLike) -> Array:
 
 
 def _possible(scores: Array, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Objects with scores that can be computed with and a code of one of the classes."""
+    """Mask of the objects with scores up to `LARGEST_SCORE` in size and a valid class code."""
     sized = (np.abs(scores) <= LARGEST_SCORE).all(axis=1)
     return sized & (codes >= 0) & (codes < scores.shape[1])
 
@@ -303,7 +304,7 @@ def _possible(scores: Array, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.b
 def log_probability_and_gradient(
     f: npt.ArrayLike, t: npt.ArrayLike, *, compiled: bool = True
 ) -> tuple[Array, Array]:
-    """Log probability of each object's class and its gradient in the object's scores.
+    """Log probability of each object's class, and its gradient in the scores.
 
     Parameters
     ----------
@@ -312,32 +313,31 @@ def log_probability_and_gradient(
     t : integer array of shape (N,)
         Class codes.
     compiled : bool, default=True
-        Use loops that numba compiles, four times as fast as NumPy on a hundred objects. The first
-        call compiles them for two seconds, or loads what was compiled before.
+        Use loops compiled by numba, four times as fast as NumPy on a hundred objects. The first
+        call compiles them in two seconds, or loads them from the cache.
 
     Returns
     -------
     log_p : array of shape (N,)
-        log P(t_n | f_n); minus infinity for a code that is no class, and where a score is not
-        finite or above 1e150 in size.
+        log P(t_n | f_n); minus infinity for an invalid class code or a score that is not finite or
+        above 1e150 in size.
     gradient : array of shape (N, C)
         E[y_n] - f_n of the truncated normal (eqs 7, 8); zero where `log_p` is minus infinity.
 
     Raises
     ------
     ValueError
-        When the numbers of objects differ.
+        If `f` and `t` differ in the number of objects.
 
     Notes
     -----
-    Cost O(N C nodes): compiled, 50 us for N = 60, C = 3. With ``NUMBA_DISABLE_JIT=1`` NumPy
-    computes the same.
+    Cost O(N C nodes): compiled, 50 us for N = 60, C = 3. NumPy is used if ``NUMBA_DISABLE_JIT=1``.
     """
     scores = np.ascontiguousarray(f, dtype=float)
     codes = np.ascontiguousarray(t, dtype=np.int64)
     if scores.shape[:1] != codes.shape:
         raise ValueError(
-            f"Scores of {len(scores)} objects need as many class codes. Got shape {codes.shape}."
+            f"Scores of {len(scores)} objects need one class code each. Got shape {codes.shape}."
         )
     if not (compiled and _compiles()):
         possible = _possible(scores, codes)
@@ -355,23 +355,23 @@ def log_probability_and_gradient(
 
 
 def _compiles() -> bool:
-    # numba takes half a second to import, which only those who sample need.
+    # Imported late: numba takes half a second to import, and only samplers need it.
     from numba import config
 
     return not getattr(config, "DISABLE_JIT", 0)
 
 
 def working_memory(n_classes: int, nodes: int) -> tuple[int, int]:
-    """Shape of the memory that the compiled kernel works in."""
+    """Shape of the work array of the compiled kernel."""
     return 6 + n_classes, max(nodes, n_classes)
 
 
 def class_probabilities(f: npt.ArrayLike) -> Array:
-    """Probabilities of all classes at once.
+    """Probabilities of all classes.
 
     With y the winner's value, P(t = c | f) is the integral of phi(y - f_c)/Phi(y - f_c) times
-    prod_j Phi(y - f_j): one grid of y serves every class. Small probabilities are right in
-    relative terms too, down to 1e-280.
+    prod_j Phi(y - f_j), so that all classes share one grid of y. The relative error is small even
+    for probabilities down to 1e-280.
 
     Parameters
     ----------
@@ -381,8 +381,9 @@ def class_probabilities(f: npt.ArrayLike) -> Array:
     Returns
     -------
     array of shape (..., C)
-        Each row sums to one. Cost O(C sqrt(C)) a row, in blocks of bounded memory. Of many rows
-        (a few seconds) it is compiled, which takes seconds once on a machine.
+        Each row sums to one. Cost O(C sqrt(C)) per row, in blocks of bounded memory. For many rows
+        (a few seconds of work) a compiled version is used; compiling takes seconds, once per
+        computer.
     """
     scores = np.asarray(f, dtype=float)
     n_classes = scores.shape[-1]
@@ -391,7 +392,7 @@ def class_probabilities(f: npt.ArrayLike) -> Array:
         # P(t = c | f) is Phi((f_c - f_other) / sqrt 2).
         return ndtr((flat - flat[:, ::-1]) * np.sqrt(0.5)).reshape(scores.shape)
     flat = np.maximum(flat - flat.max(axis=1, keepdims=True), -FLOOR)
-    # The modes of all integrands lie between half the lowest score and a little above the highest.
+    # The modes of all integrands lie between half the lowest score and slightly above the highest.
     bottom = flat.min(axis=1) / 2 - REACH
     top = REACH + np.sqrt(2 * np.log(n_classes))
     longest = (top - bottom).max(initial=0.0)

@@ -1,11 +1,10 @@
 """Compiled log probability of the multinomial-probit link, and its gradient in the scores.
 
-The quadrature is that of `kernelzoo.numerics.probit`, node for node; there each call costs dozens
-of NumPy operations on small arrays, which is what a Hamiltonian trajectory spends its time on.  The
-bell exp(-x^2 / 2) on equally spaced nodes follows from two exponentials by recurrence.
+The quadrature has the same nodes as in `kernelzoo.numerics.probit`.  Compiled loops avoid dozens of
+NumPy operations on small arrays per call, which dominate the time of a Hamiltonian trajectory.  On
+equally spaced nodes exp(-x^2 / 2) follows from two exponentials by recurrence.
 
-The loops call no array function of numba's: each of those takes longer to compile than all that is
-written here.
+The loops call no array functions of numba: each takes longer to compile than this whole file.
 """
 
 import math
@@ -16,7 +15,7 @@ from .probit_tail import FAST, scaled_tail
 
 __all__ = ["probit_kernel"]
 
-# Phi(x) is one in double precision from here on.
+# Phi(x) is one in double precision for larger x.
 _CERTAIN = 8.5
 
 
@@ -31,9 +30,9 @@ _cached = compiled(
 def _mode(gaps, losers, middle, coefficients, x, t, scaled):  # type: ignore[no-untyped-def]
     """Mode of the integrand over the winner's noise, and its width there.
 
-    `gaps`, `x`, `t` and `scaled` hold `losers` entries at least; the last three are memory.
+    `gaps`, `x`, `t` and `scaled` hold at least `losers` entries; the last three are work arrays.
     """
-    # x holds the gaps in ascending order, by insertion.
+    # Insertion sort of the gaps into x.
     for k in range(losers):
         gap = gaps[k]
         place = k
@@ -76,7 +75,7 @@ def _mode(gaps, losers, middle, coefficients, x, t, scaled):  # type: ignore[no-
 def probit_kernel(f, labels, nodes, reach, middle, coefficients, work, log_p, gradient):  # type: ignore[no-untyped-def]
     """Fill `log_p` (N,) and `gradient` (N, C) for scores `f` (N, C) and `labels` (N,).
 
-    `work` is memory, of the shape `working_memory`.
+    `work` is a work array of shape `working_memory`.
     """
     n_obs, n_classes = f.shape
     losers = n_classes - 1

@@ -1,7 +1,7 @@
-"""Class probabilities of many objects and draws, compiled: the loops of `probit` without arrays.
+"""Compiled class probabilities of many objects and draws.
 
-The same nodes and polynomial as in `probit`, several times faster; the first call compiles for
-seconds, or loads what was compiled before.
+Uses the nodes and the polynomial of `probit.class_probabilities` and is several times faster. The
+first call compiles for seconds, or loads the code from the cache.
 """
 
 import math
@@ -29,15 +29,15 @@ def fill_probabilities(scores, bottom, top, per_unit, middle, coefficients, out)
     Parameters
     ----------
     scores : ndarray of shape (N, C)
-        The largest of an object is zero.
+        Scores; the largest of each object is zero.
     bottom, top : ndarray of shape (N,), float
         Range of the winner's value.
     per_unit : float
-        Nodes of the quadrature a unit of the range.
+        Quadrature nodes per unit of the range.
     middle, coefficients : float, ndarray
-        Of the polynomial for the tail of the normal distribution.
+        Polynomial for the tail of the normal distribution.
     out : ndarray of shape (N, C)
-        Where the answer goes.
+        Array for the result.
     """
     n_obs, n_classes = scores.shape
     most = 1 + math.ceil((top - bottom.min()) * per_unit)
@@ -56,7 +56,7 @@ def fill_probabilities(scores, bottom, top, per_unit, middle, coefficients, out)
             for q in range(nodes):
                 x[q] = first + spacing * q
             scaled_tail(x, nodes, middle, coefficients, t, tail)
-            # exp(-x^2 / 2) from node to node, once x is positive.
+            # Recurrence for exp(-x^2 / 2) over the nodes with positive x.
             bell, ratio = 0.0, 0.0
             for q in range(nodes):
                 if x[q] <= 0:

@@ -1,20 +1,19 @@
-"""Tail of the normal distribution, compiled: what the loops of the probit link have in common."""
+"""Compiled tail of the normal distribution, shared by the compiled loops of the probit link."""
 
 from .compiled import compiled
 
 __all__ = ["FAST", "scaled_tail"]
 
-#: Sums may be reordered into vector instructions; infinities and NaN keep their meaning.
+#: Allow reordered sums for vector instructions, but keep the semantics of infinities and NaN.
 FAST = {"contract", "reassoc", "nsz"}
 
 
 @compiled("numerics/probit_tail.py", fastmath=FAST, error_model="numpy")
 def scaled_tail(x, count, middle, coefficients, t, out):  # type: ignore[no-untyped-def]
-    """(1 - Phi(|x|)) exp(x^2 / 2) of the first `count` entries, into `out`; `t` is memory.
+    """Write (1 - Phi(|x|)) exp(x^2 / 2) of the first `count` entries of `x` to `out`.
 
-    `x`, `t` and `out` are vectors of `count` entries at least.
-
-    `middle` and `coefficients` are those of the polynomial in `kernelzoo.numerics.probit`.
+    `t` is a work array; `x`, `t` and `out` have at least `count` entries. `middle` and
+    `coefficients` define the polynomial of `kernelzoo.numerics.probit`.
     """
     for q in range(count):
         z = abs(x[q])

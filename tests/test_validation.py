@@ -149,8 +149,8 @@ def test_given_classes_fix_the_order_and_may_be_empty():
 @pytest.mark.parametrize(
     ("labels", "settings", "message"),
     [
-        ([[0, 1]], {}, r"one-dimensional, one label an object. Got shape \(1, 2\)"),
-        ([0, 1], {"n_objects": 3}, "of length 3, one label an object. Got length 2"),
+        ([[0, 1]], {}, r"one-dimensional, one label per object. Got shape \(1, 2\)"),
+        ([0, 1], {"n_objects": 3}, "of length 3, one label per object. Got length 2"),
         ([0.0, np.nan, 1.0], {}, "without missing labels. Got 1 missing, the first at position 1"),
         (np.array(["a", None], dtype=object), {}, "without missing labels"),
         (np.ma.array([0, 1, 1], mask=[0, 1, 0]), {}, "masked entries: .* Got 1 masked.* \\(1,\\)"),

@@ -1,4 +1,4 @@
-"""Rules that combine kernels with weights: a file a family of rules."""
+"""Rules that combine kernels with weights, one file per family of rules."""
 
 from .products import FixedProduct, Product
 from .sums import Binary, Combination, DirichletWeights, FixedWeights, Mean, WeightedSum

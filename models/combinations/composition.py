@@ -1,4 +1,4 @@
-"""How a model's weights and kernel parameters make its composite kernel, in numbers."""
+"""Composite kernel in NumPy, from a model's weights and kernel parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ __all__ = ["Composition"]
 
 @dataclass(frozen=True)
 class Composition:
-    """How weights and parameters make the composite kernel.
+    """Composite kernel as a function of weights and kernel parameters.
 
     Parameters
     ----------
     rule : Combination
     known : ndarray of shape (S,)
-        Weights where they are no random variable.
+        Weights if they are not random variables.
     stack : ndarray of shape (S, N, M) or None
         Fixed kernels.
     parametric : ParametricStack or None
         Kernels with parameters.
     learned : bool
-        Whether the weights are random.
+        Whether the weights are random variables.
     """
 
     rule: Combination
@@ -45,26 +45,26 @@ class Composition:
         return self.parametric.evaluate(values["theta"])
 
     def composite(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Composite kernel (N, M); O(S N M), and O(N M D) a kernel with parameters."""
+        """Composite kernel (N, M); O(S N M), plus O(N M D) per kernel with parameters."""
         terms = self._terms if self.parametric is None else self.rule.terms(self.kernels(values))
         s, n, m = terms.shape
         beta = np.asarray(values.get("beta", self.known), dtype=float)
         return self.rule.from_terms(beta @ terms.reshape(s, n * m)).reshape(n, m)
 
     def gram(self, values: Mapping[str, np.ndarray], composite: np.ndarray) -> np.ndarray:
-        """K'K (M, M); O(S^2 M^2) where products of the kernels are worth forming, else O(N M^2)."""
+        """K'K (M, M) of the composite K; O(S^2 M^2) with precomputed products, else O(N M^2)."""
         if self._design is None:
             return composite.T @ composite
         return self._design.gram(np.asarray(values.get("beta", self.known), dtype=float), composite)
 
     @cached_property
     def scores(self) -> Scores:
-        """Coordinates of exponents and parameters that are learned."""
+        """Normal scores of learned exponents and parameters."""
         return Scores.of(self.rule, len(self.known), self.parametric)
 
     @cached_property
     def _design(self) -> Design | None:
-        """Kernels whose weighted sum is the composite kernel; None for other rules."""
+        """Kernels of a weighted sum; None for other rules and kernels with parameters."""
         is_sum = self.parametric is None and isinstance(self.rule, WeightedSum)
         return Design.of(self._terms) if is_sum else None
 

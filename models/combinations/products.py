@@ -1,4 +1,4 @@
-"""Products of kernels, entry by entry, with given or learned exponents.
+"""Entrywise products of kernels, with given or learned exponents.
 
 Notation (Damoulas & Girolami 2009, section 2 and Figure 2):
 
@@ -41,8 +41,8 @@ __all__ = ["FixedProduct", "Product"]
 class _WeightedProduct(Combination):
     """K_beta = prod_s K_s^beta_s, the exponential of a weighted sum of logarithms.
 
-    Entries of zero, as those of a Gaussian kernel between objects far apart, count as `SMALLEST`.
-    A negative one has no power: it makes the composite kernel NaN, which no density accepts.
+    Entries of zero, for instance of a Gaussian kernel between distant objects, count as `SMALLEST`.
+    A negative entry makes the composite kernel NaN, where models have no density.
     """
 
     @override
@@ -54,7 +54,7 @@ class _WeightedProduct(Combination):
                 raise argument_error(
                     f'kernels["{kernel["kernel"].item()}"]',
                     type(self).__name__,
-                    "nowhere negative, to have powers of any exponent",
+                    "nowhere negative, so that all powers exist",
                     f"{values[row, column]:.4g} at ({row}, {column})",
                 )
 
@@ -76,12 +76,10 @@ class _WeightedProduct(Combination):
 class Product(_WeightedProduct):
     r"""Product with learned exponents: beta_s ~ Gamma(pi_s, chi_s), both with exponential priors.
 
-    An exponent near zero leaves its kernel out. With the hyperparameters integrated out the prior
-    is closed, and has a heavy tail towards zero on the log scale:
+    An exponent near zero leaves its kernel out. With rates a of pi and b of chi, integrating the
+    hyperparameters out gives a prior with a heavy tail towards zero on the log scale:
 
     .. math:: p(\beta) = \frac{ab}{\beta (b + \beta)\, [a + \log(1 + b / \beta)]^2}
-
-    for the rates a of pi and b of chi.
 
     Parameters
     ----------
@@ -92,11 +90,11 @@ class Product(_WeightedProduct):
 
     Notes
     -----
-    Kernels must not be negative anywhere; of kernels with parameters, parameters that make them so
-    have no posterior density. Entries of zero count as 1e-300, so that a Gaussian kernel may
-    underflow. Powers of a Gaussian or Laplace kernel are such kernels again; a power of another
-    kernel need not be positive semidefinite, which the model does not ask for: the composite is a
-    matrix of basis functions.
+    Kernels must not have negative entries; parameters of kernels that cause them have posterior
+    density zero. Entries of zero count as 1e-300, so that a Gaussian kernel may underflow. Powers
+    of a Gaussian or Laplace kernel are kernels of the same family. Powers of other kernels need not
+    be positive semidefinite; the model does not require it, because the composite is a matrix of
+    basis functions.
     """
 
     pi_rate: float = 1.0
@@ -120,8 +118,8 @@ class FixedProduct(_WeightedProduct):
     Parameters
     ----------
     exponents : sequence of float, Series or mapping, optional
-        One exponent a kernel. Default: 1 each, the plain product. A Series, a mapping and a
-        DataArray go by the names of the kernels.
+        One exponent per kernel. Default: 1 each, the plain product. A Series, a mapping or a
+        DataArray is aligned by the names of the kernels.
     """
 
     exponents: Numbers | None = None

@@ -1,10 +1,10 @@
-r"""Normal scores of what the composite kernel is not linear in.
+r"""Normal scores of exponents of a product and of kernel parameters.
 
-Exponents of a product and parameters of kernels are moved, and approximated, in coordinates psi
-that are independent standard normals under the prior: psi = Phi^-1(F(value)) with F the prior's
-distribution function. Parameters have a Gamma prior. Of exponents, pi ~ Exponential(a),
-chi ~ Exponential(b) and beta ~ Gamma(pi, rate chi) (damoulas2009, section 3.1), integrating chi and
-then pi gives closed forms, with kappa = a + log(1 + b / beta):
+Gibbs steps move them, and VB approximates them, in coordinates psi that are independent standard
+normals under the prior: psi = Phi^-1(F(value)) with F the prior's distribution function. Parameters
+have a Gamma prior. Exponents have pi ~ Exponential(a), chi ~ Exponential(b) and
+beta ~ Gamma(pi, rate chi) (damoulas2009, section 3.1). Integrating chi and then pi out gives closed
+forms, with kappa = a + log(1 + b / beta):
 
 .. math::
 
@@ -12,9 +12,9 @@ then pi gives closed forms, with kappa = a + log(1 + b / beta):
     \pi \mid \beta &\sim \mathrm{Gamma}(2, \kappa), \qquad
         \chi \mid \pi, \beta \sim \mathrm{Gamma}(\pi + 1, b + \beta)
 
-so the paper's Metropolis moves of pi and chi are exact draws here, and those of beta need neither.
-On the log scale the prior of beta has a Cauchy-like tail, towards kernels that are left out; its
-score has none.
+Exact draws therefore replace the paper's Metropolis moves of pi and chi, and moves of beta need
+neither. On the log scale the prior of beta has a Cauchy-like tail towards zero (kernels left out),
+unlike the prior of its score.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class Scores:
 
     @classmethod
     def of(cls, rule: Combination, n_kernels: int, parametric: ParametricStack | None) -> Self:
-        """Make the coordinates of what a rule and its kernels learn."""
+        """Return the coordinates of the learned exponents and parameters."""
         none = np.empty(0)
         omega, phi = (none, none) if parametric is None else parametric.prior()
         return cls(*_exponents(rule, n_kernels), omega, phi)
@@ -69,7 +69,7 @@ class Scores:
         u, v = np.split(np.asarray(psi, dtype=float), [self.n_exponents], axis=-1)
         named = {}
         if self.n_exponents:
-            # 1 / F - 1, right where F is close to one.
+            # 1 / F - 1, without cancellation if F is close to one.
             odds = ndtr(-u) / np.maximum(ndtr(u), SMALLEST)
             with np.errstate(over="ignore"):
                 named["beta"] = np.maximum(self.b / np.expm1(self.a * odds), SMALLEST)
@@ -83,7 +83,7 @@ class Scores:
         parts = []
         if self.n_exponents:
             log_odds = np.log(_log_ratio(values["beta"], self.b)) - np.log(self.a)
-            # Phi^-1 of F or of 1 - F, whichever is small.
+            # Phi^-1 of the smaller of F and 1 - F, for accuracy in both tails.
             below, above = -ndtri(_logistic(log_odds)), ndtri(_logistic(-log_odds))
             parts.append(np.where(log_odds > 0, above, below))
         if len(self.omega):
@@ -93,7 +93,7 @@ class Scores:
         return np.concatenate(parts, axis=-1)
 
     def log_density(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Log prior density (...) of exponents, without their hyperparameters, and parameters."""
+        """Log prior density (...) of parameters, and exponents with pi and chi integrated out."""
         total = np.zeros(())
         if self.n_exponents:
             beta = values["beta"]
@@ -110,7 +110,7 @@ class Scores:
 
 @singledispatch
 def _exponents(rule: Combination, n_kernels: int) -> tuple[int, float, float]:
-    """Count the exponents that a rule learns; the rates of their hyperparameters' priors."""
+    """Return the number of learned exponents and the rates of their hyperparameters' priors."""
     return 0, 1.0, 1.0
 
 
@@ -130,7 +130,7 @@ def draw_hyperparameters(
 def log_hyperparameter_density(
     pi: np.ndarray, chi: np.ndarray, beta: np.ndarray, a: float, b: float
 ) -> np.ndarray:
-    """Log densities of (pi, chi) given beta, of the draws above; any shape."""
+    """Log density of the draws of `draw_hyperparameters` given beta, entry by entry."""
     kappa = a + _log_ratio(beta, b)
     log_pi = 2 * np.log(kappa) + np.log(pi) - kappa * pi
     log_chi = (pi + 1) * np.log(b + beta) + pi * np.log(chi) - (b + beta) * chi
@@ -138,7 +138,7 @@ def log_hyperparameter_density(
 
 
 def _log_ratio(beta: np.ndarray, b: float) -> np.ndarray:
-    """Evaluate log(1 + b / beta) for small and large ratios alike."""
+    """Evaluate log(1 + b / beta) accurately for small and large ratios."""
     small = np.log(b + beta) - np.log(beta)
     return np.where(beta < b, small, np.log1p(b / np.maximum(beta, b)))
 

@@ -1,7 +1,7 @@
 """Rules that combine a stack of kernels into one, with the prior of their weights.
 
-A rule declares its weights inside a model and says how they combine a stack; models and engines
-dispatch on its type. Here are the weighted sums; products are in `product_combination`.
+A rule declares its weights inside a model and combines a stack with them; models and engines
+dispatch on its type. This file has the weighted sums; products are in `products`.
 
 Notation (Damoulas & Girolami 2009, section 2; Girolami & Rogers 2005, section 3):
 
@@ -48,27 +48,27 @@ __all__ = [
     "weighted_sum",
 ]
 
-# Numbers, one a kernel, by position or by name.
+# One number per kernel, by position or by name.
 type Numbers = Sequence[float] | Mapping[str, float] | pd.Series | xr.DataArray
 
-# Weights, exponents, parameters and entries of a product's kernels below this are as good as zero
-# to a double, whose least number is 1e-308: where a logarithm is taken, they count as this.
+# Weights, exponents, parameters and entries of a product's kernels below this count as this in
+# logarithms: the smallest double is 1e-308.
 SMALLEST = 1e-300
 
 
 class Combination(Protocol):
-    """What a model asks of a combination rule.
+    """Interface of a rule that combines kernels.
 
-    The composite kernel is a function, entry by entry, of a weighted sum: `from_terms` of
-    sum_s beta_s `terms`(K)_s. Both depend on the class of the rule alone, not on its settings,
-    which saved results do not hold.
+    The composite kernel is an entrywise function of a weighted sum: `from_terms` of
+    sum_s beta_s `terms`(K)_s. Both methods depend only on the class of the rule, not on its
+    settings, because saved results do not hold settings.
     """
 
     def check(self, stack: xr.DataArray) -> None:
-        """Raise ValueError when the rule does not fit a stack (kernel, obs, basis)."""
+        """Raise a ValueError if the rule does not fit a stack (kernel, obs, basis)."""
 
     def declare(self) -> TensorVariable:
-        """Declare the weights, dims ("kernel",), in the model on the context stack."""
+        """Declare the weights, dims ("kernel",), in the current model."""
 
     def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
         """Composite kernel (obs, basis) of a stack (kernel, obs, basis)."""
@@ -77,7 +77,7 @@ class Combination(Protocol):
         """Matrices (kernel, obs, basis) that the weights multiply."""
 
     def from_terms(self, total: NDArray) -> NDArray:
-        """Composite kernels (..., obs, basis) of weighted sums of the terms, which it may reuse."""
+        """Composite kernels (..., obs, basis) of weighted sums of the terms; may work in place."""
 
 
 class WeightedSum(Combination):
@@ -97,26 +97,26 @@ class WeightedSum(Combination):
 
 
 def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
-    """Warn when weights are often too small for doubles."""
+    """Warn if weights are often too small for double precision."""
     if probability > 0.01:
         warn_user(
-            f"{rule!r} makes weights of kernels smaller than {SMALLEST:g}, each with "
-            f"probability {probability:.2g} or so: too small for double precision. Draws, chains "
-            "and densities are those of the prior cut off there."
+            f"{rule!r} makes weights of kernels smaller than {SMALLEST:g}, each with a probability "
+            f"of about {probability:.2g}: too small for double precision. Draws, chains and "
+            "densities are those of the prior truncated there."
         )
 
 
 def _vanishing(shape: float, rate: float) -> float:
-    """Probability of that under concentrations Gamma(shape, rate).
+    """Probability of a weight below `SMALLEST` under concentrations Gamma(shape, rate).
 
-    Given a small concentration a, a weight is below w with probability w^a, whose mean over the
-    prior of a is in closed form.
+    Given a small concentration a, a weight is below w with probability w^a, which has a closed
+    mean over the prior of a.
     """
     return float((1 - np.log(SMALLEST) / rate) ** -shape)
 
 
 def _n_kernels() -> int:
-    """Length of the dim "kernel", said as a shape: graphs of known shapes are smaller."""
+    """Length of the dim "kernel"; graphs with known shapes are smaller."""
     return len(pm.modelcontext(None).coords["kernel"])
 
 
@@ -127,8 +127,8 @@ class Mean(WeightedSum):
     Parameters
     ----------
     mu : float, default=1
-        Shape of the concentrations' Gamma prior. Far below 1, weights vanish beyond what doubles
-        hold: a model warns.
+        Shape of the concentrations' Gamma prior. Far below 1, weights underflow double precision,
+        and the model warns.
     lam : float, default=1
         Rate of the concentrations' Gamma prior.
     """
@@ -142,7 +142,7 @@ class Mean(WeightedSum):
 
     @override
     def check(self, stack: xr.DataArray) -> None:
-        """Any stack will do."""
+        """Accept any stack, but warn of vanishing weights."""
         if len(stack) > 1:
             _warn_of_vanishing_weights(_vanishing(self.mu, self.lam), self)
 
@@ -160,12 +160,12 @@ class DirichletWeights(WeightedSum):
     ----------
     tau : float, default=1
         Shape of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu). Far below 1, weights
-        vanish beyond what doubles hold: a model warns.
+        underflow double precision, and the model warns.
     nu : float, default=1
         Rate of the concentrations' Gamma prior.
     varphi : float, optional
-        The same known concentration for every kernel: 1 is uniform on the simplex, as the paper's
-        maximum a posteriori estimate needs it. Then `tau` and `nu` have no part.
+        A known concentration for all kernels; `tau` and `nu` are then ignored. The prior is uniform
+        on the simplex for 1, which the paper's maximum a posteriori estimate needs.
     """
 
     tau: float = 1.0
@@ -180,7 +180,7 @@ class DirichletWeights(WeightedSum):
 
     @override
     def check(self, stack: xr.DataArray) -> None:
-        """Any stack will do."""
+        """Accept any stack, but warn of vanishing weights."""
         if len(stack) > 1:
             if self.varphi is None:
                 probability = _vanishing(self.tau, self.nu)
@@ -205,8 +205,8 @@ class FixedWeights(WeightedSum):
     Parameters
     ----------
     weights : sequence of float, Series or mapping, optional
-        One weight a kernel, used as they are. Default: the plain average, 1/S each. A Series, a
-        mapping and a DataArray go by the names of the kernels.
+        One weight per kernel, not rescaled. Default: the plain average, 1/S each. A Series, a
+        mapping or a DataArray is aligned by the names of the kernels.
     """
 
     weights: Numbers | None = None
@@ -237,13 +237,13 @@ class Binary(WeightedSum):
     Parameters
     ----------
     probability : float, sequence of float, Series or mapping, default=0.5
-        Prior probability that a kernel is selected, between 0 and 1; one a kernel, or one for all.
-        A Series, a mapping and a DataArray go by the names of the kernels.
+        Prior probability that a kernel is selected, between 0 and 1; one per kernel or one for all.
+        A Series, a mapping or a DataArray is aligned by the names of the kernels.
     empty : bool, default=False
-        Whether the empty selection is a state too, as the paper's count of 2^S has it. Its
-        composite kernel is zero and every class equally probable. It is left out by default, the
-        others keeping their relative probabilities: samplers that start at zero regressors, and
-        mean field with many regressors, prefer it to every selection that classifies.
+        Whether to allow the empty selection, as in the paper's 2^S states. Its composite kernel is
+        zero, and all classes have equal probability. By default it is excluded, and the others keep
+        their relative probabilities: samplers that start at zero regressors, and mean field with
+        many regressors, prefer the empty selection to all others.
     """
 
     probability: float | Numbers = 0.5
@@ -268,7 +268,7 @@ class Binary(WeightedSum):
             check_length(self.probability, "probability", "Binary", stack)
 
     def probabilities(self, n_kernels: int) -> NDArray[np.float64]:
-        """Prior probability of each kernel, array (kernel,), where the empty selection counts."""
+        """Prior probability of each kernel (kernel,), before excluding the empty selection."""
         return np.broadcast_to(np.asarray(self.probability, dtype=float), n_kernels)
 
     @override
@@ -297,9 +297,10 @@ def _selection_logp(beta: TensorVariable, p: TensorVariable) -> TensorVariable:
 
 
 def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> NDArray:
-    """Draw such variables: the first of the selected kernels, then each of those after it.
+    """Draw independent Bernoulli variables that are not all zero.
 
-    Rejection of empty selections would take for ever where the probabilities are small.
+    The first selected kernel is drawn, then each later kernel: rejecting empty selections would be
+    slow for small probabilities.
     """
     p = np.broadcast_to(p, (*(size or ()), p.shape[-1]))
     none_so_far = np.cumsum(np.log1p(-p), axis=-1) - np.log1p(-p)
@@ -312,7 +313,7 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
 
 
 def rule_named(name: str) -> type[Combination] | None:
-    """Find a rule by the name of its class; None where no such class has been defined."""
+    """Find a rule by the name of its class; None if no such class has been defined."""
     classes: list[type[Combination]] = [*Combination.__subclasses__()]
     while classes:
         cls = classes.pop()
@@ -323,7 +324,7 @@ def rule_named(name: str) -> type[Combination] | None:
 
 
 def rules_known_to(*functions: Any) -> list[type]:
-    """List the rules that are registered with every one of some functions that dispatch on them."""
+    """List the rules registered with each of several single-dispatch functions."""
     first, *others = (function.registry for function in functions)
     return [rule for rule in first if rule is not object and all(rule in f for f in others)]
 
@@ -332,19 +333,19 @@ def rules_known_to(*functions: Any) -> list[type]:
 def for_kernels(rule: Any, names: Iterable[Any]) -> Any:
     """Return a rule with its numbers in the order of a model's kernels.
 
-    A convex combination of one kernel has nothing to learn: its weight is 1.
+    A convex combination of one kernel becomes the fixed weight 1.
 
     Parameters
     ----------
     rule : Combination
-        Numbers that were given without names are taken to be in that order.
+        Numbers without names are assumed to be in this order.
     names : iterable of str
-        The kernels of the model.
+        Names of the model's kernels.
 
     Raises
     ------
     ValueError
-        When the numbers' names are not those of the kernels.
+        If the names of the numbers differ from those of the kernels.
     """
     return rule
 
@@ -365,7 +366,7 @@ def _(rule: Binary, names: Iterable[Any]) -> Binary:
 
 
 def numbers_in_order[R: Any](rule: R, argument: str, names: Iterable[Any]) -> R:
-    """Return a rule whose numbers, an attribute, are in the order of the names."""
+    """Return a rule with the numbers in its attribute `argument` in the order of the names."""
     if rule.kernels is None:
         return rule
     owner, names = type(rule).__name__, list(map(str, names))
@@ -398,12 +399,12 @@ def as_weights(weights: Numbers, argument: str, owner: str) -> tuple[float, ...]
 
 
 def check_length(values: Any, argument: str, owner: str, stack: xr.DataArray) -> None:
-    """Raise unless there is one number a kernel; None stands for any number of them."""
+    """Raise unless there is one number per kernel; None passes."""
     n_kernels = stack.sizes["kernel"]
     if values is not None and len(values) != n_kernels:
         raise argument_error(
             argument,
             owner,
-            f"a vector of {n_kernels} numbers, one a kernel",
+            f"a vector of {n_kernels} numbers, one per kernel",
             f"{len(values)} numbers",
         )

@@ -1,1 +1,1 @@
-"""What declarations of incomplete kernel matrices share."""
+"""Input, blocks and moments shared by the models of incomplete kernel matrices."""

@@ -1,8 +1,9 @@
-r"""Random variables that models of a kernel matrix share, in blocks: 1 = training, 2 = test.
+r"""Random variables shared by models of a kernel matrix, in blocks: 1 = training, 2 = test.
 
 The blocks are those of Zhang, Yeung & Kwok (2004), eq (1), and of their mixture model (2003), eq
-(3). With :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`, every block is free: none
-is tied to another for the whole matrix to be positive definite. To be called inside a model.
+(3). With :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`, the whole matrix is positive
+definite for all values of the blocks (X11 and X22.1 positive definite). Call these functions inside
+a model.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,7 @@ __all__ = ["Blocks", "declare_inverse_wishart", "declare_kernel", "object_coords
 
 
 class Blocks(NamedTuple):
-    """Sigma: Sigma11 (n1, n1), Sigma22.1 (n2, n2), its lower Cholesky factor, B (n2, n1)."""
+    """Blocks of Sigma: Sigma11 (n1, n1), Sigma22.1 (n2, n2) and its Cholesky factor, B (n2, n1)."""
 
     Sigma11: TensorVariable
     Sigma22_1: TensorVariable
@@ -30,7 +31,7 @@ class Blocks(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A matrix: its block 11 and that block's factor, X22.1, and X21 X11^-1."""
+    """Blocks of a matrix X: X11, its lower Cholesky factor, X22.1 and X21 X11^-1."""
 
     block11: TensorVariable
     factor11: TensorVariable
@@ -63,7 +64,7 @@ def declare_kernel(
 ) -> None:
     """Declare K | Sigma ~ W(r, Sigma) in blocks: ``K11`` (observed), ``K21``, ``K22_1``.
 
-    Deterministic: ``K22``, its trace, the log determinant of Sigma22.1, on request all of ``K``.
+    Deterministic variables: ``K22``, its trace, log det Sigma22.1 and, on request, ``K``.
     """
     Sigma11, Sigma22_1, S, B = sigma
     values = pt.specify_shape(observed, (n1, n1))
@@ -83,6 +84,6 @@ def declare_kernel(
 
 
 def object_coords(labels: np.ndarray, n1: int) -> dict[str, np.ndarray]:
-    """Coords of the dims object, train and test, and of their copies for columns."""
+    """Coords of the dims object, train and test, and of the same dims of columns."""
     coords = {"object": labels, "train": labels[:n1], "test": labels[n1:]}
     return coords | {f"{dim}_": names for dim, names in coords.items()}

@@ -15,7 +15,7 @@ type Array = npt.NDArray[np.float64]
 
 
 class Missing(NamedTuple):
-    """What W lacks: W21 (n2, n1) and W22.1, whole (n2, n2) or its diagonal (n2,)."""
+    """Missing blocks of W: W21 (n2, n1) and W22.1, whole (n2, n2) or its diagonal (n2,)."""
 
     W21: Array
     W22_1: Array
@@ -42,7 +42,7 @@ def draw_missing(
         Degrees of freedom of W.
     rng : Generator
     diagonal : bool
-        Draw the diagonal of W22.1 alone.
+        Draw only the diagonal of W22.1.
 
     Notes
     -----
@@ -60,7 +60,7 @@ def draw_missing(
 
 
 def log_constant_of_W11(w: Array, r: float) -> float:
-    """Log density of W11 = diag(w) given delta, but for sum(-r/2 log delta_j - w_j/(2 delta_j))."""
+    """Log density of W11 = diag(w) given delta, less sum(-r/2 log delta_j - w_j/(2 delta_j))."""
     n1 = len(w)
     powers = 0.5 * (r - n1 - 1) * np.log(w).sum()
     return float(powers - 0.5 * r * n1 * np.log(2) - multigammaln(r / 2, n1))
@@ -89,8 +89,8 @@ def moments_of_K(
     Returns
     -------
     dict of str to (mean, sd or None)
-        What exists: the mean of K21 needs eta > 1/2, its deviation and the mean of K22 need
-        eta > 1, the deviation of K22 needs eta > 2. O(n^3).
+        Only moments that exist: the mean of K21 needs eta > 1/2, its standard deviation and the
+        mean of K22 need eta > 1, the standard deviation of K22 needs eta > 2. O(n^3).
     """
     eta, r, K11 = model.eta, model.r, model.K11_values
     if eta <= 0.5:
@@ -117,8 +117,9 @@ def _variance_of_K22(
 ) -> Array:
     """Entrywise variance of K22 (n2, n2).
 
-    K22 is a constant, and C2' W22 C2, in which the entries of W22 off its diagonal are
-    uncorrelated, and twice the symmetric part of A21 A11^-1 C1' W12 C2, uncorrelated with it.
+    K22 is the sum of a constant, of C2' W22 C2, where the off-diagonal entries of W22 are
+    uncorrelated, and of twice the symmetric part of A21 A11^-1 C1' W12 C2. The last two terms are
+    uncorrelated.
     """
     eta, r = model.eta, model.r
     # E delta_j delta_k and E delta_j^2 of test objects j, k.
@@ -126,7 +127,7 @@ def _variance_of_K22(
     square = mean_square / ((eta - 1) * (eta - 2))
     own = np.diagonal(A22_1)
     shared = np.square(model.C2).T @ np.square(model.C2)
-    # A W22.1 that is declared diagonal leaves W21's n1 of the r terms off the diagonal.
+    # If W22.1 is declared diagonal, off-diagonal entries have only the n1 terms of W21, not r.
     terms = model.n_train if model.diagonal_W22_1 else r
     off_diagonal = terms * product * (np.outer(own, own) + A22_1**2 - 2 * shared)
     diagonal = (r * (r + 2) * square - (r * mean_delta) ** 2) * shared

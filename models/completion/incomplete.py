@@ -1,4 +1,4 @@
-"""Kernels of the same objects, each of which lacks some of them: rows and columns together."""
+"""Kernels of the same objects, each without the rows and columns of its missing objects."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,18 +41,18 @@ SCALE_MISMATCH = 1_000.0
 
 @dataclass(frozen=True)
 class IncompleteKernel:
-    """What is seen of one kernel.
+    """Visible block of one kernel.
 
     Attributes
     ----------
     name : str
     values : array (n, n)
-        Kernel among its visible objects, positive semidefinite, as a model has it: divided by
-        `unit`, then with the jitter.
+        Positive semidefinite kernel of the visible objects as the model has it: divided by `unit`,
+        plus the jitter.
     visible, hidden : array of int (n,), (m,)
-        Positions of its visible and its missing objects among all, in increasing order.
+        Positions of its visible and missing objects among all objects, increasing.
     unit : float
-        Mean of the given kernel's visible diagonal, or 1 where it is not normalised.
+        Mean of the given kernel's visible diagonal, or 1 without normalisation.
     """
 
     name: str
@@ -72,15 +72,15 @@ class IncompleteKernel:
         return _definite(self.values)
 
     def with_zeros(self) -> Array:
-        """Zero imputation (l, l): missing objects are orthogonal to all, themselves included."""
+        """Zero imputation (l, l): rows and columns of missing objects are 0."""
         whole = np.zeros((len(self.order),) * 2)
         whole[np.ix_(self.visible, self.visible)] = self.values
         return whole
 
     def with_means(self) -> Array:
-        """Mean imputation (l, l): missing objects lie at the visible ones' mean in feature space.
+        """Mean imputation (l, l): missing objects are the visible objects' mean in feature space.
 
-        The paper's appendix B. Zeros where no object is visible.
+        See the paper's appendix B. All entries are 0 if no object is visible.
         """
         whole = self.with_zeros()
         if len(self.visible) and len(self.hidden):
@@ -93,14 +93,14 @@ class IncompleteKernel:
     def add_missing(self, half: Array, hv: Array, hh: Array, weight: float) -> None:
         """Add missing entries to half of a symmetric sum, in place.
 
-        ``half + half.T`` gains weight times the entries of the kernel that are not visible.
+        ``half + half.T`` gains weight times the missing entries of the kernel.
 
         Parameters
         ----------
         half : array (l, l)
         hv : array (m, n)
         hh : array (m, m)
-            Its lower triangle; the rest is ignored.
+            Only its lower triangle is read.
         weight : float
         """
         rows = np.empty((len(self.hidden), len(half)))
@@ -115,7 +115,7 @@ class IncompleteKernel:
 def half_of_visible(
     kernels: Iterable[IncompleteKernel], weights: Iterable[float], n: int, diagonal: float
 ) -> Array:
-    """Half of the symmetric sum of weighted visible blocks and `diagonal` times the identity."""
+    """Half of the sum of weighted visible blocks and `diagonal` times the identity, (n, n)."""
     half = diagonal / 2 * np.eye(n)
     for kernel, weight in zip(kernels, weights, strict=True):
         half[np.ix_(kernel.visible, kernel.visible)] += weight / 2 * kernel.values
@@ -123,10 +123,10 @@ def half_of_visible(
 
 
 def visible_block(block: Array, argument: str, owner: str, *, tolerance: float = ROUNDING) -> Array:
-    """Return a visible block without rounding: symmetric and positive semidefinite, or raise.
+    """Return a visible block that is exactly symmetric and positive semidefinite, or raise.
 
-    A block of low rank has small negative eigenvalues where its entries were rounded, as those of
-    single precision are. No kernel has: it is put together without them. O(n^3).
+    Rounded entries (single precision) give a block of low rank small negative eigenvalues, which
+    are set to 0. O(n^3).
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def visible_block(block: Array, argument: str, owner: str, *, tolerance: float =
     argument, owner : str
         For messages.
     tolerance : float, default=1e-8
-        What counts as rounding, relative to the largest entry.
+        Largest rounding error, relative to the largest entry.
     """
     check_finite(block, argument, owner)
     check_square_symmetric(block, argument, owner, tolerance=tolerance)
@@ -147,8 +147,8 @@ def visible_block(block: Array, argument: str, owner: str, *, tolerance: float =
 def square_root(values: Array) -> tuple[Array, bool]:
     """Square root R (n, rank) of a positive semidefinite matrix RR', and whether it is triangular.
 
-    The lower Cholesky factor at full rank; otherwise eigenvectors times the roots of those
-    eigenvalues that are above rounding. In Fortran order; O(n^3).
+    R is the lower Cholesky factor at full rank, otherwise eigenvectors times the roots of the
+    eigenvalues above rounding. It is in Fortran order; O(n^3).
     """
     if _definite(values):
         return cholesky(values.T, lower=True, check_finite=False), True
@@ -191,15 +191,15 @@ class IncompleteKernels:
         jitter: float = 0.0,
         owner: str,
     ) -> "IncompleteKernels":
-        """Check the kernels and cut out what is visible.
+        """Check the kernels and extract their visible blocks.
 
         Parameters
         ----------
         kernels : stack of square kernels, in any form that `as_stack` takes
             Missing objects have NaN in their whole row and column.
         visible : bool array_like, DataFrame or DataArray (object, kernel), optional
-            Which objects each kernel has; with labels it goes by them. It may hide objects whose
-            entries are there. Default: those without NaN.
+            Visible objects of each kernel, aligned by labels if there are any; objects with entries
+            may be hidden. Default: all objects without NaN.
         normalize : bool, default=True
             Divide each kernel by the mean of its visible diagonal.
         jitter : float, default=0
@@ -210,12 +210,12 @@ class IncompleteKernels:
         Raises
         ------
         ValueError
-            For kernels of different sizes or labels, or labels that repeat; entries that are
-            missing without their row and column, or that the mask has for visible; visible blocks
-            that are not finite, symmetric and positive semidefinite; an object that no kernel has;
-            when no kernel has two objects.
+            For kernels of different sizes or labels, or repeated labels; missing entries that are
+            not whole rows and columns, or that the mask marks as visible; visible blocks that are
+            not finite, symmetric and positive semidefinite; objects in no kernel; and no kernel
+            with two objects.
         """
-        # Labels and entries are read apart, and have to be in one order.
+        # Labels and entries are read separately, so they must be in the same order.
         kernels = aligned_matrices(as_frame(kernels), "kernels", owner)
         stack = as_stack(blank(kernels), owner=owner)
         _n_kernels, n, n_columns = stack.shape
@@ -225,7 +225,7 @@ class IncompleteKernels:
             found = label_difference(stack["basis"].values, stack["obs"].values)
             got = f"labels of columns: {found}"
             raise argument_error("kernels", owner, "labelled alike in rows and columns", got)
-        # Missing entries, and those asked for, are named by their objects.
+        # Messages and results identify entries by the labels of their objects.
         check_distinct(stack.indexes["obs"], "kernels", owner)
         jitter = check_jitter(jitter, owner)
         names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values
@@ -267,7 +267,7 @@ class IncompleteKernels:
         return cls(objects, tuple(kept))
 
     def stacked(self, matrices: list[Array]) -> xr.DataArray:
-        """Whole kernels (l, l), in the units given, as a stack (kernel, obs, basis)."""
+        """Stack (kernel, obs, basis) of whole kernels (l, l), in the original units."""
         values = np.stack([k.unit * m for k, m in zip(self.kernels, matrices, strict=True)])
         coords = {
             "kernel": [kernel.name for kernel in self.kernels],
@@ -280,7 +280,7 @@ class IncompleteKernels:
 def _seen(
     values: Array, names: list[str], objects: npt.NDArray[Any], owner: str
 ) -> npt.NDArray[np.bool_]:
-    """Which objects (object, kernel) have no NaN; rows and columns are missing as a whole."""
+    """Mask (object, kernel) of objects without NaN; raise unless whole rows and columns are NaN."""
     absent = np.isnan(values)
     hidden = absent.diagonal(axis1=1, axis2=2)
     partly = absent != (hidden[:, :, None] | hidden[:, None, :])
@@ -332,17 +332,17 @@ def _check_cover(
         raise argument_error(
             "kernels",
             owner,
-            "such that each object is in one kernel at least: nothing is known of one that is not",
+            "such that each object is in at least one kernel",
             f"{len(nowhere)} in none: {listed}",
         )
     if seen.sum(axis=0).max() < 2:
         raise argument_error(
-            "kernels", owner, "such that one at least has two visible objects", "none that has"
+            "kernels", owner, "such that at least one has two visible objects", "no such kernel"
         )
 
 
 def _check_mask(block: Array, name: str, objects: npt.NDArray[Any], owner: str) -> None:
-    """Raise when an object that the mask has for visible is missing from the kernel."""
+    """Raise if a kernel lacks an object that the mask marks as visible."""
     absent = np.isnan(block)
     if absent.any():
         i, j = (int(x) for x in np.argwhere(absent)[0])
@@ -360,16 +360,13 @@ def _warn_of_mismatch(units: dict[str, float], owner: str) -> None:
         warn_user(
             f"The mean diagonals of the kernels given to {owner} differ by a factor of "
             f"{units[most] / units[least]:.0f} ({units[least]:.3g} of {least!r}, "
-            f"{units[most]:.3g} of {most!r}): the model takes them to be of one scale. "
-            "normalize=True divides each by its own."
+            f"{units[most]:.3g} of {most!r}), but the model assumes one scale. "
+            "normalize=True divides each kernel by its mean diagonal."
         )
 
 
 def rank_error(kernel: IncompleteKernel, owner: str) -> ValueError:
-    """Return the error for a visible block that no Wishart density is finite at.
-
-    It says the rank and a jitter that is enough.
-    """
+    """Return the error for a rank-deficient visible block, with its rank and an adequate jitter."""
     values = np.asarray(eigvalsh(kernel.values, check_finite=False))
     n = len(values)
     rank = int((values > n * np.finfo(float).eps * values[-1]).sum())
@@ -377,8 +374,8 @@ def rank_error(kernel: IncompleteKernel, owner: str) -> ValueError:
     return argument_error(
         f'kernels["{kernel.name}"]',
         owner,
-        "positive definite among its visible objects, where it is a draw from a Wishart "
-        f"distribution (jitter={jitter:.0e} makes it so; collapsed=True, which is enough for EM, "
-        "does without)",
+        "positive definite among its visible objects, to have a Wishart density "
+        f"(jitter={jitter:.0e} makes it so; collapsed=True, which suffices for EM, needs no "
+        "density)",
         f"rank {rank} of {n}",
     )

@@ -1,4 +1,4 @@
-"""The forms in which kernels with gaps may be given: their labels, and their entries as numbers."""
+"""Labels and entries of kernels with NaN, in all forms in which they may be given."""
 
 from collections.abc import Mapping, Sequence
 from functools import singledispatch
@@ -17,12 +17,12 @@ __all__ = ["blank", "entries"]
 
 @singledispatch
 def blank(kernels: Any) -> Any:
-    """Zeros in the form of the kernels: what carries their names and sizes alone."""
+    """Zeros in the form of the kernels, with the same names and labels."""
     try:
         shape = np.shape(kernels)
     except ValueError:
         return kernels
-    # What is no array is refused as what it is.
+    # Anything but an array is returned, so that validation reports its type.
     return np.zeros(shape) if shape else kernels
 
 
@@ -45,13 +45,13 @@ def _(kernels: pd.DataFrame) -> Any:
 
 @blank.register
 def _(kernels: xr.DataArray) -> Any:
-    # A matrix is known by its labels, whatever its dims are called: a frame says the same.
+    # Matrices may have dims of any name, so a frame with the same labels replaces them.
     return xr.zeros_like(kernels, dtype=float) if kernels.ndim != 2 else blank(as_frame(kernels))
 
 
 @singledispatch
 def entries(kernels: Any) -> npt.NDArray[np.floating]:
-    """Entries of kernels in any form that has been found to be a stack."""
+    """Entries of kernels in any form whose labels have been validated as a stack."""
     array = np.asarray(kernels)
     if array.dtype.kind == "c":
         raise TypeError("complex entries")
@@ -60,7 +60,7 @@ def entries(kernels: Any) -> npt.NDArray[np.floating]:
 
 @entries.register
 def _(kernels: np.ma.MaskedArray) -> npt.NDArray[np.floating]:
-    # Masked is missing; what is below a mask counts for nothing.
+    # Masked entries are missing, whatever values they hide.
     return np.where(np.ma.getmaskarray(kernels), np.nan, entries(kernels.data))
 
 

@@ -1,4 +1,4 @@
-"""Input of the models that complete a kernel matrix: theta of all objects, K11 of the first."""
+"""Input of models of one kernel matrix: theta of all objects, K11 of the training objects."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +39,7 @@ class PartitionedStack:
     labels : array (n,)
         Names of the objects.
     order : array of int (n,)
-        Where they stood in theta as given.
+        Positions of the objects in theta as given.
     """
 
     kernels: Array
@@ -56,15 +56,15 @@ class PartitionedStack:
         ----------
         theta : array, DataFrame or DataArray (n, n); or a stack of kernels as `as_stack` takes it
         K11 : array, DataFrame or DataArray (n1, n1)
-            With labels: those objects of theta are the training objects. Without: the first n1.
+            Its labels identify the training objects. Without labels: the first n1 objects of theta.
         owner : str
             For messages.
 
         Raises
         ------
         ValueError
-            For matrices that are not finite, square and symmetric, K11 not positive definite, for
-            sizes or labels that disagree, and when no object is missing.
+            For matrices that are not finite, square and symmetric, a K11 that is not positive
+            definite or has all objects, and sizes or labels that disagree.
         """
         stack = as_stack(as_frame(theta), owner=owner, argument="theta")
         check_gram(stack, owner)
@@ -115,19 +115,19 @@ class PartitionedKernels:
 
     @classmethod
     def of(cls, theta: Any, K11: Any, weights: Any, owner: str) -> "PartitionedKernels":
-        """Check and order the kernels as `PartitionedStack` does, and add up those of theta.
+        """Check and order the kernels as `PartitionedStack` does, and sum those of theta.
 
         Parameters
         ----------
         theta, K11, owner
-            As `PartitionedStack.of` takes them.
+            As in `PartitionedStack.of`.
         weights : array_like (kernel,) or None
-            Of a stack's kernels; None for the plain average.
+            Weights of a stack's kernels; None for the plain average.
 
         Raises
         ------
         ValueError
-            As `PartitionedStack.of`, for weights that do not fit, and when the sum is not positive
+            As `PartitionedStack.of`, and for invalid weights or a sum that is not positive
             definite.
         """
         stack = PartitionedStack.of(theta, K11, owner)
@@ -149,13 +149,13 @@ def check_gram(stack: xr.DataArray, owner: str) -> None:
 def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: str) -> Array:
     """Return kernel weights (kernel,), equal ones for None, or raise.
 
-    They are to be finite, non-negative and not all zero. Those with names go by them: a DataArray
-    with a coordinate "kernel", a Series, or a mapping.
+    Weights must be finite, non-negative and not all zero. A DataArray with a coordinate "kernel",
+    a Series or a mapping is aligned by kernel names.
     """
     n_kernels = len(names)
     if weights is None:
         return np.full(n_kernels, 1 / n_kernels)
-    requirement = f"{n_kernels} finite non-negative numbers, not all zero, one a kernel of theta"
+    requirement = f"{n_kernels} finite non-negative numbers, not all zero, one per kernel of theta"
     requirement += f" ({', '.join(map(str, names))})"
     weights = in_order(weights, names.tolist(), argument, owner, requirement)
     check_unmasked(weights, argument, owner)
@@ -183,9 +183,9 @@ def check_degrees_of_freedom(value: float, argument: str, owner: str, *, above: 
 
 
 def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
-    """Raise unless a symmetric matrix is positive definite beyond rounding; suggest a jitter.
+    """Raise and suggest a jitter unless a symmetric matrix is positive definite beyond rounding.
 
-    O(n^3 / 3); eigenvalues and equal rows are looked for only for the message.
+    O(n^3 / 3); eigenvalues and equal rows are computed only for the message.
     """
     n = len(matrix)
     top = float(np.max(np.diagonal(matrix)))
@@ -211,9 +211,9 @@ def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
 
 
 def _observed(K11: Any, owner: str) -> tuple[Array, npt.NDArray[Any] | None]:
-    """K11 as an array, and its labels when it has any."""
+    """K11 as an array, and its labels or None."""
     frame = as_frame(K11)
-    # The index that pandas makes up says no more than the order.
+    # A default pandas index identifies no objects.
     labelled = isinstance(frame, pd.DataFrame) and not made_up(frame.index)
     check_unmasked(K11, "K11", owner)
     names = None

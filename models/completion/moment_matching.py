@@ -1,8 +1,8 @@
-r"""One Wishart distribution in place of a weighted sum of independent Wishart matrices.
+r"""Wishart approximation of a weighted sum of independent Wishart matrices.
 
-Sigma = sum_k alpha_k M_k with M_k ~ W(eta_k, Theta_k) is Wishart only when all alpha_k Theta_k are
-equal. W(eta, Theta) is matched to it: Theta by the mean, eta by a scalar summary of the covariance
-of vec(Sigma) (Zhang, Yeung & Kwok, mixture model of kernels, section 4.2).
+Sigma = sum_k alpha_k M_k with M_k ~ W(eta_k, Theta_k) is Wishart only if all alpha_k Theta_k are
+equal. Otherwise W(eta, Theta) is matched to it: Theta by the mean, eta by a scalar summary of the
+covariance of vec(Sigma) (Zhang, Yeung & Kwok, mixture model of kernels, section 4.2).
 """
 
 from typing import Any, Literal
@@ -43,10 +43,10 @@ def match_wishart(
 ) -> tuple[float, Array]:
     r"""Degrees of freedom and scale of the Wishart distribution matched to sum_k alpha_k M_k.
 
-    Theta = sum_k alpha_k eta_k Theta_k / eta (eq 10) keeps the mean exactly. The covariance (eq 11)
-    cannot be kept as a whole. With :math:`a_k = \alpha_k \eta_k`, its trace (eq 12) is kept by (eq
-    13, with its misprint mended: the second term of the numerator is the trace of the square, not
-    the square of the trace)
+    Theta = sum_k alpha_k eta_k Theta_k / eta (eq 10) matches the mean exactly. The covariance (eq
+    11) cannot be matched as a whole. With :math:`a_k = \alpha_k \eta_k`, its trace (eq 12) is
+    matched by (eq 13, misprint corrected: the second term of the numerator is the trace of the
+    square, not the square of the trace)
 
     .. math::
 
@@ -60,8 +60,8 @@ def match_wishart(
         \eta = \left( |\textstyle\sum_k a_k \Theta_k|^{2n} /
             |\textstyle\sum_k (a_k^2/\eta_k) \Theta_k \otimes \Theta_k| \right)^{1/n^2}.
 
-    Both give eta >= n when every eta_k >= n (Theorem 4), and (eta_j, Theta_j) when alpha is zero
-    but for alpha_j = 1.
+    Both give eta >= n if every eta_k >= n (Theorem 4), and (eta_j, Theta_j) if alpha_j = 1 and all
+    other weights are 0.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ def match_wishart(
     eta : float, array_like (kernel,), Series or dict by kernel, optional
         Degrees of freedom eta_k. Default: n + 1.
     alpha : array_like (kernel,), Series or dict by kernel, optional
-        Non-negative weights, not all zero. Default: equal ones that add up to 1.
+        Non-negative weights, not all zero. Default: equal weights that sum to 1.
     method : {"trace", "determinant"}, default="trace"
-        Eq (13), O(K^2 n^2); or eq (14), O(n^6) and for n <= 40.
+        Eq (13), O(K^2 n^2); or eq (14), O(n^6), only for n <= 40.
 
     Returns
     -------
@@ -82,8 +82,8 @@ def match_wishart(
     Raises
     ------
     ValueError
-        For stacks, degrees of freedom and weights out of range; with "determinant" also for n
-        above 40 and for kernels too ill-conditioned to have a determinant in floating point.
+        For invalid stacks, degrees of freedom or weights; with "determinant" also for n above 40
+        and kernels too ill-conditioned for a determinant in floating point.
     """
     stack = as_stack(theta, owner=_OWNER, argument="theta")
     kernels, n = stack.values, stack.sizes["obs"]
@@ -95,20 +95,17 @@ def match_wishart(
 
 
 def check_component_degrees(eta: Any, names: npt.NDArray[Any], n: int, owner: str) -> Array:
-    """Return the degrees of freedom eta_k (kernel,), n + 1 for None, or raise.
-
-    Those with names go by them, as weights do.
-    """
+    """Return degrees of freedom eta_k (kernel,), aligned by name, n + 1 for None, or raise."""
     each = one_a_kernel(n + 1 if eta is None else eta, names, "eta", owner)
     return np.array([check_degrees_of_freedom(v, "eta", owner, above=n - 1) for v in each])
 
 
 def one_a_kernel(values: Any, names: npt.NDArray[Any], argument: str, owner: str) -> list[Any]:
-    """Return one entry a kernel of theta, by name where there are names; a single one is for all.
+    """Return one entry per kernel of theta, aligned by name; a single entry applies to all.
 
-    What the entries may be is for the caller to check.
+    The caller checks the entries.
     """
-    requirement = f"one number, or {len(names)}: one a kernel of theta"
+    requirement = f"one number, or {len(names)}: one per kernel of theta"
     requirement += f" ({', '.join(map(str, names))})"
     check_unmasked(values, argument, owner)
     entries = np.asarray(in_order(values, names, argument, owner, requirement), dtype=object)
@@ -137,7 +134,7 @@ def matched_degrees(traces: Any, products: Any, etas: Any, weights: Any) -> Any:
 
 
 def matched_by_trace(kernels: Array, etas: Array, weights: Array) -> float:
-    """Eq (13) for arrays; exactly eta_k where one kernel alone has a weight."""
+    """Eq (13) for arrays; exactly eta_k if only kernel k has a weight."""
     alone = np.flatnonzero(weights)
     if len(alone) == 1:
         return float(etas[alone[0]])
@@ -154,7 +151,7 @@ def _by_determinant(kernels: Array, etas: Array, weights: Array) -> float:
             "limit",
             f"{n} objects",
         )
-    # In the basis where the mean is the identity only the second determinant is left.
+    # In the basis where the mean is the identity, the first determinant of eq (14) is 1.
     factor = _factor(np.tensordot(weights, kernels, axes=1), "the weighted sum of theta")
     products = np.zeros((n * n, n * n))
     for kernel, weight, df in zip(kernels, weights, etas, strict=True):
@@ -165,7 +162,7 @@ def _by_determinant(kernels: Array, etas: Array, weights: Array) -> float:
 
 
 def _factor(matrix: Array, name: str) -> Array:
-    """Lower Cholesky factor; raise when rounding decides it."""
+    """Lower Cholesky factor; raise if the matrix is too ill-conditioned."""
     try:
         factor = cholesky(matrix, lower=True)
         inverse = cho_solve((factor, True), np.eye(len(matrix)))

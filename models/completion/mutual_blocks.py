@@ -1,4 +1,4 @@
-"""Random variables of `MutualKernelCompletion`, kernel by kernel. To be called inside a model."""
+"""Random variables of `MutualKernelCompletion`, kernel by kernel; call these inside a model."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -32,13 +32,13 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GammaExcess:
-    """Prior of the degrees of freedom: nu_k - (l - 1) ~ Gamma, independent between the kernels.
+    """Prior of the degrees of freedom: nu_k - (l - 1) ~ Gamma, independent between kernels.
 
     Parameters
     ----------
     shape : float, default=2
     mean : float, optional
-        Default: l, the number of objects.
+        Mean of nu_k - (l - 1). Default: l, the number of objects.
     """
 
     shape: float = 2.0
@@ -46,7 +46,7 @@ class GammaExcess:
 
 
 class ExcessPrior(NamedTuple):
-    """The same with numbers: nu_k - (l - 1) ~ Gamma(shape, rate)."""
+    """Checked shape and rate of `GammaExcess`: nu_k - (l - 1) ~ Gamma(shape, rate)."""
 
     shape: float
     rate: float
@@ -55,9 +55,9 @@ class ExcessPrior(NamedTuple):
 def check_freedom(
     nu: Any, names: list[str], n: int, owner: str, *, collapsed: bool
 ) -> tuple[Array | None, ExcessPrior | None]:
-    """Return fixed degrees of freedom (kernel,), or their prior; the other is None.
+    """Return fixed degrees of freedom (kernel,) or their prior, with None for the other.
 
-    A Wishart matrix has more than l - 1; a collapsed model draws none.
+    They must be above l - 1, or above 0 in a collapsed model, which has no Wishart matrices.
     """
     if isinstance(nu, GammaExcess):
         shape = check_positive(nu.shape, "nu.shape", owner)
@@ -141,6 +141,6 @@ def _visible_block(kernel: IncompleteKernel) -> TensorVariable:
 
 
 def _joined(vv: TensorVariable, hv: TensorVariable, hh: TensorVariable) -> TensorVariable:
-    """Put a matrix together from its blocks."""
+    """Assemble a symmetric matrix from its blocks."""
     rows = [pt.concatenate([vv, hv.T], axis=1), pt.concatenate([hv, hh], axis=1)]
     return pt.concatenate(rows)

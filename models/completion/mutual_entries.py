@@ -1,4 +1,4 @@
-"""Entries of `MutualKernelCompletion`: those asked for, and the few on which chains are judged."""
+"""Entries of `MutualKernelCompletion`: entries on request, and entries monitored in chains."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from .incomplete import IncompleteKernel
 
 __all__ = ["monitored_entries", "monitored_pairs", "positions"]
 
-#: Entries, and pairs, that are judged at most.
+#: Largest number of monitored entries, and of monitored pairs.
 JUDGED = 30
 
 
 def monitored_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
-    """Choose missing entries to judge chains by, positions (entry, 2) for each kernel."""
+    """Choose the monitored missing entries, positions (entry, 2) for each kernel."""
     n = len(kernels[0].order)
     ends = np.cumsum([len(kernel.hidden) * n for kernel in kernels])
     chosen: set[tuple[int, int, int]] = set()
@@ -25,7 +25,7 @@ def monitored_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[n
         k = int(np.searchsorted(ends, cell, side="right"))
         row, column = divmod(int(cell - ends[k]) + len(kernels[k].hidden) * n, n)
         one, other = sorted((int(kernels[k].hidden[row]), column))
-        # Those between two missing objects come in both orders.
+        # Entries between two missing objects are drawn in both orders.
         if len(chosen) < JUDGED:
             chosen.add((k, one, other))
     picked = [[pair for i, *pair in sorted(chosen) if i == k] for k in range(len(kernels))]
@@ -33,7 +33,7 @@ def monitored_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[n
 
 
 def monitored_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
-    """Choose pairs of objects (pair, 2) that no kernel has both of, likewise. O(K l^2)."""
+    """Choose the monitored pairs (pair, 2) of objects that no kernel has both of. O(K l^2)."""
     n = len(kernels[0].order)
     unseen = np.tri(n, k=-1, dtype=bool).T
     for kernel in kernels:
@@ -45,7 +45,7 @@ def monitored_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]
 def positions(
     pairs: Any, objects: pd.Index, argument: str, owner: str
 ) -> tuple[list[int], list[int]]:
-    """Where pairs of labels stand among the objects: their rows and columns, or raise."""
+    """Return rows and columns of pairs of object labels, or raise."""
     first, *_, last = objects.tolist()
     requirement = f"pairs of objects, such as {[(first, last)]}"
     try:
@@ -56,10 +56,10 @@ def positions(
     unknown = (rows < 0) | (columns < 0)
     if unknown.any():
         pair = ends[int(unknown.argmax())]
-        raise argument_error(argument, owner, requirement, f"{pair!r}, an object unknown")
+        raise argument_error(argument, owner, requirement, f"{pair!r} with an unknown object")
     return rows.tolist(), columns.tolist()
 
 
 def _some(n: int, number: int) -> npt.NDArray[np.int64]:
-    """Up to a number of the integers below n, in random order, the same at every call."""
+    """Draw up to `number` of the integers below n, with a fixed seed."""
     return np.random.default_rng(0).choice(n, min(n, number), replace=False)

@@ -1,4 +1,4 @@
-"""Distributions that PyMC lacks, or computes at a higher cost."""
+"""Distributions that PyMC lacks or evaluates at a higher cost."""
 
 from .categorical_probit import CategoricalProbit
 from .matrix_normal import MatrixNormal, RegressionMatrix

@@ -1,7 +1,4 @@
-"""Distributions that PyMC does not have.
-
-`CategoricalProbit` is the multinomial-probit likelihood with its latent utilities integrated out.
-"""
+"""Multinomial-probit likelihood with its latent utilities integrated out."""
 
 from typing import Any, override
 
@@ -42,14 +39,13 @@ class CategoricalProbit(Discrete):
     r"""Categorical distribution with the multinomial-probit link.
 
     An object takes the class with the largest of C latent utilities
-    :math:`y_c \sim \mathcal N(f_c, 1)`; the utilities are integrated out. Adding a constant to all
-    entries of `f` changes nothing.
+    :math:`y_c \sim \mathcal N(f_c, 1)`, which are integrated out. The distribution is invariant to
+    adding a constant to all entries of `f`.
 
     Parameters
     ----------
     f : tensor_like of float (..., C)
-        Mean of each class's utility, C >= 2. No class is possible where one is NaN or
-        infinite.
+        Means of the utilities, C >= 2. If one is NaN or infinite, all classes have probability 0.
 
     Examples
     --------

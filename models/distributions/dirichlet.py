@@ -1,7 +1,8 @@
-"""The Dirichlet distribution with a density that compiles in half the time of PyMC's.
+"""Dirichlet distribution with a density that compiles in half the time of PyMC's.
 
-The same law, name and unconstrained coordinates; what differs is the graph. That of `pm.Dirichlet`
-and its transform takes numba ten seconds, as much as the rest of the multinomial probit.
+Distribution, name and unconstrained coordinates are those of PyMC; the graph differs. numba takes
+ten seconds to compile `pm.Dirichlet` and its transform, as long as the rest of the multinomial
+probit.
 """
 
 from typing import Any, override
@@ -21,7 +22,7 @@ __all__ = ["Dirichlet", "Simplex"]
 
 
 class _DirichletRV(DirichletRV):
-    """The random variable of NumPy's draws, by another type for another density."""
+    """NumPy's random variable under a new type, which dispatches to another density."""
 
 
 class Dirichlet(pm.Dirichlet):
@@ -38,27 +39,27 @@ class Dirichlet(pm.Dirichlet):
 
     Notes
     -----
-    The density is -inf where an entry is negative and, as in PyMC, where one is zero whose
-    concentration is not one. That entries sum to one is not checked.
+    The density is -inf if an entry is negative or, as in PyMC, zero with a concentration other than
+    one. The sum of the entries is not checked.
     """
 
     rv_op = _DirichletRV()
 
     @override
     def logp(value: TensorVariable, a: TensorVariable) -> TensorVariable:
-        # An entry of zero has no say where its concentration is one.
+        # 0 log 0 counts as 0 for a concentration of one.
         silent = pt.and_(pt.eq(a, 1.0), pt.ge(value, 0.0))
         powers = pt.switch(silent, 0.0, (a - 1.0) * pt.log(value))
         log_density = powers.sum(-1) + pt.gammaln(a.sum(-1)) - pt.gammaln(a).sum(-1)
-        # NaN outside; infinite on the border where a concentration is below one.
+        # NaN outside the simplex; infinite on its border if a concentration is below one.
         inside = pt.switch(pt.lt(log_density, np.inf), log_density, -np.inf)
         return check_parameters(inside, pt.all(a > 0, axis=-1), msg="a > 0")
 
 
 class Simplex(SimplexTransform):
-    r"""Points of the simplex as unconstrained vectors.
+    r"""Transform between points of the simplex and unconstrained vectors.
 
-    x = softmax(y_1, ..., y_{K-1}, -sum y), as PyMC has it. log|J| = log K + sum_k log x_k.
+    x = softmax(y_1, ..., y_{K-1}, -sum y), as in PyMC. log|J| = log K + sum_k log x_k.
     """
 
     @override
@@ -79,7 +80,7 @@ def _log_point(value: TensorVariable) -> TensorVariable:
     """Logarithms (..., K) of a point of the simplex."""
     last = known_length(value)
     numbers: Any = np if isinstance(last, int) else pt
-    # A matrix times a vector, written as a sum: joined vectors compile longer.
+    # A sum in place of joined vectors, which take longer to compile.
     ones = -numbers.ones((1, last), dtype=value.dtype)
     contrast = numbers.concatenate([numbers.eye(last, dtype=value.dtype), ones])
     scores = (contrast * value[..., None, :]).sum(-1)

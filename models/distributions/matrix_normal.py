@@ -1,7 +1,7 @@
-"""Matrix normal distributions by Cholesky factors of their row and column covariances.
+"""Matrix normal distributions, parametrised by Cholesky factors of the covariances.
 
 ``pm.MatrixNormal`` forms an (n, n) product and solves with it, O(n^3), for a density that needs
-O(m^2 n + m n^2); it knows no batches, and no factor of the columns' precision.
+O(m^2 n + m n^2). It supports neither batches nor a factor of the columns' precision.
 """
 
 from typing import Any, override
@@ -72,7 +72,7 @@ class RegressionMatrixRV(MatrixNormalRV):
 
 
 class _ByFactors(Continuous):
-    """Arguments that both distributions share."""
+    """Checks of the arguments of both distributions."""
 
     @classmethod
     @override
@@ -87,14 +87,14 @@ class _ByFactors(Continuous):
 
 
 def _mean(rv: TensorVariable, size: Any, mu: TensorVariable, *factors: TensorVariable) -> Any:
-    """Give the starting point of both distributions."""
+    """Return the mean, the starting point of both distributions."""
     return pt.broadcast_to(mu, rv.shape)
 
 
 def _log_density(
     whitened: TensorVariable, row_factor: TensorVariable, columns_log_det: TensorVariable
 ) -> TensorVariable:
-    """Density of the standard normal matrix `whitened` with the factors' log determinants."""
+    """Log density from the standardised matrix `whitened` and the factors' log determinants."""
     m, n = whitened.shape[-2:]
     log_density = -0.5 * (
         (whitened**2).sum((-2, -1))
@@ -124,7 +124,7 @@ class MatrixNormal(_ByFactors):
 
     Notes
     -----
-    O(m^2 n + m n^2) a density evaluation or draw. The density is -inf where a factor is NaN.
+    O(m^2 n + m n^2) per density evaluation or draw. The density is -inf if a factor is NaN.
     """
 
     rv_type = MatrixNormalRV
@@ -143,8 +143,8 @@ class MatrixNormal(_ByFactors):
 class RegressionMatrix(_ByFactors):
     r"""Matrix normal distribution MN(M, U, P^{-1}) by the factors of U = RR' and P = CC'.
 
-    The law of the matrix of coefficients Sigma21 Sigma11^-1 of a partitioned inverse Wishart
-    matrix, given its Schur complement: what is known of the columns is their precision.
+    Distribution of the coefficients Sigma21 Sigma11^-1 of a partitioned inverse Wishart matrix,
+    given its Schur complement. The columns have a known precision P, not a known covariance.
 
     Parameters
     ----------
@@ -157,8 +157,8 @@ class RegressionMatrix(_ByFactors):
 
     Notes
     -----
-    O(m^2 n + m n^2) a density evaluation or draw; the precision is not inverted. The density is
-    -inf where a factor is NaN.
+    O(m^2 n + m n^2) per density evaluation or draw; the precision is not inverted. The density is
+    -inf if a factor is NaN.
     """
 
     rv_type = RegressionMatrixRV

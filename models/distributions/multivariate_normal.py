@@ -1,4 +1,4 @@
-"""The multivariate normal distribution with a density that compiles in less time than PyMC's."""
+"""Multivariate normal distribution with a density that compiles in less time than PyMC's."""
 
 from typing import override
 
@@ -13,7 +13,7 @@ __all__ = ["MultivariateNormal"]
 
 
 class _MultivariateNormalRV(MvNormalRV):
-    """The random variable of NumPy's draws, by another type for another density."""
+    """NumPy's random variable under a new type, which dispatches to another density."""
 
 
 class MultivariateNormal(pm.MvNormal):
@@ -24,11 +24,11 @@ class MultivariateNormal(pm.MvNormal):
     mu : tensor_like of float (..., N)
         Mean.
     cov : tensor_like of float (..., N, N)
-        Covariance. ``chol`` and ``tau`` stand in for it as in ``pm.MvNormal``.
+        Covariance; alternatively ``chol`` or ``tau``, as in ``pm.MvNormal``.
 
     Notes
     -----
-    The density is -inf where the covariance is not positive definite. O(N^3).
+    The density is -inf if the covariance is not positive definite. O(N^3).
     """
 
     rv_op = _MultivariateNormalRV(method="cholesky")

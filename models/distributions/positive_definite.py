@@ -16,11 +16,11 @@ _LOG2 = np.log(2.0)
 
 
 class PositiveDefinite(Transform):
-    r"""Positive definite matrices as unconstrained vectors.
+    r"""Transform between positive definite matrices and unconstrained vectors.
 
     X = LL' is packed as the lower triangle of L by rows, with the logarithms of its diagonal:
-    n(n+1)/2 numbers. The order n is read from whatever is transformed, so that one instance
-    serves all orders. log|J| = n log 2 + sum_k (n - k + 2) log L_kk, k = 1..n.
+    n(n+1)/2 numbers. The order n is read from the values, so that one instance serves all orders.
+    log|J| = n log 2 + sum_k (n - k + 2) log L_kk, k = 1..n.
     """
 
     name = "cholesky"
@@ -39,7 +39,7 @@ class PositiveDefinite(Transform):
         """Matrices (..., n, n) of packed vectors (..., n(n+1)/2)."""
         value = pt.as_tensor_variable(value)
         _, _, diagonal = _rows_and_diagonal(value)
-        # Off the diagonal nothing is exponentiated: entries there may be large.
+        # Off-diagonal entries may be large and must not be exponentiated.
         on_diagonal = pt.exp(pt.switch(diagonal, value, 0.0))
         factor = unpacked(pt.switch(diagonal, on_diagonal, value))
         return matrix_product(factor, factor.mT)
@@ -53,7 +53,7 @@ class PositiveDefinite(Transform):
 
 
 def known_length(x: TensorVariable) -> Any:
-    """Length of the last axis: a number where PyTensor knows it, else symbolic."""
+    """Length of the last axis: a number if PyTensor knows it, otherwise symbolic."""
     static = x.type.shape[-1]
     return x.shape[-1] if static is None else static
 

@@ -1,8 +1,8 @@
 """Wishart, inverse Wishart and matrix F with real degrees of freedom.
 
-PyMC's own Wishart cuts its degrees of freedom to an integer, and PyMC has none of the others. They
-work alone in any ``pm.Model``: as free variables (NUTS, ADVI, MAP move in the packed Cholesky
-factor of `PositiveDefinite`), observed, and in prior and posterior predictive sampling.
+PyMC's Wishart truncates its degrees of freedom to an integer, and PyMC lacks the other two. They
+work in any ``pm.Model``: as free variables (NUTS, ADVI and MAP use the packed Cholesky factor of
+`PositiveDefinite`), observed, and in prior and posterior predictive sampling.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def _multigammaln(a: TensorVariable, n: Any) -> TensorVariable:
 def _bartlett(
     rng: Any, size: Any, df: TensorVariable, scale: TensorVariable
 ) -> tuple[Any, TensorVariable]:
-    """Next generator, and lower triangular A (*size, n, n) with AA' ~ Wishart(df, I)."""
+    """Return the next generator and lower triangular A (*size, n, n), AA' ~ Wishart(df, I)."""
     n = known_length(scale)
     if rv_size_is_none(size):
         size = implicit_size_from_params(df, scale, ndims_params=[0, 2])
@@ -118,7 +118,7 @@ class MatrixFRV(SymbolicRandomVariable):
 
 
 class _PositiveDefiniteMatrix(Continuous):
-    """Arguments and shapes that the distributions share: degrees of freedom, then the scale."""
+    """Common arguments of the distributions: degrees of freedom, then the scale."""
 
     @classmethod
     @override
@@ -161,9 +161,9 @@ class Wishart(_PositiveDefiniteMatrix):
 
     Notes
     -----
-    O(n^3) a density evaluation or draw (Bartlett's decomposition). The density is -inf outside
-    the cone of positive definite matrices. Starting point: the mean. The density is eq
-    (1) of Zhang, Yeung & Kwok (2003), mixture model of kernels.
+    O(n^3) per density evaluation or draw (Bartlett's decomposition). The density, eq (1) of Zhang,
+    Yeung & Kwok (2003), mixture model of kernels, is -inf outside the cone of positive definite
+    matrices. Starting point: the mean.
 
     Examples
     --------
@@ -195,7 +195,7 @@ class Wishart(_PositiveDefiniteMatrix):
 class InverseWishart(_PositiveDefiniteMatrix):
     r"""Inverse Wishart distribution with real degrees of freedom (scipy's convention).
 
-    X is inverse Wishart(nu, psi) when its inverse is Wishart(nu, psi^-1):
+    X is inverse Wishart(nu, psi) if its inverse is Wishart(nu, psi^-1):
 
     .. math::
 
@@ -212,10 +212,10 @@ class InverseWishart(_PositiveDefiniteMatrix):
 
     Notes
     -----
-    O(n^3) a density evaluation or draw; a draw solves one triangular system and inverts nothing.
-    The density is -inf outside the cone of positive definite matrices. Starting point: the mode
-    psi / (nu + n + 1), which always exists. The density is eq (2) of Zhang, Yeung & Kwok
-    (2003), mixture model of kernels.
+    O(n^3) per density evaluation or draw; a draw solves one triangular system and inverts no
+    matrix. The density, eq (2) of Zhang, Yeung & Kwok (2003), mixture model of kernels, is -inf
+    outside the cone of positive definite matrices. Starting point: the mode psi / (nu + n + 1),
+    which always exists.
 
     Examples
     --------
@@ -265,7 +265,7 @@ class MatrixF(_PositiveDefiniteMatrix):
 
     Notes
     -----
-    O(n^3) a density evaluation or draw. The density is -inf outside the cone of positive definite
+    O(n^3) per density evaluation or draw. The density is -inf outside the cone of positive definite
     matrices. Starting point: nu psi / (delta + n + 1), which always exists.
 
     Examples

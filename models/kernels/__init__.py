@@ -1,4 +1,4 @@
-"""Kernel functions, their normalisation, and stacks of kernel matrices."""
+"""Kernel functions, their normalisation and stacks of kernel matrices."""
 
 from .eigenvectors import eigenvector_kernels
 from .specification import (

@@ -1,20 +1,20 @@
-"""Alignment by label: what carries ids of objects is brought into the order of the kernels' ids.
+"""Alignment by label: labelled input is brought into the order of the kernels' object ids.
 
-A Series, a DataFrame or a DataArray carries labels; an array does not, and goes by position. The
-numbers 0 to n - 1 in order are no ids: pandas and kernel stacks make them up where none are given.
-Wherever labels, targets, kernels or features are taken,
+A Series, a DataFrame or a DataArray has labels; an array has none and is aligned by position. The
+numbers 0 to n - 1 in order are not ids, because pandas and kernel stacks use them as default
+labels. The rules for labels, targets, kernels and features are:
 
-- both sides have ids: they must be the same ids, and go by them. Ids that are unknown, missing or
-  repeated are named in an error. The same ids in the same order need no going by, so that they may
-  repeat, as those of a bootstrap sample do;
-- one side has none: by position. That holds for a Series that kept its index while the features
-  lost theirs in ``.values`` or a scaler, as in scikit-learn. Ids may repeat there. Among kernels
-  of one stack, and among feature spaces of the same objects, only an array is without ids: a
-  DataFrame that counts its rows beside one with ids is refused;
-- one side counts its rows, and the other has the same numbers in another order: an error, since
-  both readings are possible;
-- new objects count their rows as the training objects do: these are not the same objects, and the
-  new ones are numbered on.
+- Both sides have ids: the ids must be the same and determine the order. An error names unknown,
+  missing and repeated ids. If the ids are already in the same order they may repeat, as in a
+  bootstrap sample.
+- One side has no ids: alignment by position, as in scikit-learn. An example is a Series that kept
+  its index while ``.values`` or a scaler removed that of the features. Ids may repeat. Among
+  kernels of one stack, and among feature spaces of the same objects, only arrays have no ids: a
+  DataFrame with default labels beside one with ids is an error.
+- One side has default labels and the other the same numbers in another order: an error, because
+  alignment by position and by label are both possible.
+- New and training objects both have default labels: they are different objects, and the numbers of
+  the new objects continue those of the training objects.
 """
 
 from collections import Counter
@@ -47,19 +47,19 @@ __all__ = [
     "square_order",
 ]
 
-#: Labels that a message names before it says how many more there are.
+#: Number of labels listed in a message before "and ... more".
 NAMED = 5
-#: Attributes of a coordinate whose labels were made up: they number the objects.
+#: Attributes of a coordinate with default labels, which number the objects.
 NUMBERED = {"labels": "numbers, by position"}
 
 
 def counts_rows(labels: Any) -> bool:
-    """Whether labels are the numbers 0 to n - 1 in order, which identify nothing."""
+    """Whether labels are the default labels 0 to n - 1 in order, which identify no objects."""
     return _count(_plain(labels))
 
 
 def check_complete(labels: Any, argument: str, owner: str) -> None:
-    """Raise unless there are labels everywhere."""
+    """Raise if a label is missing."""
     absent = [row for row, label in enumerate(_plain(labels)) if pd.isna(label) is True]
     if absent:
         got = f"{len(absent)} missing, the first at position {absent[0]}"
@@ -69,7 +69,7 @@ def check_complete(labels: Any, argument: str, owner: str) -> None:
 def check_distinct(
     labels: Any, argument: str, owner: str, requirement: str = "labelled by distinct ids"
 ) -> None:
-    """Raise unless there are labels everywhere, and no two the same; the error names them."""
+    """Raise if a label is missing or repeated; the message lists repeated labels."""
     check_complete(labels, argument, owner)
     repeated = [label for label, times in Counter(_plain(labels)).items() if times > 1]
     if repeated:
@@ -85,28 +85,29 @@ def order_of(
     *,
     by_position: bool = True,
 ) -> list[int] | None:
-    """Positions among the labels given of the labels that are wanted.
+    """Positions of the wanted labels among the given labels.
 
     Parameters
     ----------
     given, wanted : sequence of labels
-        Those of the objects or features that are to be ordered, and those in the order to be had.
+        Labels of the objects or features to be ordered, and the labels in the wanted order.
     argument, owner, requirement : str
         For messages; the requirement completes "must be ...".
     by_position : bool, default=True
-        Whether labels that only count go by position. Otherwise the labels have to be the same.
+        Whether default labels (0 to n - 1) mean alignment by position. Otherwise both sides must
+        have the same labels.
 
     Returns
     -------
     list of int, or None
-        None where nothing has to move: labels are in the same order, or positions decide. In the
-        second case the caller checks the length.
+        None if the labels are in the same order already, or for alignment by position; in that
+        case the caller checks the length.
 
     Raises
     ------
     ValueError
-        Where labels decide: for those that repeat, are unknown or missing. Where it cannot be told
-        whether they are ids or positions.
+        For repeated, unknown or missing labels if they determine the order, and for labels that
+        may be ids or positions.
     """
     own, others = _plain(given), _plain(wanted)
     if own == others:
@@ -117,14 +118,14 @@ def order_of(
     unknown = [label for label in own if label not in expected]
     counted = _count(own) or _count(others)
     if counted and len(own) == len(others) and not (missing or unknown):
-        rule = "in the order of the objects, or labelled by ids that cannot be taken for positions"
-        hint = "give an array to go by position, or sort it beforehand to go by label"
+        rule = "in the order of the objects, or labelled by ids that cannot be mistaken for rows"
+        hint = "give an array to align by position, or sort it to align by label"
         got = f"the numbers 0 to {len(own) - 1}, on one side in another order ({hint})"
         raise argument_error(argument, owner, rule, got)
     if counted and by_position:
         return None
     check_distinct(own, argument, owner)
-    rule = "an array, which goes by position: the labels that it would have to go by repeat"
+    rule = "an array, aligned by position, because the labels to align it with are repeated"
     check_distinct(others, argument, owner, rule)
     if missing or unknown:
         parts = [f"the unknown {listed(unknown)}"] if unknown else []
@@ -134,10 +135,9 @@ def order_of(
 
 
 def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int] | None:
-    """Positions of the columns that make a square matrix a Gram matrix, as `order_of` gives them.
+    """Positions (or None, as in `order_of`) that bring columns into the order of the rows.
 
-    None where columns are labelled by nothing that the rows are, as those of a cross matrix and of
-    a basis expansion.
+    None also if rows and columns share no label: cross matrices and basis expansions.
     """
     own, others = _plain(columns), _plain(rows)
     if len(own) != len(others) or not set(own) & set(others):
@@ -146,21 +146,21 @@ def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int
 
 
 def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
-    """Return values, one an object, in the order of the objects' ids.
+    """Return values, one per object, in the order of the objects' ids.
 
     Parameters
     ----------
     values : array_like, Series or DataArray (obs,)
-        Labels, targets or a mask. What is no Series or DataArray is returned as it is.
+        Labels, targets or a mask. Anything without labels is returned unchanged.
     ids : sequence (obs,)
-        Of the objects that the values are for.
+        Ids of the objects.
     argument, owner : str
         For messages.
 
     Raises
     ------
     ValueError
-        See `order_of`. Numbers and types of values are checked by whoever reads them.
+        See `order_of`. The caller checks the number and type of the values.
     """
     labels = labels_of(values)
     if labels is None:
@@ -172,7 +172,7 @@ def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
 
 @singledispatch
 def labels_of(values: Any) -> list[Hashable] | None:
-    """Labels of the rows of values; None where they carry none."""
+    """Labels of the rows of values, or None."""
     return None
 
 
@@ -190,7 +190,7 @@ def _(values: xr.DataArray) -> list[Hashable] | None:
 
 
 def ids_along(values: xr.DataArray, dim: Hashable) -> Any:
-    """Labels along a dim, or 0 to n - 1 where it has none or they were made up."""
+    """Labels along a dim, or 0 to n - 1 if it has none or default labels."""
     if dim not in values.indexes or values[dim].attrs.items() >= NUMBERED.items():
         return range(values.sizes[dim])
     return values.indexes[dim]
@@ -209,7 +209,7 @@ def _(values: xr.DataArray, order: list[int]) -> Any:
 
 @singledispatch
 def as_frame(matrix: Any) -> Any:
-    """Two-dimensional DataArrays as DataFrames where they have labels; anything else as it is."""
+    """Convert a two-dimensional DataArray to a DataFrame, or to an array if it has no labels."""
     return matrix
 
 
@@ -228,19 +228,18 @@ def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None)
     Parameters
     ----------
     kernels : kernels in any form
-        The rows of DataFrames go by those of the first; so do the columns, which are those of
-        `basis` if that is given. A square matrix whose columns are its rows in another order gets
-        their order. Arrays, and what is no stack, are returned as they are.
+        Rows and columns of DataFrames get the order of the first DataFrame, or columns that of
+        `basis` if given. The columns of a square matrix get the order of its rows. Arrays and
+        invalid stacks are returned unchanged.
     argument, owner : str
         For messages.
     basis : sequence of labels, optional
-        Labels of the training objects, where rows are new objects.
+        Labels of the training objects, if the rows are new objects.
 
     Raises
     ------
     ValueError
-        For labels of one kernel that are not those of another, and for those that have to be
-        brought into another order and repeat.
+        For kernels with different labels, and for repeated labels that need another order.
     """
     return kernels
 
@@ -284,7 +283,7 @@ def _(kernels: xr.DataArray, argument: str, owner: str, basis: Any = None) -> An
 def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
     """Return a Gram matrix with columns in the order of its rows, and the ids of the rows.
 
-    The ids are 0 to n - 1 for an array, which is returned as it is.
+    An array is returned unchanged, with the ids 0 to n - 1.
     """
     matrix = aligned_matrices(as_frame(kernel), argument, owner)
     labels = labels_of(matrix)
@@ -294,19 +293,20 @@ def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
 
 
 def made_up(index: pd.Index) -> bool:
-    """Whether pandas made an index up, which then says no more than the order."""
+    """Whether an index is the default index of pandas, which identifies no objects."""
     return isinstance(index, pd.RangeIndex) and counts_rows(index)
 
 
 def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | None:
-    """Names of the kernels that numbers, one a kernel, are for; None where they carry none.
+    """Kernel names that numbers, one per kernel, are labelled with, or None.
 
-    Names are those of a DataArray's coordinate "kernel", of a Series, or of a mapping.
+    Names are the coordinate "kernel" of a DataArray, the index of a Series or the keys of a
+    mapping.
 
     Raises
     ------
     ValueError
-        For names that are missing or repeat.
+        For missing or repeated names.
     """
     labels: Any = None
     if isinstance(values, xr.DataArray) and values.dims == ("kernel",):
@@ -322,15 +322,15 @@ def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | No
 
 
 def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requirement: str) -> Any:
-    """Return numbers that carry the kernels' names in the order of these; others as they are.
+    """Return numbers labelled with kernel names in the order of `names`; others unchanged.
 
-    The names, as `kernel_names` reads them, must be all of the kernels', and no others.
+    The labels (see `kernel_names`) must be exactly the names of the kernels.
     """
     own, wanted = kernel_names(values, argument, owner), list(map(str, names))
     if own is None:
         return values
     if sorted(own) != sorted(wanted):
-        raise argument_error(argument, owner, requirement, f"those of {list(own)}")
+        raise argument_error(argument, owner, requirement, f"the names {list(own)}")
     numbers = list(values.values()) if isinstance(values, Mapping) else values.to_numpy().tolist()
     by_name = dict(zip(own, numbers, strict=True))
     return [by_name[name] for name in wanted]
@@ -359,7 +359,7 @@ def _aligned_frame(
 
 
 def _plain(labels: Any) -> list[Hashable]:
-    """Labels as Python's own objects."""
+    """Labels as a list of Python objects."""
     return list(pd.Index(getattr(labels, "values", labels)))
 
 
@@ -368,7 +368,7 @@ def _count(labels: list[Hashable]) -> bool:
 
 
 def listed(labels: Iterable[Hashable]) -> str:
-    """Name labels for a message, the first few of them."""
+    """List the first labels, for a message."""
     each = list(labels)
     named = ", ".join(map(repr, each[:NAMED]))
     return named if len(each) <= NAMED else f"{named} and {len(each) - NAMED} more"

@@ -1,7 +1,7 @@
-"""The functions behind the kernels: what two sets of objects give, before any normalisation.
+"""Kernel functions of two sets of objects, before any normalisation.
 
-Values are those of ``sklearn.metrics.pairwise`` to the last digit.  Each base kernel also knows
-its diagonal k(x, x) in O(n D), so that normalisations do not need a Gram matrix for it.
+Values are those of ``sklearn.metrics.pairwise`` to the last digit.  Each base kernel also computes
+its diagonal k(x, x) in O(n D), so that normalisations need no Gram matrix for it.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ type Rules = Mapping[str, Callable[[NDArray, str], float]]
 
 
 def _scikit_learn() -> Any:
-    """Kernels of scikit-learn, which takes half a second to import: the first that is used does."""
+    """Kernels of scikit-learn, imported late because the import takes half a second."""
     from sklearn.metrics import pairwise
 
     return pairwise
@@ -33,24 +33,24 @@ class BaseKernel(ABC):
 
     @property
     def adds_features_up(self) -> bool:
-        """Whether features count by their scales as they are: those of small scale hardly do."""
+        """Whether the kernel sums over features without scaling them, so that scales matter."""
         return False
 
     def on_training(self, X: NDArray) -> Self:
-        """Kernel with what it chooses from the features (N, D) of the training objects."""
+        """Kernel with its width chosen from the features (N, D) of the training objects."""
         return self
 
     @abstractmethod
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        """Values of shape (n, m) of n objects against m others, or against themselves (None)."""
+        """Values (n, m) of n objects X against m objects Y, or against themselves (None)."""
 
     @abstractmethod
     def diagonal(self, X: NDArray) -> NDArray:
-        """Value of each object with itself, shape (n,)."""
+        """Self-similarity of each object, shape (n,)."""
 
     @abstractmethod
     def describe(self, space: str | None) -> str:
-        """Readable name, with the feature space where there are several."""
+        """Readable name, with the feature space if there are several."""
 
     def train(self, X: NDArray, name: str) -> NDArray:
         """Values of the training objects among themselves; `name` is for messages."""
@@ -68,7 +68,7 @@ class BaseKernel(ABC):
         return self.pairwise(X, X_train)
 
     def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
-        """Value of each new object with itself; `given` is for kernels that cannot compute it."""
+        """Self-similarity of each new object; `given` is for kernels that cannot compute it."""
         return self.diagonal(X)
 
 
@@ -80,9 +80,9 @@ def label(name: str, space: str | None, *settings: str) -> str:
 
 @dataclass(frozen=True)
 class _Radial(BaseKernel):
-    """A kernel with a width, `gamma`: a number, the name of a rule, or None for 1 / n_features.
+    """Kernel with a width `gamma`: a number, the name of a rule, or None for 1 / n_features.
 
-    Where training objects have given the number, `rule` is the rule by which they did.
+    If `gamma` was computed from training objects, `rule` is the name of the rule.
     """
 
     gamma: float | str | None = None
@@ -113,11 +113,11 @@ class _Radial(BaseKernel):
 
     @property
     def number(self) -> float | None:
-        """Gamma; raises a ValueError before training objects have given it."""
+        """Gamma; raises a ValueError before a rule has computed it from training objects."""
         if isinstance(self.gamma, str):
             raise ValueError(
-                f"{self._name}({self.gamma!r}) takes its width from the training objects, and none "
-                "have been given: kernels(X_train), or kernels(X_new, X_train)."
+                f"{self._name}({self.gamma!r}) takes its width from the training objects, but has "
+                "none. Call kernels(X_train) or kernels(X_new, X_train)."
             )
         return self.gamma
 
@@ -222,7 +222,7 @@ class Linear(BaseKernel):
 
 @dataclass(frozen=True)
 class Cosine(BaseKernel):
-    """x'x / (||x|| ||x'||), and 0 where a norm is 0."""
+    """x'x / (||x|| ||x'||), and 0 if a norm is 0."""
 
     @property
     @override
@@ -270,13 +270,13 @@ class Covariance(BaseKernel):
                 "a covariance with fixed hyperparameters",
                 f"the random variable {listed}",
             )
-        # The graph runs once: compiling it would cost more than it saves.
+        # The graph is evaluated once, so optimising it would cost more than it saves.
         return np.asarray(graph.eval(mode="FAST_COMPILE"), dtype=float)
 
 
 @dataclass(frozen=True)
 class Precomputed(BaseKernel):
-    """Similarities in place of features: columns are training objects."""
+    """Similarities instead of features; columns are training objects."""
 
     @override
     def train(self, X: NDArray, name: str) -> NDArray:
@@ -284,8 +284,8 @@ class Precomputed(BaseKernel):
             raise argument_error(
                 "X",
                 name,
-                "a square Gram matrix of the training objects (new objects: give their "
-                "similarities first and the training Gram matrix second)",
+                "a square Gram matrix of the training objects (for new objects: their "
+                "similarities first, the training Gram matrix second)",
                 f"shape {X.shape}",
             )
         return self.pairwise(X, None)
@@ -322,7 +322,7 @@ class Precomputed(BaseKernel):
 
 @dataclass(frozen=True)
 class BasisExpansion(BaseKernel):
-    """Features in place of a kernel."""
+    """Features instead of a kernel."""
 
     function: Callable[[NDArray], NDArray]
     is_kernel: ClassVar[bool] = False

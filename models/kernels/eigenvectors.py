@@ -1,4 +1,4 @@
-"""Rank-one kernels: the eigenvectors of a kernel, each to be weighted anew."""
+"""Rank-one kernels of the eigenvectors of a kernel, with weights to be learned."""
 
 from typing import Any
 
@@ -16,34 +16,34 @@ def eigenvector_kernels(gram: Any, count: int | None = None) -> xr.DataArray:
 
     .. math:: K = \sum_n \lambda_n u_n u_n' \quad\to\quad K_n = u_n u_n'
 
-    A model that learns their weights beta makes :math:`\sum_n \beta_n u_n u_n'` of them, whose
-    alignment with labels may be far better than that of K. All objects, labelled or not, have to be
-    in K: a rank-one kernel says nothing about others.
+    A model that learns weights beta has the composite kernel :math:`\sum_n \beta_n u_n u_n'`, whose
+    alignment with labels may be far better than that of K. K must contain all objects, labelled or
+    not: the rank-one kernels cannot be evaluated at new objects.
 
     Parameters
     ----------
     gram : array (obs, obs), DataFrame, or stack (1, obs, obs)
         One kernel, symmetric positive semidefinite.
     count : int, optional
-        Number of eigenvectors, those of the largest eigenvalues. Default: all whose eigenvalues are
-        not zero to rounding.
+        Number of eigenvectors, by decreasing eigenvalue. Default: all with eigenvalues above
+        rounding error.
 
     Returns
     -------
     DataArray (kernel, obs, basis)
-        Kernels of trace 1, "1" that of the largest eigenvalue, with the labels of `gram`. The
-        coordinate ``eigenvalue`` (kernel) has the eigenvalues, divided by the sum of all: the
-        weights with which the kernels make up K of trace 1.
+        Kernels of trace 1, named "1", "2", ... by decreasing eigenvalue, with the labels of `gram`.
+        The coordinate ``eigenvalue`` (kernel) has the eigenvalues divided by their sum, the weights
+        of the kernels in K scaled to trace 1.
 
     Raises
     ------
     ValueError
-        For what is not one kernel, for a kernel of zeros, and for a `count` above the number of
-        eigenvalues that are not zero.
+        For input that is not one kernel, a kernel of zeros, and a `count` above the number of
+        nonzero eigenvalues.
 
     Notes
     -----
-    One eigendecomposition, O(N^3), and `count` matrices of N x N numbers.
+    Costs one eigendecomposition, O(N^3), and memory for `count` matrices of N x N numbers.
 
     References
     ----------

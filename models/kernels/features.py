@@ -1,4 +1,4 @@
-"""Objects and their feature spaces: one array, or a dict of arrays of the same objects."""
+"""Objects in one or several feature spaces: an array, or a dict of arrays of the same objects."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ class CrossGram:
 
 
 def cross_gram(similarities: ArrayLike, *, self_similarity: ArrayLike) -> CrossGram:
-    """Give a precomputed kernel what the "unit" normalisation of new objects needs.
+    """Combine similarities of new objects with self-similarities, for the "unit" normalisation.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ class Objects:
     Parameters
     ----------
     features : dict
-        Feature space -> ndarray of shape (n, D); the only key is None where there is one array.
+        Feature space -> ndarray of shape (n, D); a single array has the key None.
     labels : ndarray of shape (n,)
     self_similarity : dict
-        Feature space -> ndarray of shape (n,), for precomputed kernels where given.
+        Feature space -> ndarray of shape (n,), for precomputed kernels if given.
     columns : dict
-        Feature space -> names of its features, where they have any.
+        Feature space -> names of its features, if it has any.
     numbered : bool
-        Whether the labels were made up: they number new objects without ids.
+        Whether the labels number new objects without ids.
     """
 
     features: dict[str | None, NDArray]
@@ -71,13 +71,13 @@ class Objects:
 
     @property
     def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
-        """Coordinate of the dim "obs" that the labels make."""
+        """Labels as the coordinate of the dim "obs"."""
         return "obs", self.labels, NUMBERED if self.numbered else None
 
     def with_gram(self, space: str | None, name: str) -> "Objects":
-        """Return training objects whose features in one space are similarities among themselves.
+        """Return training objects with the columns of a Gram matrix in the order of its rows.
 
-        Named columns get the order of the rows. `name` is that of the kernel, for messages.
+        `space` holds the Gram matrix; `name` is the name of the kernel, for messages.
         """
         labels, columns = pd.Index(self.labels), self.columns.get(space)
         if self.features[space].shape[1] != len(labels):
@@ -98,21 +98,21 @@ class Objects:
         return self
 
     def spaces_of(self, space: str | None) -> list[str | None]:
-        """Feature spaces that a kernel reads: the one it is bound to, or all."""
+        """Feature spaces of a kernel: the space that it is bound to, or all."""
         if space is None:
             return list(self.features)
         if None in self.features:
             raise argument_error(
                 "X",
                 "Kernels",
-                f"a dict with the feature space {space!r}, which a kernel is bound to",
+                f"a dict with the feature space {space!r} of a kernel",
                 "one array",
             )
         check_name(space, [str(known) for known in self.features], "space", "on")
         return [space]
 
     def check_has(self, spaces: Iterable[str | None]) -> None:
-        """Raise unless every one of `spaces` is there."""
+        """Raise if one of `spaces` is missing."""
         missing = [space for space in spaces if space not in self.features]
         if missing:
             raise argument_error(
@@ -132,19 +132,19 @@ def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
     ----------
     X : array-like, DataFrame, `CrossGram`, or dict of them
     train : Objects, optional
-        The training objects, where `X` are new ones.
+        The training objects, if `X` are new objects.
 
     Raises
     ------
     ValueError
-        On an array that is not two-dimensional, numeric and finite, on feature spaces that
-        disagree in their objects, and on new objects that disagree in their features.
+        For arrays that are not two-dimensional, numeric and finite, feature spaces with different
+        objects, and new objects with different features.
 
     Notes
     -----
-    DataFrames go by their labels: rows get the order of the first space that has ids, columns of
-    new objects that of the training objects. New objects that count their rows as the training
-    objects do are numbered on from these, as those without labels are.
+    DataFrames are aligned by label: rows get the order of the first space that has ids, columns of
+    new objects that of the training objects. The numbers of new objects without labels, or with
+    the same default labels as the training objects, continue those of the training objects.
     """
     tables = {None: X} if not isinstance(X, Mapping) else {str(key): X[key] for key in X}
     if not tables:
@@ -184,7 +184,7 @@ def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
 
 @dataclass(frozen=True)
 class _Table:
-    """Features as given, with the labels of objects and features where there are any."""
+    """Features as given, with the labels of objects and features if there are any."""
 
     values: Any
     labels: pd.Index | None = None
@@ -216,7 +216,7 @@ def _(table: CrossGram) -> _Table:
 def _checked(
     table: _Table, space: str | None, reference: pd.Index | None, train: Objects | None
 ) -> _Table:
-    """Numbers of one feature space, in the order of the objects and of the training features."""
+    """Numbers of a feature space in the order of the objects and the training features, checked."""
     argument = "X" if space is None else f'X["{space}"]'
     values, own = _as_features(table.values, argument), table.self_similarity
     columns = table.columns
@@ -251,7 +251,7 @@ def _as_features(table: Any, argument: str) -> NDArray:
         )
     if array.dtype.kind in "mM":
         raise argument_error(argument, "Kernels", "real numbers", str(array.dtype))
-    # Truth values are features, though no numbers where a setting is one.
+    # Booleans are valid features, but `check_real` refuses them.
     if array.dtype.kind == "b":
         array = array.astype(float)
     elif array.dtype.kind == "O":
@@ -263,18 +263,18 @@ def _as_features(table: Any, argument: str) -> NDArray:
 
 
 def counts_as(labels: NDArray, training: NDArray) -> bool:
-    """Whether new objects only count their rows, and as the training objects do.
+    """Whether new objects have the same default labels 0 to n - 1 as the training objects.
 
-    Their labels say nothing then, and would make a Gram matrix of a square cross matrix.
+    Equal labels would turn a square cross matrix into a Gram matrix.
     """
     return len(labels) == len(training) and counts_rows(labels) and counts_rows(training)
 
 
 def labels_after(labels: NDArray, n: int) -> NDArray:
-    """Labels of n unnamed new objects: they number on from the training objects.
+    """Numbers for n new objects without labels, which continue those of the training objects.
 
-    Training labels that are not whole numbers leave 0 to n - 1 free.  Either way no new object
-    shares its label with a training object, so a cross stack never passes for a Gram matrix.
+    They start at 0 if the training labels are not integers.  No new object shares its label with a
+    training object, so that a cross stack is never taken for a Gram matrix.
     """
     start = int(labels.max()) + 1 if np.issubdtype(labels.dtype, np.integer) else 0
     return np.arange(start, start + n)

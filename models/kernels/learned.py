@@ -1,12 +1,12 @@
 """Kernels with parameters to learn, theta ~ Gamma(omega, phi), inside a PyMC model.
 
-A specification that holds such a kernel gives, in place of a stack of numbers, a `ParametricStack`:
-it declares theta in the model on the context stack and returns the stack as a tensor. Tensors come
-from covariance functions of ``pm.gp.cov``.
+A specification with such a kernel returns a `ParametricStack` instead of a stack of numbers. It
+declares theta in the current model and returns the stack as a tensor, from covariance functions of
+``pm.gp.cov``.
 
 Notation (Damoulas & Girolami 2009, section 3.1): theta_sd is the parameter of kernel s for
-dimension d of its feature space, one number for all dimensions unless it is said otherwise;
-omega and phi are the shape and the rate of its Gamma prior.
+dimension d of its feature space, by default one number for all dimensions; omega and phi are the
+shape and the rate of its Gamma prior.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,17 +31,17 @@ __all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricS
 
 @dataclass(frozen=True)
 class Theta:
-    """A kernel parameter to learn, in place of a number: theta ~ Gamma(omega, phi).
+    """Kernel parameter to learn: theta ~ Gamma(omega, phi).
 
     Parameters
     ----------
     omega : float, default=1
-        Shape of its prior.
+        Shape of the prior.
     phi : float, default=1
-        Rate of its prior.
+        Rate of the prior.
     ard : bool, default=False
-        One parameter for each dimension of the feature space (automatic relevance determination),
-        in place of one for all.
+        One parameter for each dimension of the feature space (automatic relevance determination)
+        instead of one for all.
     """
 
     omega: float = 1.0
@@ -57,20 +57,20 @@ class Theta:
 class LearnedCovariance(BaseKernel):
     """A covariance function of ``pm.gp.cov`` whose parameter is random.
 
-    As a kernel of numbers it takes its parameter at the prior mean, where samplers start.
+    Its values in NumPy are those at the prior mean of the parameter, where samplers start.
 
     Parameters
     ----------
     theta : Theta
     function : callable (theta) -> pymc.gp.cov.BaseCovariance
-        Takes a scalar tensor, or one with an entry a feature.
+        Takes a scalar tensor, or a vector with one entry per feature.
     """
 
     theta: Theta
     function: Callable[[TensorVariable], Any]
 
     def n_parameters(self, n_features: int) -> int:
-        """Count the parameters on a feature space."""
+        """Return the number of parameters on a feature space."""
         return n_features if self.theta.ard else 1
 
     def tensor_at(self, theta: TensorVariable, n_features: int) -> Any:
@@ -78,7 +78,7 @@ class LearnedCovariance(BaseKernel):
         return self.function(theta if self.theta.ard else theta[0])
 
     def fixed_at(self, theta: NDArray) -> BaseKernel:
-        """Kernel of numbers at parameters (n_parameters,)."""
+        """NumPy kernel at parameters (n_parameters,)."""
         return _CompiledCovariance(self, theta)
 
     @override
@@ -107,7 +107,7 @@ class LearnedGaussian(LearnedCovariance):
     @property
     @override
     def adds_features_up(self) -> bool:
-        # With a parameter for each feature, their scales are learned.
+        # With one parameter per feature, the scales are learned.
         return not self.theta.ard
 
     @override
@@ -126,13 +126,13 @@ class LearnedGaussian(LearnedCovariance):
 
 @dataclass(frozen=True)
 class _ScaledGaussian(BaseKernel):
-    """The same in numbers, which saves its compilation."""
+    """`LearnedGaussian` at given parameters in NumPy, which needs no compilation."""
 
     theta: NDArray
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        # scikit-learn's checks of its input would take longer than the kernel of a hundred objects.
+        # scikit-learn's input validation takes longer than the kernel of a hundred objects.
         rows = X * np.sqrt(self.theta)
         columns = rows if Y is None else Y * np.sqrt(self.theta)
         exponent = rows @ columns.T
@@ -153,7 +153,7 @@ class _ScaledGaussian(BaseKernel):
 
 @dataclass(frozen=True)
 class _CompiledCovariance(BaseKernel):
-    """A covariance function in numbers, compiled once for all its parameters."""
+    """A covariance function at given parameters, compiled once for all parameters."""
 
     base: LearnedCovariance
     theta: NDArray
@@ -185,7 +185,7 @@ def _diagonal(base: LearnedCovariance, n_features: int) -> Callable[..., NDArray
 
 
 class _Similarities(NamedTuple):
-    """Similarities (n, N) of some objects to the training objects, and to themselves (n,)."""
+    """Similarities (n, N) of n objects to the training objects, and self-similarities (n,)."""
 
     values: TensorVariable
     diagonal: TensorVariable
@@ -209,7 +209,7 @@ def _center(new: _Similarities, train: _Similarities) -> _Similarities:
     )
 
 
-# The normalisations of numbers check their input, which a tensor cannot pass.
+# The NumPy normalisations cannot be reused: they check values, which tensors do not have.
 _NORMALIZATIONS = {"trace": _scale_to_trace, "unit": _scale_to_unit, "center": _center}
 
 
@@ -221,7 +221,7 @@ class LearnedKernel:
     ----------
     name : str
     position : int
-        In the stack.
+        Position in the stack.
     base : LearnedCovariance
     steps : tuple of {"trace", "unit", "center"}
         Normalisations, in the order applied.
@@ -246,14 +246,14 @@ class LearnedKernel:
 
     @property
     def labels(self) -> list[str]:
-        """Labels of its parameters: its name, with the dimension's number where each has one."""
+        """Labels of its parameters: its name, with the dimension's number for ARD."""
         if not self.base.theta.ard:
             return [self.name]
         return [f"{self.name} {d}" for d in range(self.n_parameters)]
 
     @property
     def features(self) -> str:
-        """Name of the data that hold the objects' features."""
+        """Name of the model's data with the features of the objects."""
         return "X" if self.space is None else f"X_{self.space}"
 
     def tensor(self, theta: TensorVariable, rows: TensorVariable) -> TensorVariable:
@@ -269,7 +269,7 @@ class LearnedKernel:
         return new.values
 
     def evaluate(self, theta: NDArray, rows: slice) -> NDArray:
-        """Kernel (n, N) of some of the objects, at parameters (n_parameters,)."""
+        """Kernel (n, N) of a slice of the objects, at parameters (n_parameters,)."""
         base = self.base.fixed_at(theta)
         values = base.pairwise(self.rows[rows], self.columns)
         if not self.steps:
@@ -282,17 +282,17 @@ class LearnedKernel:
 
 @dataclass(frozen=True)
 class ParametricStack:
-    """A stack of kernels of which some have parameters to learn.
+    """Stack of kernels, some of which have parameters to learn.
 
     Calling it inside a model declares theta, dims ("parameter",), and returns the stack as a
-    tensor (kernel, obs, basis): models that take a function of that kind take it as it is.
+    tensor (kernel, obs, basis). Models that take a function for their kernels accept it.
 
     Parameters
     ----------
     start : DataArray (kernel, obs, basis)
         The stack at the parameters' prior means.
     learned : tuple of LearnedKernel
-        The kernels with parameters, in their order.
+        The kernels with parameters, by position.
     name : str, default="theta"
         Name of the parameters in a model.
     """
@@ -302,13 +302,13 @@ class ParametricStack:
     name: str = "theta"
 
     def named(self, name: str) -> "ParametricStack":
-        """Return the stack with another name of its parameters, for models with a theta."""
+        """Return the stack with another name of its parameters, for models with another theta."""
         return replace(self, name=name)
 
     def in_order_of(self, other: "ParametricStack") -> "ParametricStack":
-        """Return the stack with its kernels in the order of another that has the same ones.
+        """Return the stack with its kernels in the order of another stack of the same kernels.
 
-        Itself where the names differ, which whoever compares the two says better.
+        If the names differ the stack is returned unchanged; the caller raises the error.
         """
         names = self.start["kernel"].values.tolist()
         wanted = other.start["kernel"].values.tolist()
@@ -343,7 +343,7 @@ class ParametricStack:
         return np.array([t.omega for t in each]), np.array([t.phi for t in each])
 
     def declare(self) -> TensorVariable:
-        """Declare theta in the model on the context stack."""
+        """Declare theta in the current model."""
         omega, phi = self.prior()
         pm.modelcontext(None).add_coord("parameter", self.parameters)
         return pm.Gamma(self.name, alpha=omega, beta=phi, dims="parameter")
@@ -360,9 +360,9 @@ class ParametricStack:
         ----------
         theta : tensor (parameter,)
         features : mapping of str to tensor (obs, feature), optional
-            In place of the objects' own `features`.
+            Default: `features` of the stack.
         fixed : tensor (kernel without parameters, obs, basis), optional
-            In place of the stack's own.
+            Default: `fixed` of the stack.
         """
         features = self.features if features is None else features
         fixed = self.fixed.to_numpy() if fixed is None else fixed
@@ -375,7 +375,7 @@ class ParametricStack:
         return pt.stack([matrices[s] for s in range(len(self.start))])
 
     def __call__(self) -> TensorVariable:
-        """Declare theta in the model on the context stack; return the stack (kernel, n, N)."""
+        """Declare theta in the current model and return the stack (kernel, n, N)."""
         return self.tensor(self.declare())
 
     def evaluate(self, theta: NDArray, rows: slice = slice(None)) -> NDArray[np.float64]:
@@ -385,12 +385,12 @@ class ParametricStack:
         ----------
         theta : ndarray (parameter,)
         rows : slice, optional
-            Objects to evaluate it for. Default: all.
+            Objects for which the stack is evaluated. Default: all.
 
         Notes
         -----
-        Cost O(n N D) a kernel with parameters. Other covariances than the Gaussian are compiled at
-        the first call, which takes seconds.
+        Cost O(n N D) per kernel with parameters. Covariances other than the Gaussian are compiled
+        at the first call, which takes seconds.
         """
         stack = self.start.to_numpy()[:, rows].copy()
         for kernel, part in self._parts():
@@ -398,7 +398,7 @@ class ParametricStack:
         return stack
 
     def _parts(self) -> list[tuple[LearnedKernel, slice]]:
-        """Kernels with parameters, and where theirs are."""
+        """Kernels with parameters, and the slices of their parameters."""
         ends = np.cumsum([kernel.n_parameters for kernel in self.learned]).tolist()
         return [
             (kernel, slice(end - kernel.n_parameters, end))

@@ -19,11 +19,11 @@ class Member:
     Parameters
     ----------
     base : BaseKernel
-        The function of two sets of objects.
+        Kernel function of two sets of objects.
     name : str, optional
-        By default, the description of `base` and the feature space.
+        Default: the description of `base` and the feature space.
     space : str, optional
-        Feature space that it reads; by default, each one there is.
+        Feature space of the kernel. Default: all feature spaces.
     steps : tuple of {"trace", "unit", "center"}
         Normalisations, in the order applied.
     """
@@ -34,13 +34,13 @@ class Member:
     steps: tuple[str, ...] = ()
 
     def name_on(self, space: str | None) -> str:
-        """Name of this kernel on one feature space (None: the only one there is)."""
+        """Name of this kernel on a feature space (None: the only one)."""
         if self.name is not None:
             return self.name if space is None or self.space == space else f"{self.name}[{space}]"
         return self.base.describe(space)
 
     def evaluate(self, name: str, new: Objects, train: Objects, space: str | None) -> NDArray:
-        """Values on a feature space, normalised, of shape (n, M); `name` is for messages."""
+        """Normalised values (n, M) on a feature space; `name` is for messages."""
         X_train = train.features[space]
         if new is train:
             values = self.base.train(X_train, name)

@@ -1,9 +1,8 @@
-"""Normalisations of kernels: the constants come from the training objects and from nothing else.
+"""Normalisations of kernels, with constants from the training objects only.
 
-A normalisation maps similarities to similarities.  It takes two ``Similarities``: those to be
-normalised (the rows may be new objects) and those of the training objects among themselves, and
-reads its constants from the second only.  Chains apply each step to both, so that every step sees
-the training similarities as the steps before it left them.
+A normalisation takes two ``Similarities``: those to be normalised (the rows may be new objects) and
+those among the training objects, from which it computes its constants.  A sequence of steps applies
+each step to both, so that each step sees the training similarities after the steps before it.
 
 With k(x, x') the kernel, N training objects and K their Gram matrix:
 
@@ -28,14 +27,14 @@ from ...validation import argument_error
 
 @dataclass(frozen=True)
 class Similarities:
-    """Similarities of some objects (rows) to the N training objects, and to themselves.
+    """Similarities of n objects (rows) to the N training objects, and self-similarities.
 
     Parameters
     ----------
     values : ndarray of shape (n, N) or None
-        k(x_i, x_j).  None where no step needs it: of the training Gram matrix, only centring does.
+        k(x_i, x_j).  None for a training Gram matrix that no step needs; only centring does.
     diagonal : ndarray of shape (n,) or None
-        k(x_i, x_i).  None where it is not known: precomputed similarities of new objects.
+        k(x_i, x_i).  None for precomputed similarities of new objects without self-similarities.
     """
 
     values: NDArray | None
@@ -61,9 +60,9 @@ def _scale_to_unit(new: Similarities, train: Similarities, name: str) -> Similar
         raise argument_error(
             "X",
             name,
-            "cross_gram(similarities, self_similarity=...) where new objects meet a precomputed "
-            "kernel with the 'unit' normalisation, which divides by the similarity of each new "
-            "object to itself",
+            "cross_gram(similarities, self_similarity=...) for new objects of a precomputed kernel "
+            "with the 'unit' normalisation, which divides by the self-similarity of each new "
+            "object",
             "similarities to the training objects only",
         )
     assert train.diagonal is not None
@@ -86,8 +85,8 @@ def _scale_to_unit(new: Similarities, train: Similarities, name: str) -> Similar
 def _center(new: Similarities, train: Similarities, name: str) -> Similarities:
     assert new.values is not None
     assert train.values is not None
-    # A Gram matrix is symmetric, so its column means are row means too. Computed alike and added
-    # before they are subtracted, the two keep a symmetric matrix symmetric to the last bit.
+    # Row means replace the equal column means of the symmetric training matrix, and both are added
+    # before they are subtracted: this keeps a symmetric matrix exactly symmetric.
     rows, columns = new.values.mean(axis=1), train.values.mean(axis=1)
     grand = columns.mean()
     return Similarities(
@@ -104,7 +103,7 @@ NORMALIZATIONS: dict[str, Callable[[Similarities, Similarities, str], Similariti
 
 
 def needs_training_gram(steps: Sequence[str]) -> bool:
-    """Whether the constants of these steps take the training Gram matrix, not its diagonal only."""
+    """Whether these steps need the training Gram matrix, not only its diagonal."""
     return "center" in steps
 
 
@@ -114,12 +113,12 @@ def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name
     Parameters
     ----------
     new : Similarities
-        To be normalised; `train` itself for the training stack.
+        Similarities to normalise; `train` itself for the training stack.
     train : Similarities
-        Of the training objects; its `values` may be None unless `needs_training_gram(steps)`.
+        Those of the training objects; `values` may be None unless `needs_training_gram(steps)`.
     steps : sequence of {"trace", "unit", "center"}
     name : str
-        Of the kernel, for messages.
+        Name of the kernel, for messages.
 
     Returns
     -------
@@ -127,7 +126,7 @@ def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name
 
     Notes
     -----
-    Costs O(n N) a step, and O(N^2) more where the training Gram matrix is needed.
+    Costs O(n N) per step, and O(N^2) more if the training Gram matrix is needed.
     """
     for step in steps:
         function = NORMALIZATIONS[step]

@@ -1,10 +1,10 @@
-"""Nystroem features: a basis expansion of m functions in place of a kernel among N objects.
+"""Nystroem features: m basis functions that replace a kernel among N objects.
 
 With landmarks l_1..l_m among the training objects, the features of x are
 
     phi(x) = K_ll^(-1/2) (k(x, l_1), ..., k(x, l_m)),
 
-so that phi(x)'phi(x') is the kernel projected on the landmarks, and the kernel itself where m = N.
+so that phi(x)'phi(x') is the kernel projected on the landmarks, and the kernel itself for m = N.
 Williams & Seeger (2001), Using the Nystroem method to speed up kernel machines.
 """
 
@@ -19,7 +19,7 @@ from .base import BaseKernel
 
 __all__ = ["NystroemFeatures"]
 
-# Eigenvalues of the landmarks' kernel below this part of the largest are rounding, or little more.
+# Eigenvalues of the landmarks' kernel below this fraction of the largest are dominated by rounding.
 RELATIVE_FLOOR = 1e-12
 
 
@@ -27,7 +27,7 @@ RELATIVE_FLOOR = 1e-12
 class NystroemFeatures(BaseKernel):
     """Nystroem features of another kernel, with landmarks drawn from the training objects.
 
-    The features of a multiple of the kernel are the multiple's root times those of the kernel.
+    The features of c times the kernel are sqrt(c) times those of the kernel.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class NystroemFeatures(BaseKernel):
     n_components : int
         Number of landmarks m.
     seed : int
-        Of the landmarks: the same training objects give the same ones.
+        Seed of the landmarks: the same training objects give the same landmarks.
     """
 
     base: BaseKernel
@@ -67,7 +67,7 @@ class NystroemFeatures(BaseKernel):
         rng = np.random.default_rng(self.seed)
         landmarks = known[rng.choice(len(known), self.n_components, replace=False)]
         eigenvalues, axes = np.linalg.eigh(self.base.pairwise(landmarks, None))
-        # Along axes of no length the kernel is rounding, which their roots must not blow up.
+        # The floor keeps division by small roots from amplifying rounding errors.
         least = max(RELATIVE_FLOOR * eigenvalues[-1], np.finfo(float).tiny)
         roots = np.sqrt(np.maximum(eigenvalues, least))
         return self.base.pairwise(X, landmarks) @ (axes / roots) @ axes.T
@@ -75,7 +75,7 @@ class NystroemFeatures(BaseKernel):
     @override
     def diagonal(self, X: NDArray) -> NDArray:
         """Not defined: X does not hold the landmarks, and features are not normalised."""
-        raise NotImplementedError("Nystroem features are no kernel, which could be normalised.")
+        raise NotImplementedError("Nystroem features cannot be normalised: they are not a kernel.")
 
     @override
     def describe(self, space: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Kernels: what to compute, on which feature space, how normalised; and the stack they give.
+"""Specifications of kernels: functions, feature spaces and normalisations.
 
 A specification is written once and applied to training and to new objects::
 
@@ -6,9 +6,9 @@ A specification is written once and applied to training and to new objects::
     kernels(X_train)            # (kernel, obs, basis), square
     kernels(X_test, X_train)    # new objects against training objects
 
-A specification holds no data.  The constants of its normalisations are those of the objects given
-last (the training objects), so new objects never touch them.  Values are those of
-``sklearn.metrics.pairwise``; ``covariance`` takes any covariance function of ``pm.gp.cov``.
+A specification holds no data.  The constants of its normalisations come from the objects given last
+(the training objects), never from new objects.  Values are those of ``sklearn.metrics.pairwise``;
+``covariance`` takes any covariance function of ``pm.gp.cov``.
 
 Notation: S kernels, N training objects, n new objects, M basis functions (M = N for kernels),
 D features.
@@ -93,7 +93,7 @@ class Kernels:
         return len(self.members)
 
     def named(self, name: str) -> "Kernels":
-        """Return this one kernel under another name; raises a ValueError for several."""
+        """Return this kernel under another name; raise a ValueError for several kernels."""
         if len(self.members) != 1:
             raise argument_error(
                 "name", "named", "given to one kernel, before '|'", f"{len(self.members)} kernels"
@@ -101,7 +101,7 @@ class Kernels:
         return self._with(name=str(name))
 
     def on(self, space: str) -> "Kernels":
-        """Bind the kernels to one feature space: a key of the dict that they will be applied to."""
+        """Bind the kernels to one feature space, a key of the dict of features."""
         return self._with(space=space)
 
     def normalize(self, *steps: str) -> "Kernels":
@@ -111,12 +111,12 @@ class Kernels:
         ----------
         *steps : {"trace", "unit", "center"}
             Training trace N; self-similarity 1; zero mean in feature space.  The constants come
-            from the training objects and are applied unchanged to new ones.
+            from the training objects, also for new objects.
 
         Raises
         ------
         ValueError
-            On an unknown name, or on a basis expansion (it is not a matrix of similarities).
+            For an unknown name, or a basis expansion (which is not a matrix of similarities).
         """
         for step in steps:
             check_name(step, NORMALIZATIONS, "steps", "normalize")
@@ -136,24 +136,24 @@ class Kernels:
         Parameters
         ----------
         n_components : int
-            Number of landmarks m, drawn from the training objects: columns of the stack.
+            Number of landmarks m, drawn from the training objects, and of columns of the stack.
         seed : int, default=0
-            Of the landmarks.
+            Seed of the landmarks.
 
         Returns
         -------
         Kernels
-            Basis expansions whose inner products approximate the kernels; exact where m = N.
+            Basis expansions whose inner products approximate the kernels; exact for m = N.
 
         Raises
         ------
         ValueError
-            For kernels that are normalised, precomputed or have parameters to learn, and basis
-            expansions.
+            For basis expansions, and kernels that are normalised, precomputed or have parameters
+            to learn.
 
         Notes
         -----
-        The stack costs O(S (m^3 + N m (m + D))), and no N x N matrix is formed.
+        The stack costs O(S (m^3 + N m (m + D))); no N x N matrix is formed.
 
         Examples
         --------
@@ -185,38 +185,38 @@ class Kernels:
         Parameters
         ----------
         X : array-like or DataFrame of shape (n, D), or dict of them
-            The objects of the rows.  A dict has one entry a feature space, with the same objects.
-            DataFrames go by their labels: the index has the ids of the objects, and columns of new
-            objects get the order of the training features.  For a precomputed kernel, similarities
-            in place of features: (N, N) for training, (n, N) for new objects.
+            The objects of the rows.  A dict has one entry per feature space, with the same objects.
+            DataFrames are aligned by label: the index has the ids of the objects, and columns of
+            new objects get the order of the training features.  A precomputed kernel takes
+            similarities instead of features: (N, N) for training, (n, N) for new objects.
         X_train : the same of N rows, optional
-            The training objects; needed when `X` are new ones.
+            The training objects; needed if `X` are new objects.
 
         Returns
         -------
         DataArray of shape (S, n, M)
             Dims "kernel", "obs", "basis", with coords; float64.  For a training stack of kernels
-            the labels of "basis" are those of "obs".  New objects without an index of their own are
-            numbered on from the training objects.  The attributes describe the kernels that have
-            been given names.  Where a kernel has parameters to learn
-            (`Theta`): a `ParametricStack`, which models and `predict` take in its place.
+            the labels of "basis" are those of "obs".  The numbers of new objects without ids
+            continue those of the training objects.  The attributes describe the kernels with given
+            names.  If a kernel has parameters to learn (`Theta`): a `ParametricStack`, which models
+            and `predict` accept instead.
 
         Raises
         ------
         ValueError
-            On inputs that are not finite and two-dimensional, disagree in objects or in features
-            (naming the ids, or the features), lack a feature space, or cannot be normalised.
+            For inputs that are not finite and two-dimensional, differ in objects or features
+            (which are named), lack a feature space, or cannot be normalised.
 
         Warns
         -----
         KernelWarning
-            Where training features that a kernel adds up as they are differ much in scale: a
-            quarter of them or more have less than a hundredth of the largest's standard deviation.
+            If a kernel sums over training features of very different scales: a quarter of them or
+            more have less than a hundredth of the largest standard deviation.
 
         Notes
         -----
-        Costs O(S n N D).  For new objects the training Gram matrix is computed only where centring
-        needs it, O(S N^2 D) more.
+        Costs O(S n N D).  For new objects the training Gram matrix is computed only for centring,
+        O(S N^2 D) more.
         """
         train = feature_spaces(X if X_train is None else X_train)
         entries = list(self._resolve(train))
@@ -257,7 +257,7 @@ class Kernels:
         return ParametricStack(stack, learned) if learned else stack
 
     def _resolve(self, objects: Objects) -> Iterator[tuple[str, Member, str | None]]:
-        """Yield name, kernel and feature space of every entry; `objects` are the training ones."""
+        """Yield name, kernel and feature space of every entry, given the training objects."""
         pairs = [
             (replace(member, base=member.base.on_training(objects.features[space])), space)
             for member in self.members
@@ -267,7 +267,7 @@ class Kernels:
         for member, space in pairs:
             name = member.name_on(space)
             if member.name is None:
-                # Given names stay; equal descriptions are numbered in the order of the kernels.
+                # Given names do not change; equal descriptions are numbered.
                 numbered = (f"{name} #{i}" for i in count(2))
                 name = next(each for each in chain([name], numbered) if each not in taken)
                 taken.add(name)
@@ -277,26 +277,26 @@ class Kernels:
 def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) -> Kernels:
     """Gaussian kernel exp(-gamma ||x - x'||^2).
 
-    z-score the features first, on the training part (``kz.datasets`` does so in ``split``): among
-    features as they are, those of large scale decide alone, and a width that suits one data set
-    makes the kernel of another one the identity.
+    z-score the features on the training part first, as ``split`` in ``kz.datasets`` does. Otherwise
+    features of large scale dominate, and a good width for one data set gives the identity for
+    another.
 
     Parameters
     ----------
     gamma : float, {"median", "scale"} or Theta, optional
         - a number; 1 / n_features by default;
         - "median": 1 / (2 m), with m the median of ||x_i - x_j||^2 over pairs i < j of training
-          objects, of 1,000 drawn with a fixed seed where there are more, whatever their order;
+          objects; of more than 1,000 objects, 1,000 are drawn with a fixed seed, whatever their
+          order;
         - "scale": 1 / (n_features v), with v the variance of all entries of the training features,
           as in ``sklearn.svm.SVC(gamma="scale")``;
-        - a `Theta`: gamma is learned; ``Theta(ard=True)`` gives one for each feature,
+        - a `Theta`: gamma is learned; ``Theta(ard=True)`` learns one for each feature,
           exp(-sum_d gamma_d (x_d - x'_d)^2).
 
     Notes
     -----
-    A rule in place of a number is applied to the training objects of each call, in each feature
-    space by itself: ``kernels(X_new, X_train)`` has the width of ``kernels(X_train)``, which its
-    label says.
+    A rule is applied to the training objects of each call, for each feature space separately:
+    ``kernels(X_new, X_train)`` has the width of ``kernels(X_train)``, which is in its label.
 
     Examples
     --------
@@ -310,8 +310,8 @@ def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) ->
 def laplace(gamma: float | Literal["median"] | None = None) -> Kernels:
     """Laplace kernel exp(-gamma ||x - x'||_1).
 
-    `gamma` is 1 / n_features by default; "median" is 1 over the median of ||x_i - x_j||_1 among the
-    training objects. See `gaussian`.
+    `gamma` is 1 / n_features by default; "median" is 1 over the median of ||x_i - x_j||_1 over
+    pairs of training objects. See `gaussian`.
     """
     return _one(Laplace(gamma))
 
@@ -319,8 +319,9 @@ def laplace(gamma: float | Literal["median"] | None = None) -> Kernels:
 def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kernels:
     """Polynomial kernel (gamma x'x + coef0)^degree.
 
-    Positive semidefinite for a whole `degree` from 1, `gamma` > 0 and `coef0` >= 0, which is what
-    is allowed.  `gamma` is 1 by default, as in the papers, where scikit-learn takes 1 / n_features.
+    `degree` must be a whole number from 1, `gamma` > 0 and `coef0` >= 0, so that the kernel is
+    positive semidefinite.  `gamma` is 1 by default, as in the papers; scikit-learn's default is
+    1 / n_features.
     """
     return _one(Polynomial(degree, gamma, coef0))
 
@@ -336,11 +337,12 @@ def cosine() -> Kernels:
 
 
 def precomputed() -> Kernels:
-    """Similarities given in place of features.
+    """Precomputed similarities instead of features.
 
-    Applied to the Gram matrix of the training objects, shape (N, N); and to the similarities of new
-    objects to the training objects, shape (n, N), together with that Gram matrix.  Beside kernels
-    of features it reads an entry of a dict: ``gaussian().on("x") | precomputed().on("sequence")``.
+    Apply it to the Gram matrix of the training objects, shape (N, N), and to the similarities of
+    new objects to the training objects, shape (n, N), together with that Gram matrix.  To combine
+    it with kernels of features, use a dict: ``gaussian().on("x") |
+    precomputed().on("sequence")``.
     """
     return _one(Precomputed())
 
@@ -351,8 +353,9 @@ def covariance(function: Any, theta: Theta | None = None) -> Kernels:
     Parameters
     ----------
     function : pymc.gp.cov.BaseCovariance
-        With fixed hyperparameters: a random variable among them raises a ValueError. With `theta`,
-        a function of the parameter, a scalar tensor or one of a number a feature, that returns it.
+        A covariance function with fixed hyperparameters; random variables raise a ValueError. With
+        `theta`: a function that maps the parameter, a scalar tensor or one with one entry per
+        feature, to a covariance function.
     theta : Theta, optional
         Prior of a parameter to learn.
 
@@ -367,15 +370,15 @@ def covariance(function: Any, theta: Theta | None = None) -> Kernels:
 
 
 def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = None) -> Kernels:
-    """Features in place of a kernel: the stack then has a column a basis function.
+    """Features instead of a kernel: the stack has one column per basis function.
 
     Parameters
     ----------
     function : callable
-        Maps objects of shape (n, D) to features of shape (n, M), each row by itself; fitted
-        beforehand where it has something to fit. Nystroem features: `Kernels.nystroem`.
+        Maps objects of shape (n, D) to features of shape (n, M), row by row; fit its parameters
+        beforehand. For Nystroem features see `Kernels.nystroem`.
     name : str, optional
-        By default the name of the function.
+        Default: the name of the function.
     """
     expansion = _one(BasisExpansion(function))
     return expansion if name is None else expansion.named(name)

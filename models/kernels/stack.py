@@ -1,8 +1,7 @@
-"""The kernel stack: one validated array of kernels, with named dims and coords.
+"""Kernel stacks: validated ``xarray.DataArray`` with dims ("kernel", "obs", "basis").
 
-``xarray.DataArray`` of dims ("kernel", "obs", "basis").  A stack whose "obs" labels equal its
-"basis" labels holds Gram matrices, and is checked as such; a cross stack (new objects against
-training objects) and a basis expansion have other labels on one of the two.
+If the "obs" labels of a stack equal its "basis" labels, it holds Gram matrices and is validated as
+such.  In a cross stack (new objects against training objects) and a basis expansion they differ.
 """
 
 from collections import Counter
@@ -45,20 +44,20 @@ def kernel_stack(
     Parameters
     ----------
     arrays : dict of name -> (n, M) array or DataFrame, or array-like of shape (n, M) or (S, n, M)
-        Kernels of a bare array are named "K0", "K1", ...
+        Kernels of an array are named "K0", "K1", ...
     obs, basis : array-like of length n and of length M, optional
-        Labels.  By default the labels of the DataFrames, else 0, 1, ...; a bare square array is
-        therefore taken for a Gram matrix.  A square cross matrix or basis expansion says so by
-        labels of its own.
+        Labels.  Default: the labels of the DataFrames, otherwise 0, 1, ...; square arrays are
+        therefore Gram matrices by default.  For a square cross matrix or basis expansion, give
+        different labels.
     jitter : float, default=0
         Added to the diagonal of each Gram matrix.
     owner, argument : str
-        For messages: the function called by the user, and its argument.
+        Function called by the user and its argument, for messages.
 
     Returns
     -------
     DataArray of shape (S, n, M)
-        As `as_stack` returns it.
+        As returned by `as_stack`.
 
     Raises
     ------
@@ -87,34 +86,35 @@ def as_stack(
     Parameters
     ----------
     kernels : DataArray, dict of name -> (n, M) array, or array-like of shape (n, M) or (S, n, M)
-        DataFrames and DataArrays go by their labels: those of a dict get the order of the first,
-        and the columns of a Gram matrix the order of its rows. Arrays go by position.
+        DataFrames and DataArrays are aligned by label: matrices of a dict get the order of the
+        first, and the columns of a Gram matrix the order of its rows. Arrays are aligned by
+        position.
     jitter : float, default=0
-        Added to the diagonal of each Gram matrix, on request only.
+        Added to the diagonal of each Gram matrix.
     like : DataArray, optional
-        The training stack, where `kernels` are of new objects: they get the order of its kernels
-        and of its basis, by name and by label; bare arrays take both from it.
+        The training stack, if `kernels` are those of new objects: they get the order of its kernels
+        and basis, by name and label; arrays take over both.
     owner, argument : str
-        For messages: the function called by the user, and its argument.
+        Function called by the user and its argument, for messages.
 
     Returns
     -------
     DataArray of shape (S, n, M)
         Dims ("kernel", "obs", "basis") in this order, coords on all three, float64, C-contiguous;
-        shares memory with a DataArray that already is.  Gram matrices that are symmetric only up to
-        rounding are averaged with their transposes.
+        shares memory with a DataArray that is already canonical.  Gram matrices that are symmetric
+        only up to rounding are averaged with their transposes.
 
     Raises
     ------
     ValueError
-        If dims, shapes or labels disagree (naming what looks transposed, and which labels), names
-        repeat, labels are missing, or repeat where they decide, entries are masked or not finite;
-        for Gram matrices also if one is not symmetric or not positive semidefinite.
+        If dims, shapes or labels disagree (the message names arrays that look transposed, and
+        labels), names repeat, labels are missing or ambiguous, or entries are masked or not finite;
+        also if a Gram matrix is not symmetric or not positive semidefinite.
 
     Notes
     -----
-    Gram matrices cost one Cholesky factorisation each, O(S N^3 / 3).  What counts as rounding is
-    a relative 1e-8, or what the precision of the array given allows if that is coarser (float32).
+    Gram matrices cost one Cholesky factorisation each, O(S N^3 / 3).  Rounding errors are relative
+    errors up to 1e-8, or more if the given array has a lower precision (float32).
     """
     basis = None if like is None else like["basis"]
     stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
@@ -136,7 +136,7 @@ def as_stack(
 def _as_gram(
     values: NDArray, names: list[str], jitter: float, precision: float, owner: str
 ) -> NDArray:
-    """Check Gram matrices of shape (S, N, N); average out rounding; add the jitter."""
+    """Check Gram matrices of shape (S, N, N), make them symmetric and add the jitter."""
     for matrix, name in zip(values, names, strict=True):
         check_square_symmetric(matrix, name, owner, tolerance=precision)
     transposed = values.swapaxes(1, 2)
@@ -154,7 +154,7 @@ def _entry(argument: str, name: str) -> str:
 
 
 def _precision(dtype: np.dtype) -> float:
-    """Relative size of what counts as rounding, given the precision that the user's array had."""
+    """Relative size of rounding errors, given the precision of the user's array."""
     return max(ROUNDING, 100 * np.finfo(dtype).eps) if dtype.kind == "f" else ROUNDING
 
 
@@ -167,12 +167,12 @@ def _check_names(names: list, owner: str, argument: str) -> None:
 
 
 def label_difference(labels: Iterable, expected: Iterable) -> str:
-    """Say, for a message, how labels are not those expected: the first that differs."""
+    """Describe the first difference between labels and those expected, for a message."""
     given, wanted = list(map(str, labels)), list(map(str, expected))
     kind = "the same in another order" if sorted(given) == sorted(wanted) else "others"
     differing = (pair for pair in zip_longest(given, wanted) if pair[0] != pair[1])
-    one, other = next(differing, ("another type", "its like"))
-    return f"{kind}, {one!r} in place of {other!r}"
+    one, other = next(differing, ("labels of another type", "the expected type"))
+    return f"{kind}, {one!r} instead of {other!r}"
 
 
 def _in_order_of(
@@ -182,7 +182,7 @@ def _in_order_of(
     names, expected = stack["kernel"].values.tolist(), like["kernel"].values.tolist()
     if sorted(names, key=str) != sorted(expected, key=str):
         alone = np.array_equal(stack["obs"].values, stack["basis"].values)
-        hint = ", of the new objects alone; kernels(X_new, X_train) gives them" if alone else ""
+        hint = " of the new objects only; use kernels(X_new, X_train)" if alone else ""
         raise argument_error(argument, owner, f"the kernels {expected}", f"{names}{hint}")
     if names != expected:
         stack = stack.isel(kernel=[names.index(name) for name in expected])
@@ -210,7 +210,7 @@ def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str
         raise argument_error(
             argument,
             owner,
-            "a stack computed from data, as kernels(X_train) gives it",
+            "a stack computed from data by kernels(X_train)",
             "a specification not yet applied to data, or kernels with parameters",
         )
     if like is None:
@@ -226,7 +226,7 @@ def _(kernels: xr.DataArray, like: xr.DataArray | None, owner: str, argument: st
     stack = kernels.transpose(*DIMS)
     if 0 in stack.shape or stack.dtype.kind not in "fiub":
         raise argument_error(
-            argument, owner, "numbers, none of the dims empty", f"{stack.dtype}, {stack.shape}"
+            argument, owner, "numbers with nonempty dims", f"{stack.dtype}, {stack.shape}"
         )
     n = stack.sizes["obs"]
     default: dict[str, Any] = {
@@ -246,7 +246,7 @@ def _build(
     owner: str,
     argument: str,
 ) -> xr.DataArray:
-    """Stack bare arrays; labels given win over those of DataFrames, and those over numbers."""
+    """Stack arrays; labels are those given, otherwise those of DataFrames, otherwise numbers."""
     named = _named(arrays, names, owner, argument)
     numbers = {name: _numbers(array, name, owner, argument) for name, array in named.items()}
     _check_shapes(numbers, obs, basis, owner, argument)
@@ -259,7 +259,7 @@ def _build(
     if rows is None and basis is None:
         rows = np.arange(values.shape[1])
     elif rows is None or (obs is None and basis is not None and counts_as(rows, columns)):
-        # Next to a basis given by the user, unnamed rows are new objects.
+        # If the user gives a basis, rows without labels are new objects.
         rows = _numbered_on(columns, values.shape[1])
     return xr.DataArray(
         values, dims=DIMS, coords={"kernel": list(numbers), "obs": rows, "basis": columns}
@@ -321,7 +321,7 @@ def _check_shapes(
     owner: str,
     argument: str,
 ) -> None:
-    """Raise unless all shapes are the one that the labels, or else most arrays, have."""
+    """Raise unless all shapes fit the labels or, without labels, the most common shape."""
     common = Counter(array.shape for array in arrays.values()).most_common(1)[0][0]
     expected = (
         common[0] if obs is None else len(np.asarray(obs)),
@@ -340,7 +340,7 @@ def _check_shapes(
 
 
 def _frame_labels(arrays: dict[str, Any]) -> tuple[NDArray | None, NDArray | None]:
-    """Row and column labels of the DataFrames among the arrays, which agree."""
+    """Row and column labels of the first DataFrame; alignment has made all of them agree."""
     for array in arrays.values():
         if isinstance(array, pd.DataFrame):
             return array.index.to_numpy(), array.columns.to_numpy()

@@ -1,4 +1,4 @@
-"""Warnings about kernels and features that are valid, and hardly ever what was meant."""
+"""Warnings about kernels and features that are valid but most likely unintended."""
 
 from collections.abc import Mapping
 
@@ -10,42 +10,42 @@ from ...user_warnings import warn_user
 
 __all__ = ["KernelWarning", "warn_of_near_identity", "warn_of_unequal_scales"]
 
-# Entries off the diagonal that are smaller than this part of the diagonal count as none.
+# Off-diagonal entries below this fraction of the diagonal are negligible.
 NEGLIGIBLE = 1e-6
-# From this part of the diagonal two objects are alike; an object that is so to fewer others than
-# these stands alone.
+# Objects are alike if their entry is above this fraction of the diagonal; an object with fewer
+# alike objects than `NEIGHBOURS` is isolated.
 ALIKE, NEIGHBOURS = 0.01, 3
-# Ratio of standard deviations from which the features of the smaller ones hardly count.
+# Ratio of standard deviations above which the features of the smaller scale hardly matter.
 LARGEST_RATIO = 100.0
-# Part of the features that are of the smaller scale, from which a warning is given.
+# Fraction of features of the smaller scale that triggers the warning: images have some pixels that
+# are nearly constant, which is no mistake.
 LEAST_PART = 0.25
 
 
 class KernelWarning(UserWarning):
     """Kernels, or features of kernels, from which a model can learn little.
 
-    ``warnings.filterwarnings("ignore", category=kz.kernels.KernelWarning)`` silences it where they
-    are meant as they are.
+    ``warnings.filterwarnings("ignore", category=kz.kernels.KernelWarning)`` silences the warning.
     """
 
 
 def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
-    """Warn of Gram matrices of whose objects most have next to nothing in common with any other.
+    """Warn of Gram matrices in which most objects are similar to hardly any other.
 
-    That is, the median absolute entry off the diagonal is negligible, and more than half of the
-    objects have fewer than three that they are alike to. A block-diagonal kernel of clusters has
-    many entries of zero as well, and objects that are alike.
+    The median absolute off-diagonal entry is negligible, and more than half of the objects have
+    fewer than three objects that they are alike to. The second condition passes block-diagonal
+    kernels of clusters, which have many entries of zero, too.
 
     Parameters
     ----------
     stack : DataArray (kernel, obs, basis)
-        As `as_stack` returns it. Basis expansions have no diagonal, and pass.
+        As `as_stack` returns it. Basis expansions have no diagonal and pass.
     owner : str
         The model, for the message.
 
     Notes
     -----
-    Costs O(N^2) a kernel.
+    Costs O(N^2) per kernel.
     """
     if not np.array_equal(stack["obs"].values, stack["basis"].values):
         return
@@ -59,16 +59,16 @@ def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
     one = len(names) == 1
     warn_user(
         f"The {'kernel' if one else 'kernels'} {', '.join(map(repr, names))} given to {owner} "
-        f"{'is' if one else 'are'} nearly the identity: more than half of the entries off the "
-        f"diagonal are below {NEGLIGIBLE:g} of it, and most objects have fewer than {NEIGHBOURS} "
-        f"others with entries above {ALIKE:g} of it, so that little can be learned about new ones. "
-        "Take a wider kernel, such as gaussian('median'), on z-scored features.",
+        f"{'is' if one else 'are'} nearly the identity: relative to the diagonal, more than half "
+        f"of the other entries are below {NEGLIGIBLE:g}, and most objects have fewer than "
+        f"{NEIGHBOURS} entries above {ALIKE:g}, so that little can be learned about new objects. "
+        "Use a wider kernel, such as gaussian('median'), on z-scored features.",
         KernelWarning,
     )
 
 
 def _is_nearly_identity(gram: NDArray) -> bool:
-    """Whether most entries off the diagonal are negligible, and most objects stand alone."""
+    """Whether most off-diagonal entries are negligible and most objects are isolated."""
     n = len(gram)
     diagonal = np.abs(np.diagonal(gram))
     unit = np.median(diagonal)
@@ -83,30 +83,28 @@ def _is_nearly_identity(gram: NDArray) -> bool:
 
 
 def warn_of_unequal_scales(features: Mapping[str | None, NDArray]) -> None:
-    """Warn where a quarter of the features or more hardly count beside the one of largest scale.
+    """Warn if a quarter of the features or more are negligible beside the one of largest scale.
 
-    Scales are standard deviations; features without spread are left out. A quarter, because images
-    have some pixels that are nearly constant, which is no mistake.
+    Scales are standard deviations; constant features are ignored.
 
     Parameters
     ----------
     features : mapping of feature space to ndarray (n, D)
-        Those that kernels read which add features up.
+        Feature spaces of kernels that sum over features without scaling them.
     """
     found = [text for space, X in features.items() if (text := _unequal_scales(X, space))]
     if found:
         warn_user(
-            f"Features are of very different scales: {'; '.join(found)}. A kernel that adds "
-            "features up sees little but the largest. z-score the features on the training part: "
-            "kz.datasets.load(name).split() does, and so does "
-            "sklearn.preprocessing.StandardScaler.",
+            f"Features are of very different scales: {'; '.join(found)}. The largest features "
+            "dominate kernels that sum over features. z-score the features on the training part, "
+            "as kz.datasets.load(name).split() or sklearn.preprocessing.StandardScaler do.",
             KernelWarning,
         )
 
 
 def _unequal_scales(X: NDArray, space: str | None) -> str | None:
-    """Say which feature outweighs others by far, if there is one."""
-    # Rounding gives a column of equal numbers a deviation of its own.
+    """Name the feature that dominates the others, or None."""
+    # Rounding can give a constant column a nonzero deviation.
     deviations, sizes = X.std(axis=0), np.abs(X).max(axis=0)
     spread = np.sort(deviations[deviations > 1e-12 * sizes])
     if len(spread) < 2:

@@ -1,4 +1,4 @@
-"""Widths of kernels that are chosen from the features of the training objects.
+"""Rules for the widths of kernels from the features of the training objects.
 
 ========== ========================================================== =============
 rule       gamma                                                      kernels
@@ -20,7 +20,7 @@ from ...validation import argument_error
 
 __all__ = ["median_of_distances", "median_of_squared_distances", "variance_of_entries"]
 
-# With more training objects, distances are those among this many of them, half a million pairs.
+# Of more training objects, this many are drawn; they have half a million pairs.
 MOST_OBJECTS = 1_000
 
 
@@ -51,19 +51,19 @@ def _median_distance(X: NDArray, metric: str, owner: str) -> float:
         raise argument_error(
             "X",
             owner,
-            "of training objects most of whose pairs differ, where the width is their median "
-            "distance (a number in its place sets it)",
+            "of training objects most of whose pairs differ, since the width is their median "
+            "distance (or give the width as a number)",
             f"{len(X)} objects with a median distance of 0",
         )
     return median
 
 
 def _sample(X: NDArray) -> NDArray:
-    """Draw objects with a fixed seed: those of any order of the rows are the same. O(N D log N).
+    """Draw objects with a fixed seed, the same for any order of the rows. O(N D log N).
 
-    Training and new objects must get one width, and so must a data set that was shuffled.
+    Kernels of training and of new objects, and of shuffled data, must have the same width.
     """
-    # Rows of equal numbers have equal bytes once zeros are of one sign.
+    # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
     rows = np.ascontiguousarray(X, dtype=float) + 0.0
     order = np.argsort(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel())
     chosen = np.random.default_rng(0).choice(len(rows), MOST_OBJECTS, replace=False)

@@ -1,1 +1,1 @@
-"""PyTensor operations with gradients of their own, for NumPy, numba and JAX."""
+"""PyTensor operations with analytic gradients, for NumPy, numba and JAX."""

@@ -1,4 +1,4 @@
-"""What the operations of this folder on PyTensor's graphs have in common."""
+"""Base class of the PyTensor operations of this folder."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -14,19 +14,19 @@ __all__ = ["ArrayOperation"]
 
 
 class ArrayOperation(Op):
-    """Operation on float64 arrays with one output, of the shapes that its signature says.
+    """Operation on float64 arrays with one output, with shapes given by its signature.
 
     Attributes
     ----------
     gufunc_signature : str
-        Lengths of operands and output by letters, as NumPy's generalised functions have it.
+        Signature of a NumPy generalised ufunc, such as "(n,k),(k,m)->(n,m)".
     evaluate : callable (*operands) -> ndarray
-        The operation on NumPy's arrays.
+        The operation on NumPy arrays.
 
     Raises
     ------
     ValueError
-        For operands whose lengths disagree: in the graph where they are known, else in evaluation.
+        For operands of mismatched lengths: in the graph if they are known, otherwise in evaluation.
     """
 
     __props__: tuple[str, ...] = ()
@@ -35,28 +35,28 @@ class ArrayOperation(Op):
 
     @cached_property
     def _letters(self) -> tuple[Any, Any]:
-        """Letters of each operand's lengths, and those of the output's."""
+        """Letters of the signature for each operand, and for the output."""
         each = Blockwise(self)
         return each.inputs_sig, each.outputs_sig[0]
 
     def make_node(self, *operands: TensorLike) -> Apply:
-        """Node of a graph; lengths that the operands know are known of the output."""
+        """Return the node of a graph, whose output has all known lengths of the operands."""
         arrays: list[Any] = [pt.as_tensor(operand).astype("float64") for operand in operands]
         shape = self.output_shape([array.type.shape for array in arrays])
         return Apply(self, arrays, [pt.tensor(dtype="float64", shape=shape)])
 
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        # LAPACK and NumPy would take some lengths that disagree.
+        # LAPACK and NumPy accept some mismatched lengths.
         self.output_shape([operand.shape for operand in inputs])
         output_storage[0][0] = self.evaluate(*inputs)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output from those of the operands."""
+        """Shape of the output from the shapes of the operands."""
         return [self.output_shape(shapes)]
 
     def output_shape(self, shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-        """Shape of the output: numbers, symbols, or None where a length is not known."""
+        """Shape of the output: integers, symbols, or None for unknown lengths."""
         operands, output = self._letters
         lengths: dict[str, Any] = {}
         for letters, shape in zip(operands, shapes, strict=True):
@@ -69,12 +69,12 @@ class ArrayOperation(Op):
         return tuple(lengths[letter] for letter in output)
 
     def mismatch(self, shapes: Sequence[Sequence[Any]]) -> ValueError:
-        """Error that says which shapes are taken and which were got."""
+        """Error with the expected signature and the shapes given."""
         got = ", ".join(str(tuple(shape)) for shape in shapes)
         return ValueError(f"{type(self).__name__} has shapes {self.gufunc_signature}. Got {got}.")
 
     def each(self, *operands: Any) -> Any:
-        """Apply the operation to one set of operands, or to each of a stack of them."""
+        """Apply the operation to one set of operands, or to each of a stack."""
         cores = self._letters[0]
         single = all(x.ndim == len(core) for x, core in zip(operands, cores, strict=True))
         return (self if single else Blockwise(self))(*operands)

@@ -1,7 +1,7 @@
 """The multinomial-probit log probability in JAX, with its analytic gradient.
 
-The formulas are those of `kernelzoo.numerics.probit`. JAX is told the derivative instead of
-deriving it: what it would derive from a quadrature is NaN where a class is certain.
+The formulas are those of `kernelzoo.numerics.probit`. The derivative is analytic, because JAX's
+derivative of the quadrature is NaN if a class is certain.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
 __all__ = ["hessian", "log_probability_and_gradient"]
 
-# Newton's method from the start below the mode has converged by then for any scores.
+# Number of steps after which Newton's method from below the mode has converged for all scores.
 NEWTON_STEPS = 12
 
 
@@ -45,7 +45,7 @@ def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
         mode, curvature, last = state
         x = mode[:, None] + gaps
         hazard = _log_cdf_and_hazard(x)[1]
-        # Each object stops where the compiled loops do, so that the nodes are the same.
+        # Each object stops after as many steps as in the compiled loops, to have the same nodes.
         going = jnp.abs(last) > 0.1
         new = jnp.clip(1 + (hazard * (x + hazard)).sum(axis=1), 1, losers + 1)
         curvature = jnp.where(going, new, curvature)
@@ -59,12 +59,12 @@ def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
 
 
 def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
-    """Log probability (N,), gradient (N, C), Hessian (N, C, C): scores (N, C) and codes (N,)."""
+    """Log probability (N,), gradient (N, C) and Hessian (N, C, C), given f (N, C) and t (N,)."""
     n_classes = f.shape[1]
     possible = (jnp.abs(f) <= LARGEST_SCORE).all(axis=1) & (t >= 0) & (t < n_classes)
     scores, own = jnp.where(possible[:, None], f, 0.0), jnp.where(possible, t, 0)
     losers = (own[:, None] + 1 + jnp.arange(n_classes - 1)) % n_classes
-    # Row j of a map picks f_i - f_j: gaps from scores, and derivatives back.
+    # Row j maps scores to the gap f_i - f_j; the transpose maps derivatives back.
     to_gaps = jax.nn.one_hot(own, n_classes)[:, None, :] - jax.nn.one_hot(losers, n_classes)
     gaps = jnp.einsum("njc,nc->nj", to_gaps, scores)
     mode, width = _mode_and_width(gaps)
@@ -78,7 +78,7 @@ def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
     weights = jnp.exp(log_g - log_p[:, None])
     weighted = hazard * weights[:, None, :]
     mean = weighted.sum(axis=-1)
-    # The hazard's own derivative is -hazard (x + hazard), between -1 and 0.
+    # The derivative of the hazard is -hazard (x + hazard), between -1 and 0.
     slope = jnp.einsum("njq,nq->nj", jnp.clip(hazard * (x + hazard), 0, 1), weights)
     of_gaps = (
         jnp.einsum("njq,nkq->njk", weighted, hazard)
@@ -96,7 +96,7 @@ def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
 
 @jax.custom_jvp
 def log_probability_and_gradient(f: Array, t: Array) -> tuple[Array, Array]:
-    """(N, C), (N,) -> (N,), (N, C): as `numerics.probit.log_probability_and_gradient`."""
+    """Return (N,) and (N, C) as `numerics.probit.log_probability_and_gradient` does."""
     log_p, gradient, _ = _moments(f, t)
     return log_p, gradient
 
@@ -110,7 +110,7 @@ def _jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array,
 
 
 def hessian(f: Array, t: Array) -> Array:
-    """(N, C), (N,) -> (N, C, C): see `kernelzoo.numerics.probit.hessian`."""
+    """Return (N, C, C) as `numerics.probit.hessian` does."""
     return _moments(f, t)[2]
 
 

@@ -1,9 +1,9 @@
-"""The multinomial-probit log probability as one operation of PyTensor's graphs.
+"""The multinomial-probit log probability as one PyTensor operation.
 
-As a graph of elementary operations the quadrature takes compilers longer than all the rest of a
-model. Here it is one node with a value and an analytic gradient, the same on every linker: for
-Python in NumPy, for numba in the loops of `kernelzoo.numerics.probit_compiled`, for JAX in its own
-arrays (`kernelzoo.models.operations.probit_jax`).
+As a graph of elementary operations, the quadrature takes longer to compile than the rest of a
+model. Here it is one node with a value and an analytic gradient, the same on every linker: NumPy
+for Python, the loops of `kernelzoo.numerics.probit_compiled` for numba and
+`kernelzoo.models.operations.probit_jax` for JAX.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from ...numerics.probit import hessian, log_probability_and_gradient
 
 __all__ = ["ProbitHessian", "ProbitLogProbability", "probit_log_probability"]
 
-# Scores from which on the Python linker calls compiled loops as well: a thousand evaluations by
-# NumPy take longer than compiling them.
+# Number of scores above which the Python linker calls compiled loops: a thousand evaluations in
+# NumPy take longer than compiling.
 COMPILED_FROM_SCORES = 2000
 
 
@@ -32,12 +32,12 @@ class ProbitLogProbability(Op):
 
     Inputs are scores (N, C) and class codes (N,), outputs log P(t | f) (N,) and its gradient
     E[y] - f (N, C) in the scores. The log probability is minus infinity and the gradient zero for
-    a code that is no class, and where a score is not finite.
+    invalid class codes and scores that are not finite.
 
     Parameters
     ----------
     compiled : bool, default=True
-        Whether Python may call the loops that numba compiles.
+        Whether the Python linker may call the loops that numba compiles.
     """
 
     __props__ = ("compiled",)
@@ -93,8 +93,7 @@ class ProbitLogProbability(Op):
 class ProbitHessian(Op):
     """Second derivatives (N, C, C) of log P(t | f) in the scores.
 
-    They are Cov[y] - I of the truncated normal. For Laplace approximations and the like, which ask
-    once: NumPy computes them.
+    They are Cov[y] - I of the truncated normal, in NumPy: Laplace approximations need them once.
     """
 
     __props__ = ()
@@ -127,24 +126,24 @@ def probit_log_probability(f: TensorLike, t: TensorLike) -> TensorVariable:
     Parameters
     ----------
     f : tensor (..., C)
-        Scores, one a class.
+        Scores, one per class.
     t : int tensor (...)
         Class of each object, 0..C-1; broadcast against the scores.
 
     Returns
     -------
     tensor (...)
-        Minus infinity for a code that is no class, and where a score is not finite.
+        Minus infinity for invalid class codes and scores that are not finite.
 
     Notes
     -----
-    O(C x nodes) an object, with about 6.5 (1 + sqrt(C)) nodes; relative error of the probability
-    about 1e-8.
+    O(C x nodes) per object, with about 6.5 (1 + sqrt(C)) nodes; the relative error of the
+    probability is about 1e-8.
     """
     scores: Any = pt.as_tensor(f)
     codes: Any = pt.as_tensor(t)
     if codes.type.dtype.startswith("float"):
-        # A cast would make -0.5 the first class.
+        # A cast alone would turn -0.5 into class 0.
         codes = pt.floor(codes)
     if (scores.ndim, codes.ndim) == (2, 1) and (
         scores.type.broadcastable[0] == codes.type.broadcastable[0]
@@ -154,7 +153,7 @@ def probit_log_probability(f: TensorLike, t: TensorLike) -> TensorVariable:
 
 
 def _of_rows(op: Any, scores: Any, codes: Any) -> list[Any]:
-    """Apply the operation to scores (..., C) and codes (...) as to one set of objects."""
+    """Apply the operation to scores (..., C) and codes (...), flattened to one set of objects."""
     shape = pt.broadcast_shape(scores[..., 0], codes)
     n_classes = scores.type.shape[-1] or scores.shape[-1]
     rows = pt.broadcast_to(scores, (*shape, n_classes)).reshape((-1, n_classes))
@@ -168,14 +167,14 @@ def _of_rows(op: Any, scores: Any, codes: Any) -> list[Any]:
 
 @_vectorize_node.register(ProbitLogProbability)
 def _of_stack(op: ProbitLogProbability, node: Apply, scores: Any, codes: Any) -> list[Any]:
-    """Take stacks of small sets in one go; a stack is no reason to compile."""
+    """Evaluate a stack of sets as one set, without compiled loops if each set is small."""
     sizes = node.inputs[0].type.shape
     small = None not in sizes and prod(sizes) < COMPILED_FROM_SCORES
     rows = ProbitLogProbability(compiled=op.compiled and not small)
     return _of_rows(rows, scores, codes)
 
 
-# Linkers are imported when something is compiled with them; so are their implementations.
+# Implementations for a linker are imported only with the linker.
 @wrapt.when_imported("pytensor.link.numba.dispatch")
 def _register_numba(module: Any) -> None:
     from . import probit_numba  # noqa: F401

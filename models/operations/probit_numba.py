@@ -19,7 +19,8 @@ from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
 __all__ = ["numba_probit_hessian", "numba_probit_log_probability"]
 
-# PyTensor keeps compiled code by the name of the operation: code of other sources is another's.
+# PyTensor caches compiled code by the operation's name and this number, which changes with the
+# sources.
 SOURCES = (
     "numerics/probit.py",
     "numerics/probit_tail.py",
@@ -36,17 +37,14 @@ _working_memory = njit(working_memory)
 def numba_probit_log_probability(
     op: ProbitLogProbability, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function (f, t) -> (log_p, gradient), and what its cache depends on.
-
-    Shapes are (N, C), (N,) -> (N,), (N, C).
-    """
+    """Return the compiled function (N, C), (N,) -> log_p (N,), gradient (N, C), and its salt."""
 
     @numba_njit
     def log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
         n_objects, n_classes = f.shape
         if t.shape[0] != n_objects:
-            raise ValueError("The multinomial probit needs one class code an object.")
-        # Copies, so that the kernel is compiled for one layout, whatever the graph's.
+            raise ValueError("The multinomial probit needs one class code per object.")
+        # With copies the kernel is compiled for one memory layout only.
         scores = np.empty((n_objects, n_classes))
         codes = np.empty(n_objects, dtype=np.int64)
         for n in range(n_objects):
@@ -64,7 +62,7 @@ def numba_probit_log_probability(
 
 @numba_funcify.register(ProbitHessian)
 def numba_probit_hessian(op: ProbitHessian, node: Apply, **kwargs: Any) -> Callable[..., Any]:
-    """Return the function (N, C), (N,) -> (N, C, C), which leaves the arithmetic to NumPy."""
+    """Return the function (N, C), (N,) -> (N, C, C), which calls NumPy."""
 
     @numba_njit
     def second_derivatives(f, t):  # type: ignore[no-untyped-def]

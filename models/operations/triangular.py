@@ -1,9 +1,9 @@
-"""Cholesky factors and triangular systems as operations of their own.
+"""Cholesky factors and triangular systems as separate operations.
 
-PyTensor's own take numba 3 to 8 seconds each to compile, and their gradients several of them; these
-take a tenth of that, because their loops handle one memory layout and report no errors but NaN.
-Gradients consist of these operations too, so that the density of a Wishart matrix compiles in
-seconds. Like `matrix_product`, they are the same on every linker.
+numba takes 3 to 8 seconds to compile each of PyTensor's operations, and gradients need several.
+These operations take a tenth of that, because their loops handle one memory layout and signal
+errors only by NaN. Gradients use these operations, too, so that the density of a Wishart matrix
+compiles in seconds. Like `matrix_product`, they are the same on every linker.
 """
 
 import math
@@ -41,9 +41,9 @@ __all__ = [
 
 
 class CholeskyFactor(ArrayOperation):
-    """Lower Cholesky factor (n, n) of a matrix, of which the lower triangle is read.
+    """Lower Cholesky factor (n, n) of a matrix, from its lower triangle.
 
-    Where there is no factor entries are NaN, the last of the diagonal among them.
+    Without a factor, entries are NaN, always including the last diagonal entry.
     """
 
     gufunc_signature = "(n,n)->(n,n)"
@@ -82,7 +82,7 @@ class CholeskySlope(ArrayOperation):
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        # On variables of its own: the slope may depend on the factor.
+        # Separate variables are needed, because the slope may depend on the factor.
         own = [variable.type() for variable in inputs]
         slopes: Any = pullback(_explicit_slope(*own), own, cotangents[0])
         return list(graph_replace(slopes, dict(zip(own, inputs, strict=True))))
@@ -94,7 +94,7 @@ class TriangularSolve(ArrayOperation):
     Parameters
     ----------
     transposed : bool
-        Whether the system is that of L'.
+        Whether to solve with L'.
     """
 
     __props__ = ("transposed",)
@@ -191,26 +191,26 @@ class Unpacked(ArrayOperation):
 
 
 def order_of_packed(length: Any) -> Any:
-    """Find the n of which `length`, a number or a tensor, is n(n+1)/2."""
+    """Find n with n(n+1)/2 = `length`, a number or a tensor."""
     if isinstance(length, int):
         return (math.isqrt(8 * length + 1) - 1) // 2
     return pt.round((pt.sqrt(8.0 * length + 1) - 1) / 2).astype("int64")
 
 
 def _solve(factor: np.ndarray, right: np.ndarray, *, transposed: bool) -> np.ndarray:
-    """Solution (n, m); infinite or NaN where the diagonal has a zero, as on the other linkers."""
-    # By rows, as the arrays lie: LAPACK goes by columns.
+    """Solution (n, m); infinite or NaN if the diagonal has a zero, as on the other linkers."""
+    # BLAS reads C-ordered arrays as their transposes.
     return dtrsm(1.0, factor.T, right.T, side=1, trans_a=transposed).T
 
 
 def _lower(matrix: TensorVariable) -> TensorVariable:
-    """Lower triangle of a square matrix; a constant mask where its order is known."""
+    """Lower triangle of a square matrix, by a constant mask if its order is known."""
     order = matrix.type.shape[0]
     return pt.tril(matrix) if order is None else matrix * np.tri(order)
 
 
 def _explicit_slope(factor: Any, slope: Any) -> TensorVariable:
-    """Write `CholeskySlope` in operations that have gradients."""
+    """`CholeskySlope` in terms of operations that have gradients."""
     triangle = _lower(pt.ones_like(factor))
     weights = triangle - pt.eye(factor.shape[0]) / 2
     half = _SOLVE[True](factor, matrix_product(factor.T, slope) * weights)
@@ -228,7 +228,7 @@ _SOLVE: dict[bool, Any] = {transposed: TriangularSolve(transposed) for transpose
 
 
 def cholesky_or_nan(matrix: TensorLike) -> TensorVariable:
-    """Lower Cholesky factors (..., n, n); NaN where there is none."""
+    """Lower Cholesky factors (..., n, n), with NaN if there is none."""
     return _cholesky_factor.each(pt.as_tensor(matrix))
 
 
@@ -255,11 +255,11 @@ def log_det(factor: TensorVariable) -> TensorVariable:
 
 
 def none_where_nan(log_density: TensorVariable) -> TensorVariable:
-    """Log density that is -inf, not NaN, where a matrix has no Cholesky factor."""
+    """Log density that is -inf, not NaN, if a matrix has no Cholesky factor."""
     return pt.switch(pt.isnan(log_density), -np.inf, log_density)
 
 
-# Linkers are imported when something is compiled with them; so are their implementations.
+# Implementations for a linker are imported only with the linker.
 @wrapt.when_imported("pytensor.link.numba.dispatch")
 def _register_numba(module: Any) -> None:
     from . import triangular_numba  # noqa: F401

@@ -1,6 +1,6 @@
 """Cholesky factors and triangular systems in PyTensor's numba graphs.
 
-Innermost loops run along rows, so that they become vector instructions.
+Innermost loops run along rows, so that they compile to vector instructions.
 """
 
 import math
@@ -32,10 +32,11 @@ __all__ = [
     "numba_unpacked",
 ]
 
-# PyTensor keeps compiled code by the name of the operation: code of other sources is another's.
+# PyTensor caches compiled code by the operation's name and this number, which changes with the
+# source.
 SALT = int(source_digest("models/operations/triangular_numba.py"), 16)
 
-# Sums may be reordered; infinities and NaN keep their meaning.
+# Allow reordered sums, but keep the semantics of infinities and NaN.
 _cached = compiled(
     "models/operations/triangular_numba.py",
     fastmath={"contract", "reassoc", "nsz"},
@@ -45,7 +46,7 @@ _cached = compiled(
 
 @_cached
 def _factorise(a):  # type: ignore[no-untyped-def]
-    """Put the factor in place of a matrix `a` (n, n): NaN where there is none."""
+    """Overwrite a matrix `a` (n, n) with its factor, or with NaN if it has none."""
     n = a.shape[0]
     for i in range(n):
         for j in range(i + 1):
@@ -67,7 +68,7 @@ def _factorise(a):  # type: ignore[no-untyped-def]
 
 @_cached
 def _solve(factor, x, transposed):  # type: ignore[no-untyped-def]
-    """Put the solution in place of the right side `x` (n, m), given the `factor` (n, n)."""
+    """Overwrite the right-hand side `x` (n, m) with the solution, given the `factor` (n, n)."""
     n, m = x.shape
     if transposed:
         for i in range(n - 1, -1, -1):
@@ -91,9 +92,9 @@ def _solve(factor, x, transposed):  # type: ignore[no-untyped-def]
 
 @_cached
 def _slope(factor, s):  # type: ignore[no-untyped-def]
-    """Put the slope in the matrix in place of that in its factor, `s`; both arrays are (n, n)."""
+    """Overwrite `s` (n, n), the slope in the factor, with the slope in the matrix."""
     n = factor.shape[0]
-    # The loops of the factorisation, backwards.
+    # The loops of the factorisation in reverse order.
     for i in range(n - 1, -1, -1):
         for j in range(i, -1, -1):
             if i == j:
@@ -117,7 +118,7 @@ def _slope(factor, s):  # type: ignore[no-untyped-def]
 def numba_cholesky_factor(
     op: CholeskyFactor, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a matrix (n, n), and what its cache depends on."""
+    """Return the compiled function of a matrix (n, n), and the salt of its cache key."""
 
     @numba_njit
     def cholesky_factor(a):  # type: ignore[no-untyped-def]
@@ -146,7 +147,8 @@ def numba_triangular_solve(
         n, m = right.shape
         if factor.shape != (n, n):
             raise ValueError(
-                "A triangular system needs a factor of as many rows as its right side."
+                "A triangular system needs a square factor with as many rows as the right-hand "
+                "side."
             )
         rows, out = np.empty((n, n)), np.empty((n, m))
         for i in range(n):
@@ -248,7 +250,7 @@ def numba_reciprocal_diagonal(
 ) -> tuple[Callable[..., Any], int]:
     """Return the compiled function of a matrix (n, n)."""
 
-    # Infinite where the diagonal has a zero: Python's division would raise.
+    # A zero on the diagonal gives infinity, where Python's division would raise.
     @numba_njit(error_model="numpy")
     def reciprocal_diagonal(matrix):  # type: ignore[no-untyped-def]
         n = matrix.shape[0]

@@ -1,7 +1,7 @@
-"""Weighted sums of a stack of matrices as an operation of its own.
+"""Weighted sum of a stack of matrices as a separate operation.
 
-Written as a product of a vector and a matrix, with the reshapes that this takes, each sum and its
-gradient are ten nodes of a graph, which take numba several seconds to compile. Here they are two.
+A sum and its gradient are two nodes of a graph. As products of a vector and a reshaped matrix they
+would be ten nodes, which take numba several seconds to compile.
 """
 
 from typing import Any, override
@@ -31,7 +31,7 @@ class SumOfMatrices(ArrayOperation):
 
 
 class InnerProducts(ArrayOperation):
-    """Sums (S,) of the products of entries of each matrix (S, N, M) with those of one (N, M)."""
+    """Inner products (S,) of each matrix of a stack (S, N, M) with one matrix (N, M)."""
 
     gufunc_signature = "(s,n,m),(n,m)->(s)"
 
@@ -55,7 +55,7 @@ def weighted_sum(stack: TensorLike, weights: TensorLike) -> TensorVariable:
     return total
 
 
-# Linkers are imported when something is compiled with them; so are their implementations.
+# Implementations for a linker are imported only with the linker.
 @wrapt.when_imported("pytensor.link.numba.dispatch")
 def _register_numba(module: Any) -> None:
     from . import weighted_sum_numba  # noqa: F401

@@ -1,6 +1,6 @@
 """Weighted sums of a stack of matrices in PyTensor's numba graphs.
 
-Both are bound by memory: the stack is read once, as it lies.
+Both functions are memory-bound: they read the stack once, in memory order.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,11 @@ from .weighted_sum import InnerProducts, SumOfMatrices
 
 __all__ = ["numba_inner_products", "numba_sum_of_matrices"]
 
-# PyTensor keeps compiled code by the name of the operation: code of other sources is another's.
+# PyTensor caches compiled code by the operation's name and this number, which changes with the
+# source.
 SALT = int(source_digest("models/operations/weighted_sum_numba.py"), 16)
 
-# Sums may be reordered; infinities and NaN keep their meaning.
+# Allow reordered sums, but keep the semantics of infinities and NaN.
 _cached = compiled(
     "models/operations/weighted_sum_numba.py", fastmath={"contract", "reassoc", "nsz"}
 )
@@ -34,7 +35,7 @@ def _add(matrix, weight, out):  # type: ignore[no-untyped-def]
 
 @_cached
 def _inner(a, b):  # type: ignore[no-untyped-def]
-    """Sum of the products of entries of two matrices (N, M)."""
+    """Inner product of two matrices (N, M)."""
     total = 0.0
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
@@ -46,12 +47,12 @@ def _inner(a, b):  # type: ignore[no-untyped-def]
 def numba_sum_of_matrices(
     op: SumOfMatrices, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a stack (S, N, M) and weights (S,); its cache's key."""
+    """Return the compiled function of a stack (S, N, M) and weights (S,), and its salt."""
 
     @numba_njit
     def sum_of_matrices(stack, weights):  # type: ignore[no-untyped-def]
         if stack.shape[0] != weights.shape[0]:
-            raise ValueError("A weighted sum needs one weight a matrix.")
+            raise ValueError("A weighted sum needs one weight per matrix.")
         out = np.zeros((stack.shape[1], stack.shape[2]))
         for s in range(stack.shape[0]):
             _add(stack[s], weights[s], out)
@@ -64,7 +65,7 @@ def numba_sum_of_matrices(
 def numba_inner_products(
     op: InnerProducts, node: Apply, **kwargs: Any
 ) -> tuple[Callable[..., Any], int]:
-    """Return the compiled function of a stack (S, N, M) and a matrix (N, M); its cache's key."""
+    """Return the compiled function of a stack (S, N, M) and a matrix (N, M), and its salt."""
 
     @numba_njit
     def inner_products(stack, matrix):  # type: ignore[no-untyped-def]

@@ -324,5 +324,5 @@ def test_concentrations_with_names_go_by_the_kernels():
     named = pd.Series({"b": 3.0, "a": 1.5})
     model = WishartKernelMixture(kernels, K11, concentration=named, collapsed=True)
     np.testing.assert_allclose(model["alpha"].owner.inputs[-1].eval(), [1.5, 3.0])
-    with pytest.raises(ValueError, match=r"'concentration' .* Got those of \['b', 'c'\]"):
+    with pytest.raises(ValueError, match=r"'concentration' .* Got the names \['b', 'c'\]"):
         WishartKernelMixture(kernels, K11, concentration=named.rename({"a": "c"}), collapsed=True)

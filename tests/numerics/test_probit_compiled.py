@@ -50,7 +50,7 @@ def test_codes_of_no_class(compiled):
 
 
 def test_numbers_of_objects_that_differ_are_refused():
-    with pytest.raises(ValueError, match=r"Scores of 3 objects need as many class codes"):
+    with pytest.raises(ValueError, match=r"Scores of 3 objects need one class code each"):
         log_probability_and_gradient(np.zeros((3, 2)), np.zeros(4, dtype=int))
 
 

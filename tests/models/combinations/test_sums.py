@@ -210,7 +210,7 @@ def test_weights_too_small_for_doubles_are_warned_of(rule, probability):
     stack = kernel_stack({"a": np.eye(3), "b": np.eye(3)})
     with pytest.warns(UserWarning, match="makes weights of kernels smaller") as caught:
         rule.check(stack)
-    told = float(re.search(r"with probability ([0-9.]+)", str(caught[0].message))[1])
+    told = float(re.search(r"probability of about ([0-9.]+)", str(caught[0].message))[1])
     assert told == pytest.approx(probability, rel=0.05)
     rng = np.random.default_rng(1)
     if isinstance(rule, Mean):
@@ -267,8 +267,8 @@ def test_numbers_of_other_kernels_are_refused(rule):
     stack, labels = problem()
     kernels = dict(zip(["near", "far"], stack, strict=True))
     for names, message in [
-        (["near", "wide"], r"names of the kernels, \['near', 'far'\].* Got those of \['near', 'wi"),
-        (["near"], r"Got those of \['near'\]"),
+        (["near", "wide"], r"kernels, \['near', 'far'\].* Got the names \['near', 'wi"),
+        (["near"], r"Got the names \['near'\]"),
         (["near", "near"], "names of different kernels. Got 'near' more than once"),
     ]:
         with pytest.raises(ValueError, match=rf"argument of {rule.__name__} must .*{message}"):

@@ -147,7 +147,7 @@ def test_defaults():
         ({"eta": [5.0, 5.0]}, "'eta' argument .* one number, or 3"),
         ({"alpha": [0.5, -0.1, 0.6]}, "'alpha' argument .* 3 finite non-negative numbers"),
         ({"alpha": [0.0, 0.0, 0.0]}, "'alpha' argument .* not all zero"),
-        ({"alpha": [0.5, 0.5]}, "'alpha' argument .* one a kernel"),
+        ({"alpha": [0.5, 0.5]}, "'alpha' argument .* one per kernel"),
         ({"method": "trance"}, "'method' argument .* nearest is 'trace'"),
         ({"theta": np.ones((2, 3, 4))}, "'theta' argument .* of square kernels"),
         ({"theta": CROSSED}, "'theta' argument .* labelled alike in rows and columns"),
@@ -177,5 +177,5 @@ def test_degrees_of_freedom_with_names_go_by_the_kernels():
         found, expected = match_wishart(kernels, numbers), match_wishart(kernels, [5.0, 9.0])
         assert found[0] == expected[0]
         np.testing.assert_array_equal(found[1], expected[1])
-    with pytest.raises(ValueError, match=r"'eta' .* \(a, b\). Got those of \['b', 'c'\]"):
+    with pytest.raises(ValueError, match=r"'eta' .* \(a, b\). Got the names \['b', 'c'\]"):
         match_wishart(kernels, by_name.rename({"a": "c"}))

@@ -192,7 +192,7 @@ REFUSED_LABELS = {
     "repeated in the kernels": (
         ["p1", *IDS[1:]],
         series(),
-        "an array, which goes by position: .* repeat. Got 'p1' more than once",
+        "an array, aligned by position, .* are repeated. Got 'p1' more than once",
     ),
     "repeated, too few, no ids in kernels": (
         NUMBERED,
@@ -339,7 +339,7 @@ REFUSED_FEATURES = {
     "repeated, training": (
         NEW,
         frame(names=["age", "dose", "age"]),
-        "an array, which goes by position: .* repeat. Got 'age' more than once",
+        "an array, aligned by position, .* are repeated. Got 'age' more than once",
     ),
     "renamed in a space": (
         {"a": NEW, "b": NEW.rename(columns={"age": "AGE"})},

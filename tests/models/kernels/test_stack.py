@@ -203,7 +203,7 @@ def test_like_refuses(change, message, train, cross):
 @pytest.mark.parametrize(
     ("kernels", "message"),
     [
-        (gaussian() | linear(), r"computed from data, as kernels\(X_train\) gives it"),
+        (gaussian() | linear(), r"computed from data by kernels\(X_train\)"),
         ({}, r"at least one kernel. Got none"),
         (np.ones(3), r"of shape \(n, M\) or \(S, n, M\). Got ndarray of shape \(3,\)"),
         ("gaussian", r"a dict of named arrays, .* Got str of shape \(\)"),
@@ -224,7 +224,7 @@ def test_like_refuses(change, message, train, cross):
         (xr.DataArray(np.eye(2), dims=("a", "b")), r"of dims \('kernel', .* Got dims \('a', 'b'"),
         (
             xr.DataArray(np.empty((0, 2, 2)), dims=("kernel", "obs", "basis")),
-            r"numbers, none of the dims empty",
+            r"numbers with nonempty dims",
         ),
         (
             xr.DataArray(
