@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..validation import argument_error
+
 type Features = pd.DataFrame | dict[str, pd.DataFrame]
 
 
@@ -129,12 +131,12 @@ class Dataset:
         """
         y = self._labels("split")
         if not 0 < test_size < 1:
-            raise _argument_error("test_size", "split", "between 0 and 1", repr(test_size))
+            raise argument_error("test_size", "split", "between 0 and 1", repr(test_size))
         classes, counts = np.unique(y, return_counts=True)
         n_test = int(np.ceil(test_size * len(y)))
         smallest = int(counts.argmin())
         if counts[smallest] < 2 or min(n_test, len(y) - n_test) < len(classes):
-            raise _argument_error(
+            raise argument_error(
                 "test_size",
                 "split",
                 "such that every class can be in both parts",
@@ -149,7 +151,7 @@ class Dataset:
         )
         absent = sorted(set(classes.tolist()) - set(y[train].tolist()), key=str)
         if absent:
-            raise _argument_error(
+            raise argument_error(
                 "test_size",
                 "split",
                 "such that every class can be in both parts",
@@ -193,7 +195,7 @@ class Dataset:
         """
         y = self._labels("folds")
         if not 2 <= n <= len(y):
-            raise _argument_error("n", "folds", f"between 2 and {len(y)} (objects)", repr(n))
+            raise argument_error("n", "folds", f"between 2 and {len(y)} (objects)", repr(n))
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if counts.min() < 2:
             lone = classes.tolist()[int(counts.argmin())]
@@ -261,7 +263,3 @@ def _divide_features(
     # The computed sd of a constant feature may differ from 0 by rounding.
     sd = sd.where(first.nunique() > 1, 1.0)
     return (first - mean) / sd, (second - mean) / sd
-
-
-def _argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
-    return ValueError(f"The '{argument}' argument of {owner} must be {requirement}. Got {got}.")

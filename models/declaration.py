@@ -90,7 +90,7 @@ class Declaration(pm.Model):
         # pm.set_data replaces arrays; unchanged arrays follow from the constructor's arguments.
         now = {str(data.name): data.get_value(borrow=True) for data in self.data_vars}
         data = {name: values for name, values in now.items() if values is not self._data[name]}
-        return _declared_anew, (type(self), *self._arguments, data, dict(self.coords))
+        return _redeclared, (type(self), *self._arguments, data, dict(self.coords))
 
     def _is_more_than_declared(self) -> bool:
         """Whether variables, data or initial values differ from those of a new declaration."""
@@ -136,7 +136,7 @@ class Declaration(pm.Model):
         return frozenset(str(term.name) for term in terms)
 
 
-def _declared_anew[M: Declaration](
+def _redeclared[M: Declaration](
     cls: type[M],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],

@@ -15,10 +15,10 @@ from ..validation import argument_error, check_flag, check_name, check_positive
 from .completion.incomplete import IncompleteKernel, IncompleteKernels, rank_error, visible_block
 from .completion.mutual_blocks import (
     ExcessPrior,
-    check_freedom,
-    declare_freedom,
+    declare_degrees_of_freedom,
     declare_kernel,
     declare_visible,
+    fixed_or_excess,
 )
 from .completion.mutual_entries import monitored_entries, monitored_pairs, positions
 from .declaration import Declaration
@@ -224,7 +224,7 @@ class MutualKernelCompletion(Declaration):
         n = len(given.objects)
         self.lam = check_positive(lam, "lam", owner)
         self.spread = None if spread is None else check_positive(spread, "spread", owner)
-        fixed, excess = check_freedom(nu, names, n, owner, collapsed=collapsed)
+        fixed, excess = fixed_or_excess(nu, names, n, owner, collapsed=collapsed)
         if collapsed and fixed is None:
             raise argument_error("nu", owner, "fixed when collapsed", repr(nu))
         self._excess = excess
@@ -239,7 +239,7 @@ class MutualKernelCompletion(Declaration):
 
         with self:
             units = pm.Data("units", [kernel.unit for kernel in given.kernels], dims="kernel")
-            freedom = declare_freedom(fixed, excess, n)
+            freedom = declare_degrees_of_freedom(fixed, excess, n)
             strength = self.lam * freedom[_informative(given.kernels)].mean()
             M = InverseWishart(
                 "M", strength + n + 1, strength * pt.eye(n), dims=("object", "object_")
@@ -259,7 +259,7 @@ class MutualKernelCompletion(Declaration):
             pm.Deterministic("log_det_M", log_det(cholesky_or_nan(M)))
             if traces:
                 pm.Deterministic("trace_Q", pt.stack(traces), dims="incomplete")
-            self._declare_judged(M, given.objects)
+            self._declare_monitored(M, given.objects)
             self._declare_entries(entries or {}, given.objects)
         self.seal()
 
@@ -307,7 +307,7 @@ class MutualKernelCompletion(Declaration):
         if self._excess is None:
             names = [kernel.name for kernel in self._kernels]
             n, given = len(self._kernels[0].order), self["nu"].get_value()
-            nu, _ = check_freedom(given, names, n, owner, collapsed=self.collapsed)
+            nu, _ = fixed_or_excess(given, names, n, owner, collapsed=self.collapsed)
         kernels = tuple(map(self._as_set, self._kernels, units.tolist()))
         return CompletionProblem(kernels, self.lam, nu, self._excess, self.spread)
 
@@ -330,7 +330,7 @@ class MutualKernelCompletion(Declaration):
         shape = freedom * self.spread / 2
         return pm.InverseGamma("s", shape, shape, dims="kernel")
 
-    def _declare_judged(self, M: TensorVariable, objects: npt.NDArray[Any]) -> None:
+    def _declare_monitored(self, M: TensorVariable, objects: npt.NDArray[Any]) -> None:
         """Declare the monitored missing entries, and correlations of pairs that no kernel has."""
         labels, values = [], []
         for kernel, pairs in zip(self._kernels, monitored_entries(self._kernels), strict=True):

@@ -26,7 +26,7 @@ from .completion.moment_matching import (
     check_component_degrees,
     matched_by_trace,
     matched_degrees,
-    one_a_kernel,
+    one_per_kernel,
     traces_of_products,
 )
 from .declaration import Declaration
@@ -211,7 +211,7 @@ class WishartKernelMixture(Declaration):
                 kernels = pm.Deterministic("kernels", ordered, dims=dims)
             observed = pm.Data("K11_values", given.K11, dims=("train", "train_"))
             if concentration is not None:
-                each = one_a_kernel(concentration, given.names, "concentration", owner)
+                each = one_per_kernel(concentration, given.names, "concentration", owner)
                 shape = [check_positive(value, "concentration", owner) for value in each]
                 alpha = Dirichlet("alpha", np.array(shape), dims="kernel")
             else:

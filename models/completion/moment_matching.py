@@ -23,7 +23,7 @@ __all__ = [
     "check_component_degrees",
     "match_wishart",
     "matched_by_trace",
-    "one_a_kernel",
+    "one_per_kernel",
     "traces_of_products",
 ]
 
@@ -96,11 +96,11 @@ def match_wishart(
 
 def check_component_degrees(eta: Any, names: npt.NDArray[Any], n: int, owner: str) -> Array:
     """Return degrees of freedom eta_k (kernel,), aligned by name, n + 1 for None, or raise."""
-    each = one_a_kernel(n + 1 if eta is None else eta, names, "eta", owner)
+    each = one_per_kernel(n + 1 if eta is None else eta, names, "eta", owner)
     return np.array([check_degrees_of_freedom(v, "eta", owner, above=n - 1) for v in each])
 
 
-def one_a_kernel(values: Any, names: npt.NDArray[Any], argument: str, owner: str) -> list[Any]:
+def one_per_kernel(values: Any, names: npt.NDArray[Any], argument: str, owner: str) -> list[Any]:
     """Return one entry per kernel of theta, aligned by name; a single entry applies to all.
 
     The caller checks the entries.

@@ -14,17 +14,17 @@ from ..distributions.matrix_normal import MatrixNormal
 from ..distributions.wishart import Wishart
 from ..kernels.alignment import in_order
 from ..operations.matrix_product import matrix_product
-from ..operations.triangular import cholesky_or_nan, log_det, none_where_nan, solve_lower
+from ..operations.triangular import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
 from .blocks import partition
 from .incomplete import IncompleteKernel
 
 __all__ = [
     "ExcessPrior",
     "GammaExcess",
-    "check_freedom",
-    "declare_freedom",
+    "declare_degrees_of_freedom",
     "declare_kernel",
     "declare_visible",
+    "fixed_or_excess",
 ]
 
 type Array = npt.NDArray[np.float64]
@@ -52,7 +52,7 @@ class ExcessPrior(NamedTuple):
     rate: float
 
 
-def check_freedom(
+def fixed_or_excess(
     nu: Any, names: list[str], n: int, owner: str, *, collapsed: bool
 ) -> tuple[Array | None, ExcessPrior | None]:
     """Return fixed degrees of freedom (kernel,) or their prior, with None for the other.
@@ -77,7 +77,9 @@ def check_freedom(
     return np.broadcast_to(given, len(names)).copy(), None
 
 
-def declare_freedom(fixed: Array | None, excess: ExcessPrior | None, n: int) -> TensorVariable:
+def declare_degrees_of_freedom(
+    fixed: Array | None, excess: ExcessPrior | None, n: int
+) -> TensorVariable:
     """Declare the degrees of freedom (kernel,)."""
     if excess is None:
         return pm.Data("nu", fixed, dims="kernel")
@@ -125,7 +127,7 @@ def declare_visible(
     half = solve_lower(parts.factor11, values)
     whitened = solve_lower(parts.factor11, half.T)
     deviance = pt.trace(whitened) / s + log_det(parts.factor11) + n * (pt.log(s) - 1)
-    pm.Potential(f"Qvv_{kernel.name}", none_where_nan(-0.5 * nu * deviance))
+    pm.Potential(f"Qvv_{kernel.name}", impossible_if_nan(-0.5 * nu * deviance))
     if not len(kernel.hidden):
         return values, pt.trace(values)
     Qhv = matrix_product(parts.coefficients, values)

@@ -13,7 +13,7 @@ from .incomplete import IncompleteKernel
 __all__ = ["monitored_entries", "monitored_pairs", "positions"]
 
 #: Largest number of monitored entries, and of monitored pairs.
-JUDGED = 30
+MONITORED = 30
 
 
 def monitored_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
@@ -21,12 +21,12 @@ def monitored_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[n
     n = len(kernels[0].order)
     ends = np.cumsum([len(kernel.hidden) * n for kernel in kernels])
     chosen: set[tuple[int, int, int]] = set()
-    for cell in _some(int(ends[-1]), 2 * JUDGED):
+    for cell in _some(int(ends[-1]), 2 * MONITORED):
         k = int(np.searchsorted(ends, cell, side="right"))
         row, column = divmod(int(cell - ends[k]) + len(kernels[k].hidden) * n, n)
         one, other = sorted((int(kernels[k].hidden[row]), column))
         # Entries between two missing objects are drawn in both orders.
-        if len(chosen) < JUDGED:
+        if len(chosen) < MONITORED:
             chosen.add((k, one, other))
     picked = [[pair for i, *pair in sorted(chosen) if i == k] for k in range(len(kernels))]
     return [np.array(pairs, dtype=np.intp).reshape(-1, 2) for pairs in picked]
@@ -39,7 +39,7 @@ def monitored_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]
     for kernel in kernels:
         unseen[np.ix_(kernel.visible, kernel.visible)] = False
     pairs = np.argwhere(unseen)
-    return pairs[_some(len(pairs), JUDGED)]
+    return pairs[_some(len(pairs), MONITORED)]
 
 
 def positions(

@@ -16,7 +16,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 
 from ...validation import argument_error
 from ..operations.matrix_product import matrix_product
-from ..operations.triangular import log_det, none_where_nan, solve_lower
+from ..operations.triangular import impossible_if_nan, log_det, solve_lower
 
 __all__ = ["MatrixNormal", "RegressionMatrix"]
 
@@ -102,7 +102,7 @@ def _log_density(
         + n * log_det(row_factor)
         + m * columns_log_det
     )
-    return none_where_nan(log_density)
+    return impossible_if_nan(log_density)
 
 
 class MatrixNormal(_ByFactors):

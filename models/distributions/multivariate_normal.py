@@ -7,7 +7,7 @@ import pymc as pm
 from pytensor.tensor import TensorVariable
 from pytensor.tensor.random.basic import MvNormalRV
 
-from ..operations.triangular import cholesky_or_nan, log_det, none_where_nan, solve_lower
+from ..operations.triangular import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
 
 __all__ = ["MultivariateNormal"]
 
@@ -39,4 +39,4 @@ class MultivariateNormal(pm.MvNormal):
         whitened = solve_lower(factor, (value - mu)[..., None])
         length = cov.shape[-1] * np.log(2 * np.pi)
         log_density = -0.5 * ((whitened**2).sum((-2, -1)) + log_det(factor) + length)
-        return none_where_nan(log_density)
+        return impossible_if_nan(log_density)

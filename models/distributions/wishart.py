@@ -19,7 +19,7 @@ from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 
 from ...validation import argument_error
-from ..operations.triangular import cholesky_or_nan, log_det, none_where_nan, solve_lower
+from ..operations.triangular import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
 from .positive_definite import PositiveDefinite, known_length
 
 __all__ = ["InverseWishart", "MatrixF", "Wishart"]
@@ -189,7 +189,7 @@ class Wishart(_PositiveDefiniteMatrix):
             - 0.5 * nu * (n * _LOG2 + log_det(scale))
             - _multigammaln(nu / 2, n)
         )
-        return check_parameters(none_where_nan(log_density), nu > n - 1, msg="nu > n - 1")
+        return check_parameters(impossible_if_nan(log_density), nu > n - 1, msg="nu > n - 1")
 
 
 class InverseWishart(_PositiveDefiniteMatrix):
@@ -242,7 +242,7 @@ class InverseWishart(_PositiveDefiniteMatrix):
             - 0.5 * nu * n * _LOG2
             - _multigammaln(nu / 2, n)
         )
-        return check_parameters(none_where_nan(log_density), nu > n - 1, msg="nu > n - 1")
+        return check_parameters(impossible_if_nan(log_density), nu > n - 1, msg="nu > n - 1")
 
 
 class MatrixF(_PositiveDefiniteMatrix):
@@ -304,7 +304,7 @@ class MatrixF(_PositiveDefiniteMatrix):
         )
         log_density = gammas - _multigammaln(delta / 2, n) + powers / 2
         proper = pt.and_(nu > n - 1, delta > n - 1)
-        return check_parameters(none_where_nan(log_density), proper, msg="nu, delta > n - 1")
+        return check_parameters(impossible_if_nan(log_density), proper, msg="nu, delta > n - 1")
 
 
 @_default_transform.register(WishartRV)

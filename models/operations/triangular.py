@@ -31,8 +31,8 @@ __all__ = [
     "TriangularSolve",
     "Unpacked",
     "cholesky_or_nan",
+    "impossible_if_nan",
     "log_det",
-    "none_where_nan",
     "order_of_packed",
     "packed",
     "solve_lower",
@@ -254,7 +254,7 @@ def log_det(factor: TensorVariable) -> TensorVariable:
     return _log_determinant.each(factor)
 
 
-def none_where_nan(log_density: TensorVariable) -> TensorVariable:
+def impossible_if_nan(log_density: TensorVariable) -> TensorVariable:
     """Log density that is -inf, not NaN, if a matrix has no Cholesky factor."""
     return pt.switch(pt.isnan(log_density), -np.inf, log_density)
 

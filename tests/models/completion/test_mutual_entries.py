@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from kernelzoo.models.completion.mutual_entries import JUDGED, monitored_entries, monitored_pairs
+from kernelzoo.models.completion.mutual_entries import MONITORED, monitored_entries, monitored_pairs
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels, random_problem
 
@@ -19,14 +19,14 @@ def test_chosen_are_missing_entries_and_unseen_pairs(n):
         assert len(np.unique(np.sort(pairs), axis=0)) == len(pairs)
         m = len(kernel.hidden)
         every += m * len(kernel.visible) + m * (m + 1) // 2
-    assert sum(map(len, chosen)) == min(JUDGED, every)
+    assert sum(map(len, chosen)) == min(MONITORED, every)
     both = np.zeros((n, n), dtype=bool)
     for kernel in kernels:
         both[np.ix_(kernel.visible, kernel.visible)] = True
     pairs = monitored_pairs(kernels)
     assert not both[*pairs.T].any()
     assert (pairs[:, 0] < pairs[:, 1]).all()
-    assert len(pairs) == min(JUDGED, (~both).sum() // 2)
+    assert len(pairs) == min(MONITORED, (~both).sum() // 2)
     again = monitored_entries(kernels)
     assert all(np.array_equal(one, other) for one, other in zip(chosen, again, strict=True))
 
