@@ -117,8 +117,8 @@ class MutualKernelCompletion(Declaration):
     nu : float, array_like (kernel,), mapping of name to float, or GammaExcess, optional
         Degrees of freedom: the larger, the closer the kernels are to M. Real numbers above l - 1
         (above 0 if collapsed), or a prior; a mapping, Series or DataArray (kernel) is aligned by
-        kernel names. Default: l + 1. If they differ, lambda' is lam times their mean, and the
-        terms of J have weights proportional to nu_k.
+        kernel names. Default: l + 1. If they differ, lambda' is lam times their mean over kernels
+        with visible objects, and the terms of J have weights proportional to nu_k.
     spread : float, optional
         Learn a scale s_k of each kernel, :math:`Q^{(k)} \sim \mathrm W(\nu_k, s_k M/\nu_k)`, with
         :math:`s_k \sim \mathrm{InvGamma}(a, a)`, :math:`a = \nu_k` spread / 2, which adds

@@ -32,7 +32,7 @@ class ProbitLogProbability(Op):
 
     Inputs are scores (N, C) and class codes (N,), outputs log P(t | f) (N,) and its gradient
     E[y] - f (N, C) in the scores. The log probability is minus infinity and the gradient zero for
-    invalid class codes and scores that are not finite.
+    invalid class codes, and for scores that are not finite or above 1e150 in size.
 
     Parameters
     ----------
@@ -133,7 +133,8 @@ def probit_log_probability(f: TensorLike, t: TensorLike) -> TensorVariable:
     Returns
     -------
     tensor (...)
-        Minus infinity for invalid class codes and scores that are not finite.
+        Minus infinity for invalid class codes, and for scores that are not finite or above 1e150
+        in size.
 
     Notes
     -----
