@@ -29,9 +29,9 @@ __all__ = ["run"]
 
 type Model = CompositeKernelRegression | CompositeKernelClassification
 
-# : Number of timed iterations by number of objects; medians are shown.
+#: Number of timed iterations by number of objects; medians are shown.
 ITERATIONS = {246: 60, 500: 30, 1000: 12, 2000: 5}
-# : Numbers of objects for the points of Q(beta).
+#: Numbers of objects for the points of Q(beta).
 POINTS = (60, 120, 246, 500)
 
 THREE = (gaussian() | linear() | polynomial(2)).normalize("trace")

@@ -36,7 +36,7 @@ from ..models.kernels import Kernels, gaussian
 
 __all__ = ["run"]
 
-# : Best possible predictions on the simulated cohort, from the true factors behind its blocks.
+#: Best possible predictions on the simulated cohort, from the true factors behind its blocks.
 FACTORS = "p(class | factors)"
 SPLITS = 5
 TEST_SIZE = 0.3
@@ -48,7 +48,7 @@ def tara(label: str) -> Dataset:
     return data if label == "depth" else replace(data, y=data.extras[label])
 
 
-# : Data sets by name; unavailable ones are left out.
+#: Data sets by name; unavailable ones are left out.
 PROBLEMS: dict[str, Callable[[], Dataset]] = {
     "Tara Oceans, depth": lambda: tara("depth"),
     "Tara Oceans, ocean": lambda: tara("ocean"),
@@ -56,10 +56,10 @@ PROBLEMS: dict[str, Callable[[], Dataset]] = {
 }
 
 
-# : Kernel of a block, with the default width: one over the number of features.
+#: Kernel of a block, with the default width: one over the number of features.
 KERNEL: Kernels = gaussian()
-# : Engines and arguments of `fit`. Gibbs has fewer draws than by default, so that a fit takes at
-# most : a minute; its averages over draws are accurate to a few thousandths of the log loss.
+#: Engines and arguments of `fit`. Gibbs has fewer draws than by default, so that a fit takes at
+#: most a minute; its averages over draws are accurate to a few thousandths of the log loss.
 ENGINES: dict[str, tuple[Engine, dict[str, Any]]] = {
     "VB": (VB(), {}),
     "Gibbs": (Gibbs(), {"draws": 300, "tune": 300, "chains": 2, "cores": 1}),

@@ -27,7 +27,7 @@ OBJECTS, NEW, LANDMARKS, FEATURES = 10_000, 1000, 500, 8
 KERNELS: tuple[Kernels, ...] = (gaussian(0.05), gaussian(0.05) | gaussian(0.2))
 VB_DRAWS = {"draws": 100}
 SWEEPS = {"draws": 20, "tune": 5, "chains": 1, "cores": 1}
-# : Engines, arguments of `fit`, and numbers of classes.
+#: Engines, arguments of `fit`, and numbers of classes.
 FITS: dict[str, tuple[Engine, dict[str, Any], tuple[int, ...]]] = {
     "VB, tolerance 1e-4": (VB(tolerance=1e-4, remaining=np.inf), VB_DRAWS, (3, 10)),
     "VB, 50 iterations, one start": (VB(max_iterations=50, starts=1), VB_DRAWS, (3, 10)),

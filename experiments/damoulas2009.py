@@ -28,7 +28,7 @@ from .study import Study, Task
 
 __all__ = ["KERNELS", "RECIPE", "cross_validated", "table_2"]
 
-# : Kernels by the table's names.
+#: Kernels by the table's names.
 KERNELS: dict[str, Kernels] = {
     "Gaussian": gaussian(),
     "linear": linear(),

@@ -39,11 +39,11 @@ __all__ = [
 
 PRIOR = {"tau": 1.0, "upsilon": 1.0}
 
-# : The paper's names of the rules for classifiers, and the names here.
+#: The paper's names of the rules for classifiers, and the names here.
 RULES = {"Prod": "product", "Sum": "mean", "Max": "max", "Maj": "majority"}
-# : Majority vote in which ties go to the first class.
+#: Majority vote in which ties go to the first class.
 FIRST_OF_EQUALS = "Maj, equal votes to the first class"
-# : The paper's names of the rules for kernels, and the names here.
+#: The paper's names of the rules for kernels, and the names here.
 COMBINATIONS = {
     "Bin": "binary",
     "FixSum": "fixed",
@@ -51,9 +51,9 @@ COMBINATIONS = {
     "FixProd": "fixed product",
     "WProd": "product",
 }
-# : Rules with learned weights.
+#: Rules with learned weights.
 LEARNED = ("Bin", "WSum", "WProd")
-# : Rows for chains: R-hat and effective draws of the mean log probability of the test classes.
+#: Rows for chains: R-hat and effective draws of the mean log probability of the test classes.
 MIXING = ("R-hat of the log score", "effective draws of the log score")
 
 

@@ -15,9 +15,9 @@ from .report import Cell, Report
 
 __all__ = ["Regions", "draw_boundaries_and_regions", "draw_weights"]
 
-# : Separator between a combination and a feature space in the name of a row.
+#: Separator between a combination and a feature space in the name of a row.
 WEIGHT = ": weight of "
-# : Share of a cloud that the axes cover, and probability of its ellipse under normality.
+#: Share of a cloud that the axes cover, and probability of its ellipse under normality.
 SHOWN, INSIDE = 0.99, 0.95
 POINTS = 2000
 

@@ -61,13 +61,13 @@ from .study import Study, Task
 __all__ = ["classifiers", "combined_spaces", "divide", "table_6", "table_7"]
 
 COLUMN = "digits"
-# : The paper's names of the feature spaces, and the names of the views.
+#: The paper's names of the feature spaces, and the names of the views.
 SPACES = {"FR": "fou", "KL": "kar", "PX": "pix", "ZM": "zer"}
 #: Rules whose bound has several maxima.
 SEVERAL = ("Bin", "WSum")
-# : Number of objects of a class in each of the two parts.
+#: Number of objects of a class in each of the two parts.
 SIZE = 20
-# : Recipe that also starts from each space alone.
+#: Recipe that also starts from each space alone.
 HIGHEST = RECIPE | {"algorithm": {**cast(dict, RECIPE["algorithm"]), "starts": 5}}
 GIBBS = {
     "engine": "Gibbs",
@@ -75,13 +75,13 @@ GIBBS = {
     "algorithm": {"scheme": "auto"},
     "sampling": {"tune": 100, "draws": 200, "chains": 2, "cores": 1},
 }
-# : Longer chains for the rules that mix worst.
+#: Longer chains for the rules that mix worst.
 LONG = {
     rule: GIBBS | {"sampling": {"tune": n, "draws": n, "chains": 2, "cores": 1}}
     for rule, n in {"FixProd": 300, "Bin": 300, "WProd": 500}.items()
 }
 
-# : Cells that are printed to two decimals, unlike the others.
+#: Cells that are printed to two decimals, unlike the others.
 TABLE_7 = tuple(COMBINED_SPACES_VB.values())
 
 SPLITS, SPLITS_OF_CHAINS = 50, 5

@@ -43,7 +43,7 @@ from .study import Study, Task
 
 __all__ = ["classifiers", "combined_spaces", "divide", "tables_8_to_10"]
 
-# : The paper's names of the feature spaces, and the names of the views.
+#: The paper's names of the feature spaces, and the names of the views.
 SPACES = {
     "Comp": "Composition",
     "Hydro": "Hydrophobicity",
@@ -53,7 +53,7 @@ SPACES = {
     "Vol": "Volume",
 }
 SCALED, RAW = "kernels of diagonal 1", "kernels as they are"
-# : Kernels by column.
+#: Kernels by column.
 KERNELS: dict[str, Kernels] = {SCALED: polynomial(2).normalize("unit"), RAW: polynomial(2)}
 #: Names of the studies by column.
 NAMES = {SCALED: "damoulas2009-protein", RAW: "damoulas2009-protein-raw"}

@@ -67,13 +67,13 @@ def _vb(iterations: int) -> dict[str, Any]:
     return {"engine": "VB", "prior": PRIOR, "algorithm": algorithm, "sampling": {"draws": 2000}}
 
 
-# : Recipes by the name in the rows.
+#: Recipes by the name in the rows.
 RECIPES = {"Gibbs": GIBBS, "VB": _vb(100), "VB, 2,000 iterations": _vb(2000)}
 SWEEPS, ITERATIONS = 100_000, 100
 SECONDS = {"Gibbs": f"seconds of {SWEEPS:,} sweeps", "VB": f"seconds of {ITERATIONS} iterations"}
 RATIO = "ratio"
 
-# : Number of grid points on a side of the figure.
+#: Number of grid points on a side of the figure.
 SIDE = 100
 
 SPLITS = 10

@@ -50,7 +50,7 @@ __all__ = [
     "table_2",
 ]
 
-# : The paper's K_1, K_2, K_3.
+#: The paper's K_1, K_2, K_3.
 KERNELS = ("Gaussian", "linear", "polynomial")
 COMBINED = "all three"
 EQUAL, HIGHEST = "from equal weights", "highest bound"
@@ -62,8 +62,8 @@ CLASSIFIERS: dict[str, tuple[tuple[str, ...], int]] = {
     f"{COMBINED}, {HIGHEST}": (KERNELS, len(STARTS)),
 }
 
-# : Recipe by data set: whether it is standardised, the Gaussian kernel's width, and the number of :
-# objects if they are simulated.
+#: Recipe by data set: whether it is standardised, the Gaussian kernel's width, and the number of
+#: objects if they are simulated.
 DATA: dict[str, dict[str, Any]] = {
     "heart": {"standardize": True, "width": 4.0},
     "sonar": {"standardize": False, "width": 1.0},
@@ -72,7 +72,7 @@ DATA: dict[str, dict[str, Any]] = {
 }
 PRECISIONS = {"sigma": 0.01, "varsigma": 0.01}
 CONCENTRATIONS = {"tau": 1.0, "nu": 1.0}
-# : With this tolerance, the iterations never stop before the last one.
+#: With this tolerance, the iterations never stop before the last one.
 ALGORITHM = {"type_two": True, "type_two_from": 5, "max_iterations": 100, "tolerance": 1e-300}
 
 SPLITS = 30

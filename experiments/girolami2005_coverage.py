@@ -31,7 +31,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "VB": {"engine": "vb", "draws": 2000},
     "Gibbs": {"engine": "gibbs", "draws": 1000, "tune": 300, "chains": 2},
 }
-# : Settings of both data sets: numbers of objects, and level of the intervals, per cent.
+#: Settings of both data sets: numbers of objects, and level of the intervals, per cent.
 COMMON: dict[str, Any] = {"n_train": 60, "n_test": 500, "level": 90.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "known truth": COMMON | {"width": 2.0, "tau": 4.0, "nu": 2.0, "sigma": 2.0, "varsigma": 1.0},

@@ -4,17 +4,19 @@ One set of runs serves the three figures: each study shows its part of the same 
 runs of the others. Choices where the paper is silent:
 
 - Kernels have a mean visible diagonal of 1. ``EM`` uses lambda = 0.1, the model's default, and runs
-to the minimum. ``EM as printed`` is the paper's: 0.001, zeros at the start, 100 plain iterations
-(the paper has no convergence rule; the minimum would need thousands). - ``Gibbs`` has lambda = 0.1
-and l + 1 degrees of freedom, the defaults, and 1e-4 added to the visible diagonals. Its kernels are
-posterior means; its 90 % intervals are for 50 missing entries a kernel. Entries mix slowly: with
-half missing, 4,000 draws of mfeat had 510 effective draws for the median entry and 3.5 for the
-worst. Their intervals covered 83 %, as did those of 5,000 draws that mixed several times as slowly.
-Gibbs takes longer than all other methods together, and so has fewer repetitions and ratios. - M of
-the imputations is the paper's eq (22) with lambda = 0.1. - The paper separates membrane proteins
-from others with 200 and with 1,000 of 2,318 proteins for training. Here the data have 10 or 27
-classes, and the AUC is the mean over one-versus-rest SVMs. The small part has a fifth of each
-class, the large one 43 %, the share of 1,000 in 2,318. C is 1, scikit-learn's default.
+  to the minimum. ``EM as printed`` is the paper's: 0.001, zeros at the start, 100 plain iterations
+  (the paper has no convergence rule; the minimum would need thousands).
+- ``Gibbs`` has lambda = 0.1 and l + 1 degrees of freedom, the defaults, and 1e-4 added to the
+  visible diagonals. Its kernels are posterior means; its 90 % intervals are for 50 missing entries
+  a kernel. Entries mix slowly: with half missing, 4,000 draws of mfeat had 510 effective draws for
+  the median entry and 3.5 for the worst. Their intervals covered 83 %, as did those of 5,000 draws
+  that mixed several times as slowly. Gibbs takes longer than all other methods together, and so has
+  fewer repetitions and ratios.
+- M of the imputations is the paper's eq (22) with lambda = 0.1.
+- The paper separates membrane proteins from others with 200 and with 1,000 of 2,318 proteins for
+  training. Here the data have 10 or 27 classes, and the AUC is the mean over one-versus-rest SVMs.
+  The small part has a fifth of each class, the large one 43 %, the share of 1,000 in 2,318. C is 1,
+  scikit-learn's default.
 
 Labels of the test part are used for scores only.
 """
@@ -46,7 +48,7 @@ from .study import Study, Task
 
 __all__ = ["completion", "figure_2", "figure_3", "figure_4"]
 
-# : Completion methods with their settings.
+#: Completion methods with their settings.
 METHODS: dict[str, dict[str, Any]] = {
     "zero": {"by": "imputation", "lam": 0.1, "method": "zero"},
     "mean": {"by": "imputation", "lam": 0.1, "method": "mean"},
@@ -267,7 +269,7 @@ def _measures(column: Column, ratio: int, method: str) -> tuple[str, ...]:
     )
 
 
-# : AUC on M at 50 % with 200 and with 1,000 training proteins, from the text; MKMC is EM.
+#: AUC on M at 50 % with 200 and with 1,000 training proteins, from the text; MKMC is EM.
 YEAST = "yeast (2,318 proteins)"
 PUBLISHED = {
     "EM as printed": (77.9, 84.8),

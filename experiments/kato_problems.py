@@ -3,16 +3,16 @@
 The paper's seven kernels of yeast proteins (2,318 objects) are not available. In their place:
 
 - ``mfeat``: six views of handwritten digits, 20 of each class, drawn anew for each repetition
-(l = 200); features z-scored over these objects, Gaussian kernels exp(-d^2 / D) of D features. -
-``digits200``: six kernels of 200 such digits from another paper, two of them singular. - ``protein
-fold``: the 311 training proteins in ten feature spaces, as with mfeat, and two kernels of
-Smith-Waterman scores, cosine-normalised. - ``embryo 1`` to ``embryo 5``: kernels of embryo
-development that are really incomplete. One kernel is fully known; the data include masks that hide
-a further part of it.
+  (l = 200); features z-scored over these objects, Gaussian kernels exp(-d^2 / D) of D features.
+- ``digits200``: six kernels of 200 such digits from another paper, two of them singular.
+- ``protein fold``: the 311 training proteins in ten feature spaces, as with mfeat, and two kernels
+  of Smith-Waterman scores, cosine-normalised.
+- ``embryo 1`` to ``embryo 5``: kernels of embryo development that are really incomplete. One kernel
+  is fully known; the data include masks that hide a further part of it.
 
 Masks follow the paper: entries that are missing at one ratio are missing at every higher ratio, and
-each object keeps one kernel, chosen at random. A ratio is a share of all pairs of object and
-kernel; in the embryo data it is a share of the known kernel's objects.
+each object keeps one kernel, chosen at random. A ratio is a share of all pairs of object and kernel;
+in the embryo data it is a share of the known kernel's objects.
 """
 
 from collections.abc import Callable
@@ -128,7 +128,7 @@ def _cosine(scores: NDArray) -> NDArray:
     return scores / np.outer(sizes, sizes)
 
 
-# : Index of the known kernel in each of the embryo data's experiments.
+#: Index of the known kernel in each of the embryo data's experiments.
 _EMBRYO_KNOWN = (1, 2, 3, 3, 4)
 
 
@@ -149,7 +149,7 @@ def _hidden(make: Callable[[np.random.Generator], _Whole], seed: int, ratio: flo
     return Problem(kernels, visible, labels, names)
 
 
-# : Problems by column of the studies' tables.
+#: Problems by column of the studies' tables.
 PROBLEMS: dict[str, Callable[[int, float], Problem]] = {
     "mfeat": partial(_hidden, _mfeat),
     "digits200": partial(_hidden, _digits200),

@@ -24,9 +24,9 @@ from scipy.stats import ttest_ind_from_stats
 
 __all__ = ["LEVEL", "Cell", "Published", "Report"]
 
-# : Level of the test.
+#: Level of the test.
 LEVEL = 0.01
-# : Least number of splits for a verdict.
+#: Least number of splits for a verdict.
 FEWEST = 5
 
 

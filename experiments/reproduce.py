@@ -30,7 +30,7 @@ from .zhang_mixture_weights import learned_weights
 
 __all__ = ["STUDIES", "reproduce"]
 
-# : Functions that make the studies; some look for data files.
+#: Functions that make the studies; some look for data files.
 STUDIES: dict[str, Callable[[], Study]] = {
     "zhang2004-table1": zhang2004_table_1,
     "zhang-mixture-table1": zhang_mixture_table_1,

@@ -85,7 +85,7 @@ USPS = {
     "classes": ["1", "2", "3", "4"],
     "jitter": 1e-8,
 }
-# : USPS as the paper describes it, and as its numbers imply.
+#: USPS as the paper describes it, and as its numbers imply.
 USPS_DIVIDED = "usps, 1 % for training"
 DATA: dict[str, dict[str, Any]] = {
     "ionosphere": SMALL,

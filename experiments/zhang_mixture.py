@@ -8,13 +8,13 @@ kernel of the test labels, and by the accuracy of a classifier.
 Choices where the paper is silent follow its own numbers:
 
 - Target kernels are classified by the nearest neighbour (Figure 4), hyperparameter kernels by the
-nearest class mean (eq 15). On breast cancer with the Gaussian hyperparameter kernel the nearest
-neighbour has 94 per cent, the mean 74, and the paper 74.5. - Breast cancer, wine and iris are
-standardised, the other sets are not: this reproduces Table 2. - eps is added to the diagonals of
-K11 and Theta. Without eps in the matching, seven of the nine printed degrees of freedom are
-reproduced to the last digit; the other two, for Table 1's kernels on ionosphere and sonar, with
-0.01 added to the kernels before matching. - For the other sets eps = 0.05 was chosen by the
-alignments of target kernels, and by no accuracy.
+  nearest class mean (eq 15). On breast cancer with the Gaussian hyperparameter kernel the nearest
+  neighbour has 94 per cent, the mean 74, and the paper 74.5.
+- Breast cancer, wine and iris are standardised, the other sets are not: this reproduces Table 2.
+- eps is added to the diagonals of K11 and Theta. Without eps in the matching, seven of the nine
+  printed degrees of freedom are reproduced to the last digit; the other two, for Table 1's kernels
+  on ionosphere and sonar, with 0.01 added to the kernels before matching.
+- For the other sets eps = 0.05 was chosen by the alignments of target kernels, and by no accuracy.
 """
 
 import warnings
@@ -54,7 +54,7 @@ __all__ = [
 type _Recipe = Mapping[str, Any]
 type _Forms = Mapping[str, Sequence[Any]]
 
-# : The four numbers of a kernel in a table, in the paper's order.
+#: The four numbers of a kernel in a table, in the paper's order.
 MEASURES = (
     "target alignment",
     "target accuracy",
@@ -62,7 +62,7 @@ MEASURES = (
     "input accuracy",
 )
 
-# : Kernels by name: form and arguments; for a Gaussian kernel the sigma^2 of eq (16).
+#: Kernels by name: form and arguments; for a Gaussian kernel the sigma^2 of eq (16).
 TYPES: _Forms = {
     "Gaussian": ["gaussian", 0.75],
     "polynomial": ["polynomial", 2],
@@ -73,7 +73,7 @@ WIDTHS: _Forms = {f"variance {v:.2f}": ["gaussian", v] for v in (0.5, 0.75, 1.0,
 #: The paper's eps before and after matching.
 _BEFORE = {"jitter": 0.01, "jitter_first": True}
 _AFTER = {"jitter": 0.05, "jitter_first": False}
-# : Recipe by data set: for Tables 1 and 2, and for Table 3.
+#: Recipe by data set: for Tables 1 and 2, and for Table 3.
 DATA_1: dict[str, _Recipe] = {
     "breast_cancer": {"standardize": True} | _AFTER,
     "ionosphere": {"standardize": False} | _BEFORE,

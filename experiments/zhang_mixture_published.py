@@ -44,7 +44,7 @@ TABLE_1 = {
         "mixture": [(0.92, 0.018), (94.78, 2.7), (0.68, 0.019), (87.11, 3.7)],
     },
 }
-# : Table 2, and section 6.2 on the five widths.
+#: Table 2, and section 6.2 on the five widths.
 ETA = {
     "three types": {
         "breast_cancer": 582.6,

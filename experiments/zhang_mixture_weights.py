@@ -2,8 +2,8 @@
 
 The paper (Zhang, Yeung & Kwok, 2003) weights its kernels equally and calls learning the weights an
 open problem. Here every objective of `learn_weights` is compared with equal weights and with single
-kernels, by the accuracy of the kernel nearest neighbour on the completed kernel ``E K21 = Theta21
-Theta11^-1 K11``. K11 is the ideal kernel of the training labels plus eps I.
+kernels, by the accuracy of the kernel nearest neighbour on the completed kernel
+``E K21 = Theta21 Theta11^-1 K11``. K11 is the ideal kernel of the training labels plus eps I.
 
 The kernels are those of the paper's first experiment (Gaussian, polynomial and linear), the same
 kernels scaled to trace n, or those of its second experiment (Gaussians of five widths). Scaling
@@ -33,10 +33,10 @@ from .zhang_mixture_published import TABLE_3
 
 __all__ = ["SETS", "accuracies", "accuracy", "best_single", "learned_weights"]
 
-# : Recipes of Table 1, but with eps added to the weighted kernels.
+#: Recipes of Table 1, but with eps added to the weighted kernels.
 DATA = {column: {**recipe, "jitter_first": True} for column, recipe in DATA_1.items()}
 
-# : Sets of kernels by name: three types, the same with trace n, and five variances.
+#: Sets of kernels by name: three types, the same with trace n, and five variances.
 SETS: dict[str, dict[str, Any]] = {
     "types": {"kernels": TYPES, "normalize": []},
     "scaled": {"kernels": TYPES, "normalize": ["trace"]},

@@ -171,11 +171,13 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
     vars : sequence of TensorVariable, optional
         W21 and W22_1, in any order.
     variant : {"TW1", "TW2"}, optional
-        How W22_1 is drawn: as a Wishart matrix, eq (13), or its diagonal by independent Gammas, eq
-        (15), and its correlations separately. Both give the same distribution. A W22_1 that is
-        declared diagonal needs "TW2". Default: "TW1" unless W22_1 is diagonal. model :
-        DiagonalWishartCompletion, optional Default: the model on the context stack. rng : seed or
-        Generator, optional Used until PyMC sets the chain's generator.
+        How W22_1 is drawn: as a Wishart matrix, eq (13), or its diagonal by independent Gammas,
+        eq (15), and its correlations separately. Both give the same distribution. A W22_1 that is
+        declared diagonal needs "TW2". Default: "TW1" unless W22_1 is diagonal.
+    model : DiagonalWishartCompletion, optional
+        Default: the model on the context stack.
+    rng : seed or Generator, optional
+        Used until PyMC sets the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
@@ -243,8 +245,8 @@ class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     Notes
     -----
     The chain moves slowly, because lambda depends on delta only, and the test objects' part of
-    delta on lambda and imputed entries only. The posterior has a closed form: ``fit(model,
-    "exact")``.
+    delta on lambda and imputed entries only. The posterior has a closed form:
+    ``fit(model, "exact")``.
 
     Examples
     --------

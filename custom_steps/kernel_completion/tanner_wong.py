@@ -178,8 +178,9 @@ class TannerWongImputation(_TannerWong):
     Raises
     ------
     TypeError
-        When the model is neither. ValueError For other variables, and for a `WishartKernelMixture`
-        without matched parameters.
+        When the model is neither.
+    ValueError
+        For other variables, and for a `WishartKernelMixture` without matched parameters.
     """
 
     name = "tanner_wong_imputation"

@@ -1,10 +1,10 @@
 r"""Overrelaxed draws from conditionals, which suppress random walks (Adler 1981, Neal 1998).
 
-A variable that is a function of normal noise z is moved by replacing z with :math:`\alpha
-z + \sqrt{1 - \alpha^2}\,\xi` for new normal :math:`\xi`, which leaves the distribution of z, and so
-the conditional, invariant. With negative :math:`\alpha` a variable moves to the opposite side of
-its conditional, so that a Gibbs sampler crosses the posterior in a directed way instead of by a
-random walk.
+A variable that is a function of normal noise z is moved by replacing z with
+:math:`\alpha z + \sqrt{1 - \alpha^2}\,\xi` for new normal :math:`\xi`, which leaves the
+distribution of z, and so the conditional, invariant. With negative :math:`\alpha` a variable moves
+to the opposite side of its conditional, so that a Gibbs sampler crosses the posterior in a directed
+way instead of by a random walk.
 """
 
 import numpy as np

@@ -331,15 +331,16 @@ class MutualPosterior(_MutualStep):
     vars : sequence of TensorVariable, optional
         M.
     alpha : float, default=-0.9
-        Overrelaxation of M, as for `MutualImputation`. model, rng, blocked As in
-        `MutualImputation`.
+        Overrelaxation of M, as for `MutualImputation`.
+    model, rng, blocked
+        As in `MutualImputation`.
 
     Raises
     ------
     TypeError
         For another model.
     ValueError
-        For a collapsed model, for other variables, and for an alpha that is no correlation.
+        For a collapsed model, other variables, and an alpha outside (-1, 1).
 
     Examples
     --------

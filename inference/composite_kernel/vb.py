@@ -3,12 +3,14 @@ r"""Variational Bayes on a composite kernel (Girolami & Rogers 2005, section 4).
 Mean field Q(alpha) Q(phi) Q(gamma) Q(beta) Q(varphi). With f = K_beta alpha, B = E[beta beta'],
 and a likelihood of precisions w_n and linear terms l_n, log p = sum_n l_n f_n - w_n f_n^2 / 2:
 
-| factor | paper | here | |---|---|---| | alpha | N(m, Sigma), section 4.1, with E[beta] E[beta]' |
-with B | | phi | Gamma(sigma + 1/2, varsigma + E[alpha^2] / 2) | the same | | gamma | (N + 2 rho) /
-(E[e'e] + 2 rho) | 2 varrho in the denominator | | beta | importance sampling from the prior |
-`Quadrature`; the paper's as `weights="importance"` | | varphi | importance sampling from the prior
-| `Quadrature`, with E[log beta] | | xi, section 4.4 | f(E[beta]) | xi_n^2 = E[f_n^2] = tr(B K_n'
-E[alpha alpha'] K_n) |
+| factor | paper | here |
+|---|---|---|
+| alpha | N(m, Sigma), section 4.1, with E[beta] E[beta]' | with B |
+| phi | Gamma(sigma + 1/2, varsigma + E[alpha^2] / 2) | the same |
+| gamma | (N + 2 rho) / (E[e'e] + 2 rho) | 2 varrho in the denominator |
+| beta | importance sampling from the prior | `Quadrature`; the paper's as `weights="importance"` |
+| varphi | importance sampling from the prior | `Quadrature`, with E[log beta] |
+| xi, section 4.4 | f(E[beta]) | xi_n^2 = E[f_n^2] = tr(B K_n' E[alpha alpha'] K_n) |
 
 Regression has w = E[gamma], l = E[gamma] t. In classification Jaakkola's bound replaces the
 likelihood, which lowers the bound: w = tanh(xi / 2) / (2 xi), l = t - 1/2.

@@ -18,7 +18,7 @@ __all__ = ["HYPERPARAMETERS", "Approximation"]
 type Array = npt.NDArray[np.float64]
 type Variable = tuple[tuple[str, ...], Array | float]
 
-# : Names of the priors' shapes and rates.
+#: Names of the priors' shapes and rates.
 HYPERPARAMETERS: Mapping[str, tuple[str, str]] = {
     "phi": ("sigma", "varsigma"),
     "varphi": ("tau", "nu"),

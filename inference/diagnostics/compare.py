@@ -44,7 +44,8 @@ class Comparison:
     Attributes
     ----------
     reference : str
-        Name of the reference result. engines : DataFrame
+        Name of the reference result.
+    engines : DataFrame
         One row a result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
         least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, and
         held-out scores when asked for.

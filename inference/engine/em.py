@@ -33,8 +33,8 @@ class EM(Handwritten):
     tolerance : float, optional
         Distance to the limit below which a point counts as converged. Default: that of the model.
     **settings
-        Further settings of the algorithm for the model, checked at run time: ``kz.describe(model,
-        "em")`` explains all.
+        Further settings of the algorithm for the model, checked at run time:
+        ``kz.describe(model, "em")`` explains all.
 
     Notes
     -----

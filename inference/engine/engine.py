@@ -96,7 +96,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
-    # : Whether the engine can write its draws to a store while it makes them.
+    #: Whether the engine can write its draws to a store while it makes them.
     stores: ClassVar[bool] = False
     registry: ClassVar[dict[str, type["Engine"]]] = {}
 

@@ -32,8 +32,8 @@ class MAP(Handwritten):
     max_iterations : int, optional
         Largest number of iterations of a start. Default: that of the algorithm.
     **settings
-        Further settings of the algorithm for the model, checked at run time: ``kz.describe(model,
-        "map")`` explains all.
+        Further settings of the algorithm for the model, checked at run time:
+        ``kz.describe(model, "map")`` explains all.
 
     Notes
     -----

@@ -331,8 +331,8 @@ class Gibbs(Handwritten):
     scheme : str, optional
         Sampler, on models with several samplers. Default: that of the model.
     **settings
-        Further settings of the sampler for the model, checked at run time: ``kz.describe(model,
-        "gibbs")`` explains all.
+        Further settings of the sampler for the model, checked at run time:
+        ``kz.describe(model, "gibbs")`` explains all.
 
     Notes
     -----

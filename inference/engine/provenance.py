@@ -20,7 +20,7 @@ __all__ = ["data_in", "data_of", "declared", "differing_data"]
 
 #: Relative difference up to which numbers count as the same.
 SAME = 1e-6
-# : Largest number of elements of a constant that counts as a hyperparameter.
+#: Largest number of elements of a constant that counts as a hyperparameter.
 LONGEST = 100
 
 type Data = Mapping[str, NDArray]

@@ -36,8 +36,8 @@ class VB(Handwritten):
         A start does not end before the bound's estimated remaining increase, in nats, is at most
         this. Default: that of the model.
     **settings
-        Further settings of the algorithm for the model, checked at run time: ``kz.describe(model,
-        "vb")`` explains all. Closed forms have none.
+        Further settings of the algorithm for the model, checked at run time:
+        ``kz.describe(model, "vb")`` explains all. Closed forms have none.
 
     Notes
     -----

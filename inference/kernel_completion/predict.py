@@ -50,8 +50,8 @@ def completed_labels(
     Dataset
         ==================  ========================  ==========================================
         label               test                      by the posterior mean of the kernel
-        probability test, class share of the draws of K21 with this label, if the result has them:
-        ``var_names=["K21"]``
+        probability         test, class               share of the draws of K21 with this label, if
+                                                      the result has them: ``var_names=["K21"]``
         label_draws         chain, draw, test         by every draw, with `keep_draws`
         ==================  ========================  ==========================================
     """

@@ -20,13 +20,14 @@ Densities of K11, which measure how well the whole matrix is explained:
 - ``"leave-one-out density"``: sum_i log p(row i of K11 | K11 of -i), the diagonal entry included.
 - ``"held-out density"``: the same for five folds of objects, i mod 5, in place of single objects.
 - ``"scaled likelihood"``: log W(K11; rho, s Theta11) at the best s. This is the evidence if Sigma11
-may differ from Theta11 in scale only; the maximiser does not depend on rho.
+  may differ from Theta11 in scale only; the maximiser does not depend on rho.
 
 Errors of prediction, which measure how well the completed kernel predicts:
 
 - ``"leave-one-out error"``: minus the mean squared error of predicting K11_ij, j != i, from K11 of
--i. - ``"leave-one-out log score"``: the mean log probability of the labels by a softmax, of learned
-sharpness, of the kernel nearest mean's class scores on the predicted row.
+  -i.
+- ``"leave-one-out log score"``: the mean log probability of the labels by a softmax, of learned
+  sharpness, of the kernel nearest mean's class scores on the predicted row.
 
 A baseline outside the model:
 
@@ -62,9 +63,9 @@ __all__ = ["OBJECTIVES", "Criterion", "Given", "Slope", "leave_one_out_rows"]
 type Array = npt.NDArray[np.float64]
 
 _OWNER = "learn_weights"
-# : Number of folds of "held-out density".
+#: Number of folds of "held-out density".
 FOLDS = 5
-# : Largest sharpness of the softmax: odds of e^10 for a difference of 0.1 in unit-scale similarity.
+#: Largest sharpness of the softmax: odds of e^10 for a difference of 0.1 in unit-scale similarity.
 SHARPEST = 100.0
 
 
@@ -376,7 +377,7 @@ def _inverse(matrix: Array) -> tuple[Array, Array]:
     return lower + lower.T + np.diag(np.diagonal(inverse)), 2 * np.log(np.diagonal(factor))
 
 
-# : Objectives by name.
+#: Objectives by name.
 OBJECTIVES: dict[str, Callable[[Given], Criterion]] = {
     "evidence": _evidence,
     "leave-one-out density": _leave_one_out_density,

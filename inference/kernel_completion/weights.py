@@ -29,7 +29,7 @@ type Array = npt.NDArray[np.float64]
 _OWNER = "learn_weights"
 #: Logarithms of the kernels' shares in the trace, up to a constant, stay within this of zero.
 REACH = 8.0
-# : Log ratio of the favoured kernel's share to the others' at a start that favours one kernel.
+#: Log ratio of the favoured kernel's share to the others' at a start that favours one kernel.
 FAVOUR = 4.0
 
 

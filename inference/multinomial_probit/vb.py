@@ -4,15 +4,17 @@ Mean field q(Y) q(W) q(zeta) q(beta) q(rho) for the model augmented with utiliti
 t_n = argmax y_n, by coordinate ascent on the bound of eq 5. With G(B) = sum_ij B_ij K_i'K_j and
 K_bar = sum_s E[beta_s] K_s:
 
-| factor | paper | here | |---|---|---| | Y | eqs 6-8, B.1: normals truncated to cones |
-`truncated_moments`, exact quadrature | | W | eqs 9-10, B.2-B.3: V_c, mean V_c K_bar'E[y_c] |
-B = E[beta beta'], not E[beta]E[beta]' | | Z_c in V_c | eq 10, B.3: "expected variances" |
-E[1/zeta_c] for the inverse | | zeta | eq 11 | 1/zeta ~ Gamma(tau + 1/2, upsilon + E[w^2]/2) | |
-beta | appendix B.4, importance sampling | `simplex_factor`, the V_c terms included | | rho |
-appendix B.4, importance sampling | `concentration_factor` with E[log beta] | | beta, binary | not
-derived | `binary_factor`, all 2^S states | | beta, product; theta | appendix B.4, importance
-sampling | `kernel_parameters`, jointly | | pi, chi | importance sampling | exact given beta,
-without a factor |
+| factor | paper | here |
+|---|---|---|
+| Y | eqs 6-8, B.1: normals truncated to cones | `truncated_moments`, exact quadrature |
+| W | eqs 9-10, B.2-B.3: V_c, mean V_c K_bar'E[y_c] | B = E[beta beta'], not E[beta]E[beta]' |
+| Z_c in V_c | eq 10, B.3: "expected variances" | E[1/zeta_c] for the inverse |
+| zeta | eq 11 | 1/zeta ~ Gamma(tau + 1/2, upsilon + E[w^2]/2) |
+| beta | appendix B.4, importance sampling | `simplex_factor`, the V_c terms included |
+| rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
+| beta, binary | not derived | `binary_factor`, all 2^S states |
+| beta, product; theta | appendix B.4, importance sampling | `kernel_parameters`, jointly |
+| pi, chi | importance sampling | exact given beta, without a factor |
 
 Errors of mean field, measured on 24 objects against Gibbs (`test_agreement.py` has bounds):
 contrasts of W shrink towards zero by up to .8 posterior standard deviations, the weights' means are

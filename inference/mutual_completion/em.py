@@ -7,13 +7,14 @@ together), an EM step reduces the distance to the optimum only by the factor K/(
 relative changes of M do not reveal. Hence two departures from the paper:
 
 - The iterations stop by the gradient of J in units of lambda's curvature, which bounds the
-distance. - L-BFGS, a limited-memory quasi-Newton method, accelerates the steps. With M = LL',
-directions and gradients are symmetric matrices P in the frame of L, in which the metric of the
-complete data is Euclidean. A step is :math:`L \leftarrow L(I + A)` with A + A' = P, where the
-diagonal of I + A is replaced by its exponential. So M stays positive definite for any P, and to
-first order the step is EM's. J never rises beyond rounding. Without an acceptable quasi-Newton step
-an EM step is made, which lowers J except for rounding. If J rises and the gradient does not fall,
-or if M is singular, the search ends.
+  distance.
+- L-BFGS, a limited-memory quasi-Newton method, accelerates the steps. With M = LL', directions and
+  gradients are symmetric matrices P in the frame of L, in which the metric of the complete data is
+  Euclidean. A step is :math:`L \leftarrow L(I + A)` with A + A' = P, where the diagonal of I + A is
+  replaced by its exponential. So M stays positive definite for any P, and to first order the step
+  is EM's. J never rises beyond rounding. Without an acceptable quasi-Newton step an EM step is
+  made, which lowers J except for rounding. If J rises and the gradient does not fall, or if M is
+  singular, the search ends.
 """
 
 from collections import deque
@@ -53,8 +54,10 @@ class Minimum(NamedTuple):
     Attributes
     ----------
     last : Evaluation
-    objective : array (iteration,) Values of J. gradient : float Norm of the gradient, in units of
-    lambda's curvature.
+    objective : array (iteration,)
+        Values of J.
+    gradient : float
+        Norm of the gradient, in units of lambda's curvature.
     evaluations : int
     lost : bool
         Whether the search ended because an EM step raised J without lowering the gradient, or gave

@@ -35,7 +35,11 @@ class Completion(NamedTuple):
     Attributes
     ----------
     vh : array (n, m)
-    hh : array (m, m) Lower triangle. scale : float log_det : float Log determinant of M_vv.
+    hh : array (m, m)
+        Lower triangle.
+    scale : float
+    log_det : float
+        Log determinant of M_vv.
     """
 
     vh: Array

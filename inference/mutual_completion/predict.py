@@ -18,7 +18,7 @@ __all__ = ["completed_kernels"]
 
 OWNER = "predict"
 DIMS = ("kernel", "object", "object_")
-# : With fewer effective draws of an entry, a warning says that its sd and interval are rough.
+#: With fewer effective draws of an entry, a warning says that its sd and interval are rough.
 ENOUGH_DRAWS = 100
 
 
@@ -49,8 +49,8 @@ def completed_kernels(
     -------
     Dataset
         ==================  ========================  ==========================================
-        kernel_mean kernel, object, object_ completed kernel, in the units given; visible entries as
-        given, with the model's jitter
+        kernel_mean         kernel, object, object_   completed kernel, in the units given; visible
+                                                      entries as given, with the model's jitter
         kernel_sd           kernel, object, object_   0 where visible; NaN elsewhere for a point or
                                                       a collapsed model
         model_matrix        object, object_           posterior mean of M

@@ -147,7 +147,8 @@ def missing_entries(
 
     Parameters
     ----------
-    kernels, visible As in `MutualKernelCompletion`.
+    kernels, visible
+        As in `MutualKernelCompletion`.
     number : int, default=50
         Number of pairs of objects a kernel with at least one missing object, or all if there are
         fewer.

@@ -16,12 +16,12 @@ from .house_style import GREY, PALETTE, figure_options, open_frame
 
 __all__ = ["plot_bound"]
 
-# : Title and axis label of an engine's objective, by its name in the group ``trajectory``.
+#: Title and axis label of an engine's objective, by its name in the group ``trajectory``.
 TITLES = {
     "elbo": ("Lower bound", "lower bound (nats)"),
     "objective": ("Objective", "log density (nats)"),
 }
-# : Largest share of a start's iterations that may lie below the axis of the bound.
+#: Largest share of a start's iterations that may lie below the axis of the bound.
 HIDDEN = 0.1
 #: Relative size below which a fall counts as rounding.
 ROUNDING = 1e-10

@@ -18,17 +18,16 @@ __all__ = ["name_classes"]
 
 type Side = Literal["x", "y"]
 
-# : Font size of names that are moved away from their classes, and distance from the picture
-# (points).
+#: Font size of names that are moved away from their classes, and distance from the picture
+#: (points).
 FONT_SIZE, DISTANCE = 8, 14
-# : Largest and smallest width (points) of a line between classes, and its share of a class's
-# height.
+#: Largest and smallest width (points) of a line between classes, and its share of a class's height.
 WIDEST, THINNEST, SHARE = 0.7, 0.2, 0.1
-# : Distance between neighbouring names, in heights of a name.
+#: Distance between neighbouring names, in heights of a name.
 SPACING = 1.15
 #: Distance of the axis's label from the names, points.
 LABEL_PAD = 3
-# : Layout rounds: names shrink the picture, and a smaller picture leaves less room for names.
+#: Layout rounds: names shrink the picture, and a smaller picture leaves less room for names.
 ROUNDS = 2
 
 

@@ -10,7 +10,7 @@ from xarray import DataTree
 from ...validation import argument_error
 from ..engine.pareto_k import is_unreliable, k_hat_of
 
-# : Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
+#: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "0.55"

@@ -17,7 +17,7 @@ from ...validation import argument_error, check_name
 from .house_style import MARKERS, PALETTE, cycle, figure_options, open_frame
 
 INTERVALS = {"eti": "equal-tailed", "hdi": "highest-density"}
-# : Part of a row's height that the engines of an element share; the rest separates elements.
+#: Part of a row's height that the engines of an element share; the rest separates elements.
 SPREAD = 0.7
 
 
@@ -101,8 +101,11 @@ def plot_intervals(
     ----------
     draws : mapping of str to Dataset
         Draws by engine; each variable has the dims "sample" and one other, whose labels name the
-        rows. labels : mapping of str to str Legend label of each engine. title, value : str Title
-        of the figure, and label of its horizontal axes.
+        rows.
+    labels : mapping of str to str
+        Legend label of each engine.
+    title, value : str
+        Title of the figure, and label of its horizontal axes.
     """
     names = list(draws)
     data = side_by_side((summaries.point(d) for d in draws.values()), names)

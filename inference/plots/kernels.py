@@ -20,16 +20,15 @@ from .house_style import figure_options
 
 __all__ = ["plot_kernels"]
 
-# : Share of the entries that the colour scale covers, by size.
+#: Share of the entries that the colour scale covers, by size.
 SATURATED = 0.99
-# : The scale covers at least this share of the diagonal, so that negligible entries look
-# negligible.
+#: The scale covers at least this share of the diagonal, so that negligible entries look negligible.
 LEAST_REACH = 0.01
-# : Strength of the median entry's colour on a scale that is curved to show small entries.
+#: Strength of the median entry's colour on a scale that is curved to show small entries.
 MEDIAN_TONE = 0.2
 #: Exponent of the most curved scale.
 LEAST_EXPONENT = 0.35
-# : Number of ticks on a curved scale with one hue, and a hue with two.
+#: Number of ticks on a curved scale with one hue, and a hue with two.
 TICKS = {1: 5, 2: 4}
 #: Negative entries smaller than this share of the largest entry count as rounding.
 ROUNDING = 1e-9

@@ -23,7 +23,7 @@ from .house_style import MARKERS, PALETTE, cycle, figure_options
 
 __all__ = ["plot_decision_regions"]
 
-# : Strength of a region's colour at probability 1; training points are darker.
+#: Strength of a region's colour at probability 1; training points are darker.
 STRONGEST = 0.75
 
 

@@ -20,7 +20,7 @@ from .house_style import GREY, MARKERS, PALETTE, cycle, figure_options, open_fra
 
 __all__ = ["plot_reliability"]
 
-# : Number of columns of the legend.
+#: Number of columns of the legend.
 LEGEND_COLUMNS = 3
 
 

@@ -20,7 +20,7 @@ __all__ = ["plot_weights"]
 
 #: Corners of the triangle, one a kernel: left, right, top.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
-# : Number of evenly spaced draws that are plotted for an engine.
+#: Number of evenly spaced draws that are plotted for an engine.
 DRAWN = 1_000
 
 

@@ -90,7 +90,7 @@ class ConcentrationFactor:
     _mean_log_beta: Array
     _grid: "_Grid"
 
-    # : Effective number of samples; infinite because quadrature uses none.
+    #: Effective number of samples; infinite because quadrature uses none.
     ess: ClassVar[float] = np.inf
 
     @property
