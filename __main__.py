@@ -32,7 +32,7 @@ from .models.kernels import precomputed
 from .models.kernels.specification import Kernels
 from .validation import check_name
 
-# Columns of what goes to a file, where tables are not to be cut to those of a terminal.
+# Width of output to a file, so that tables are not cut to a terminal's width.
 WIDTH = 160
 
 
@@ -44,12 +44,15 @@ def demo(options: argparse.Namespace, console: Console) -> None:
 def list_engines(options: argparse.Namespace, console: Console) -> None:
     """Print which engines apply to which model, on each model's smallest example.
 
-    With a model: also why the others do not. With an engine: what its settings mean there.
+    With a model, also print why other engines do not apply. With an engine, explain its settings on
+    the model.
     """
     models = {model.__name__: model for model in MODELS}
     if options.model is None and not options.settings:
         console.print(_overview())
-        console.print("engines MODEL says why an engine does not apply; --settings adds settings.")
+        console.print(
+            "engines MODEL says why engines do not apply; --settings adds their settings."
+        )
         return
     names = models if options.model is None else [options.model]
     for name in names:
@@ -62,7 +65,7 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
 
 
 def _overview() -> Table:
-    """Engines that apply, one row a model: fits on one screen."""
+    """Table of the engines that apply, one row a model, which fits on one screen."""
     table = Table("model", "engines that apply")
     for model in MODELS:
         able = [row.engine for row in engines(model.example()).rows if row.reason is None]
@@ -73,7 +76,7 @@ def _overview() -> Table:
 def fit_data(options: argparse.Namespace, console: Console) -> None:
     """Fit a data set and score it on held-out objects.
 
-    With its Gram matrices as they are, and three standard kernels of its features.
+    The kernels are the data set's Gram matrices and three standard kernels of its features.
     """
     data_set = datasets.load(options.data)
     data = data_set.split(test_size=options.test_size, seed=options.seed)
@@ -105,10 +108,10 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
 
 
 def kernels_for(data: Dataset) -> Kernels:
-    """Three standard kernels of each view of features; Gram matrices as they are."""
+    """Three standard kernels of each view of features, and Gram matrices unchanged."""
     standard = gaussian() | linear() | polynomial(2)
     views = data.views
-    # Similarities to other objects than those of the data set are features.
+    # Similarities to objects outside the data set are features.
     grams = {view for view in data.similarities if views[view].shape[0] == views[view].shape[1]}
     if not isinstance(data.X, dict):
         return (precomputed() if grams else standard).normalize("trace")
@@ -176,7 +179,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; bad input ends in one line of explanation and exit code 2."""
+    """Run a command; invalid input gives a one-line message and exit code 2."""
     options = parser().parse_args(arguments)
     try:
         options.function(options, Console(width=None if sys.stdout.isatty() else WIDTH))

@@ -1,4 +1,4 @@
-"""Timings beside the BLAS calls an engine needs, memory, mixing, and held-out scores."""
+"""Timings compared with the necessary BLAS calls, memory, mixing, and held-out scores."""
 
 from . import (
     cold,

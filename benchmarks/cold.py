@@ -1,7 +1,7 @@
-"""What a first fit costs: in a process of its own, with caches of compiled code that are empty.
+"""Cost of a first fit, in a new process with empty caches of compiled code.
 
-Processor seconds of the process and of those it started (compilers, chains), so that they mean the
-same on a machine with other work; the second fit is what remains once all is compiled.
+Figures are processor seconds of the process and its children (compilers, chains), so that they are
+comparable on a busy machine. The second fit has all code compiled.
 """
 
 import json
@@ -19,7 +19,7 @@ from ..models import MODELS
 
 __all__ = ["first_and_second", "run"]
 
-# Settings of every fit: the defaults but for fewer draws where a chain or an ascent is long.
+# Settings of every fit: defaults, with fewer draws for long chains or ascents.
 SHORT: dict[str, object] = {"chains": 2, "tune": 100, "draws": 200, "cores": 1}
 RUNS: dict[str, dict[str, object]] = {
     "NUTS": SHORT | {"tune": 20, "draws": 20},
@@ -51,20 +51,20 @@ print(json.dumps([pymc_seconds, import_seconds, *seconds]))
 def first_and_second(
     model: str, engine: str, options: Mapping[str, object]
 ) -> tuple[float, float, float, float]:
-    """Processor seconds with empty caches.
+    """Measure processor seconds with empty caches.
 
     Parameters
     ----------
     model, engine : str
-        Name of a model, and an engine as it is written in Python.
+        Name of a model, and an engine as Python code.
     options : dict
-        Of `fit`.
+        Options of `fit`.
 
     Returns
     -------
     tuple of float
-        Of ``import pymc, arviz``, of that and ``import kernelzoo``, of the first fit of the model's
-        example, and of a second one.
+        Seconds of ``import pymc, arviz``, of this and ``import kernelzoo``, of the first fit of the
+        model's example, and of a second fit.
     """
     script = _SCRIPT.format(model=model, engine=engine, options=options)
     with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +87,7 @@ def first_and_second(
 
 
 def run(console: Console) -> None:
-    """Print what the first and the second fit of every model's example cost, by engine."""
+    """Print the cost of the first and the second fit of every model's example, by engine."""
     table = Table(title="processor seconds, empty caches of compiled code")
     for column in ("model", "engine", "import pymc, arviz", "and kernelzoo", "first fit", "second"):
         table.add_column(column, justify="left" if column in ("model", "engine") else "right")

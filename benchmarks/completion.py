@@ -1,7 +1,7 @@
 """Completion of a kernel of 351 objects: milliseconds of chains, exact draws and EM.
 
-The matrix product of the training block's size is timed in the same process, so that ratios hold
-while the machine's speed drifts. Run it with one BLAS thread.
+A matrix product of the training block's size is timed in the same process, so that ratios are
+stable when the machine's speed drifts. Run it with one BLAS thread.
 """
 
 import time
@@ -44,7 +44,7 @@ def milliseconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
 
 
 def chain(model: pm.Model, steps: Callable[..., list], kept: str, sweeps: int = 2000) -> DataTree:
-    """Sweeps inside `pm.sample` that record one small variable."""
+    """Run sweeps inside `pm.sample` that record one small variable."""
     with model:
         return pm.sample(
             sweeps,

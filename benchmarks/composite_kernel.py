@@ -1,7 +1,7 @@
-"""Milliseconds of a VB iteration on composite kernels, and effective weights by N and by sampler.
+"""Composite kernels: milliseconds of a VB iteration, and effective draws of weights by sampler.
 
-All are for `CompositeKernelRegression` and `CompositeKernelClassification`. The BLAS calls that an
-iteration needs are timed right after the iterations, in the same process. Run it with one BLAS
+The models are `CompositeKernelRegression` and `CompositeKernelClassification`. The BLAS calls that
+an iteration needs are timed right after the iterations, in the same process. Run it with one BLAS
 thread.
 """
 
@@ -28,9 +28,9 @@ __all__ = ["run"]
 
 type Model = CompositeKernelRegression | CompositeKernelClassification
 
-#: Objects, and iterations whose median is taken.
+#: Number of timed iterations by number of objects; medians are shown.
 ITERATIONS = {246: 60, 500: 30, 1000: 12, 2000: 5}
-#: Objects, for the points of Q(beta).
+#: Numbers of objects for the points of Q(beta).
 POINTS = (60, 120, 246, 500)
 
 THREE = (gaussian() | linear() | polynomial(2)).normalize("trace")
@@ -38,7 +38,7 @@ FIVE = (THREE | gaussian(0.2) | gaussian(0.005)).normalize("trace")
 
 
 def problems(n: int, kernels: Kernels = THREE) -> dict[str, Model]:
-    """Both models on `n` made-up objects of 34 features, kernels of trace n."""
+    """Both models on `n` simulated objects with 34 features and kernels of trace n."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 34))
     response = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=n)
@@ -69,7 +69,7 @@ def regression_calls(design: NDArray) -> Callable[[], None]:
 
 
 def classification_calls(design: NDArray) -> Callable[[], None]:
-    """Product of the weighted rows, its factor, the factor's inverse, and that times the rows."""
+    """Product of weighted rows, its Cholesky factor, the factor's inverse times the rows."""
     n_functions = design.shape[2]
     given = np.ascontiguousarray(design.transpose(1, 0, 2)).reshape(-1, n_functions)
     rows = given.copy()
@@ -101,9 +101,9 @@ def _milliseconds(call: Callable[[], Any], repeats: int) -> float:
 
 
 def effective_points(model: Model, weights: str) -> float:
-    """Effective number of the points that the moments of Q(beta) are made of, at VB's end."""
+    """Effective number of points for the moments of Q(beta), at the end of VB."""
     with warnings.catch_warnings():
-        # That the paper's samples do not suffice is what the table is to show.
+        # The table shows that the paper's samples do not suffice.
         warnings.simplefilter("ignore")
         result = fit(
             model,
@@ -117,7 +117,7 @@ def effective_points(model: Model, weights: str) -> float:
 
 
 def weights_per_second(model: Model, engine: Engine, draws: int) -> tuple[float, float]:
-    """Least effective number of draws of a weight, and the same a second of the whole fit."""
+    """Smallest effective number of draws of a weight, in total and a second of the fit."""
     result = fit(
         model,
         engine,
@@ -134,7 +134,7 @@ def weights_per_second(model: Model, engine: Engine, draws: int) -> tuple[float,
 
 
 def iterations_table() -> Table:
-    """Milliseconds of VB's iterations by N, beside the BLAS calls they need."""
+    """Table of VB's iteration times by N, with the necessary BLAS calls."""
     table = Table(title="VB, three kernels: medians, ms")
     for column in ("model", "N", "iteration", "BLAS calls", "ratio"):
         table.add_column(column, justify="left" if column == "model" else "right")
@@ -148,7 +148,7 @@ def iterations_table() -> Table:
 
 
 def points_table() -> Table:
-    """Effective points of Q(beta) by N."""
+    """Table of effective points of Q(beta) by N."""
     table = Table(title="VB: effective points of Q(beta)")
     columns = ("3 kernels: grid", "3: 1,000 of the prior", "5 kernels: mixture", "5: of the prior")
     for column in ("model", "N", *columns):
@@ -166,7 +166,7 @@ def points_table() -> Table:
 
 
 def samplers_table(n: int, gibbs_draws: int, nuts_draws: int) -> Table:
-    """Effective weights a second of the samplers on `n` objects."""
+    """Table of effective draws of weights a second, by sampler, on `n` objects."""
     table = Table(
         title=f"{n} ionosphere objects, three kernels, one core: the least of the weights"
     )

@@ -1,10 +1,10 @@
-"""Held-out log loss and accuracy beside scikit-learn's classifiers, all with default settings.
+"""Held-out log loss and accuracy, compared with scikit-learn's classifiers, by default settings.
 
-Data with several blocks of features, split at random into 70 % for training and 30 % for testing,
-stratified by class. Features are z-scored on the training part. `MultinomialProbit` has one kernel
-a block. scikit-learn's classifiers take all blocks side by side, each divided by the root of its
-number of features, so that blocks count alike there too (a forest does not mind); the SVC's
-probabilities are calibrated by cross-validation (Platt's sigmoid).
+Data with several blocks of features are split at random into 70 % for training and 30 % for
+testing, stratified by class. Features are z-scored on the training part. `MultinomialProbit` has
+one kernel a block. scikit-learn's classifiers use all blocks side by side, each divided by the root
+of its number of features, so that blocks have equal weight (which does not affect a forest). The
+SVC's probabilities are calibrated by cross-validation (Platt's sigmoid).
 """
 
 import time
@@ -36,19 +36,19 @@ from ..models.kernels import Kernels, gaussian
 
 __all__ = ["run"]
 
-#: The best that can be had on the cohort, which knows the factors behind its blocks.
+#: Best possible predictions on the simulated cohort, from the true factors behind its blocks.
 FACTORS = "p(class | factors)"
 SPLITS = 5
 TEST_SIZE = 0.3
 
 
 def tara(label: str) -> Dataset:
-    """Load samples of ocean water; their class is their layer of depth or their ocean."""
+    """Load samples of ocean water, classified by depth layer or by ocean."""
     data = load("tara_oceans")
     return data if label == "depth" else replace(data, y=data.extras[label])
 
 
-#: Data sets by name; one that is not here is left out.
+#: Data sets by name; unavailable ones are left out.
 PROBLEMS: dict[str, Callable[[], Dataset]] = {
     "Tara Oceans, depth": lambda: tara("depth"),
     "Tara Oceans, ocean": lambda: tara("ocean"),
@@ -56,10 +56,10 @@ PROBLEMS: dict[str, Callable[[], Dataset]] = {
 }
 
 
-#: Kernel of a block: by default its width is one over the number of features.
+#: Kernel of a block, with the default width: one over the number of features.
 KERNEL: Kernels = gaussian()
-#: Engine, and what `fit` takes. Fewer draws of Gibbs than by default, so that a fit takes a minute
-#: at most: its averages over draws are settled to a few thousandths of the log loss.
+#: Engines and arguments of `fit`. Gibbs has fewer draws than by default, so that a fit takes at
+#: most a minute; its averages over draws are accurate to a few thousandths of the log loss.
 ENGINES: dict[str, tuple[Engine, dict[str, Any]]] = {
     "VB": (VB(), {}),
     "Gibbs": (Gibbs(), {"draws": 300, "tune": 300, "chains": 2, "cores": 1}),
@@ -73,12 +73,12 @@ CLASSIFIERS: dict[str, Callable[[], ClassifierMixin]] = {
 
 
 def side_by_side(blocks: dict[str, NDArray]) -> NDArray:
-    """All features, blocks at one scale."""
+    """All features side by side, with blocks at the same scale."""
     return np.hstack([X / np.sqrt(X.shape[1]) for X in blocks.values()])
 
 
 def predictions(data: Dataset, split: Split, seed: int) -> Iterator[tuple[str, xr.Dataset, float]]:
-    """Predict the test part by each classifier: its name, what it predicts, and its seconds."""
+    """Yield name, predictions of the test part, and seconds of each classifier."""
     tables: Any = split.X_train, split.X_test
     train, test = ({view: X.to_numpy() for view, X in part.items()} for part in tables)
     kernels = reduce(or_, (KERNEL.on(view).named(view) for view in train))
@@ -87,7 +87,7 @@ def predictions(data: Dataset, split: Split, seed: int) -> Iterator[tuple[str, x
     for name, (engine, options) in ENGINES.items():
         start = time.perf_counter()
         with warnings.catch_warnings():
-            # Predictions alone are compared.
+            # Only predictions are compared.
             warnings.simplefilter("ignore", ApproximationWarning)
             result = fit(
                 model, engine, random_seed=seed, progressbar=False, log_likelihood=False, **options

@@ -1,8 +1,8 @@
 """Time and peak memory of `MultinomialProbit` on 10,000 objects and 500 Nystroem features.
 
-Each fit has a process of its own: its peak is read beside that of the process before the model is
-made, which holds the libraries and the data. On a busy machine the seconds of the processor tell
-more than those of the clock. Run it with one BLAS thread.
+Each fit runs in its own process, whose peak memory is also read before the model is made, with
+libraries and data loaded. On a busy machine, processor seconds are more reliable than elapsed
+seconds. Run it with one BLAS thread.
 """
 
 import multiprocessing
@@ -27,7 +27,7 @@ OBJECTS, NEW, LANDMARKS, FEATURES = 10_000, 1000, 500, 8
 KERNELS: tuple[Kernels, ...] = (gaussian(0.05), gaussian(0.05) | gaussian(0.2))
 VB_DRAWS = {"draws": 100}
 SWEEPS = {"draws": 20, "tune": 5, "chains": 1, "cores": 1}
-#: Engine, what `fit` takes, and the numbers of classes.
+#: Engines, arguments of `fit`, and numbers of classes.
 FITS: dict[str, tuple[Engine, dict[str, Any], tuple[int, ...]]] = {
     "VB, tolerance 1e-4": (VB(tolerance=1e-4, remaining=np.inf), VB_DRAWS, (3, 10)),
     "VB, 50 iterations, one start": (VB(max_iterations=50, starts=1), VB_DRAWS, (3, 10)),
@@ -36,7 +36,7 @@ FITS: dict[str, tuple[Engine, dict[str, Any], tuple[int, ...]]] = {
 
 
 def objects(n_classes: int) -> tuple[NDArray, NDArray]:
-    """Overlapping normal classes: features and labels of training and of new objects, in turn."""
+    """Simulate overlapping normal classes: features and labels, training objects first."""
     rng = np.random.default_rng(0)
     labels = np.arange(OBJECTS + NEW) % n_classes
     centres = 1.2 * rng.normal(size=(n_classes, FEATURES))
@@ -44,7 +44,7 @@ def objects(n_classes: int) -> tuple[NDArray, NDArray]:
 
 
 def measure(name: str, n_kernels: int, n_classes: int) -> dict[str, float]:
-    """Measure one fit: seconds of the clock and of the processor, megabytes, and accuracy."""
+    """Measure one fit: elapsed and processor seconds, megabytes, and accuracy."""
     X, labels = objects(n_classes)
     kernels = KERNELS[n_kernels - 1].nystroem(LANDMARKS)
     before = megabytes()
@@ -52,7 +52,7 @@ def measure(name: str, n_kernels: int, n_classes: int) -> dict[str, float]:
     engine, options, _ = FITS[name]
     clock, processor = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
-        # Seconds and predictions alone are measured.
+        # Only time, memory and predictions are measured.
         warnings.simplefilter("ignore", ApproximationWarning)
         result = fit(
             model, engine, random_seed=1, progressbar=False, log_likelihood=False, **options

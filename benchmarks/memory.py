@@ -1,7 +1,7 @@
 """Peak memory of fits that complete a kernel of 351 and of 2,000 objects.
 
-Each fit has a process of its own: its peak is read beside that of the process before the fit,
-which holds the libraries, the data and the model.
+Each fit runs in its own process, whose peak memory is also read before the fit, with libraries,
+data and model loaded.
 """
 
 import multiprocessing
@@ -44,7 +44,7 @@ def megabytes() -> float:
 
 
 def measure(name: str, n: int) -> tuple[float, float, float]:
-    """Megabytes before and at the peak of a fit, and its seconds."""
+    """Measure megabytes before and at the peak of a fit, and its seconds."""
     rng = np.random.default_rng(1)
     n1 = int(TRAIN * n)
     X = rng.normal(size=(n, 10))
@@ -60,7 +60,7 @@ def measure(name: str, n: int) -> tuple[float, float, float]:
 
 
 def run(console: Console) -> None:
-    """Print the table of peaks, beside the size of one matrix over all objects."""
+    """Print the table of peaks, with the size of one matrix over all objects."""
     spawn = multiprocessing.get_context("spawn")
     for n in SIZES:
         table = Table(title=f"n = {n}: one matrix has {8e-6 * n**2:.1f} MB")

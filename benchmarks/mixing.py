@@ -1,9 +1,9 @@
-"""Effective draws a second of contrasts, weights and parameters: Gibbs schemes, NUTS where it can.
+"""Effective draws a second of contrasts, weights and parameters, by Gibbs schemes and NUTS.
 
-Weights are those of a mean, exponents of a product, or a selection, of which only kernels that come
-and go count. Seconds are of the processor, so that ratios hold on a machine with other work.
-Drawing, tuning and the rest (compiling, checks of convergence) are told apart. Run it with one BLAS
-thread: some five minutes.
+Weights are those of a mean, exponents of a product, or a selection, for which only kernels that
+enter and leave it count. Seconds are processor seconds, so that ratios are stable on a busy
+machine, separately for drawing, tuning and the rest (compilation, convergence checks). Run it with
+one BLAS thread; it takes about five minutes.
 """
 
 import time
@@ -47,7 +47,7 @@ def wine_groups(combination: str) -> MultinomialProbit:
 
 
 def wine_widths() -> MultinomialProbit:
-    """60 wines, a Gaussian kernel whose width is learned beside a linear one."""
+    """60 wines, a Gaussian kernel with learned width and a linear one."""
     data = load("wine").split(test_size=2 / 3, seed=1)
     kernels = gaussian(Theta(1.0, 13.0)) | linear().normalize("trace")
     return MultinomialProbit(kernels(data.X_train), data.y_train)
@@ -67,7 +67,7 @@ def digits(a_class: int = DIGITS_A_CLASS) -> MultinomialProbit:
 
 
 def landmarks() -> MultinomialProbit:
-    """200 points of three classes that overlap, similarities to the first 30 whitened."""
+    """200 points of three overlapping classes, with whitened similarities to the first 30."""
     rng = np.random.default_rng(0)
     labels = np.arange(200) % 3
     X = rng.normal(size=(200, 4)) + 1.2 * rng.normal(size=(3, 4))[labels]
@@ -120,7 +120,7 @@ PROBLEMS: tuple[Problem, ...] = (
 
 @dataclass
 class Clock:
-    """Processor seconds that chains spend on draws, tuning left out; a callback of `pm.sample`."""
+    """Callback of `pm.sample` that measures processor seconds of drawing and of tuning."""
 
     drawing: float = 0.0
     tuning: float = 0.0
@@ -155,7 +155,7 @@ def run(console: Console) -> None:
 
 
 def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
-    """Seconds, effective draws a second (rank-normalised) of the drawing alone, R-hat."""
+    """Seconds, effective draws (rank-normalised) a second of drawing, and R-hat."""
     clock, start = Clock(), time.process_time()
     result = fit(
         model,
@@ -172,7 +172,7 @@ def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
     rest = time.process_time() - start - clock.drawing - clock.tuning
     quantities = identified(result)
     ess, rhat = az.ess(quantities, method="bulk"), az.rhat(quantities)
-    # A kernel that is in all selections or in none has no effective draws to speak of.
+    # Effective draws have no meaning for a kernel that is in all selections or in none.
     moves = {name: values.std(("chain", "draw")) > 0 for name, values in quantities.items()}
     per_second = []
     for name, of in (

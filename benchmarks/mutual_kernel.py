@@ -1,8 +1,7 @@
 """Mutual completion of six kernels, half of their rows missing: times, memory, iterations.
 
-Beside an iteration of EM and a sweep of Gibbs stands the same written plainly in NumPy; the two
-take turns within one process, so that ratios hold while the machine's speed drifts. Run it with
-one BLAS thread.
+An iteration of EM and a sweep of Gibbs are compared with plain NumPy versions. The two alternate in
+one process, so that ratios are stable when the machine's speed drifts. Run it with one BLAS thread.
 """
 
 import time
@@ -28,24 +27,26 @@ type Array = npt.NDArray[np.float64]
 SIZES = (200, 500, 1000)
 N_KERNELS = 6
 TURNS = 7
-# Iterations to the minimum: the number of objects, and where counting ends.
+# For iterations to the minimum: number of objects, and largest number of iterations.
 SMALL, MOST = 50, 200_000
 
 
 def declare(n: int, lam: float = 0.1) -> MutualKernelCompletion:
-    """Kernels of related objects, each of which lacks half of them."""
+    """Model of related kernels, each of which lacks half of the objects."""
     rng = np.random.default_rng(1)
     shared = rng.normal(size=(n, 10))
     views = [shared @ rng.normal(size=(10, 2 * n)) for _ in range(N_KERNELS)]
     kernels = np.stack([x @ x.T for x in (x + 2 * rng.normal(size=x.shape) for x in views)])
     order = rng.random((n, N_KERNELS))
-    order[np.arange(n), rng.integers(N_KERNELS, size=n)] = 0  # each object is in one at least
+    order[np.arange(n), rng.integers(N_KERNELS, size=n)] = (
+        0  # each object is in at least one kernel
+    )
     visible = np.argsort(np.argsort(order, axis=0), axis=0) < n // 2
     return MutualKernelCompletion(kernels, visible, lam=lam)
 
 
 def plain_iteration(problem: CompletionProblem, M: Array) -> Array:
-    """Algorithm 1, without its objective."""
+    """One iteration of Algorithm 1, without its objective."""
     total = problem.lam * np.eye(len(M))
     for kernel in problem.kernels:
         v, h, Q = kernel.visible, kernel.hidden, np.empty_like(M)
@@ -89,7 +90,7 @@ def plain_sweep(
 
 
 class Turns:
-    """Clock that lets a plain version run after each turn of ours, and times both."""
+    """Callback that runs a plain version after each of our turns, and times both."""
 
     def __init__(self, plain: Callable[[], object]):
         self._plain = plain
@@ -105,7 +106,7 @@ class Turns:
         self._start = time.perf_counter()
 
     def medians(self) -> tuple[float, float, float]:
-        """Milliseconds of ours and of the plain version, and the ratio; the first turn warms up."""
+        """Median milliseconds of both versions, and their ratio, after a warm-up turn."""
         times = 1e3 * np.array(self.pairs[1:])
         ratios = times[:, 0] / times[:, 1]
         return (
@@ -116,7 +117,7 @@ class Turns:
 
 
 def em_turns(model: MutualKernelCompletion) -> Turns:
-    """Accelerated iterations of EM, each beside a plain one."""
+    """Run accelerated EM iterations, each followed by a plain one."""
     problem = model.problem
     objective = MutualObjective.of(problem)
     M = objective.start(means=True)
@@ -126,7 +127,7 @@ def em_turns(model: MutualKernelCompletion) -> Turns:
 
 
 def gibbs_turns(model: MutualKernelCompletion) -> Turns:
-    """Sweeps inside `pm.sample`, recording included, each beside a plain one."""
+    """Run sweeps inside `pm.sample`, recording included, each followed by a plain one."""
     problem, rng = model.problem, np.random.default_rng(1)
     roots = [np.linalg.cholesky(kernel.values) for kernel in problem.kernels]
     M = MutualObjective.of(problem).start(means=True)
@@ -149,15 +150,15 @@ def gibbs_turns(model: MutualKernelCompletion) -> Turns:
 
 
 def peak(model: MutualKernelCompletion, engine: Engine) -> float:
-    """Megabytes that Python and NumPy ask for in a short fit, at their peak; the model has its own.
+    """Peak megabytes that Python and NumPy allocate in a short fit, without the model's.
 
-    What compilers and libraries ask for is not among them.
+    Allocations of compilers and libraries are not included.
     """
     short = {"draws": 5, "tune": 2, "chains": 1, "cores": 1}
     chain: dict[str, Any] = short if isinstance(engine, Gibbs) else {}
     tracemalloc.start()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it is stopped on purpose
+        warnings.simplefilter("ignore", UserWarning)  # stopped on purpose
         fit(model, engine, random_seed=1, progressbar=False, log_likelihood=False, **chain)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -165,7 +166,7 @@ def peak(model: MutualKernelCompletion, engine: Engine) -> float:
 
 
 def iterations(lam: float, memory: int) -> tuple[int, bool]:
-    """Count the evaluations of J on the way to the minimum, and say whether it was reached."""
+    """Count the evaluations of J up to the minimum; return also whether it was reached."""
     objective = MutualObjective.of(declare(SMALL, lam).problem)
     found = minimize(objective, objective.start(means=True), MOST, 1e-3, memory)
     return found.evaluations, found.gradient <= 1e-3

@@ -34,7 +34,7 @@ def run(console: Console) -> None:
                     engines["Gibbs"] = (Gibbs(), {"draws": 5000, "tune": 2000, "cores": 1})
                     engines["NUTS"] = (NUTS(), {"draws": 300, "tune": 300, "chains": 2})
                 with warnings.catch_warnings():
-                    # Predictions alone are compared.
+                    # Only predictions are compared.
                     warnings.simplefilter("ignore", ApproximationWarning)
                     results = {
                         key: fit(

@@ -1,11 +1,11 @@
-"""Milliseconds of a VB iteration and a Gibbs sweep, beside the factorisations they need.
+"""Milliseconds of a VB iteration and a Gibbs sweep, compared with the necessary factorisations.
 
-The BLAS calls are timed between the engines' iterations, in the same process, so that a ratio
-holds while the machine's speed drifts. Run it with one BLAS thread.
+The BLAS calls are timed between the engines' iterations, in the same process, so that ratios are
+stable when the machine's speed drifts. Run it with one BLAS thread.
 
-`run_paper` ("bench paper") is Table 1 of Damoulas and Girolami (2009): 100,000 Gibbs sweeps of
-N = 400 objects, C = 3 classes and D = 6 basis functions, told from 2,000 of them, beside 100 VB
-iterations.
+`run_paper` ("bench paper") is Table 1 of Damoulas and Girolami (2009): 100,000 Gibbs sweeps,
+extrapolated from 2,000, and 100 VB iterations, for N = 400 objects, C = 3 classes and D = 6 basis
+functions.
 """
 
 import time
@@ -66,7 +66,7 @@ def factorisations(size: int, n_classes: int, *, inverse: bool) -> float:
 
 
 class Stopwatch(Run):
-    """A run that notes when each iteration ends, in `ends`."""
+    """A run that records in `ends` when each iteration ends."""
 
     ends: list[float]
 
@@ -82,7 +82,7 @@ class Stopwatch(Run):
 
 
 def vb_iteration(model: MultinomialProbit, iterations: int = 100) -> float:
-    """Milliseconds of a VB iteration: the median of a fit's."""
+    """Median milliseconds of a VB iteration in a fit."""
     run = Stopwatch(random_seed=1, progressbar=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it is stopped on purpose
@@ -108,7 +108,7 @@ def gibbs_sweep(model: MultinomialProbit, sweeps: int = 400) -> float:
 
 
 def sweep_seconds(model: MultinomialProbit, sweeps: int = 2000) -> float:
-    """Seconds of the processor for a sweep of the paper's sampler, nothing recorded."""
+    """Processor seconds of a sweep of the paper's sampler, without recording."""
     step = AlbertChib(model=model, rng=1)
     step.setup_chain(np.random.default_rng(1), tune=0, draws=sweeps)
     point = model.initial_point()
@@ -120,7 +120,7 @@ def sweep_seconds(model: MultinomialProbit, sweeps: int = 2000) -> float:
 
 
 def vb_seconds(model: MultinomialProbit, iterations: int = 100) -> float:
-    """Seconds of the processor for iterations of the printed algorithm."""
+    """Processor seconds of iterations of the printed algorithm."""
     run = Run(random_seed=1, progressbar=False)
     start = time.process_time()
     with warnings.catch_warnings():
@@ -132,7 +132,7 @@ def vb_seconds(model: MultinomialProbit, iterations: int = 100) -> float:
 
 
 def run_paper(console: Console) -> None:
-    """Print Table 1 of the paper beside ours."""
+    """Print Table 1 of the paper with our times."""
     model = basis_problem(400)
     pairs = [(100_000 * sweep_seconds(model), vb_seconds(model)) for _ in range(REPEATS)]
     gibbs, vb = np.median(pairs, axis=0)
@@ -147,7 +147,7 @@ def run_paper(console: Console) -> None:
 
 
 def _paired(work: Callable[[], float], floor: Callable[[], float]) -> NDArray:
-    """Medians of the work, of its floor, and of their ratio pair by pair."""
+    """Medians of the work's time, of its floor, and of their paired ratio."""
     pairs = np.array([(work(), np.median([floor() for _ in range(20)])) for _ in range(REPEATS)])
     return np.array([*np.median(pairs, axis=0), np.median(pairs[:, 0] / pairs[:, 1])])
 

@@ -1,4 +1,4 @@
-"""PyMC step methods: Gibbs and Metropolis moves written for the models, one file an algorithm."""
+"""PyMC step methods: Gibbs and Metropolis moves for the models, one file an algorithm."""
 
 from .block import GibbsBlock
 from .composite_kernel.steps import CompositeKernelGibbs

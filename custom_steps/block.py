@@ -1,4 +1,4 @@
-"""Base class of the handwritten Gibbs steps: everything but the conditional draws."""
+"""Base class of the handwritten Gibbs steps: everything except the conditional draws."""
 
 import math
 from abc import abstractmethod
@@ -31,11 +31,11 @@ type Map = Callable[[np.ndarray], np.ndarray]
 
 
 class ValueMap:
-    """Translate between PyMC's points and the constrained values of chosen variables.
+    """Maps between PyMC's points and the constrained values of chosen variables.
 
-    A point maps names of value variables (``zeta_log__``) to unconstrained arrays; everything in
-    this package speaks of random variables (``zeta``) on their own scale. NumPy computes the usual
-    transforms, 5 us each; the others are functions of PyTensor's.
+    A point maps names of value variables (``zeta_log__``) to unconstrained arrays; the steps of
+    this package use random variables (``zeta``) on their own scale. NumPy computes the usual
+    transforms, in 5 us each; other transforms are PyTensor functions.
 
     Parameters
     ----------
@@ -74,18 +74,18 @@ class ValueMap:
     def constrain(self, point: Mapping[str, np.ndarray]) -> Values:
         """Values of the variables at a point, as read-only arrays keyed by variable name."""
         values = {name: point[value_name] for name, value_name in self.value_names.items()}
-        # NumPy makes scalars of what it computes from arrays without dimensions.
+        # NumPy returns scalars for arrays without dimensions.
         values.update(
             {name: np.asarray(back(values[name])) for name, back in self._backward.items()}
         )
-        # A view, because the point's own arrays must stay writeable for their other users.
+        # Views, because the point's own arrays must stay writeable.
         values = {name: value.view() for name, value in values.items()}
         for value in values.values():
             value.flags.writeable = False
         return values
 
     def unconstrain(self, values: Mapping[str, np.ndarray]) -> PointType:
-        """Fresh unconstrained arrays, keyed by value-variable name, for all the variables."""
+        """Make new unconstrained arrays for all the variables, by name of the value variable."""
         fresh = {
             name: np.array(values[name], dtype=self._dtypes[name], order="C")
             for name in self.value_names
@@ -126,7 +126,7 @@ def _unpack(packed: np.ndarray) -> np.ndarray:
     return (factors @ factors.mT).reshape(*packed.shape[:-1], n, n)
 
 
-# Transforms that NumPy computes faster than PyTensor calls a function: (forward, backward).
+# Transforms that NumPy computes in less time than a call of PyTensor takes: (forward, backward).
 _BY_NUMPY: dict[type, tuple[Map, Map]] = {
     LogTransform: (np.log, np.exp),
     Simplex: (_simplex_forward, _simplex_backward),
@@ -137,7 +137,7 @@ _BY_NUMPY: dict[type, tuple[Map, Map]] = {
 def _function(
     model: pm.Model, value: TensorVariable, transform: Callable[..., Any], rv: TensorVariable
 ) -> Map:
-    """Make a function of a transform, forward or backward, of one variable."""
+    """Compile a forward or backward transform of one variable."""
     output = transform(value, *rv.owner.inputs)
     needed = sorted(v.name for v in set(model.free_RVs).intersection(ancestors([output])))
     if needed:
@@ -145,7 +145,7 @@ def _function(
             f"A Gibbs step cannot own or read {rv.name!r}: its transform depends on the random "
             f"variable(s) {', '.join(needed)}."
         )
-    # One call a sweep: NumPy evaluates it in less time than a compiler would take.
+    # There is one call a sweep, so compilation would not pay.
     function = compile_function([value], output, mode="FAST_COMPILE")
     function.trust_input = True
     return function
@@ -153,14 +153,14 @@ def _function(
 
 @dataclass_state
 class GibbsBlockState(StepMethodState):
-    """What a chain must save to resume: variable names, generator, tuning."""
+    """State that a chain must save to resume: variable names, generator, tuning."""
 
     tune: bool
     tuning: Any
 
 
 def check_declaration(model: pm.Model, owner: str, *types: type[pm.Model]) -> None:
-    """Raise unless the model is of one of the types that a step is written for."""
+    """Raise TypeError unless the model is of one of the types of a step."""
     if not isinstance(model, types):
         names = " or a ".join(cls.__name__ for cls in types)
         raise TypeError(
@@ -172,7 +172,7 @@ def check_declaration(model: pm.Model, owner: str, *types: type[pm.Model]) -> No
 def check_owned(
     vars: Sequence[TensorVariable] | None, owns: Sequence[str], model: pm.Model, owner: str
 ) -> None:
-    """Raise unless the variables given to a step are those it owns; None stands for them."""
+    """Raise ValueError unless `vars` is None or the variables that the step owns."""
     if vars is None:
         return
     given = {model.values_to_rvs.get(v, v).name for v in vars}
@@ -183,7 +183,7 @@ def check_owned(
 
 
 def check_conditional(model: pm.Model, owned: Sequence[TensorVariable], owner: str) -> None:
-    """Raise when terms that a declaration was amended by change the conditional of the owned."""
+    """Raise ValueError if the model's amendments change the conditional of the owned variables."""
     if not isinstance(model, Declaration):
         return
     redrawn = set(owned)
@@ -196,35 +196,34 @@ def check_conditional(model: pm.Model, owned: Sequence[TensorVariable], owner: s
         names = ", ".join(str(rv.name) for rv in owned)
         raise ValueError(
             f"{owner} draws {names} as {type(model).__name__} declares them; the model was amended "
-            f"by {', '.join(changing)}, which changes their conditional distribution. NUTS takes "
-            "the model as it is."
+            f"by {', '.join(changing)}, which changes their conditional distribution. Use NUTS "
+            "for the amended model."
         )
 
 
 def _variables(given: Sequence[TensorVariable | str], model: pm.Model) -> list[TensorVariable]:
-    """Variables of a model, some of them given by name."""
+    """Variables of a model, given as variables or by name."""
     return [model[each] if isinstance(each, str) else each for each in given]
 
 
 class GibbsBlock(BlockedStep):
     """One Gibbs move of several variables, given all others, as a PyMC step method.
 
-    A subclass names its variables and implements `sweep`; this class translates points, keeps
-    their key order, never writes into them, and resets what a chain has learned before the next
-    chain starts. It is never assigned automatically: pass it in ``pm.sample(step=[...])``, where
-    NUTS takes the variables that no step owns.
+    A subclass names its variables and implements `sweep`. This class translates points, keeps their
+    key order, never writes into them, and resets the tuning before each chain. It is never assigned
+    automatically: pass it in ``pm.sample(step=[...])``, where NUTS takes the variables that no step
+    owns.
 
     Parameters
     ----------
     vars : sequence of TensorVariable or str
-        Free random variables (or their value variables) that the step redraws. A subclass may give
-        their names.
+        Free random variables (or their value variables or names) that the step redraws.
     reads : sequence of TensorVariable or str, default=()
         Other free random variables (or their names) whose current values `sweep` needs.
     model : pymc.Model, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
-        Used until `setup_chain` hands over the chain's generator.
+        Used until `setup_chain` sets the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
@@ -233,11 +232,11 @@ class GibbsBlock(BlockedStep):
     tune : bool
         Whether the chain is still tuning.
     tuning : object
-        What the chain has learned about its proposals; replaced as a whole, never changed in
-        place. None for steps that have nothing to tune.
+        Tuned state of the chain's proposals; replaced as a whole, never changed in place. None for
+        steps without tuning.
     packed : frozenset of str
-        Names of variables that `sweep` takes and gives in their unconstrained form. For matrices
-        that the step draws as factors: it neither multiplies the factor out nor factors again.
+        Names of variables that `sweep` takes and returns in unconstrained form. For matrices that
+        the step draws as Cholesky factors, so that it need not multiply and factorise them.
     """
 
     name = "gibbs_block"
@@ -278,8 +277,8 @@ class GibbsBlock(BlockedStep):
         Parameters
         ----------
         values : mapping of str to ndarray
-            Current values of the owned and read variables by name, on their own scale (unless
-            `packed`), read-only.
+            Current values of the owned and read variables by name, read-only, on their own scale
+            unless `packed`.
         rng : numpy.random.Generator
             The chain's generator.
 
@@ -292,17 +291,17 @@ class GibbsBlock(BlockedStep):
         """
 
     def initial_tuning(self) -> Any:
-        """Return what a chain knows about its proposals before its first sweep."""
+        """Return the tuning state before a chain's first sweep."""
         return None
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
-        """Move a point; the given one and its arrays stay as they are."""
+        """Return a moved point; the given point and its arrays are not modified."""
         values, stats = self.sweep(self._input_map.constrain(point), self.rng)
-        # Updating a copy keeps the order of the keys, by which the sampler records.
+        # Updating a copy keeps the order of the keys, on which the sampler relies.
         return {**point, **self._output_map.unconstrain(values)}, [stats]
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Start a chain: its own generator, nothing learned from a previous one."""
+        """Start a chain with its own generator and without tuning of a previous chain."""
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.tuning = self.initial_tuning()

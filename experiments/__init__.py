@@ -1,1 +1,1 @@
-"""The demonstration, and the papers' tables as studies."""
+"""The demonstration, and studies that reproduce the papers' tables."""

@@ -1,17 +1,16 @@
 """Table 2 of Damoulas and Girolami (2009): seven data sets, three kernels, ten folds.
 
-Variational Bayes for the multinomial probit. Settled here, where the paper is silent: features have
-mean 0 and standard deviation 1 over the training part of each fold; folds are stratified by class;
-the kernels are exp(-d^2 / D), x'y and (1 + x'y)^2, as they are, and the last also scaled to a
-diagonal of 1, as the prior of the regressors makes the scale matter (see `damoulas2009_protein`);
-tau = upsilon = 1; the algorithm is the printed one (expectations stand for variables) from W = 0
-and Z = 1, of 50 iterations at most, and stops when its printed bound changes by less than 0.1 %. A
-class is predicted by the mean of its probability over draws from the approximation, which is eq 12
-but for their number.
+Variational Bayes for the multinomial probit. Choices where the paper is silent: features have mean
+0 and standard deviation 1 over the training part of each fold; folds are stratified by class; the
+kernels are exp(-d^2 / D), x'y and (1 + x'y)^2, unscaled, and the last also scaled to a diagonal of
+1, because the prior of the regressors makes the scale matter (see `damoulas2009_protein`);
+tau = upsilon = 1; the algorithm is the printed one (expectations replace variables) from W = 0 and
+Z = 1, with at most 50 iterations, and stops when its printed bound changes by less than 0.1 %.
+Class probabilities are averaged over draws from the approximation, a Monte Carlo version of eq 12.
 
-The paper has one division into ten folds and prints mean and sd over these. Here a split is a whole
-cross-validation, and its number the mean over the ten folds; the sd over them stands beside.
-Iris is the UCI file of that time, with its two typing errors.
+The paper has one division into ten folds and prints mean and sd over the folds. Here a split is a
+whole cross-validation: its number is the mean over the ten folds, and the sd over the folds has its
+own row. Iris is the UCI file of that time, with its two typing errors.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from .study import Study, Task
 
 __all__ = ["KERNELS", "RECIPE", "cross_validated", "table_2"]
 
-#: By the table's name of a kernel.
+#: Kernels by the table's names.
 KERNELS: dict[str, Kernels] = {
     "Gaussian": gaussian(),
     "linear": linear(),
@@ -53,12 +52,12 @@ FOLDS = 10
 SPLITS = 10
 SEED = 2009
 
-BETTER = "the same recipe does better on these data than the paper prints"
+BETTER = "the same recipe has lower errors on these data than the paper prints"
 IRREPRODUCIBLE = {(row, column): BETTER for column in ("crabs", "soybean") for row in KERNELS}
 NOTES = (
-    "A split is a cross-validation: the sd beside our mean is over divisions into folds, that "
-    "beside the paper's over the ten folds of one division, as the rows 'sd over folds' are. The "
-    "ten folds share their training objects, so that the standard errors are rough."
+    "A split is a cross-validation: our sd is over divisions into folds, the paper's over the ten "
+    "folds of one division, as in the rows 'sd over folds'. The ten folds share their training "
+    "objects, so that the standard errors are rough."
 )
 
 
@@ -72,12 +71,12 @@ def cross_validated(
     column : str
         One of ``DATA``.
     seed : int
-        Of the division into folds.
+        Seed of the division into folds.
     kernel : str
         One of ``KERNELS``.
     folds : int
     recipe : mapping
-        As `damoulas2009_classifiers` says.
+        As in `damoulas2009_classifiers`.
 
     Returns
     -------

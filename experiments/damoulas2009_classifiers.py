@@ -1,9 +1,9 @@
-"""Classifiers of Damoulas and Girolami's studies: one a feature space, combined, or of all spaces.
+"""Classifiers of Damoulas and Girolami's studies: by feature space, combined, on combined spaces.
 
-A recipe is a mapping, as JSON has it: ``engine``, one of ``ENGINES``; ``prior``, tau and upsilon;
-``algorithm``, settings of the engine; and ``sampling``, which draws are made. Of chains the rows of
-a classifier say how well what is averaged has been sampled: the mean over test objects of the log
-probability of the class, draw by draw.
+A recipe is a JSON-like mapping: ``engine``, one of ``ENGINES``; ``prior``, tau and upsilon;
+``algorithm``, settings of the engine; and ``sampling``, the draws to make. For chains, the rows of
+a classifier include R-hat and effective draws of the log score: the mean over test objects of the
+log probability of the class, draw by draw.
 """
 
 import warnings
@@ -38,11 +38,11 @@ __all__ = [
 
 PRIOR = {"tau": 1.0, "upsilon": 1.0}
 
-#: The paper's names of the rules for classifiers, and ours.
+#: The paper's names of the rules for classifiers, and the names here.
 RULES = {"Prod": "product", "Sum": "mean", "Max": "max", "Maj": "majority"}
-#: The vote decided in another way.
+#: Majority vote in which ties go to the first class.
 FIRST_OF_EQUALS = "Maj, equal votes to the first class"
-#: The paper's names of the rules for kernels, and ours.
+#: The paper's names of the rules for kernels, and the names here.
 COMBINATIONS = {
     "Bin": "binary",
     "FixSum": "fixed",
@@ -50,16 +50,16 @@ COMBINATIONS = {
     "FixProd": "fixed product",
     "WProd": "product",
 }
-#: Those with weights to learn.
+#: Rules with learned weights.
 LEARNED = ("Bin", "WSum", "WProd")
-#: Of chains: R-hat and effective draws of the mean log probability of the test objects' classes.
+#: Rows for chains: R-hat and effective draws of the mean log probability of the test classes.
 MIXING = ("R-hat of the log score", "effective draws of the log score")
 
 
 def fitted(
     kernels: Any, labels: NDArray, seed: int, recipe: Mapping[str, Any], **settings: Any
 ) -> tuple[MultinomialProbit, DataTree]:
-    """Fit the multinomial probit as a recipe says.
+    """Fit the multinomial probit by a recipe.
 
     Parameters
     ----------
@@ -68,15 +68,15 @@ def fitted(
     seed : int
     recipe : mapping
         ``engine``, one of ``ENGINES``; ``prior``, tau and upsilon; ``algorithm``, settings of the
-        engine; and ``sampling``, which draws are made.
+        engine; and ``sampling``, the draws to make.
     **settings
-        Of the model.
+        Settings of the model.
 
     Returns
     -------
     model : MultinomialProbit
     result : DataTree
-        Its draws.
+        Result with the draws.
     """
     model = MultinomialProbit(kernels, labels, **recipe["prior"], **settings)
     result = ENGINES[recipe["engine"]](model, seed, recipe["algorithm"], recipe["sampling"])
@@ -86,10 +86,10 @@ def fitted(
 def _by_vb(
     model: MultinomialProbit, seed: int, algorithm: Mapping[str, Any], sampling: Mapping[str, Any]
 ) -> DataTree:
-    # As `fit`, without the draws' log densities: to compile them takes longer than the algorithm.
+    # Unlike `fit`, without log densities, whose compilation takes longer than the algorithm.
     run = Run(random_seed=seed, progressbar=False, **sampling)
     with warnings.catch_warnings():
-        # The recipe stops there.
+        # The recipe stops before convergence.
         warnings.filterwarnings("ignore", message="VB did not converge in")
         answer = VB(**algorithm).implement(model, run)
     draws, _ = answer.sample(run.draws, run.rng(1))
@@ -113,12 +113,12 @@ ENGINES: dict[str, Callable[..., DataTree]] = {"VB": _by_vb, "Gibbs": _by_gibbs}
 
 
 def mixing(predictions: Dataset, labels: NDArray) -> dict[str, float]:
-    """Give R-hat and effective draws of the log score, by the names in ``MIXING``.
+    """Compute R-hat and effective draws of the log score, by the names in ``MIXING``.
 
     Parameters
     ----------
     predictions : Dataset
-        With ``probability_draws`` (chain, draw, obs, class) of two chains or more.
+        Predictions with ``probability_draws`` (chain, draw, obs, class) of at least two chains.
     labels : ndarray (obs,)
         Classes of the test objects.
     """
@@ -139,7 +139,7 @@ def _classify(
     recipe: Mapping[str, Any],
     name: str,
 ) -> tuple[Dataset, dict[str, float]]:
-    """Predict the test objects; give the cells of `rows_of_classifier` too."""
+    """Predict the test objects; also return the cells of `rows_of_classifier`."""
     chains = _has_chains(recipe)
     predictions = predict(model, result, kernels, keep_draws=chains)
     values = [error(predictions, labels)]
@@ -153,12 +153,12 @@ def _has_chains(recipe: Mapping[str, Any]) -> bool:
 
 
 def rows_of_classifier(name: str, recipe: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name the cells of a classifier: its error, and of chains how well they mix."""
+    """Name the cells of a classifier: its error and, for chains, the rows in ``MIXING``."""
     return (name, *(f"{name}: {what}" for what in MIXING if _has_chains(recipe)))
 
 
 def error(predictions: Dataset, labels: NDArray) -> float:
-    """Share of the objects that are put into a wrong class, per cent."""
+    """Share of misclassified objects, per cent."""
     return 100.0 * float(np.mean(predictions["label"].to_numpy() != labels))
 
 
@@ -170,18 +170,18 @@ def errors_by_space(
     Parameters
     ----------
     split : Split
-        By feature space.
+        Features by space.
     kernels : Kernels
-        One kernel, of every space.
+        One kernel for every space.
     seed : int
     recipe : mapping
-        As `fitted` takes it.
+        As in `fitted`.
 
     Returns
     -------
     dict
-        By `rows_of_classifier` of the name of the space; test errors by the names in ``RULES``, and
-        of the vote where equal votes go to the first class, per cent.
+        The cells of `rows_of_classifier` for each space, and test errors, per cent, by the names in
+        ``RULES`` and for the vote in which ties go to the first class.
     """
     K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
     each: dict[str, Dataset] = {}
@@ -194,7 +194,7 @@ def errors_by_space(
     for name, rule in RULES.items():
         combined = combine_classifiers(each, rule)
         values[name] = error(combined, split.y_test)
-    # The last rule is the vote.
+    # `combined` is that of the last rule, the vote.
     first = combined["probability"].idxmax("class").to_numpy()
     values[FIRST_OF_EQUALS] = 100.0 * float(np.mean(first != split.y_test))
     return values
@@ -217,8 +217,8 @@ def errors_of_combination(
     Returns
     -------
     dict
-        By `rows_of_combination`: test error, per cent; how well chains mix; where weights are
-        learned, their posterior means times 100.
+        The cells of `rows_of_combination`: test error, per cent; for chains, the rows in
+        ``MIXING``; and posterior means of learned weights, times 100.
     """
     K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
     model, result = fitted(K, split.y_train, seed, recipe, combination=COMBINATIONS[rule])
@@ -232,7 +232,7 @@ def errors_of_combination(
 def rows_of_combination(
     rule: str, row: str, spaces: Iterable[str], recipe: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Name the cells of a combination: those of a classifier, and weights that are learned."""
+    """Name the cells of a combination: those of a classifier, and learned weights."""
     weights = _rows_of_weights(row, spaces) if rule in LEARNED else ()
     return (*rows_of_classifier(row, recipe), *weights)
 

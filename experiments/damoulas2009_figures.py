@@ -1,4 +1,4 @@
-"""Figures 4 to 8 of Damoulas and Girolami: posteriors of a boundary, regions, weights."""
+"""Figures 4 to 8 of Damoulas and Girolami: posterior of a boundary, regions, weights."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,9 +15,9 @@ from .report import Cell, Report
 
 __all__ = ["Regions", "draw_boundaries_and_regions", "draw_weights"]
 
-#: What separates a combination from a feature space in the name of a row.
+#: Separator between a combination and a feature space in the name of a row.
 WEIGHT = ": weight of "
-#: Share of a cloud that sets the axes, and that its ellipse holds if it is normal.
+#: Share of a cloud that the axes cover, and probability of its ellipse under normality.
 SHOWN, INSIDE = 0.99, 0.95
 POINTS = 2000
 
@@ -49,7 +49,7 @@ def draw_boundaries_and_regions(
     clouds : mapping of str to ndarray (draw, 2)
         Slopes and intercepts of a boundary, by engine.
     true : ndarray (2,)
-        Slope and intercept that the points were divided by.
+        Slope and intercept of the true boundary.
     regions : Regions
     """
     figure = Figure(figsize=(10.5, 7.4), layout="constrained")
@@ -82,7 +82,7 @@ def draw_boundaries_and_regions(
 
 
 def _cloud(target: Axes, draws: NDArray, true: NDArray, color: str) -> None:
-    """Draw a cloud, the ellipse of a normal distribution of its moments, and the truth."""
+    """Draw a cloud, the ellipse of the normal with the same moments, and the truth."""
     spaced = np.linspace(0, len(draws) - 1, min(POINTS, len(draws))).astype(int)
     target.scatter(
         draws[spaced, 0],
@@ -132,9 +132,9 @@ def _regions(target: Axes, regions: Regions, labels: NDArray) -> None:
 
 
 def draw_weights(report: Report) -> Figure:
-    """Draw Figure 8: the weights of the feature spaces, a point a trial, a panel a combination.
+    """Draw Figure 8: weights of the feature spaces, a point a trial, a panel a combination.
 
-    Bars are means over trials.
+    Bars show means over trials.
     """
     by_rule: dict[str, list[Cell]] = {}
     for cell in report.cells:

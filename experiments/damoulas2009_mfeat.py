@@ -1,28 +1,29 @@
 """Tables 4 to 7 and Figure 8 of Damoulas and Girolami (2009): handwritten digits, four spaces.
 
-In a trial 20 objects of each class are trained on and 20 others tested, 50 times. Each of the
-feature spaces FR (Fourier), KL (Karhunen-Loeve), PX (pixels) and ZM (Zernike) has a Gaussian kernel
+Each of 50 trials has 20 training objects and 20 test objects of each class. Each of the feature
+spaces FR (Fourier), KL (Karhunen-Loeve), PX (pixels) and ZM (Zernike) has a Gaussian kernel
 exp(-d^2 / D) of features that have mean 0 and standard deviation 1 over the training objects.
 
 - Table 4: one classifier a space. Table 5: these four combined by product, mean, maximum, vote.
-  Equal votes, which are many among four, are decided by the mean probability, which does better
-  than the paper, or for the first of the classes, which may be what the paper did.
+Ties of the vote, which are frequent among four classifiers, go to the class with the highest mean
+probability, which gives lower errors than the paper, or to the first class, as perhaps in the
+paper.
 - Tables 6 and 7: one classifier on the combined kernels: mean with weights 1/4 (FixSum) or learned
   ones (WSum), product with exponents 1 (FixProd) or learned ones (WProd), binary selection (Bin).
 - Figure 8: the learned weights of one trial, here the mean over all.
 
-`table_7` does everything by variational Bayes (the algorithm of Table 2: see `damoulas2009`), and
-`table_6` by Gibbs sampling, as the paper's Tables 4 to 6 are. The paper does not say from which
-weights its iterations start: the learned ones are begun at equal weights, all kernels selected, or
-all exponents 1. Sums are begun at each space alone too, and the highest bound counts.
+`table_7` uses variational Bayes throughout (the algorithm of Table 2: see `damoulas2009`), and
+`table_6` Gibbs sampling, as the paper's Tables 4 to 6. The paper does not give its initial weights:
+here learned weights start from equal weights, all kernels selected, or all exponents 1. WSum and
+Bin also start from each space alone, and the highest bound counts.
 
-The paper's chains are of 100,000 sweeps of its sampler, which after 1,000 is far from converged
-(of PX alone: R-hat 1.4 of the log score, 4 effective draws of 1,000). Here regressors and weights
-move with the utilities integrated out wherever that applies, in two chains: over the five trials
-R-hat was 1.01 to 1.03 on average for single spaces, of 77 to 131 effective draws, 1.05 for FixSum
-and 1.06 for WSum. It does not apply to WProd and Bin; these, and FixProd, whose kernel is next to
-the identity, remain unconverged (R-hat of 1.5 to 1.7) in as much time as there is: their rows are
-no posterior means. A trial takes about four minutes of the processor.
+The paper's chains have 100,000 sweeps of its sampler, which after 1,000 sweeps is far from
+convergence (PX alone: R-hat 1.4 of the log score, 4 effective draws of 1,000). Here regressors and
+weights move with the utilities integrated out where that applies, in two chains. Over the five
+trials, mean R-hat was 1.01 to 1.03 for single spaces, with 77 to 131 effective draws, 1.05 for
+FixSum and 1.06 for WSum. It does not apply to WProd and Bin. These, and FixProd, whose kernel is
+close to the identity, do not converge in the available time (R-hat of 1.5 to 1.7): their rows are
+not posterior means. A trial takes about four minutes of processor time.
 """
 
 from collections.abc import Mapping
@@ -60,13 +61,13 @@ from .study import Study, Task
 __all__ = ["classifiers", "combined_spaces", "divide", "table_6", "table_7"]
 
 COLUMN = "digits"
-#: The paper's names of the feature spaces, and ours.
+#: The paper's names of the feature spaces, and the names of the views.
 SPACES = {"FR": "fou", "KL": "kar", "PX": "pix", "ZM": "zer"}
 #: Rules whose bound has several maxima.
 SEVERAL = ("Bin", "WSum")
-#: Objects a class, in each of the two parts.
+#: Number of objects of a class in each of the two parts.
 SIZE = 20
-#: From each space alone as well.
+#: Recipe that also starts from each space alone.
 HIGHEST = RECIPE | {"algorithm": {**cast(dict, RECIPE["algorithm"]), "starts": 5}}
 GIBBS = {
     "engine": "Gibbs",
@@ -74,13 +75,13 @@ GIBBS = {
     "algorithm": {"scheme": "auto"},
     "sampling": {"tune": 100, "draws": 200, "chains": 2, "cores": 1},
 }
-#: Chains of the rules that mix worst.
+#: Longer chains for the rules that mix worst.
 LONG = {
     rule: GIBBS | {"sampling": {"tune": n, "draws": n, "chains": 2, "cores": 1}}
     for rule, n in {"FixProd": 300, "Bin": 300, "WProd": 500}.items()
 }
 
-#: Printed to the second digit, unlike the others.
+#: Cells that are printed to two decimals, unlike the others.
 TABLE_7 = tuple(COMBINED_SPACES_VB.values())
 
 SPLITS, SPLITS_OF_CHAINS = 50, 5
@@ -88,18 +89,18 @@ SEED = 2009
 
 NOTES = (
     "Errors FR to Maj are by Gibbs sampling in the paper. Weights and exponents are times 100; the "
-    "paper shows those of one trial, without numbers."
+    "paper plots those of one trial, without numbers."
 )
 
 UNCONVERGED = (
-    f"The chains of {', '.join(LONG)} have not converged: that such a row agrees says nothing."
+    f"The chains of {', '.join(LONG)} have not converged: agreement of their rows has no meaning."
 )
 
 
 def divide(seed: int, size: int) -> Split:
-    """Draw `size` objects of each class to train on and as many to test.
+    """Draw `size` training objects and `size` test objects of each class.
 
-    All of their features have mean 0 and standard deviation 1 over the training part.
+    Features have mean 0 and standard deviation 1 over the training part.
     """
     data = load("mfeat")
     rng = np.random.default_rng(seed)
@@ -124,7 +125,7 @@ def classifiers(
     size : int
         As in `divide`.
     recipe : mapping
-        As `damoulas2009_classifiers` says.
+        As in `damoulas2009_classifiers`.
 
     Returns
     -------
@@ -149,7 +150,7 @@ def combined_spaces(
     Returns
     -------
     dict
-        As of `damoulas2009_classifiers.errors_of_combination`.
+        As in `damoulas2009_classifiers.errors_of_combination`.
     """
     return errors_of_combination(divide(seed, size), gaussian(), seed, recipe, rule, row)
 
@@ -199,7 +200,7 @@ def _study(
 
 
 def table_7() -> Study:
-    """Table 7, and Tables 4 and 5 and Figure 8, by variational Bayes."""
+    """Tables 4, 5 and 7 and Figure 8 by variational Bayes."""
     published: dict[str, tuple[float, float]] = {}
     tasks = [_classifiers(RECIPE)]
     for rule, cell in COMBINED_SPACES_VB.items():

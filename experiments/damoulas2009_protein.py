@@ -1,20 +1,21 @@
 """Tables 8 to 10 and Figure 9 of Damoulas and Girolami (2009): 27 protein folds, six spaces.
 
-The division into a training and a test part is that of Ding and Dubchak (2001), here of 311 and 383
-proteins: the four without sequence that later work left out, of 313 and 385, are not in the file.
-Features have mean 0 and standard deviation 1 over the training part. The kernels are the paper's
-second-order polynomials, (1 + x'y)^2. Their scale is not printed, and the regressors' prior makes
-it matter: scaled to a diagonal of 1 they give most of the paper's single spaces, and as they are,
-with entries up to 5e4, none. Each is a study of its own. The product of six as they are would span
-25 orders of magnitude, beyond what a Cholesky factorisation can do, and is left out. The algorithm
-is that of Table 2 (see `damoulas2009`) with 100 iterations at most.
+The division into a training and a test part is that of Ding and Dubchak (2001), here with 311 and
+383 proteins: of the original 313 and 385, the file lacks four proteins without sequence, as does
+later work. Features have mean 0 and standard deviation 1 over the training part. The kernels are
+the paper's second-order polynomials, (1 + x'y)^2. The paper does not give their scale, which
+matters because of the regressors' prior: scaled to a diagonal of 1, the kernels give most of the
+paper's errors for single spaces; unscaled, with entries up to 5e4, they give none of them. Each
+scale is a separate study. The product of six unscaled kernels would span 25 orders of magnitude,
+too much for a Cholesky factorisation, and is left out. The algorithm is that of Table 2 (see
+`damoulas2009`) with at most 100 iterations.
 
-The paper's five trials differ in how the iterations are started, of which it says no more. Ours
-begin at utilities of random regressors, whose scores have variance 1, and at equal weights, all
-kernels selected and all exponents 1; the draws that predictions are averaged over differ too.
+The paper's five trials differ in how the iterations start, without details. Here trials start from
+utilities of random regressors, with scores of variance 1, and from equal weights, all kernels
+selected and all exponents 1. Trials also differ in the draws over which predictions are averaged.
 
-FixSum has weights 1/6 here. Bin stays where it is begun, with all kernels, so that it is the sum
-with weights of 1, which the paper's FixSum is nearer to.
+FixSum has weights 1/6 here. Bin stays at its start, with all kernels, and so equals the sum with
+weights 1, which is closer to the paper's FixSum.
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ from .study import Study, Task
 
 __all__ = ["classifiers", "combined_spaces", "divide", "tables_8_to_10"]
 
-#: The paper's names of the feature spaces, and ours.
+#: The paper's names of the feature spaces, and the names of the views.
 SPACES = {
     "Comp": "Composition",
     "Hydro": "Hydrophobicity",
@@ -52,7 +53,7 @@ SPACES = {
     "Vol": "Volume",
 }
 SCALED, RAW = "kernels of diagonal 1", "kernels as they are"
-#: By column.
+#: Kernels by column.
 KERNELS: dict[str, Kernels] = {SCALED: polynomial(2).normalize("unit"), RAW: polynomial(2)}
 #: Names of the studies by column.
 NAMES = {SCALED: "damoulas2009-protein", RAW: "damoulas2009-protein-raw"}
@@ -66,14 +67,14 @@ SPLITS = 5
 SEED = 2009
 
 NOTES = (
-    "One division of the data: the sds are over starts. With 383 test "
-    " objects an error of 50 % has a standard error of 2.6 over the choice of these objects, "
-    "which the verdicts leave out. Weights and exponents are times 100."
+    "There is one division of the data: the sds are over starts. With 383 test objects an error "
+    "of 50 % has a standard error of 2.6 over the choice of these objects, which the verdicts "
+    "leave out. Weights and exponents are times 100."
 )
 
 
 def divide() -> Split:
-    """Divide as published, six feature spaces."""
+    """Load six feature spaces with the published division."""
     data = load("protein_fold")
     views = cast(dict[str, pd.DataFrame], data.X)
     return replace(data, X={name: views[view] for name, view in SPACES.items()}).published_split()
@@ -87,9 +88,9 @@ def classifiers(column: str, seed: int, *, recipe: Mapping[str, Any]) -> dict[st
     column : str
         One of ``KERNELS``.
     seed : int
-        Of the start and of the draws.
+        Seed of the start and of the draws.
     recipe : mapping
-        As `damoulas2009_classifiers` says.
+        As in `damoulas2009_classifiers`.
 
     Returns
     -------
@@ -114,7 +115,7 @@ def combined_spaces(
     Returns
     -------
     dict
-        As of `damoulas2009_classifiers.errors_of_combination`.
+        As in `damoulas2009_classifiers.errors_of_combination`.
     """
     return errors_of_combination(divide(), KERNELS[column], seed, recipe, rule, rule)
 

@@ -46,7 +46,7 @@ COMBINED_SPACES_GIBBS: Mapping[str, tuple[float, float]] = {
     "FixProd": (5.2, 1.8),
     "WProd": (5.9, 1.2),
 }
-#: Table 7, VB: the same.
+#: Table 7, VB: the four feature spaces combined.
 COMBINED_SPACES_VB: Mapping[str, tuple[float, float]] = {
     "Bin": (5.53, 1.7),
     "FixSum": (4.85, 1.5),

@@ -1,20 +1,20 @@
-"""Section 4.1 of Damoulas and Girolami (2009): two made-up sets, Gibbs beside variational Bayes.
+"""Section 4.1 of Damoulas and Girolami (2009): two simulated sets by Gibbs and variational Bayes.
 
-The first has three classes in the plane, divided by known regressors of (1, x1, x2). Figures 4 and
-5 and eq 13 are the posterior of one decision boundary, its slope and intercept, by Gibbs sampling
-and by variational Bayes (VB). The regressors and the points are not printed: here 90 points are
-uniform on a square, and the boundary between the first two classes is x2 = x1 - 1/3. What can be
-compared is how much smaller VB's covariance is; whether the true boundary lies in the region of
-probability 0.95 of a normal of that mean and covariance says which of them is right.
+The first set has three classes in the plane, divided by known regressors of (1, x1, x2). Figures 4
+and 5 and eq 13 show the posterior of one decision boundary, its slope and intercept, by Gibbs
+sampling and by variational Bayes (VB). The paper prints neither regressors nor points: here 90
+points are uniform on a square, and the boundary between the first two classes is x2 = x1 - 1/3. The
+comparison is how much smaller VB's covariance is, and whether the true boundary lies in the region
+of probability 0.95 of the normal with the posterior mean and covariance.
 
-The second is Neal's, of 400 objects, with and without its noise on the inputs, which the paper does
-not mention, and with the features (1, x1, x2, x1^2, x1 x2, x2^2): errors,
-and how far the decision regions of Figures 6 and 7 are the same; and Table 1, the time of 100,000
-sweeps in 100 VB iterations. The paper says that these are more than VB needs; on these data they
-are not, which the rows of 2,000 iterations show.
+The second set is Neal's, with 400 objects, with and without its noise on the inputs, which the
+paper does not mention, and with the features (1, x1, x2, x1^2, x1 x2, x2^2). The study gives
+errors, the agreement of the decision regions of Figures 6 and 7, and Table 1, the times of 100,000
+sweeps and of 100 VB iterations. The paper says that VB needs fewer iterations; on these data it
+needs more, as the rows of 2,000 iterations show.
 
-Both models have tau = upsilon = 1. VB is the algorithm of Table 2 (see `damoulas2009`), of as many
-iterations as said. Of one kernel alone it is mean field without approximations.
+Both models have tau = upsilon = 1. VB is the algorithm of Table 2 (see `damoulas2009`) with the
+stated number of iterations. With a single kernel this is exact mean field.
 """
 
 import time
@@ -62,37 +62,37 @@ GIBBS = {
 
 
 def _vb(iterations: int) -> dict[str, Any]:
-    # No change of the bound is small enough to stop before the last iteration.
+    # With this tolerance, the iterations never stop before the last one.
     algorithm = {"weights": "plug-in", "max_iterations": iterations, "tolerance": 1e-300}
     return {"engine": "VB", "prior": PRIOR, "algorithm": algorithm, "sampling": {"draws": 2000}}
 
 
-#: By the name in the rows.
+#: Recipes by the name in the rows.
 RECIPES = {"Gibbs": GIBBS, "VB": _vb(100), "VB, 2,000 iterations": _vb(2000)}
 SWEEPS, ITERATIONS = 100_000, 100
 SECONDS = {"Gibbs": f"seconds of {SWEEPS:,} sweeps", "VB": f"seconds of {ITERATIONS} iterations"}
 RATIO = "ratio"
 
-#: Points on a side of the grid of the figure.
+#: Number of grid points on a side of the figure.
 SIDE = 100
 
 SPLITS = 10
 SEED = 2009
 NOTES = (
-    "The times are of this machine and language. The others of the paper's numbers are of one set "
-    "of points, which is not printed."
+    "The times depend on machine and language. The paper's other numbers are for one set of "
+    "points, which is not printed."
 )
 
 
 def divided_plane(n: int, seed: int) -> tuple[NDArray, NDArray]:
-    """Draw the first set.
+    """Simulate the first set.
 
     Returns
     -------
     features : ndarray (n, 3)
         Ones, and points uniform on the square of side 2.
     labels : ndarray (n,)
-        The class of the largest of the regressors' functions.
+        The class whose regression function is largest.
     """
     X = np.random.default_rng(seed).uniform(-1, 1, size=(n, 2))
     features = np.column_stack([np.ones(n), X])
@@ -100,7 +100,7 @@ def divided_plane(n: int, seed: int) -> tuple[NDArray, NDArray]:
 
 
 def boundary(W: NDArray) -> NDArray:
-    """Slope and intercept (..., 2) of the boundary of the first two classes, of (..., class, 3)."""
+    """Slope and intercept (..., 2) of the first two classes' boundary, from W (..., class, 3)."""
     constant, first, second = np.moveaxis(W[..., 0, :] - W[..., 1, :], -1, 0)
     return np.stack([-first / second, -constant / second], axis=-1)
 
@@ -115,18 +115,18 @@ def boundaries(
     column : str
         Not used.
     seed : int
-        Of the points.
+        Seed of the points.
     n : int
         Number of points.
     recipes : mapping
-        By the name in the rows, "Gibbs" and "VB", as `damoulas2009.fitted` takes them.
+        Recipes "Gibbs" and "VB" by the name in the rows, as in `damoulas2009_classifiers.fitted`.
 
     Returns
     -------
     dict
         By ``"<recipe>: <moment>"`` the covariance of slope and intercept in thousandths, and by
-        ``"<recipe>: true boundary within 95 %"`` 100 or 0; the slope's variance by Gibbs in those
-        by VB.
+        ``"<recipe>: true boundary within 95 %"`` 100 or 0; and the ratio of the slope's variance by
+        Gibbs to that by VB.
     """
     values: dict[str, float] = {}
     for name, recipe in recipes.items():
@@ -181,15 +181,15 @@ def regions(
     column, recipes
         As in `boundaries`.
     seed : int
-        Of the objects.
+        Seed of the objects.
     n, n_test : int
         Numbers of objects.
     noise : float
         Standard deviation of the noise on the inputs.
     side : int
-        Points on a side of the grid on the unit square that regions are compared on.
+        Number of points on a side of the grid on the unit square on which regions are compared.
     kept : int
-        Draws, evenly spaced, that predictions are averaged over.
+        Number of evenly spaced draws over which predictions are averaged.
 
     Returns
     -------
@@ -225,7 +225,7 @@ def _grid(side: int) -> NDArray:
 def _classifier(
     train: Dataset, seed: int, recipe: Mapping[str, Any], kept: int
 ) -> Callable[[Any], NDArray]:
-    """Fit the model of Neal's data; give what predicts classes from `kept` of the draws."""
+    """Fit the model to Neal's data; return a function that predicts classes from `kept` draws."""
     kernels = {"quadratic": quadratic(train.X)}
     model, result = fitted(kernels, np.asarray(train.y), seed, recipe)
     posterior = result["posterior"].to_dataset()
@@ -240,7 +240,7 @@ def _region_rows(names: list[str]) -> tuple[str, ...]:
 
 
 def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> dict[str, float]:
-    """Time Gibbs sweeps and VB iterations in turns on Neal's data.
+    """Time Gibbs sweeps and VB iterations alternately on Neal's data.
 
     Parameters
     ----------
@@ -250,14 +250,14 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
     n : int
         Number of objects.
     rounds : int
-        Times that each is timed; the medians count.
+        Number of repetitions; the medians count.
     sweeps : int
-        Timed in a round. Compilation is not.
+        Number of sweeps timed in a round, without compilation.
 
     Returns
     -------
     dict
-        Seconds of ``SWEEPS`` and of ``ITERATIONS``, and their ratio.
+        Seconds of ``SWEEPS`` sweeps and of ``ITERATIONS`` iterations, and their ratio.
     """
     data = neal_three_class(n, seed)
     labels = np.asarray(data.y)
@@ -276,12 +276,12 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
 
 
 def draw(report: Report) -> Figure:
-    """Draw Figures 4 to 7 for the points of the first split, which are fitted anew for it.
+    """Draw Figures 4 to 7 for the points of the first split, which are fitted again.
 
     Parameters
     ----------
     report : Report
-        Not used: a table holds no draws.
+        Not used, because a report holds no draws.
     """
     made = study()
     plane, neal = (made.unit(made.tasks[number], 0) for number in (0, 2))

@@ -1,4 +1,4 @@
-"""Data sets as the studies take them."""
+"""Data sets for the studies."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,12 +20,12 @@ def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) 
     Parameters
     ----------
     name : str
-        As `load` takes it.
+        Name of the data set, as in `load`.
     standardize : bool
-        Features to mean 0 and standard deviation 1 (divisor n - 1) over all objects, as a
-        transductive method may. Constant ones become 0.
+        Scale features to mean 0 and standard deviation 1 (divisor n - 1) over all objects, as a
+        transductive method may. Constant features become 0.
     classes : sequence of str, optional
-        The classes that are kept, at least one. Default: all.
+        Classes to keep, at least one. Default: all.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) 
 
     Notes
     -----
-    What was asked for once is kept in memory and given again.
+    Results are cached in memory.
     """
     if classes is not None and (isinstance(classes, str) or not len(classes)):
         raise argument_error("classes", "objects", "a list of names of classes", repr(classes))
@@ -58,9 +58,9 @@ def _objects(name: str, standardize: bool, classes: tuple[str, ...] | None) -> D
 
 
 def absence(name: str) -> str | None:
-    """Why a data set cannot be had here; None when it can."""
+    """Why a data set is not available; None when it is."""
     try:
         load(name)
     except FileNotFoundError as error:
-        return str(error).partition(" (")[0]  # what follows is where to put which file
+        return str(error).partition(" (")[0]  # without the hint where to put the file
     return None

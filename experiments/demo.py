@@ -1,4 +1,4 @@
-"""The demonstration: two models, several engines on each, and how these compare."""
+"""Demonstration: two models, several engines on each, and their comparison."""
 
 import os
 import warnings
@@ -40,14 +40,14 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
     out : Path
         Folder for the results (``*.nc``), tables (``*.csv``) and figures (``*.png``).
     seed : int
-        Of the split and of every engine.
+        Seed of the split and of every engine.
     console : Console
-        Where progress and tables go.
+        Output for progress and tables.
 
     Returns
     -------
     Comparison
-        Of the engines on wine.
+        Comparison of the engines on wine.
     """
     out.mkdir(parents=True, exist_ok=True)
     cores = min(2, os.cpu_count() or 1)
@@ -58,7 +58,7 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
 
 
 def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
-    """Learn which of three kernels tells wines apart, and how sure that is."""
+    """Learn which of three kernels separates wines, with its uncertainty."""
     data = load("wine").split(test_size=0.3, seed=seed)
     kernels = (gaussian(1 / 13) | linear() | polynomial(2)).normalize("trace")
     model = MultinomialProbit(kernels(data.X_train), data.y_train)
@@ -90,13 +90,13 @@ def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
 
 
 def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
-    """Draw what is missing of a small kernel matrix without a chain, and with two."""
+    """Draw the missing rows of a small kernel matrix by Exact, Gibbs and NUTS."""
     model = WishartCompletion.example()
     console.rule("a kernel with missing rows: WishartCompletion")
     console.print(
-        f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: so few "
-        "that NUTS, which works on every model, can be held against the others; it compiles the "
-        f"density's gradient first, once, for about half a minute\n{_able(model)}"
+        f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: few "
+        "enough to compare with NUTS, which works on every model but first compiles the density's "
+        f"gradient, once, for about half a minute\n{_able(model)}"
     )
     chains = {"chains": 4, "draws": 1000, "tune": 300, "cores": cores}
     engines_here: Runs = ((Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains))
@@ -106,7 +106,7 @@ def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
 
 
 def _able(model: pm.Model) -> str:
-    """One line: who applies."""
+    """One line with the engines that apply."""
     names = ", ".join(row.engine for row in engines(model).rows if row.reason is None)
     more = f"python -m kernelzoo engines {type(model).__name__}"
     return f"engines that apply: {names} ({more} says why others do not)"
@@ -117,7 +117,7 @@ def _fit(model: pm.Model, runs: Runs, stem: str, out: Path, seed: int) -> dict[s
     results = {}
     for engine, options in runs:
         with warnings.catch_warnings():
-            # The tables and figures mark such an engine.
+            # The tables and figures mark engines with too large a k-hat.
             warnings.simplefilter("ignore", ApproximationWarning)
             result = fit(model, engine, random_seed=seed, **options)
         result.to_netcdf(out / f"{stem}-{engine.name.lower()}.nc")

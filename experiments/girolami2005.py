@@ -1,16 +1,16 @@
 """Tables 1 and 2 and Figure 3 of Girolami and Rogers (2005).
 
-The tables: variational Bayes with type-II maximum likelihood on four sets of two classes, with a
-Gaussian, a linear and a polynomial kernel, each alone and all three combined. What the paper leaves
-open is settled here so: heart is standardised on its training part, the others are taken as they
-are; a width w means exp(-d^2 / (2 w^2)), the polynomial is (1 + x'y)^2, each kernel has trace N;
-the algorithm starts from phi = 1 and xi = 1, with sigma = varsigma = 0.01 and tau = nu = 1, fits
-these four from the fifth iteration on, and stops after 100, as they have no fixed point. It starts
-from equal weights and from each kernel alone: which of them the paper did, its weights tell.
-2-norm has 400 objects, as with Lanckriet et al. (2004), whose sets the paper takes.
+The tables: variational Bayes with type-II maximum likelihood on four data sets with two classes,
+with a Gaussian, a linear and a polynomial kernel, each alone and all three combined. Choices where
+the paper is silent: heart is standardised on its training part, the other sets are not; a width w
+means exp(-d^2 / (2 w^2)), the polynomial is (1 + x'y)^2, and each kernel has trace N; the algorithm
+starts from phi = 1 and xi = 1, with sigma = varsigma = 0.01 and tau = nu = 1, fits these four from
+the fifth iteration on, and stops after 100, because they have no fixed point. It starts from equal
+weights and from each kernel alone; the printed weights tell which start the paper used. 2-norm has
+400 objects, as in Lanckriet et al. (2004), whose sets the paper uses.
 
-The figure: a kernel is split into its eigenvectors' rank-one kernels, which a classifier weights
-anew. The paper's points are not printed; here each class has two clusters, as Figure 2 shows.
+The figure: a kernel is split into the rank-one kernels of its eigenvectors, which a classifier
+reweights. The paper's points are not printed; here each class has two clusters, as in Figure 2.
 """
 
 import warnings
@@ -47,7 +47,7 @@ __all__ = [
     "table_2",
 ]
 
-#: What the paper calls K_1, K_2, K_3.
+#: The paper's K_1, K_2, K_3.
 KERNELS = ("Gaussian", "linear", "polynomial")
 COMBINED = "all three"
 EQUAL, HIGHEST = "from equal weights", "highest bound"
@@ -60,7 +60,7 @@ CLASSIFIERS: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 #: Recipe by data set: whether it is standardised, the Gaussian kernel's width, and the number of
-#: objects where they are generated.
+#: objects if they are simulated.
 DATA: dict[str, dict[str, Any]] = {
     "heart": {"standardize": True, "width": 4.0},
     "sonar": {"standardize": False, "width": 1.0},
@@ -69,22 +69,22 @@ DATA: dict[str, dict[str, Any]] = {
 }
 PRECISIONS = {"sigma": 0.01, "varsigma": 0.01}
 CONCENTRATIONS = {"tau": 1.0, "nu": 1.0}
-#: No change of the bound is small enough to stop before the last iteration.
+#: With this tolerance, the iterations never stop before the last one.
 ALGORITHM = {"type_two": True, "type_two_from": 5, "max_iterations": 100, "tolerance": 1e-300}
 
 SPLITS = 30
 SEED = 2005
 
 NOTES_1 = (
-    "Of the rows of 2-norm only the first could be read. The spread of four points that it has in "
-    "the paper is that of some 25 test objects, while the paper's weights on it are met with 400 "
+    "Only the first of the rows of 2-norm could be read. Its spread of four points in the paper "
+    "corresponds to about 25 test objects, while the paper's weights on it are reproduced with 400 "
     "objects in all, of which 120 are tested here."
 )
 NOTES_2 = (
-    "The bound has several maxima. The paper does not say from which weights it starts; those of "
-    "the highest bound are the printed ones on heart (with their spread), sonar and 2-norm, those "
-    "found from equal weights are not. As the hyperparameters drift, all weights are those of the "
-    "hundredth iteration, and bounds are those of fitted priors."
+    "The bound has several maxima, and the paper does not give its initial weights. The weights at "
+    "the highest bound match the printed ones on heart (with their spread), sonar and 2-norm; the "
+    "weights found from equal weights do not. As the hyperparameters drift, all weights are those "
+    "of the hundredth iteration, and bounds are those of fitted priors."
 )
 
 
@@ -99,7 +99,7 @@ def divide(
         One of ``DATA``.
     seed : int
     standardize : bool
-        Features to mean 0 and standard deviation 1 over the training part.
+        Scale features to mean 0 and standard deviation 1 over the training part.
     test_size : float
     n : int, optional
         Number of objects of 2-norm: the same sample for every seed.
@@ -129,10 +129,10 @@ def _fitted(
         **recipe["precisions"],
     )
     with warnings.catch_warnings():
-        # The recipe implies both: no convergence, and hyperparameters that run away.
+        # The recipe implies both: no convergence, and diverging hyperparameters.
         warnings.filterwarnings("ignore", message="VB did not converge in")
-        warnings.filterwarnings("ignore", message="VB's type-II maximum likelihood runs away")
-        # The paper's approximation, whose accuracies are compared with the printed ones.
+        warnings.filterwarnings("ignore", message="VB's type-II maximum likelihood diverges")
+        # Only accuracies of this approximation are compared with the printed ones.
         warnings.simplefilter("ignore", ApproximationWarning)
         result = fit(
             model,
@@ -157,10 +157,10 @@ def accuracies(
     data : mapping
         Settings of `divide`.
     width : float
-        Of the Gaussian kernel.
+        Width of the Gaussian kernel.
     recipe : mapping
         ``precisions`` and ``concentrations``, the priors; ``algorithm``, settings of `VB`; and
-        ``draws`` from its answer, over which predictions are averaged.
+        ``draws``, over which predictions are averaged.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def accuracies(
 def optima(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Find the weights at which each start ends, and how far its bound is below the highest.
+    """Find the final weights of each start, and how far its bound is below the highest.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def optima(
     -------
     dict
         By ``"<start>: <kernel>"`` the mean of the kernel's weight, per cent, where ``HIGHEST`` is
-        the best of the starts; by ``"<start>: bound"`` the bound, nats below the highest.
+        the best start; by ``"<start>: bound"`` the distance of the bound from the highest, in nats.
     """
     split = divide(column, seed, **data)
     kernels = _specification(width)(split.X_train)
@@ -218,13 +218,13 @@ def _rows(start: str) -> tuple[str, ...]:
 def clusters(
     rng: np.random.Generator, *, size: int, gap: float, spread: float
 ) -> tuple[NDArray, NDArray]:
-    """Draw two classes of two clusters each, on the two sides of the second axis.
+    """Simulate two classes of two clusters each, on the two sides of the second axis.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     size : int
-        Objects a cluster.
+        Number of objects of a cluster.
     gap : float
         Distance of the classes from the axis; the clusters of a class are 2 apart.
     spread : float
@@ -233,9 +233,9 @@ def clusters(
     Returns
     -------
     X : ndarray of shape (4 size, 2)
-        In the order of the clusters.
+        Points in the order of the clusters.
     y : ndarray of shape (4 size,)
-        0 and 1.
+        Classes 0 and 1.
     """
     centres = np.array([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]])
     X = np.repeat(centres, size, axis=0)
@@ -250,7 +250,7 @@ def realignment(
     width: float,
     precisions: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Weight the eigenvectors of a kernel anew, and align it with the labels before and after.
+    """Reweight the eigenvectors of a kernel, and align it with the labels before and after.
 
     Parameters
     ----------
@@ -260,15 +260,15 @@ def realignment(
     points : mapping
         Settings of `clusters`.
     width : float
-        Of the Gaussian kernel.
+        Width of the Gaussian kernel.
     precisions : mapping
-        Their prior.
+        Prior of the precisions.
 
     Returns
     -------
     dict
-        Per cent: alignments with the kernel of the labels, and the largest of the eigenvalues and
-        of the weights, each of sum 100.
+        Per cent: alignments with the kernel of the labels, and the largest eigenvalue and the
+        largest weight, where eigenvalues and weights each add up to 100.
     """
     X, y = clusters(np.random.default_rng(seed), **points)
     gram = gaussian(0.5 / width**2)(X)
@@ -331,7 +331,7 @@ def table_1() -> Study:
 
 
 def table_2() -> Study:
-    """Table 2: the kernels' weights, from equal ones as in the paper, and from other starts."""
+    """Table 2: the kernels' weights, from equal weights and from other starts."""
     by_start = (row for start in STARTS for row in (*_rows(start), f"{start}: bound"))
     rows = (*_rows(HIGHEST), *by_start)
     return Study(
@@ -355,7 +355,7 @@ def table_2() -> Study:
 
 
 def figure_3() -> Study:
-    """Figure 3: alignment of a kernel with the labels, its eigenvectors weighted anew by MAP."""
+    """Figure 3: alignment of a kernel with the labels, its eigenvectors reweighted by MAP."""
     rows = ("alignment before", "alignment after", "largest eigenvalue", "largest weight")
     points = {"size": 20, "gap": 1.5, "spread": 0.3}
     settings = {"points": points, "width": 1.0, "precisions": PRECISIONS}
@@ -367,8 +367,7 @@ def figure_3() -> Study:
         splits=SPLITS,
         seed=SEED,
         notes=(
-            "The paper shows one set of points and prints no numbers: its kernel's weights are "
-            "predominantly concentrated on one eigenvector, and the kernel that they make is much "
-            "more aligned with the labels."
+            "The paper shows one set of points and prints no numbers: the weights concentrate on "
+            "one eigenvector, and the weighted kernel is much more aligned with the labels."
         ),
     )

@@ -1,11 +1,11 @@
-"""How often intervals of the composite-kernel regression hold what they should: VB against Gibbs.
+"""Coverage of intervals of the composite-kernel regression: VB against Gibbs.
 
-The paper (Girolami and Rogers, 2005) introduces its regression without an example of it. Here it is
-put to two tests. "known truth": kernel weights, regression weights and noise are drawn from the
-model's own prior, so that central intervals of an exact posterior cover the kernels' weights at
-their level, in the mean over many problems. Those of new targets, mean +- 1.645 standard
-deviations, do so only as far as the predictive distribution, a mixture over the posterior, is
-normal. "Friedman": Friedman's first function of ten inputs, of which five matter.
+The paper (Girolami and Rogers, 2005) introduces its regression without an example. Here are two
+tests. "known truth": kernel weights, regression weights and noise are drawn from the model's prior,
+so that central intervals of an exact posterior cover the kernels' weights at their level, on
+average over many problems. Intervals of new targets, mean +- 1.645 standard deviations, do so only
+if the predictive distribution, a mixture over the posterior, is nearly normal. "Friedman":
+Friedman's first function of ten inputs, of which five matter.
 """
 
 import warnings
@@ -31,7 +31,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "VB": {"engine": "vb", "draws": 2000},
     "Gibbs": {"engine": "gibbs", "draws": 1000, "tune": 300, "chains": 2},
 }
-#: Both data sets: the numbers of objects, and the level of the intervals, per cent.
+#: Settings of both data sets: numbers of objects, and level of the intervals, per cent.
 COMMON: dict[str, Any] = {"n_train": 60, "n_test": 500, "level": 90.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "known truth": COMMON | {"width": 2.0, "tau": 4.0, "nu": 2.0, "sigma": 2.0, "varsigma": 1.0},
@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Problem(NamedTuple):
-    """Training and test part; `beta` (kernel,) are the true weights where there are any."""
+    """Training and test part; `beta` (kernel,) are the true weights if known."""
 
     model: CompositeKernelRegression
     kernels_new: xr.DataArray
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
 
 def known_truth(rng: np.random.Generator, settings: Mapping[str, Any]) -> Problem:
-    """Three inputs; targets drawn from the declaration's prior."""
+    """Simulate three inputs, and targets from the declaration's prior."""
     n = settings["n_train"]
     X = rng.normal(size=(n + settings["n_test"], 3))
     kernels = _kernels(settings["width"])
@@ -69,7 +69,7 @@ def known_truth(rng: np.random.Generator, settings: Mapping[str, Any]) -> Proble
 
 
 def friedman(rng: np.random.Generator, settings: Mapping[str, Any]) -> Problem:
-    """Ten inputs on the unit cube, made standard; targets standardised by the training part."""
+    """Simulate ten standardised uniform inputs; targets are standardised by the training part."""
     n = settings["n_train"]
     X, y = make_friedman1(
         n + settings["n_test"], noise=settings["noise"], random_state=int(rng.integers(2**31))
@@ -89,7 +89,7 @@ def _kernels(width: float) -> Kernels:
 
 
 def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
-    """Run one draw of a problem with every engine.
+    """Run every engine on one draw of a problem.
 
     Parameters
     ----------
@@ -101,9 +101,9 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
     Returns
     -------
     dict
-        By engine: coverage of new targets by normal intervals, their root mean squared error in
-        standard deviations of the targets (times 100), and, where the truth is known, coverage of
-        the kernels' weights by central intervals of their draws; per cent.
+        By engine: coverage of new targets by normal intervals, root mean squared error in standard
+        deviations of the targets (times 100), and, if the truth is known, coverage of the kernels'
+        weights by central intervals of their draws; per cent.
     """
     problem = PROBLEMS[column](np.random.default_rng(seed), settings)
     level = settings["level"] / 100
@@ -111,7 +111,7 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
     values = {}
     for name, options in settings["engines"].items():
         with warnings.catch_warnings():
-            # How far VB is off is what the table is to show.
+            # The table shows the errors of VB.
             warnings.simplefilter("ignore", ApproximationWarning)
             result = fit(
                 problem.model,
@@ -151,5 +151,5 @@ def coverage_study() -> Study:
         tasks=tuple(tasks),
         splits=50,
         seed=2005,
-        notes="The paper has no regression experiment: there is nothing published beside these.",
+        notes="The paper has no regression experiment, so there are no published numbers.",
     )

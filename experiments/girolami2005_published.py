@@ -1,6 +1,6 @@
 """Numbers printed by Girolami and Rogers (2005): means and standard errors, per cent.
 
-Of Table 1's last block, 2-norm, only the first row could be read.
+Only the first row of Table 1's last block, 2-norm, could be read.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Figures 2 to 4 of Kato and Rivero, drawn from the tables of their studies.
 
-Rows of these tables read "<method>, <ratio> %: <measure>".
+Rows of these tables have names "<method>, <ratio> %: <measure>".
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ AREA = r"AUC of (?P<matrix>.+), (?P<part>\w+) part"
 
 
 def draw_by_ratio(report: Report) -> Figure:
-    """Draw every measure by the share that is missing: a row a measure, a panel a data set.
+    """Draw every measure by missing share: a row of panels a measure, a panel a data set.
 
-    Bars are standard errors over repetitions. Embryo data, of one repetition each, share a panel as
-    their mean.
+    Bars are standard errors over repetitions. The embryo data sets, of one repetition each, share a
+    panel with their mean.
     """
     table = _finished(report)
     table["column"] = table["column"].str.replace(r" \d+$", "", regex=True)
@@ -66,14 +66,14 @@ def draw_by_matrix(report: Report) -> Figure:
 
 
 def _finished(report: Report) -> pd.DataFrame:
-    """Cells with numbers, their rows taken apart."""
+    """Cells with numbers, and the parts of their rows' names."""
     table = report.table
     table = table[table["splits"] > 0].reset_index(drop=True)
     return table.join(table["row"].str.extract(ROW)).astype({"ratio": float})
 
 
 def _by_ratio(lines: pd.DataFrame) -> Iterator[tuple[float, float, float]]:
-    """Ratio, mean and its standard error, of one or of several data sets together."""
+    """Ratio, mean and its standard error, for one data set or several together."""
     for ratio, cells in lines.groupby("ratio"):
         if len(cells) == 1:
             error = float((cells["sd"] / np.sqrt(cells["splits"])).iloc[0])
@@ -98,7 +98,7 @@ def _line(
     *,
     joined: bool = True,
 ) -> None:
-    """Draw one method; methods have their colours in the order of the table."""
+    """Draw one method, with colours in the order of the table."""
     methods = table["method"].unique().tolist()
     i, n = methods.index(method), len(methods)
     shift = 0.0 if joined else 0.12 * (i - (n - 1) / 2)
@@ -116,7 +116,7 @@ def _line(
 
 
 def _finish(figure: Figure, axes: np.ndarray, measures: list[str], columns: list[str]) -> None:
-    """Name rows, columns and methods; a panel that nothing was drawn in is left out."""
+    """Name rows, columns and methods; hide empty panels."""
     named: dict[str, Artist] = {}
     for (i, j), target in np.ndenumerate(axes):
         open_frame(target)

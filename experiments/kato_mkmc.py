@@ -1,24 +1,24 @@
 """Figures 2 to 4 of Kato and Rivero (2017): completion of kernels, and classifiers on them.
 
-One set of runs serves the three figures: each study shows its part of the same table, and goes on
-from what the others have run. What the paper leaves open is settled here so:
+One set of runs serves the three figures: each study shows its part of the same table and reuses the
+runs of the others. Choices where the paper is silent:
 
-- Kernels have a mean visible diagonal of 1. ``EM`` takes lambda = 0.1, the model's default, and
-  goes to the minimum. ``EM as printed`` is the paper's: 0.001, zeros at the start, 100 plain
-  iterations (its rule of convergence is not told; the minimum would need thousands).
+- Kernels have a mean visible diagonal of 1. ``EM`` uses lambda = 0.1, the model's default, and runs
+  to the minimum. ``EM as printed`` is the paper's: 0.001, zeros at the start, 100 plain iterations
+  (the paper has no convergence rule; the minimum would need thousands).
 - ``Gibbs`` has lambda = 0.1 and l + 1 degrees of freedom, the defaults, and 1e-4 added to the
-  visible diagonals. Its kernels are posterior means; its intervals have 90 % and are of 50 missing
-  entries a kernel. Entries mix slowly: at half missing, 4,000 draws of mfeat were worth 510 of the
-  median entry and 3.5 of the worst, and their intervals held 83 %, as those of 5,000 draws did
-  that mixed several times as slowly. It takes longer than all the rest, and so has fewer
-  repetitions and ratios.
+  visible diagonals. Its kernels are posterior means; its 90 % intervals are for 50 missing entries
+  a kernel. Entries mix slowly: with half missing, 4,000 draws of mfeat had 510 effective draws for
+  the median entry and 3.5 for the worst. Their intervals covered 83 %, as did those of 5,000 draws
+  that mixed several times as slowly. Gibbs takes longer than all other methods together, and so has
+  fewer repetitions and ratios.
 - M of the imputations is the paper's eq (22) with lambda = 0.1.
-- The paper tells membrane proteins from others with 200 and with 1,000 of 2,318 proteins for
-  training. Here the data have 10 or 27 classes: a machine tells each from the rest, and the AUC is
-  the mean of theirs. The small part has a fifth of each class, the large one 43 %, the share of
-  1,000 in 2,318. C is 1, scikit-learn's default.
+- The paper separates membrane proteins from others with 200 and with 1,000 of 2,318 proteins for
+  training. Here the data have 10 or 27 classes, and the AUC is the mean over one-versus-rest SVMs.
+  The small part has a fifth of each class, the large one 43 %, the share of 1,000 in 2,318. C is 1,
+  scikit-learn's default.
 
-Nothing is chosen by labels of the test part.
+Labels of the test part are used for scores only.
 """
 
 import warnings
@@ -42,7 +42,7 @@ from .study import Study, Task
 
 __all__ = ["completion", "figure_2", "figure_3", "figure_4"]
 
-#: How each method completes, and what it is told.
+#: Completion methods with their settings.
 METHODS: dict[str, dict[str, Any]] = {
     "zero": {"by": "imputation", "lam": 0.1, "method": "zero"},
     "mean": {"by": "imputation", "lam": 0.1, "method": "mean"},
@@ -70,7 +70,7 @@ HALF = 50
 
 
 class Completed(NamedTuple):
-    """Answer of a method: kernels (kernel, object, object), M, coverage where it has intervals."""
+    """Output of a method: kernels (kernel, object, object), M, coverage if it has intervals."""
 
     kernels: xr.DataArray
     M: NDArray
@@ -88,7 +88,7 @@ def _impute(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
 def _em(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
     model = MutualKernelCompletion(given.kernels, given.visible, lam=recipe["lam"], collapsed=True)
     with warnings.catch_warnings():
-        # As printed it is stopped long before the minimum.
+        # The printed version stops long before the minimum.
         warnings.filterwarnings("ignore", message="After .* iterations the gradient is")
         result = fit(model, EM(**recipe["engine"]), progressbar=False)
     completed = predict(model, result)
@@ -114,8 +114,8 @@ def _gibbs(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
         **recipe["fit"],
     )
     with warnings.catch_warnings():
-        # What the slowest entry is worth is told above.
-        warnings.filterwarnings("ignore", message=".* effective draws: deviations and intervals")
+        # The module's docstring gives the effective draws of the slowest entry.
+        warnings.filterwarnings("ignore", message=".* effective draws: standard deviations")
         completed = predict(model, result, level=recipe["level"])
     coverage = float(entry_coverage(completed, given.kernels, entries).mean())
     M = completed["model_matrix"].to_numpy()
@@ -138,27 +138,27 @@ def completion(
     parts: Mapping[str, float],
     every_kernel: bool,
 ) -> dict[str, float]:
-    """Complete the kernels of one repetition with several methods, and measure.
+    """Complete the kernels of one repetition with several methods, and score them.
 
     Parameters
     ----------
     column : str
-        Data, of ``kato_problems.PROBLEMS``.
+        Data set, one of ``kato_problems.PROBLEMS``.
     seed : int
     ratio : int
-        Per cent missing.
+        Missing share, per cent.
     methods : mapping
         As in ``METHODS``.
     parts : mapping of str to float
-        Shares of the objects that train classifiers, the first of them for every matrix.
+        Shares of the objects for training classifiers; the first share is used for every matrix.
     every_kernel : bool
-        Train classifiers on each completed kernel as well, and with all shares.
+        Also train classifiers on each completed kernel, and with all shares.
 
     Returns
     -------
     dict
-        By row of the table, per cent: the mean correlation distance of the kernels whose truth is
-        known; AUC, where objects have labels; coverage, where a method has intervals.
+        By row of the table, per cent: the mean correlation distance of the kernels with known
+        truth; AUC, if objects have labels; coverage, if a method has intervals.
     """
     given = problem(column, seed, ratio / 100)
     truth = given.kernels.sel(kernel=list(given.known))
@@ -188,7 +188,7 @@ def _row(method: str, ratio: int, measure: str) -> str:
 
 
 class Column(NamedTuple):
-    """A data set of the studies: what is run on it, and how often."""
+    """A data set of the studies, with its ratios and numbers of repetitions."""
 
     data: str
     kernels: tuple[str, ...]
@@ -219,7 +219,7 @@ COLUMNS: dict[str, Column] = {
         (50,),
         1,
     ),
-    # Kernels without labels have no classifiers.
+    # Without labels there are no classifiers.
     **{
         f"embryo {i + 1}": Column("kernels_embryo", (), (10, 20, 30), 1, (20,), 1) for i in range(5)
     },
@@ -263,7 +263,7 @@ def _measures(column: Column, ratio: int, method: str) -> tuple[str, ...]:
     )
 
 
-#: Areas on M at 50 % with 200 and with 1,000 training proteins, as the text has them; MKMC is EM.
+#: AUC on M at 50 % with 200 and with 1,000 training proteins, from the text; MKMC is EM.
 YEAST = "yeast (2,318 proteins)"
 PUBLISHED = {
     "EM as printed": (77.9, 84.8),
@@ -278,7 +278,7 @@ def _yeast() -> Task:
         for part in PARTS
         for method in ("zero", "mean", "EM as printed")
     )
-    return Task(YEAST, rows, completion, skip="the paper's kernels are not to be had")
+    return Task(YEAST, rows, completion, skip="the paper's kernels are not available")
 
 
 def _study(
@@ -316,41 +316,41 @@ def figure_2() -> Study:
         "Area under the ROC curve, per cent",
         lambda row: f", {HALF} %: AUC" in row,
         draw_by_matrix,
-        "The paper finds M above every kernel and its method above both imputations. So it is here "
-        "(30 repetitions): on every matrix of the three data sets the method as printed is above "
-        "both, by 1.4 to 2.9 points above the mean on M with the small part and by 8 to 22 on the "
-        "kernels, and M is above every kernel, by 0.4 to 8 points.",
+        "The paper finds M above every kernel and its method above both imputations. This holds "
+        "here, too (30 repetitions): on every matrix of the three data sets the printed method is "
+        "above both imputations, above the mean by 1.4 to 2.9 points on M with the small part and "
+        "by 8 to 22 on the kernels, and M is above every kernel, by 0.4 to 8 points.",
     )
 
 
 def figure_3() -> Study:
-    """Figure 3: AUC on M by the share of rows that are missing."""
+    """Figure 3: AUC on M by the share of missing rows."""
     return _study(
         3,
         "Area under the ROC curve, per cent",
         lambda row: row.endswith(SMALLER),
         draw_by_ratio,
         "The paper prints curves: its method is above both imputations at every ratio, and most so "
-        "between 40 and 70 % missing. Here (30 repetitions of mfeat) so it is up to 60 %, most "
-        "so at 50 and 60 %; at 70 % there is no telling, and at 80 % the mean is 6 points above. "
-        "With lambda = 0.1 and more iterations EM is above both up to 70 %, most so there; at 80 % "
-        "there is no telling.",
+        "between 40 and 70 % missing. Here (30 repetitions of mfeat) the same holds up to 60 %, "
+        "most so at 50 and 60 %; at 70 % the methods cannot be distinguished, and at 80 % the mean "
+        "is 6 points above. With lambda = 0.1 and more iterations EM is above both up to 70 %, and "
+        "most so there; at 80 % the methods cannot be distinguished.",
     )
 
 
 def figure_4() -> Study:
-    """Figure 4: distance from the truth by the share of rows that are missing, and coverage."""
+    """Figure 4: distance from the truth by the share of missing rows, and coverage."""
     return _study(
         4,
         "100 x correlation distance, mean over kernels; coverage of 90 % intervals, per cent",
         lambda row: row.endswith((DISTANCE, COVERAGE)),
         draw_by_ratio,
-        "The paper prints curves: its method is nearer to the truth than both imputations, but for "
-        "80 % missing and more, where the mean is a little nearer. The paper has no intervals. "
-        "Here (30 repetitions of mfeat) EM as printed is nearer than the mean up to 60 % missing, "
-        "level with it at 70 %, and far behind at 80 %; on digits200 the mean, whose distance is "
-        "about 2 there, is nearer at 50 % already. With lambda = 0.1 EM is nearer than the mean "
-        "up to 70 %, on the proteins at 80 % too. The means of Gibbs are about as near. Its "
-        "90 % intervals hold 83 to 86 % of mfeat's hidden entries, 84 to 94 % of the embryos', and "
-        "71 to 72 % of digits200's and the proteins'.",
+        "The paper prints curves: its method is closer to the truth than both imputations, except "
+        "at 80 % missing and more, where the mean is slightly closer. The paper has no intervals. "
+        "Here (30 repetitions of mfeat) EM as printed is closer than the mean up to 60 % missing, "
+        "equal at 70 %, and much worse at 80 %; on digits200 the mean, with a distance of about 2, "
+        "is closer already at 50 %. With lambda = 0.1 EM is closer than the mean up to 70 %, on "
+        "the proteins also at 80 %. The means of Gibbs are about as close. Its 90 % intervals "
+        "cover 83 to 86 % of mfeat's hidden entries, 84 to 94 % of the embryos', and 71 to 72 % of "
+        "digits200's and the proteins'.",
     )

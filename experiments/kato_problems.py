@@ -1,18 +1,18 @@
 """Incomplete kernels with known truth, for the studies of Kato and Rivero.
 
-The paper's seven kernels of yeast proteins (2,318 objects) are not to be had. In their place:
+The paper's seven kernels of yeast proteins (2,318 objects) are not available. In their place:
 
-- ``mfeat``: six views of handwritten digits, 20 of each class drawn anew for each repetition
+- ``mfeat``: six views of handwritten digits, 20 of each class, drawn anew for each repetition
   (l = 200); features z-scored over these objects, Gaussian kernels exp(-d^2 / D) of D features.
-- ``digits200``: six kernels of 200 such digits as another paper has them, two of them singular.
+- ``digits200``: six kernels of 200 such digits from another paper, two of them singular.
 - ``protein fold``: the 311 training proteins in ten feature spaces, as with mfeat, and two kernels
   of Smith-Waterman scores, cosine-normalised.
-- ``embryo 1`` to ``embryo 5``: kernels of embryo development that are really incomplete. Of one
-  kernel everything is known; the data come with masks that hide a further part of it.
+- ``embryo 1`` to ``embryo 5``: kernels of embryo development that are really incomplete. One kernel
+  is fully known; the data include masks that hide a further part of it.
 
-Masks follow the paper: what is missing at one ratio is missing at every higher one, and each object
-keeps one of its kernels, chosen at random. A ratio is a share of all pairs of object and kernel; in
-the embryo data it is that of the known kernel's objects.
+Masks follow the paper: entries that are missing at one ratio are missing at every higher ratio, and
+each object keeps one kernel, chosen at random. A ratio is a share of all pairs of object and kernel;
+in the embryo data it is a share of the known kernel's objects.
 """
 
 from collections.abc import Callable
@@ -30,16 +30,16 @@ __all__ = ["PROBLEMS", "Problem", "nested_mask", "problem", "training_part"]
 
 
 class Problem(NamedTuple):
-    """Kernels and what is seen of them.
+    """Kernels and their visible part.
 
     Attributes
     ----------
     kernels : DataArray (kernel, obs, basis)
-        The truth; zeros where even that is not known.
+        True kernels; zeros where the truth is unknown.
     visible : bool array (object, kernel)
     labels : array (object,) or None
     known : tuple of str
-        Kernels of which every entry is known.
+        Fully known kernels.
     """
 
     kernels: xr.DataArray
@@ -58,7 +58,7 @@ class _Whole(NamedTuple):
 def nested_mask(rng: np.random.Generator, n: int, n_kernels: int, ratio: float) -> NDArray:
     """Hide a share of all pairs of object and kernel; each object keeps one kernel.
 
-    The same generator hides with a higher ratio what it hides with a lower one, and more.
+    With the same generator, pairs hidden at a lower ratio are also hidden at a higher one.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ def nested_mask(rng: np.random.Generator, n: int, n_kernels: int, ratio: float) 
 
 
 def training_part(rng: np.random.Generator, labels: NDArray, share: float) -> NDArray[np.bool_]:
-    """Choose a share of each class, one object at least and not all of them, for training.
+    """Choose a share of each class for training, at least one object but not all.
 
-    The same generator chooses with a larger share what it chooses with a smaller one, and more.
+    With the same generator, objects chosen with a smaller share are also chosen with a larger one.
     """
     train = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
@@ -127,7 +127,7 @@ def _cosine(scores: NDArray) -> NDArray:
     return scores / np.outer(sizes, sizes)
 
 
-#: Number of the known kernel in each of the embryo data's experiments, from 0.
+#: Index of the known kernel in each of the embryo data's experiments.
 _EMBRYO_KNOWN = (1, 2, 3, 3, 4)
 
 
@@ -148,7 +148,7 @@ def _hidden(make: Callable[[np.random.Generator], _Whole], seed: int, ratio: flo
     return Problem(kernels, visible, labels, names)
 
 
-#: By column of the studies' tables.
+#: Problems by column of the studies' tables.
 PROBLEMS: dict[str, Callable[[int, float], Problem]] = {
     "mfeat": partial(_hidden, _mfeat),
     "digits200": partial(_hidden, _digits200),
@@ -158,15 +158,15 @@ PROBLEMS: dict[str, Callable[[int, float], Problem]] = {
 
 
 def problem(column: str, seed: int, ratio: float) -> Problem:
-    """Make the kernels of a column, and hide a share of them.
+    """Make the kernels of a column, and hide a share of their rows.
 
     Parameters
     ----------
     column : str
         One of ``PROBLEMS``.
     seed : int
-        Of the objects, where they are drawn, and of the mask. The embryo data have their own.
+        Seed of the objects, if they are drawn, and of the mask. The embryo data have fixed masks.
     ratio : float
-        Share that is missing; 0.1, 0.2 or 0.3 of the embryo data's known kernel.
+        Missing share; for the embryo data 0.1, 0.2 or 0.3 of the known kernel.
     """
     return PROBLEMS[column](seed, ratio)

@@ -1,4 +1,4 @@
-"""Records on disk that outlive the process which wrote them: one JSON object a line."""
+"""Records on disk, one JSON object a line, that survive a killed process."""
 
 import json
 import os
@@ -12,21 +12,21 @@ __all__ = ["Ledger"]
 
 @dataclass(frozen=True)
 class Ledger:
-    """A file that records are appended to and never taken from.
+    """An append-only file of records.
 
-    A record is on the disk when `append` returns. A process that is killed while it writes leaves
-    at most one torn line, which readers pass over and the next record does not run into.
+    A record is on disk when `append` returns. A process that is killed while it writes leaves at
+    most one incomplete line, which readers skip; the next record starts on a new line.
 
     Parameters
     ----------
     path : Path
-        Need not exist; its folder is made by the first `append`.
+        Path of the file, which need not exist; the first `append` makes its folder.
     """
 
     path: Path
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record, by one call to the system, and wait until the disk has it."""
+        """Write one record by one system call, and wait until it is on disk."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+", buffering=0) as file:
@@ -38,13 +38,13 @@ class Ledger:
             os.fsync(file.fileno())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Whole records, in the order they were written."""
+        """Complete records, in the order of writing."""
         if not self.path.exists():
             return
         for line in self.path.read_bytes().splitlines():
             try:
                 record = json.loads(line)
-            except ValueError:  # torn, perhaps within a character
+            except ValueError:  # incomplete, perhaps within a character
                 continue
             if isinstance(record, dict):
                 yield record

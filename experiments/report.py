@@ -1,13 +1,13 @@
-"""A study's table: the paper's numbers beside ours, with a verdict a cell.
+"""A study's table: the paper's numbers and ours, with a verdict for each cell.
 
 The verdict compares two means over random splits by Welch's t test. Both are means over splits of
-the same data, so the standard errors are those of the draw of splits alone. A cell *agrees* when
-the difference is no larger than chance makes it in 99 of 100 cells whose recipes are the same, and
-*differs* otherwise. The test cannot find a difference that its standard error hides, so the
-standard error stands beside the verdict; with fewer than five splits there is none.
+the same data, so the standard errors cover the draw of splits only. A cell *agrees* if the test
+does not reject equal means at level 0.01, and *differs* otherwise. The test has little power where
+its standard error is large, so the standard error is shown with the verdict. With fewer than five
+splits there is no verdict.
 
-Where the paper prints no spread, its number counts as exact but for rounding, and the test is
-Student's of our mean against it. It finds fault too often then: the paper's own chance is left out.
+If the paper prints no spread, its number counts as exact apart from rounding, and the test is
+Student's t test of our mean. This rejects too often, because the paper's own error is left out.
 """
 
 import json
@@ -24,25 +24,25 @@ from scipy.stats import ttest_ind_from_stats
 
 __all__ = ["LEVEL", "Cell", "Published", "Report"]
 
-#: Chance that a cell is said to differ although its recipe is the paper's.
+#: Level of the test.
 LEVEL = 0.01
-#: Fewest splits that a verdict is given on.
+#: Least number of splits for a verdict.
 FEWEST = 5
 
 
 @dataclass(frozen=True)
 class Published:
-    """What a paper prints in a cell.
+    """Printed numbers of a cell.
 
     Parameters
     ----------
     mean : float
-        Over splits.
+        Mean over splits.
     spread : float, optional
-        The number after the plus-minus. None where there is none: only our standard error and the
-        rounding then stand between the paper's mean and ours.
+        The number after the plus-minus. None if the paper prints none: then only our standard error
+        and the rounding explain a difference.
     rounding : float, default=0
-        Half a unit of the mean's last digit, where that counts beside the standard error.
+        Half a unit of the mean's last digit, if that matters relative to the standard error.
     """
 
     mean: float
@@ -50,7 +50,7 @@ class Published:
     rounding: float = 0.0
 
     def sd(self, splits: int, spread: Literal["sd", "se"]) -> float:
-        """Give the standard deviation over splits that `spread` stands for; NaN without one."""
+        """Compute the standard deviation over splits from `spread`; NaN without a spread."""
         if self.spread is None:
             return np.nan
         return self.spread * (splits**0.5 if spread == "se" else 1.0)
@@ -58,7 +58,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table with the numbers of its finished splits, in their order."""
+    """One cell of a table with the numbers of its finished splits, in order."""
 
     row: str
     column: str
@@ -80,20 +80,20 @@ class Cell:
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else np.nan
 
     def standard_error(self, published_sd: float, published_splits: int) -> float:
-        """Of the difference between our mean and the paper's; of ours where the paper has no sd."""
+        """Compute the standard error of the difference, or of our mean if the paper has no sd."""
         if self.published is None or len(self.values) < 2:
             return np.nan
         theirs = np.nan_to_num(published_sd) / published_splits**0.5
         return float(np.hypot(self.sd / len(self.values) ** 0.5, theirs))
 
     def verdict(self, published_sd: float, published_splits: int) -> str:
-        """Say in words how the cell compares; `published_sd` is NaN where the paper has none."""
+        """Verdict on the cell; `published_sd` is NaN if the paper prints no sd."""
         if not self.values:
             return _why_empty(self)
         if self.published is None:
             return "not in the paper"
         gap = max(abs(self.mean - self.published.mean) - self.published.rounding, 0.0)
-        # With a deviation of zero Welch's test is Student's of our mean against a number.
+        # With a standard deviation of 0, Welch's test is Student's t test against a number.
         theirs = float(np.nan_to_num(published_sd))
         if published_splits == 1:
             agrees = gap == 0
@@ -121,7 +121,7 @@ def _why_empty(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """A study's table; prints as one.
+    """A study's table; prints as a table.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Report:
         As in ``Study``.
     recipes : tuple of (column, rows, settings)
     interrupted : bool
-        Whether units are left because the study was stopped.
+        Whether the study was stopped before all units were done.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Report:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One cell a row: paper and ours (mean, sd, splits), difference and verdict."""
+        """Table with one row a cell: paper and ours (mean, sd, splits), difference and verdict."""
         return pd.DataFrame([self._line(cell) for cell in self.cells])
 
     def _line(self, cell: Cell) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Report:
         }
 
     def write(self, folder: Path) -> None:
-        """Write ``<name>.csv``, all digits, and ``<name>.md``, for reading."""
+        """Write ``<name>.csv`` with all digits, and ``<name>.md`` for reading."""
         folder.mkdir(parents=True, exist_ok=True)
         self.table.to_csv(folder / f"{self.name}.csv", index=False)
         (folder / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")
@@ -187,17 +187,16 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def rule(self) -> str:
-        """How the verdicts are come to."""
+        """Rule of the verdicts."""
         if self.published_splits == 1:
             return "Not a mean over splits: a cell agrees when it is the printed number, rounded."
         spread = {"sd": "standard deviation", "se": "standard error"}[self.spread]
         alone = any(cell.published and cell.published.spread is None for cell in self.cells)
         exact = " A mean printed without a spread counts as exact." if alone else ""
         return (
-            f"A cell agrees when Welch's t test of the two means has p >= {LEVEL}, after what "
-            "rounding may have put between them; se is the standard error of the difference, over "
-            "the draw of splits. The paper has "
-            f"{self.published_splits} splits and prints a {spread} beside its means. Under "
+            f"A cell agrees when Welch's t test of the two means, less rounding, has p >= {LEVEL}; "
+            "se is the standard error of the difference over the draw of splits. The paper has "
+            f"{self.published_splits} splits and prints a {spread} with its means. Below "
             f"{FEWEST} splits there is no verdict.{exact}"
         )
 

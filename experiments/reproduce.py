@@ -30,7 +30,7 @@ from .zhang_mixture_weights import learned_weights
 
 __all__ = ["STUDIES", "reproduce"]
 
-#: What makes each study: a function, as some look for data files.
+#: Functions that make the studies; some look for data files.
 STUDIES: dict[str, Callable[[], Study]] = {
     "zhang2004-table1": zhang2004_table_1,
     "zhang-mixture-table1": zhang_mixture_table_1,
@@ -58,18 +58,18 @@ STUDIES: dict[str, Callable[[], Study]] = {
 def reproduce(
     name: str, out: Path, console: Console, *, splits: int | None = None, jobs: int = 1
 ) -> Report:
-    """Run or resume a study, show its table, and write it, with its figure where it has one.
+    """Run or resume a study, print its table, and write table and figure.
 
     Parameters
     ----------
     name : str
         One of ``STUDIES``.
     out : Path
-        Folder for the units and the table. The same folder resumes.
+        Folder for the units and the table. A study is resumed from the same folder.
     console : Console
-        Where the table goes.
+        Output for the table.
     splits : int, optional
-        In place of the paper's number.
+        Number of splits in place of the study's.
     jobs : int, default=1
         Number of processes.
     """
@@ -77,7 +77,7 @@ def reproduce(
     report = run_study(study, out, splits=splits, jobs=jobs)
     console.print(report)
     if report.interrupted:
-        console.print("Stopped: finished splits are kept, the same command goes on from there.")
+        console.print("Stopped: finished splits are kept; the same command resumes the study.")
     files = [f"{name}.csv", f"{name}.md", f"{study.ledger or name}.jsonl"]
     if study.draw is not None:
         files.append(f"{name}.png")

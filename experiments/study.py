@@ -1,16 +1,16 @@
-"""Studies: tables of cells that are filled split by split, can be killed, and are resumed.
+"""Studies: tables that are filled split by split and can be stopped and resumed.
 
 A `Study` is a table of rows (methods) by columns (data sets). A `Task` fills some cells of one
-column: its function runs one random split and returns a number a cell. One task on one split is a
-*unit*, the piece of work that is done wholly or not at all. Finished units are appended to a file
-at once; when the study is started again they are not repeated.
+column: its function runs one random split and returns a number for each cell. One task on one split
+is a *unit*, the smallest piece of work. Finished units are appended to a file at once and are not
+repeated when the study is started again.
 
-Every unit's seed comes from the study's seed, the column and the number of the split, and from
-nothing else: all tasks of a column see the same splits, and neither the order of the units, the
-number of processes, nor interruptions change a number of the table.
+A unit's seed depends only on the study's seed, the column and the number of the split: all tasks of
+a column use the same splits, and neither the order of the units, the number of processes, nor
+interruptions change the table.
 
-A unit belongs to the recipe that made it: the task's function and all of its settings. A task whose
-settings were changed starts anew, beside the old units, and the other tasks keep theirs.
+A unit belongs to its recipe: the task's function and all its settings. A task with changed settings
+starts anew and leaves the old units in the file; other tasks keep their units.
 """
 
 import hashlib
@@ -46,16 +46,16 @@ class Task:
     ----------
     column : str
     rows : tuple of str
-        Cells of the column that it fills.
+        Rows of the column's cells that the task fills.
     function : callable
-        ``function(column, seed, **settings)`` returns a finite number a row, as a mapping. It is
-        to be defined at the top of a module, so that other processes find it.
+        ``function(column, seed, **settings)`` returns a mapping with a finite number for each row.
+        It must be defined at the top of a module, so that other processes find it.
     settings : mapping, optional
-        Whatever else shapes the numbers, as JSON has it.
+        All other settings that affect the numbers, as JSON values.
     skip : str, optional
         Why the task cannot be run here.
     splits : int, optional
-        Where it is to have fewer than its study, as it takes long.
+        Number of splits, if fewer than the study's, for slow tasks.
     """
 
     column: str
@@ -66,14 +66,14 @@ class Task:
     splits: int | None = None
 
     def wanted(self, splits: int) -> int:
-        """Give the number of its splits where the study has so many: 0 when it is skipped."""
+        """Count the task's splits in a study with `splits`; 0 if the task is skipped."""
         if self.skip is not None:
             return 0
         return splits if self.splits is None else min(splits, self.splits)
 
     @property
     def recipe(self) -> str:
-        """Fingerprint of what makes the numbers."""
+        """Fingerprint of the function and the settings."""
         contents = [
             self.column,
             self.rows,
@@ -90,29 +90,28 @@ class Study:
     Parameters
     ----------
     name : str
-        Also of the files.
+        Name of the study and of its files.
     title, measure : str
-        What the table is and what its numbers are.
+        Title of the table, and meaning of its numbers.
     tasks : tuple of Task
-        Their order is that of the table's rows and columns.
+        Tasks in the order of the table's rows and columns.
     splits : int
-        Of every column.
+        Number of splits of every column.
     seed : int
     published : mapping of (row, column) to Published
-        What the paper prints.
+        Printed numbers of the paper.
     published_splits : int
     spread : {"sd", "se"}
-        What stands behind the paper's plus-minus: the standard deviation over splits, or the
+        Meaning of the number after the paper's plus-minus: standard deviation over splits, or
         standard error of the mean.
     irreproducible : mapping of (row, column) to str
-        Why a published number cannot be met, where that is known.
+        Known reasons why a published number cannot be reproduced.
     notes : str
-        For the report.
+        Notes for the report.
     ledger : str, optional
-        Name of the file of finished units, which studies with tasks in common share. Default: the
-        study's.
+        Name of the file of finished units, which studies with common tasks share. Default: `name`.
     shown : set of str, optional
-        Rows of the table. Default: all that the tasks fill.
+        Rows of the table. Default: all rows of the tasks.
     draw : callable, optional
         ``draw(report)`` makes the figure.
     """
@@ -133,7 +132,7 @@ class Study:
     draw: Callable[[Report], Figure] | None = None
 
     def seed_of(self, column: str, split: int) -> int:
-        """Seed of a split: 32 bits, the same for every task of the column."""
+        """Seed of a split (32 bits), the same for every task of the column."""
         key = (zlib.crc32(column.encode()), split)
         return int(np.random.SeedSequence(self.seed, spawn_key=key).generate_state(1)[0])
 
@@ -142,7 +141,7 @@ class Study:
         return self.shown is None or row in self.shown
 
     def units(self, splits: int) -> "list[Unit]":
-        """Units of the rows that are shown: early splits of all cells before late ones."""
+        """Units of the shown rows, ordered by split."""
         return [
             self.unit(task, split)
             for split in range(splits)
@@ -165,18 +164,18 @@ class Unit:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What the unit is found again by."""
+        """Key of the unit in the file."""
         return self.task.recipe, self.split, self.seed
 
     def run(self) -> dict[str, Any]:
-        """Record of the unit: its values, or the message of what stopped it."""
+        """Run the unit; return a record of its values or of its error message."""
         record = dict(zip(_KEY, self.key, strict=True), column=self.task.column)
         start = time.perf_counter()
         try:
             with _stopped_by_ctrl_c(), _quiet_sampler():
                 values = self.task.function(self.task.column, self.seed, **self.task.settings)
             record["values"] = self._checked(values)
-        except Exception as error:  # whatever it is, the other units go on
+        except Exception as error:  # any error: the other units go on
             record["error"] = f"{type(error).__name__}: {error}"
         record["seconds"] = round(time.perf_counter() - start, 3)
         return record
@@ -200,7 +199,7 @@ def run_study(
     jobs: int = 1,
     progressbar: bool = True,
 ) -> Report:
-    """Run what is left of a study, and write its table.
+    """Run the unfinished units of a study, and write its table.
 
     Parameters
     ----------
@@ -208,7 +207,7 @@ def run_study(
     out : Path
         Folder of ``<ledger>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
     splits : int, optional
-        Number of splits in place of the study's. More splits later go on from fewer.
+        Number of splits in place of the study's. A later call with more splits reuses the units.
     jobs : int, default=1
         Number of processes.
     progressbar : bool, default=True
@@ -216,9 +215,8 @@ def run_study(
     Returns
     -------
     Report
-        The table of the splits that are finished: all of them, unless the study was interrupted
-        (Ctrl-C) or units have failed. A failed unit is recorded with its message and tried again
-        by the next call.
+        Table of the finished splits: all splits, unless the study was interrupted (Ctrl-C) or units
+        failed. A failed unit is recorded with its message and repeated by the next call.
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     check_count(jobs, "jobs", "run_study")
@@ -243,10 +241,10 @@ def run_study(
 
 
 def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = False) -> Report:
-    """Make the table of a study from the units that are recorded; runs nothing."""
+    """Make the table of a study from its recorded units, without running any."""
     records: dict[tuple[Any, ...], dict[str, Any]] = {}
     for record in ledger:
-        # A unit may have failed before it was finished, never after.
+        # A unit may have failed before it was finished; the finished record counts.
         if "values" in record or "values" not in records.get(_key(record), {}):
             records[_key(record)] = record
     cells = []
@@ -290,7 +288,7 @@ def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @contextmanager
 def _stopped_by_ctrl_c() -> Iterator[None]:
-    # Engines answer Ctrl-C with what they have by then, which must not pass for a finished unit.
+    # On Ctrl-C engines return partial results, which must not count as a finished unit.
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
@@ -313,7 +311,7 @@ def _stopped_by_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _quiet_sampler() -> Iterator[None]:
-    # PyMC announces every chain, over the one progress bar that a study has.
+    # PyMC's messages about every chain would disturb the study's progress bar.
     logger = logging.getLogger("pymc")
     level = logger.level
     logger.setLevel(logging.ERROR)

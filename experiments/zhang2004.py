@@ -1,12 +1,12 @@
 """Table 1 of Zhang, Yeung and Kwok (2004): accuracy of classifiers on completed kernels.
 
 The kernel of all objects is completed from ``K11 = (A11 + B11) / 2``, with A the Gaussian kernel of
-the inputs and B the ideal kernel of the labels; test objects are then given to the nearest class
-mean in the completed kernel (KNM). The last three methods use A as it is.
+the inputs and B the ideal kernel of the labels; test objects are then assigned to the nearest class
+mean in the completed kernel (KNM). The last three methods use A itself.
 
 Features are standardised over all objects, as a transductive method may; the labels of the test
-part are used for nothing but the score. The paper does not state the regularisation of its KFDA;
-here cross-validation in the training part chooses it.
+part are used for scores only. The paper does not state the regularisation of its KFDA; here
+cross-validation in the training part chooses it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,12 +57,12 @@ PUBLISHED = {
 }
 
 _WIDER = (
-    "beta = 2.5 is too narrow here, whatever the scaling of the features (z-scores, ranges [0, 1] "
-    "or [-1, 1], unit norm, raw); with beta = 4 all cells of this data set would agree"
+    "beta = 2.5 is too narrow here for any scaling of the features (z-scores, ranges [0, 1] or "
+    "[-1, 1], unit norm, raw); with beta = 4 all cells of this data set would agree"
 )
 _DIVIDED = (
-    "39 test objects make an accuracy of 0.93 vary with a standard deviation of 4, and the printed "
-    "ones are a third of that: 1 % was for training, see the last column"
+    "with 39 test objects an accuracy of 0.93 has a standard deviation of 4, and the printed sds "
+    "are a third of that: 1 % was for training, see the last column"
 )
 IRREPRODUCIBLE = {(row, "wine"): _WIDER for row in ("KFDA", "SVM", "KNM")} | {
     (row, "usps"): _DIVIDED for row in PUBLISHED["usps"]
@@ -83,7 +83,7 @@ USPS = {
     "classes": ["1", "2", "3", "4"],
     "jitter": 1e-8,
 }
-#: As the paper says, and as its numbers do.
+#: USPS as the paper describes it, and as its numbers imply.
 USPS_DIVIDED = "usps, 1 % for training"
 DATA: dict[str, dict[str, Any]] = {
     "ionosphere": SMALL,
@@ -106,7 +106,7 @@ class Division:
     A : ndarray of shape (n, n)
         Input kernel.
     K11 : ndarray of shape (n1, n1)
-        What is observed of the kernel to complete.
+        Observed block of the kernel to complete.
     y_train, y_test : ndarray
     """
 
@@ -147,29 +147,29 @@ def divide(
     jitter: float,
     name: str | None = None,
 ) -> Division:
-    """Kernels of one division, stratified by class.
+    """Make the kernels of one division, stratified by class.
 
     Parameters
     ----------
     column : str
-        Data set, unless `name` says which.
+        Data set, unless `name` is given.
     seed : int
     beta : float, "mean distance" or "mean squared distance"
-        Of the Gaussian kernel ``exp(-|x - x'|^2 / beta)``; the mean is that over pairs of different
-        training objects, of the Euclidean distance or of its square.
+        Scale of the Gaussian kernel ``exp(-|x - x'|^2 / beta)``; the means are over pairs of
+        different training objects, of the Euclidean distance or of its square.
     test_size : float
     standardize : bool
-        Features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
+        Scale features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
     classes : sequence of str or None
-        The classes that are kept; None for all.
+        Classes to keep; None for all.
     jitter : float
-        Added to the diagonal of A.
+        Number added to the diagonal of A.
     name : str, optional
-        Data set, where the column is one of several on it.
+        Data set, if several columns use it.
 
     Notes
     -----
-    Costs O(n^2 D) and holds three n x n matrices at most.
+    Cost O(n^2 D), with at most three n x n matrices in memory.
     """
     data = objects(name or column, standardize, tuple(classes) if classes else None)
     split = data.split(test_size, seed=seed, standardize=False)
@@ -203,7 +203,7 @@ def tanner_wong(
 ) -> dict[str, float]:
     """Run TW1 or TW2 and classify with the mean of its draws of K21.
 
-    TW2 draws the diagonal of W22.1 alone, as the paper has it.
+    TW2 draws only the diagonal of W22.1, as in the paper.
     """
     division = divide(column, seed, **data)
     model = DiagonalWishartCompletion(
@@ -266,7 +266,7 @@ def baselines(
 
 
 def table_1() -> Study:
-    """Table 1: ionosphere, wine and, where the file is at hand, digits 1 to 4 of USPS."""
+    """Table 1: ionosphere, wine and, if the file is available, digits 1 to 4 of USPS."""
     return Study(
         name="zhang2004-table1",
         title="Zhang, Yeung and Kwok (2004), Table 1",

@@ -1,21 +1,20 @@
 """Tables 1 to 3 of Zhang, Yeung and Kwok (2003), mixture model of kernels.
 
 Theta is matched to kernels of the inputs (one alone, or several with equal weights), and the ideal
-kernel of the training labels is completed by 100 iterations of EM. The completed, *target* kernel
-is set against Theta, the *hyperparameter* kernel, by the alignment of the test block with the ideal
+kernel of the training labels is completed by 100 iterations of EM. The completed *target* kernel is
+compared with Theta, the *hyperparameter* kernel, by the alignment of the test block with the ideal
 kernel of the test labels, and by the accuracy of a classifier.
 
-What the paper leaves open is settled by its own numbers:
+Choices where the paper is silent follow its own numbers:
 
 - Target kernels are classified by the nearest neighbour (Figure 4), hyperparameter kernels by the
-  nearest class mean (eq 15), though the paper does not say so. On breast cancer with the Gaussian
-  kernel the nearest neighbour has 94 per cent there, the mean 74, and the paper 74.5.
-- Breast cancer, wine and iris are standardised, the other sets are not: so Table 2 is met.
-- eps stands on the diagonals of K11 and Theta. Without eps in the matching, seven of the nine
-  printed degrees of freedom are met to the last digit; the other two, of Table 1's kernels on
-  ionosphere and sonar, are so with 0.01 on the kernels before they are matched.
-- How large eps is elsewhere, 0.05, only the alignments of target kernels tell. No accuracy was
-  used to choose it.
+  nearest class mean (eq 15). On breast cancer with the Gaussian hyperparameter kernel the nearest
+  neighbour has 94 per cent, the mean 74, and the paper 74.5.
+- Breast cancer, wine and iris are standardised, the other sets are not: this reproduces Table 2.
+- eps is added to the diagonals of K11 and Theta. Without eps in the matching, seven of the nine
+  printed degrees of freedom are reproduced to the last digit; the other two, for Table 1's kernels
+  on ionosphere and sonar, with 0.01 added to the kernels before matching.
+- For the other sets eps = 0.05 was chosen by the alignments of target kernels, and by no accuracy.
 """
 
 import warnings
@@ -54,7 +53,7 @@ __all__ = [
 type _Recipe = Mapping[str, Any]
 type _Forms = Mapping[str, Sequence[Any]]
 
-#: The four numbers that a kernel has in a table, in the paper's order.
+#: The four numbers of a kernel in a table, in the paper's order.
 MEASURES = (
     "target alignment",
     "target accuracy",
@@ -62,7 +61,7 @@ MEASURES = (
     "input accuracy",
 )
 
-#: Kernels by name: the form, and what it is given; of a Gaussian kernel the sigma^2 of eq (16).
+#: Kernels by name: form and arguments; for a Gaussian kernel the sigma^2 of eq (16).
 TYPES: _Forms = {
     "Gaussian": ["gaussian", 0.75],
     "polynomial": ["polynomial", 2],
@@ -73,7 +72,7 @@ WIDTHS: _Forms = {f"variance {v:.2f}": ["gaussian", v] for v in (0.5, 0.75, 1.0,
 #: The paper's eps before and after matching.
 _BEFORE = {"jitter": 0.01, "jitter_first": True}
 _AFTER = {"jitter": 0.05, "jitter_first": False}
-#: Recipe by data set: of Tables 1 and 2, and of Table 3.
+#: Recipe by data set: for Tables 1 and 2, and for Table 3.
 DATA_1: dict[str, _Recipe] = {
     "breast_cancer": {"standardize": True} | _AFTER,
     "ionosphere": {"standardize": False} | _BEFORE,
@@ -89,10 +88,10 @@ SEED = 2003
 
 _ISOLATED = (
     "12 to 34 test objects a split are related to hardly any training object (no entry of K21 "
-    "above 0.01); all are of class b, but the largest entry is often one of class g. Were they "
-    "given to b, the printed accuracies would be met within 2"
+    "above 0.01); all are of class b, but the largest entry is often one of class g. If they were "
+    "assigned to b, the accuracies would be within 2 of the printed ones"
 )
-_SWAPPED = "it stands in the other half of the row: the two accuracies are exchanged in print"
+_SWAPPED = "the two accuracies are exchanged in print"
 _WIDER = "with a variance of 17.5 in place of 0.75 all four numbers of this kernel agree"
 UNMET_1 = {
     ("Gaussian: target accuracy", "ionosphere"): _ISOLATED,
@@ -108,13 +107,13 @@ UNMET_3 = {
     (f"{kernel}: target accuracy", "ionosphere"): _ISOLATED for kernel in (*WIDTHS, "mixture")
 }
 NOTES = (
-    "The target kernel is the completed one, the input kernel the one that the paper calls "
-    "hyperparameter kernel. The classifier is the nearest neighbour with the target kernel, the "
-    "nearest class mean with the input kernel: so the second half of the tables is met, and with "
-    "the nearest neighbour it is not. The paper does not say how large eps is, nor where it "
-    "stands: jitter_first is settled by the matched degrees of freedom (Table 2), the size by the "
+    "The target kernel is the completed kernel, the input kernel the paper's hyperparameter "
+    "kernel. The classifier is the nearest neighbour with the target kernel, and the nearest class "
+    "mean with the input kernel: this reproduces the second half of the tables, and the nearest "
+    "neighbour does not. The paper does not say how large eps is, nor where it is added: "
+    "jitter_first follows from the matched degrees of freedom (Table 2), the size from the "
     "alignments of target kernels that depend on it, whose agreement therefore proves little. "
-    "Rows of a data set share their splits, so their differences go together."
+    "Rows of a data set share their splits, so their differences are dependent."
 )
 
 
@@ -127,7 +126,7 @@ class Division:
     X : DataFrame of shape (n, D)
     y_train, y_test : ndarray
     jitter, jitter_first
-        As `divide` takes them.
+        As in `divide`.
     """
 
     X: pd.DataFrame
@@ -149,7 +148,7 @@ class Division:
         kernels : mapping of str to [form, *arguments]
             As in ``TYPES``.
         normalize : sequence of {"trace", "unit", "center"}
-            What is done to each kernel, in this order and before eps is added.
+            Normalisations of each kernel, in this order and before eps is added.
         """
         return _stack(self.X, kernels, self.jitter, self.jitter_first, normalize)
 
@@ -159,14 +158,14 @@ class Division:
         return eta, theta if self.jitter_first else theta + self.jitter * np.eye(len(theta))
 
     def measures(self, stack: xr.DataArray, iterations: int) -> tuple[float, float, float, float]:
-        """Give the ``MEASURES`` of a stack of kernels with equal weights, in per cent.
+        """Compute the ``MEASURES`` of a stack of kernels with equal weights, in per cent.
 
-        Costs O(n^3).
+        Cost O(n^3).
         """
         eta, theta = self.matched(stack)
         model = WishartCompletion(theta, self.K11, eta=eta)  # r = n + 1
         with warnings.catch_warnings():
-            # That EM is not done by then: the paper stops there.
+            # The paper stops before convergence.
             warnings.filterwarnings("ignore", message=f"After {iterations} iterations")
             point = fit(model, EM(iterations=iterations), progressbar=False)["point"]
         n1 = len(self.y_train)
@@ -180,7 +179,7 @@ class Division:
         )
 
     def accuracy(self, predicted: NDArray) -> float:
-        """Share of the test objects that are given their own labels, per cent."""
+        """Share of correctly classified test objects, per cent."""
         return 100.0 * float(np.mean(predicted == self.y_test))
 
     def _alignment(self, K22: NDArray) -> float:
@@ -204,11 +203,11 @@ def divide(
         Data set.
     seed : int
     standardize : bool
-        Features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
+        Scale features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
     jitter : float
         The paper's eps, added to the diagonals of K11 and of Theta.
     jitter_first : bool
-        To those of the kernels that are matched, in place of Theta's.
+        Add eps to the kernels before matching instead of to Theta.
     test_size : float
     """
     split = objects(column, standardize).split(test_size, seed=seed, standardize=False)
@@ -224,7 +223,7 @@ def kernel_learning(
     kernels: _Forms,
     iterations: int,
 ) -> dict[str, float]:
-    """Measure each kernel alone and their mixture, on one division.
+    """Score each kernel alone and their mixture, on one division.
 
     Parameters
     ----------
@@ -236,12 +235,12 @@ def kernel_learning(
     kernels : mapping of str to [form, *arguments]
         As in ``TYPES``.
     iterations : int
-        Of EM.
+        Number of EM iterations.
 
     Returns
     -------
     dict
-        By ``"<kernel>: <measure>"``, in per cent.
+        Measures by ``"<kernel>: <measure>"``, in per cent.
     """
     division = divide(column, seed, **data)
     stack = division.stack(kernels)
@@ -263,7 +262,7 @@ def matched_degrees(
     jitter_first: bool,
     kernels: _Forms,
 ) -> dict[str, float]:
-    """Compute eta of a mixture on all objects, which no division changes.
+    """Compute eta of a mixture on all objects.
 
     Parameters
     ----------
@@ -272,7 +271,7 @@ def matched_degrees(
     seed : int
         Not used.
     row : str
-        What the answer goes by.
+        Name of the row.
     standardize, jitter, jitter_first
         As in `divide`.
     kernels : mapping of str to [form, *arguments]
@@ -308,7 +307,7 @@ def table_3() -> Study:
 
 
 def table_2() -> Study:
-    """Table 2: degrees of freedom matched to a mixture; no division, so one split."""
+    """Table 2: degrees of freedom matched to a mixture of all objects' kernels, so one split."""
     recipes = {"three types": (TYPES, DATA_1), "five widths": (WIDTHS, DATA_3)}
     return Study(
         name="zhang-mixture-table2",
@@ -334,8 +333,8 @@ def table_2() -> Study:
         },
         published_splits=1,
         notes=(
-            "All objects enter, so there is no split to vary over. The five widths are from the "
-            "paper's section 6.2."
+            "All objects enter, so there is only one split. The five widths are from the paper's "
+            "section 6.2."
         ),
     )
 
@@ -381,7 +380,7 @@ def _comparison(
 
 
 def _printed(measure: str, mean: float, sd: float) -> Published:
-    """Cell of the paper in per cent; alignments are rounded to whole ones."""
+    """Cell of the paper in per cent; alignments are rounded to whole per cent."""
     if measure.endswith("accuracy"):
         return Published(mean, sd)
     return Published(100 * mean, 100 * sd, rounding=0.5)

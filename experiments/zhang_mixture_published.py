@@ -1,4 +1,4 @@
-"""What Zhang, Yeung and Kwok (2003), mixture model of kernels, print in Tables 1 to 3.
+"""Numbers printed by Zhang, Yeung and Kwok (2003), mixture model of kernels, Tables 1 to 3.
 
 A line of Tables 1 and 3 holds, as (mean, standard deviation) over 30 splits, the alignment and the
 accuracy (per cent) with the target kernel, then both with the hyperparameter kernel.
@@ -44,7 +44,7 @@ TABLE_1 = {
         "mixture": [(0.92, 0.018), (94.78, 2.7), (0.68, 0.019), (87.11, 3.7)],
     },
 }
-#: Table 2, and what section 6.2 says of the five widths.
+#: Table 2, and section 6.2 on the five widths.
 ETA = {
     "three types": {
         "breast_cancer": 582.6,

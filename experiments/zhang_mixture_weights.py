@@ -1,17 +1,17 @@
 """Learned weights of a mixture of kernels, on the data sets of its paper.
 
 The paper (Zhang, Yeung & Kwok, 2003) weights its kernels equally and calls learning the weights an
-open problem. Here every objective of `learn_weights` is set against equal weights and against
-single kernels, by the accuracy of the kernel nearest neighbour on the completed kernel
+open problem. Here every objective of `learn_weights` is compared with equal weights and with single
+kernels, by the accuracy of the kernel nearest neighbour on the completed kernel
 ``E K21 = Theta21 Theta11^-1 K11``. K11 is the ideal kernel of the training labels plus eps I.
 
-The kernels are those of the paper's first experiment (a Gaussian, a polynomial and a linear one),
-the same scaled to trace n, or those of its second (Gaussians of five widths). Scaling changes more
-than the weights' units: eps is added to each kernel after it.
+The kernels are those of the paper's first experiment (Gaussian, polynomial and linear), the same
+kernels scaled to trace n, or those of its second experiment (Gaussians of five widths). Scaling
+changes more than the weights' units, because eps is added to each kernel afterwards.
 
-Nothing is chosen by test labels. "best single kernel" is chosen by leave-one-out accuracy in the
-training part, ties by leave-one-out squared error. The single kernels' own rows show what choosing
-with hindsight would have given.
+Test labels are used for scores only. The "best single kernel" is chosen by leave-one-out accuracy
+in the training part, with ties broken by leave-one-out squared error. The rows of single kernels
+show the result of choosing in hindsight.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ from .zhang_mixture_published import TABLE_3
 
 __all__ = ["SETS", "accuracies", "accuracy", "best_single", "learned_weights"]
 
-#: Those of Table 1 but for where eps stands: on the kernels that are weighted, whichever they are.
+#: Recipes of Table 1, but with eps added to the weighted kernels.
 DATA = {column: {**recipe, "jitter_first": True} for column, recipe in DATA_1.items()}
 
-#: Sets of kernels by name: of different types, the same of trace n, and of five variances.
+#: Sets of kernels by name: three types, the same with trace n, and five variances.
 SETS: dict[str, dict[str, Any]] = {
     "types": {"kernels": TYPES, "normalize": []},
     "scaled": {"kernels": TYPES, "normalize": ["trace"]},
@@ -59,7 +59,7 @@ def accuracy(division: Division, theta: NDArray) -> float:
 
 
 def best_single(division: Division, stack: xr.DataArray) -> str:
-    """Name the kernel of a stack that predicts the training labels best, each from the others."""
+    """Name of the kernel of a stack with the best leave-one-out predictions of the labels."""
     n1 = len(division.y_train)
     scores = {
         name: _leave_one_out(division, kernel[:n1, :n1])
@@ -84,7 +84,7 @@ def accuracies(
     kernels: Mapping[str, Sequence[Any]],
     normalize: Sequence[str],
 ) -> dict[str, float]:
-    """Accuracy with equal weights, with each kernel alone, and with learned weights.
+    """Compute accuracies with equal weights, each kernel alone, and learned weights.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def accuracies(
     data : mapping
         Settings of `divide`.
     kernels, normalize
-        As `Division.stack` takes them.
+        As in `Division.stack`.
     """
     division = divide(column, seed, **data)
     stack = division.stack(kernels, normalize)
@@ -116,12 +116,12 @@ def accuracies(
 
 
 def learned_weights(kernels: str = "types") -> Study:
-    """Equal, single and learned weights on the paper's data sets.
+    """Study of equal, single and learned weights on the paper's data sets.
 
     Parameters
     ----------
     kernels : {"types", "scaled", "widths"}, default="types"
-        Set of kernels. The five widths have the three data sets of the paper's Table 3.
+        Set of kernels. "widths" uses the three data sets of the paper's Table 3.
     """
     recipe = SETS[check_name(kernels, SETS, "kernels", "learned_weights")]
     rows = ("equal weights", *recipe["kernels"], "best single kernel", *OBJECTIVES)
@@ -144,6 +144,6 @@ def learned_weights(kernels: str = "types") -> Study:
         seed=2003,
         notes=(
             "The best single kernel is chosen by leave-one-out accuracy in the training part. The "
-            "last rows are weights learned by the objective of that name."
+            "last rows have weights learned by the objective of that name."
         ),
     )

@@ -29,10 +29,10 @@ __all__ = ["CompositeKernelGibbs", "concentration_prior"]
 class CompositeKernelGibbs(GibbsBlock):
     """Gibbs sampler of `CompositeKernelRegression` and `CompositeKernelClassification`.
 
-    A sweep redraws alpha and whichever of phi, beta, varphi, gamma it is given; NUTS takes the
-    rest. Where alpha is declared integrated out, the sweep draws one for its own use. Polya-Gamma
-    variables are drawn afresh in each sweep of the classifier and not recorded. Kernels and
-    responses are read when the step is made: make it anew after ``pm.set_data``.
+    A sweep redraws alpha and those of phi, beta, varphi, gamma that are given; NUTS takes the
+    others. If the declaration integrates alpha out, the sweep draws alpha for its own use.
+    Polya-Gamma variables are drawn anew in each sweep of the classifier and not recorded. Kernels
+    and responses are read at construction: make a new step after ``pm.set_data``.
 
     Parameters
     ----------
@@ -41,31 +41,30 @@ class CompositeKernelGibbs(GibbsBlock):
         of the model.
     collapsed : bool, default=True
         Move beta and varphi together with alpha integrated out, by elliptical slice sampling, which
-        has nothing to tune. Otherwise by Metropolis given alpha, as the paper sketches it: such a
-        chain may keep its weights for thousands of sweeps.
+        needs no tuning. If False, move them by Metropolis given alpha, as the paper sketches; such
+        a chain may keep its weights for thousands of sweeps.
     moves : int, default=2
-        Moves of beta, and of varphi, in a sweep.
+        Number of moves of beta, and of varphi, a sweep.
     model : CompositeKernelRegression or CompositeKernelClassification, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
+        Used until PyMC sets the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
     Raises
     ------
     TypeError
-        When the model is neither of the two, or its weights neither fixed nor those of
-        `DirichletWeights`.
+        When the model is neither of the two.
     ValueError
-        When alpha is a variable of the model and not among those given, when beta is to be moved
-        given an alpha that the model does not have, or `moves` is below one.
+        When `vars` lacks the model's alpha, when `collapsed` is False for a beta of a model without
+        alpha, or when `moves` is below one.
 
     Notes
     -----
     Sample statistics: ``beta_accept`` and ``varphi_accept``, the mean acceptance probabilities of
-    the Metropolis moves in a sweep, NaN where there are none; ``evaluations``, how often a
-    collapsed sweep evaluated the evidence. Source: girolami2005, sections 3 and 4.
+    the Metropolis moves in a sweep, NaN without such moves; ``evaluations``, the number of
+    evaluations of the evidence in a collapsed sweep. Source: girolami2005, sections 3 and 4.
 
     Examples
     --------
@@ -113,7 +112,7 @@ class CompositeKernelGibbs(GibbsBlock):
         self._design = Design.of(model.design)
         self._likelihood, self._prior = _likelihood(model), _prior(model)
         concentration = getattr(model.combination, "varphi", None) or 1.0
-        # What is no variable of the model, for whichever it is.
+        # Values of parameters that are not variables of the model.
         k, _, m = self._design.stack.shape
         self._constants: dict[str, Any] = {
             "alpha": np.zeros(m),
@@ -122,12 +121,12 @@ class CompositeKernelGibbs(GibbsBlock):
             "gamma": 1.0,
         }
         others = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
-        # Not those that were added to the declaration, which are no part of the state.
+        # Variables added to the declaration are not part of the state.
         needed = [rv for rv in others if rv.name in State._fields]
         super().__init__(values, reads=needed, model=model, rng=rng, blocked=blocked)
 
     def initial_tuning(self) -> Tuning:
-        """Untuned proposals for those of beta and varphi that move by Metropolis."""
+        """Make untuned proposals for those of beta and varphi that move by Metropolis."""
         k = len(self._design.stack)
         by_ellipse = {"beta", "varphi"} if self._collapsed and "beta" in self._owned else set()
         by_metropolis = self._owned - by_ellipse
@@ -175,7 +174,7 @@ def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> 
 
 @singledispatch
 def concentration_prior(rule: Combination) -> dict[str, float]:
-    """Shape tau and rate nu of the concentrations of the weights, where these are learned."""
+    """Shape tau and rate nu of the weights' concentrations; empty for fixed weights."""
     raise NotImplementedError(
         f"CompositeKernelGibbs does not know how the weights of {type(rule).__name__} move: "
         f"register it with concentration_prior of {__name__}."

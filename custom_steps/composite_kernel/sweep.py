@@ -1,9 +1,9 @@
 r"""Gibbs sweeps of regression and classification on a composite kernel, in plain NumPy.
 
-Given everything but the kernels' weights and their concentrations the model is conjugate
-(girolami2005, section 4, sketches the sampler).  The logit becomes conjugate too once each object
-has a Polya-Gamma variable (Polson, Scott & Windle 2013), drawn afresh in every sweep.  The PyMC
-step that runs the sweep is `kernelzoo.custom_steps.composite_kernel.steps.CompositeKernelGibbs`.
+Given the kernels' weights and their concentrations, the model is conjugate (girolami2005, section
+4, sketches the sampler). The logit becomes conjugate with a Polya-Gamma variable for each object
+(Polson, Scott & Windle 2013), drawn anew in every sweep. The PyMC step that runs the sweep is
+`kernelzoo.custom_steps.composite_kernel.steps.CompositeKernelGibbs`.
 
 =========== ============================================= =================
 paper       meaning                                       code
@@ -56,7 +56,7 @@ __all__ = [
 class State(NamedTuple):
     """Position of the chain: alpha, phi (M,); beta, varphi (K,); gamma, 1 in classification.
 
-    A collapsed sweep of the regression does not read alpha.
+    A collapsed sweep of the regression model does not read alpha.
     """
 
     alpha: np.ndarray
@@ -67,7 +67,7 @@ class State(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """Proposals of the Metropolis moves; None for those that are not made."""
+    """Proposals of the Metropolis moves; None for moves that are not made."""
 
     weights: WeightTuning | None = None
     concentrations: ConcentrationTuning | None = None
@@ -77,14 +77,14 @@ COLLAPSED = Tuning()
 
 
 class Info(NamedTuple):
-    """What the moves of the weights did in a sweep; NaN, and zero, where none was made.
+    """Statistics of the weights' moves in a sweep; NaN, or zero evaluations, without moves.
 
     Parameters
     ----------
     weights : float
         Mean acceptance probability of the Metropolis moves.
     concentrations : ndarray of shape (K,)
-        Those of the concentrations' moves.
+        Mean acceptance probabilities of the concentrations' moves.
     evaluations : int
         Evaluations of the evidence by the elliptical slice sampler.
     """
@@ -118,19 +118,19 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Likelihood(ABC):
-    """What the sweep asks of a likelihood.
+    """Base class of the likelihoods.
 
     Parameters
     ----------
     response : ndarray of shape (N,)
-        Targets, or labels (0 or 1) less one half.
+        Targets, or labels (0 or 1) minus one half.
     """
 
     response: np.ndarray
 
     @abstractmethod
     def terms(self, state: State, design: Design, rng: np.random.Generator) -> Terms:
-        """Quadratic form of the scores, given auxiliary variables drawn afresh."""
+        """Draw new auxiliary variables and return the quadratic form of the scores."""
 
 
 class Regression(Likelihood):
@@ -147,15 +147,15 @@ class Classification(Likelihood):
     @override
     def terms(self, state: State, design: Design, rng: np.random.Generator) -> Terms:
         scores = design.composite(state.beta) @ state.alpha
-        # The package's default method draws .16 whatever the score beyond 175.
+        # The package's default method draws .16 for any score beyond 175.
         omega = random_polyagamma(1.0, scores, method="alternate", random_state=rng)
         return Terms(omega, self.response)
 
 
 def conditional(design: Design, beta: np.ndarray, terms: Terms, phi: np.ndarray) -> Conditional:
-    """Law of alpha given everything else, factored on the cheaper side.
+    """Conditional distribution of alpha, factorised in the smaller dimension.
 
-    Cost O(K^2 M^2 + M^3) with one precision for all objects and the kernels' products at hand;
+    Cost O(K^2 M^2 + M^3) with one precision for all objects and stored products of the kernels;
     else O(K N M + L^2 max(N, M) + L^3) with L = min(N, M).
     """
     composite = design.composite(beta)
@@ -190,11 +190,11 @@ def sweep(
     tuning: Tuning = COLLAPSED,
     moves: int = 2,
 ) -> tuple[State, Info]:
-    """Redraw alpha and what else is asked for once, leaving the posterior of all unchanged.
+    """Redraw alpha and the variables in `redraw`, leaving the joint posterior invariant.
 
-    The order matters. The auxiliary variables are conditional on alpha and come first. The weights
-    of the kernels may then move with alpha integrated out: alpha is stale from there on, until it
-    is redrawn, and nothing in between depends on it.
+    The order matters. The auxiliary variables depend on alpha and come first. Then the kernels'
+    weights may move with alpha integrated out: until alpha is redrawn, no draw may depend on its
+    old value.
 
     Parameters
     ----------
@@ -211,22 +211,22 @@ def sweep(
     redraw : collection of str
         Those of "phi", "beta", "varphi", "gamma" that are redrawn; the others are kept.
     tuning : Tuning, optional
-        Proposals of Metropolis moves of beta given alpha, as the paper sketches it, and of varphi
-        given beta. Where there are none, beta moves by elliptical slice sampling with alpha
-        integrated out, and varphi with it.
+        Proposals for Metropolis moves of beta given alpha, as the paper sketches, and of varphi
+        given beta. Without proposals, beta and varphi move by elliptical slice sampling with alpha
+        integrated out.
     moves : int, default=2
-        Moves of beta and of varphi.
+        Number of moves of beta and of varphi.
 
     Returns
     -------
     state : State
-        New values; what is redrawn is in new arrays.
+        New values; redrawn variables are new arrays.
     info : Info
-        What the moves did.
+        Statistics of the moves.
 
     Notes
     -----
-    Source: girolami2005, sections 3 and 4.  Cost: one factorisation, see `conditional`; about
+    Source: girolami2005, sections 3 and 4. Cost: one factorisation, see `conditional`, and about
     three more a move when collapsed.
     """
     alpha, phi, beta, varphi, gamma = state

@@ -3,15 +3,15 @@ r"""Tanner-Wong data augmentation for `DiagonalWishartCompletion` (Zhang et al. 
 I-step, eqs (12)-(15): W21 and W22.1 given delta. P-step: lambda given delta, then delta given
 lambda and the diagonal of W.
 
-The P-step reads nothing of W22.1 but its diagonal. Hence two forms of the I-step: TW1 draws the
-Wishart matrix W22.1, eq (13); TW2 draws its diagonal alone, eq (15). As the scale of the Wishart is
-diagonal, the entries of that diagonal are independent and have just the law of eq (15), so that
-(lambda, delta, W21, diag W) is the same Markov chain in both forms. A declaration with the whole
-W22.1 gets its correlations in TW2 as well: they are independent of the diagonal.
+The P-step reads only the diagonal of W22.1. Hence the I-step has two forms: TW1 draws the Wishart
+matrix W22.1, eq (13); TW2 draws its diagonal, eq (15). As the Wishart scale is diagonal, the
+diagonal entries are independent with the distribution of eq (15), so that (lambda, delta, W21, diag
+W) is the same Markov chain in both forms. For a declaration with the whole W22.1, TW2 also draws
+the correlations, which are independent of the diagonal.
 
-Nothing is factored: with a diagonal scale a draw of W22.1 = LL' starts from the rows of L, and
-W22.1 stays in the packed form of `PositiveDefinite`, the lower triangle of L by rows with the
-logarithms of its diagonal.
+No matrix is factorised: with a diagonal scale, W22.1 = LL' is drawn by the rows of L. W22.1 stays
+in the packed form of `PositiveDefinite`, the lower triangle of L by rows with the logarithms of its
+diagonal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,12 +42,12 @@ class Parameters(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What no sweep changes.
+    """Quantities that are constant during sampling.
 
     Attributes
     ----------
     w : array (n1,)
-        Diagonal of W11, which is diagonal.
+        Diagonal of the diagonal matrix W11.
     n2 : int
         Number of test objects.
     r, eta, zeta, tau : float
@@ -77,7 +77,7 @@ def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
 
 
 def draw_around_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
-    """W22.1 of the same law, packed: its diagonal by eq (15), its correlations apart. O(n2^2)."""
+    """Packed W22.1 of the same distribution: diagonal by eq (15), then correlations. O(n2^2)."""
     lengths, first, last = _layout(len(delta))
     diagonal = draw_diagonal(delta, df, rng)
     packed = rng.standard_normal(lengths.sum())
@@ -114,7 +114,7 @@ def impute(
 ) -> dict[str, Array]:
     """I-step: W21, eq (12), its rows by eq (14), and W22.1 given delta.
 
-    O(n1 n2), and O(n2^2) for a whole W22.1.
+    O(n1 n2), plus O(n2^2) unless W22.1 is diagonal.
     """
     n1 = len(constants.w)
     test = delta[n1:]
@@ -135,7 +135,7 @@ def draw_parameters(
 
 
 class _DiagonalTannerWong(GibbsBlock):
-    """What both steps read of the model."""
+    """Base class of both steps."""
 
     owns: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]]
@@ -156,7 +156,7 @@ class _DiagonalTannerWong(GibbsBlock):
         self._constants = Constants(
             model.w.copy(), model.n_test, model.r, model.eta, model.zeta, model.tau
         )
-        # The diagonal form takes W22_1 on its own scale.
+        # A diagonal W22_1 is not packed.
         self.packed = frozenset() if model.diagonal_W22_1 else frozenset({"W22_1"})
         super().__init__(self.owns, reads=self.needs, model=model, rng=rng, blocked=blocked)
 
@@ -164,7 +164,7 @@ class _DiagonalTannerWong(GibbsBlock):
 class DiagonalTannerWongImputation(_DiagonalTannerWong):
     """I-step of the simplified model, eqs (12)-(15): redraws W21 and W22_1 given delta.
 
-    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``.
 
     Parameters
     ----------
@@ -172,12 +172,12 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
         W21 and W22_1, in any order.
     variant : {"TW1", "TW2"}, optional
         How W22_1 is drawn: as a Wishart matrix, eq (13), or its diagonal by independent Gammas,
-        eq (15), and its correlations apart. The law is the same. A W22_1 that is declared diagonal
-        takes "TW2" only. Default: "TW1" for a whole W22_1.
+        eq (15), and its correlations separately. Both give the same distribution. A W22_1 that is
+        declared diagonal needs "TW2". Default: "TW1" unless W22_1 is diagonal.
     model : DiagonalWishartCompletion, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
+        Used until PyMC sets the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
@@ -222,7 +222,7 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
 class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     """P-step of the simplified model: redraws lambda given delta, then delta given lambda and W.
 
-    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     model : DiagonalWishartCompletion, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
+        Used until PyMC sets the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
@@ -244,8 +244,9 @@ class DiagonalTannerWongPosterior(_DiagonalTannerWong):
 
     Notes
     -----
-    lambda depends on delta alone, and the test objects' part of delta on lambda and on imputed
-    entries alone: the chain moves slowly. The posterior has a closed form: ``fit(model, "exact")``.
+    The chain moves slowly, because lambda depends on delta only, and the test objects' part of
+    delta on lambda and imputed entries only. The posterior has a closed form:
+    ``fit(model, "exact")``.
 
     Examples
     --------

@@ -1,14 +1,14 @@
 r"""Tanner-Wong data augmentation for `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3).
 
 I-step, eqs (2) and (5): K21 and K22.1 given Sigma. P-step, eqs (3) and (6): Sigma given the
-completed K, either as a whole matrix or block by block. Sigma22.1 is inverse Wishart and
-B = Sigma21 Sigma11^-1 normal *given this very Sigma22.1*: drawing B from its marginal (matrix-t)
-beside an independent Sigma22.1 would be wrong.
+completed K, either as a whole matrix or block by block. Sigma22.1 is inverse Wishart, and
+B = Sigma21 Sigma11^-1 is normal *given the same Sigma22.1*: drawing B from its marginal (matrix-t)
+and Sigma22.1 independently would be wrong.
 
-The Schur complement of K + Theta, on which both forms of the P-step rest, is a sum of positive
-definite terms, so that it stays positive definite in floating point:
-K22.1 + Theta22.1 + (K21 K11^-1 - m) (K11^-1 + Theta11^-1)^-1 (K21 K11^-1 - m)',
-m = Theta21 Theta11^-1. In the coordinates of `Spectrum` its middle factor is diagonal.
+Both forms of the P-step use the Schur complement of K + Theta. It is computed as a sum of positive
+definite terms, so that it stays positive definite in floating point: K22.1 + Theta22.1 + (K21
+K11^-1 - m) (K11^-1 + Theta11^-1)^-1 (K21 K11^-1 - m)', m = Theta21 Theta11^-1. In the coordinates
+of `Spectrum` its middle factor is diagonal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,14 +42,14 @@ class Parameters(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """What K lacks: K21 (n2, n1) and K22.1 (n2, n2)."""
+    """Missing blocks of K: K21 (n2, n1) and K22.1 (n2, n2)."""
 
     K21: Array
     K22_1: Array
 
 
 class Constants(NamedTuple):
-    """What no sweep changes.
+    """Quantities that are constant during sampling.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Constants(NamedTuple):
 
     @classmethod
     def of(cls, given: CompletionParameters) -> "Constants":
-        """Factor the kernels. O(n^3)."""
+        """Factorise the kernels. O(n^3)."""
         theta, K11 = given.theta, given.K11
         n1 = len(K11)
         total = np.ascontiguousarray(cholesky(K11 + theta[:n1, :n1], lower=True))
@@ -138,7 +138,7 @@ P_STEPS: dict[str, PStep] = {"joint": draw_joint, "inverse-wishart": draw_whole}
 
 
 class _TannerWong(GibbsBlock):
-    """What both steps read of the model."""
+    """Base class of both steps."""
 
     owns: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]]
@@ -162,7 +162,7 @@ class _TannerWong(GibbsBlock):
 class TannerWongImputation(_TannerWong):
     """I-step of the Tanner-Wong algorithm, eq (5): redraws K21 and K22_1 given Sigma.
 
-    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class TannerWongImputation(_TannerWong):
     model : WishartCompletion or WishartKernelMixture, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
+        Used until PyMC sets the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
@@ -180,7 +180,7 @@ class TannerWongImputation(_TannerWong):
     TypeError
         When the model is neither.
     ValueError
-        When a `WishartKernelMixture` has no matched parameters, for other variables.
+        For other variables, and for a `WishartKernelMixture` without matched parameters.
     """
 
     name = "tanner_wong_imputation"
@@ -192,7 +192,7 @@ class TannerWongImputation(_TannerWong):
         self, values: Mapping[str, Array], rng: np.random.Generator
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw the missing blocks."""
-        # Sigma11 is independent of them given B and Sigma22.1.
+        # Given B and Sigma22.1, the missing blocks do not depend on Sigma11.
         parameters = Parameters(np.empty(0), values["Sigma22_1"], values["B"])
         return impute(self._constants, parameters, rng)._asdict(), {}
 
@@ -200,19 +200,19 @@ class TannerWongImputation(_TannerWong):
 class TannerWongPosterior(_TannerWong):
     """P-step of the Tanner-Wong algorithm, eq (6): redraws Sigma, in blocks, given K.
 
-    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``.
 
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
         Sigma11, Sigma22_1 and B, in any order.
     p_step : {"joint", "inverse-wishart"}, default="joint"
-        Block by block (O(n1^3 + n2 n1^2), the cheaper), or the whole matrix at once (O(n^3)). The
-        law is the same.
+        Block by block (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)). Both give
+        the same distribution.
     model : WishartCompletion or WishartKernelMixture, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
+        Used until PyMC sets the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
@@ -221,8 +221,8 @@ class TannerWongPosterior(_TannerWong):
     TypeError
         When the model is neither.
     ValueError
-        When a `WishartKernelMixture` has no matched parameters, for other variables, or an unknown
-        form of the step.
+        For other variables, an unknown `p_step`, and a `WishartKernelMixture` without matched
+        parameters.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Moves on vectors, simplices and gamma variables that know no model."""
+"""Moves on vectors, simplices and gamma variables, independent of any model."""

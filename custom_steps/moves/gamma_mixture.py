@@ -6,9 +6,9 @@ independent of sum g (damoulas2009, section 2).  The logarithms l = log g are in
 .. math:: \log p(l) = \log \int \rho^\mu e^{(l - lam) \rho} / \Gamma(\rho + 1) \, d\rho - e^l
           + \mathrm{const},
 
-a density whose left tail falls like |l|^-(mu + 1): Metropolis moves of beta given rho, and of rho
-given beta, cross it in steps of the tail's own size.  Here l = centre + scale sinh(z), and
-z has tails like exp(-mu |z|).
+a density whose left tail falls like |l|^-(mu + 1), which Metropolis moves of beta given rho, and of
+rho given beta, cross slowly. In the coordinate z with l = centre + scale sinh(z), the tails are
+like exp(-mu |z|).
 """
 
 from collections.abc import Callable
@@ -25,19 +25,19 @@ _LOWEST = -1e30
 _KNOTS_A_UNIT = 100
 _WIDEST = 10.0
 _NODES = 200
-# The integrand is followed down to exp(-40) of its peak, the range of rho to exp(-60).
+# The integrand is neglected below exp(-40) of its peak, and values of rho at depth exp(-60).
 _DEPTH = 40.0
 _RARE = 60.0
 _HALVINGS = 50
-# Proposals made at once, of which one in four or more is accepted (one in eight next to zero).
+# Number of proposals made at once; at least one in four is accepted (one in eight near zero).
 _BATCH = 16
-# The table's error in the normaliser is far less.
+# Covers the table's error in the normaliser, which is far smaller.
 _SAFETY = 0.999
 
 
 @dataclass(frozen=True)
 class GammaMixture:
-    """Law of l = log g with rho integrated out, on the coordinate z with l = centre + scale sinh z.
+    """Distribution of l = log g with rho integrated out, in z with l = centre + scale sinh z.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ class GammaMixture:
 
     @classmethod
     def of(cls, mu: float, lam: float) -> Self:
-        """Tabulate the density, once: some ten thousand integrals, 0.15 s."""
+        """Tabulate the density: about ten thousand integrals, 0.15 s."""
         centre = np.log(mu / lam)
-        # The wall of e^l on the right has a width of order one, whatever the tail on the left.
+        # The drop of exp(-e^l) on the right has a width of order one for any tail on the left.
         scale = min(np.sqrt((1 + lam) / mu), _WIDEST)
-        # No g is larger than a Gamma of the largest rho can be.
+        # Bounds g by a quantile of the Gamma with the largest rho.
         largest = (mu + _RARE + 12 * np.sqrt(mu)) / lam
         highest = np.log(largest + _RARE + 12 * np.sqrt(largest))
         first, last = np.arcsinh((np.array([_LOWEST, highest]) - centre) / scale)
@@ -100,12 +100,12 @@ class GammaMixture:
         return total, np.array(slopes)
 
     def draw_concentrations(self, log_g: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw rho | l exactly, its density f prop. to rho^mu e^((l - lam) rho) / Gamma(rho + 1).
+        """Draw rho | l exactly, with density f prop. to rho^mu e^((l - lam) rho) / Gamma(rho + 1).
 
         A log-concave density with mode m lies below f(m) min(1, e^(1 - f(m) |rho - m|)), which has
-        four times its mass (Devroye 1986, Non-uniform random variate generation, VII.2): an
-        envelope whose rejections do not depend on mu, lam or l. The tables know m and f(m); beyond
-        their range, where no posterior is, the law at its end is drawn from.
+        four times its mass for any mu, lam and l (Devroye 1986, Non-uniform random variate
+        generation, VII.2). The tables give m and f(m). Values of l beyond their range, where there
+        is no posterior mass, are replaced by its ends.
         """
         log_g = np.clip(log_g, *self.log_gamma(self.log_density.x[[0, -1]])[0])
         offset = log_g - self.lam
@@ -134,9 +134,9 @@ class GammaMixture:
 
 
 def _mode(offset: np.ndarray, mu: float, power: float = 0.0) -> np.ndarray:
-    """Log of the rho at which rho^(mu + power) exp(offset rho) / Gamma(rho + 1) is largest.
+    """Log of the rho that maximises rho^(mu + power) exp(offset rho) / Gamma(rho + 1).
 
-    rho (digamma(rho + 1) - offset) = mu + power has one root, which bisection finds.
+    Bisection finds the only root of rho (digamma(rho + 1) - offset) = mu + power.
     """
 
     def climbs(r: np.ndarray) -> np.ndarray:
@@ -172,7 +172,7 @@ def _log_integral(offset: np.ndarray, mu: float) -> np.ndarray:
 def _bisect(
     is_below: Callable[[np.ndarray], np.ndarray], lower: np.ndarray, upper: np.ndarray
 ) -> np.ndarray:
-    """Elementwise root between bounds, given a function that is true below it."""
+    """Elementwise root between bounds, given a function that is true below the root."""
     for _ in range(_HALVINGS):
         middle = (lower + upper) / 2
         below = is_below(middle)

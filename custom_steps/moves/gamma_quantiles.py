@@ -1,16 +1,15 @@
-r"""Gamma quantiles of normal scores and back, from and to logarithms.
+r"""Gamma quantiles of normal scores and their inverse, in logarithms.
 
-g ~ Gamma(a, 1) is a function of a standard normal: z = Phi^-1(P(a, g)).  Values as small as 1e-300
-are kept apart, and scores far beyond the 38 at which P or Q = 1 - P underflow: a state whose prior
-probability no double holds still has its score.
+g ~ Gamma(a, 1) is a function of a standard normal: z = Phi^-1(P(a, g)). Values as small as 1e-300
+keep their digits, and so do scores far beyond 38, where P or Q = 1 - P underflow.
 
-Where a tail is below `TAIL` its logarithm comes from the expansion for |g - a| large against
+If a tail is below `TAIL`, its logarithm comes from the expansion for |g - a| large relative to
 sqrt(a) (Temme; DLMF 8.11.6 and 8.11.7)
 
     tail = g^a e^-g / Gamma(a) sum_k (-a)^k b_k(g / a) / |g - a| (g - a)^2k,
     b_0 = 1,  b_k(x) = x (1 - x) b'_{k-1}(x) + (2 k - 1) x b_{k-1}(x),
 
-which is right to 1e-14 there, and its inverse from Newton's method.
+which is accurate to 1e-14 there, and its inverse from Newton's method.
 """
 
 import numpy as np
@@ -33,18 +32,18 @@ __all__ = ["log_quantile", "normal_score"]
 # Below this log g, P(a, g) = g^a / Gamma(a + 1) to twelve digits.
 _LEADING_TERM = -30.0
 
-# Below this probability a tail is taken in logarithms, and the score beyond which that is so.
+# Tails below this probability are computed in logarithms; the corresponding score.
 TAIL = 1e-280
 _FAR = -float(ndtri(TAIL))
 
-# Above this shape Stirling's series, to 1e-15, leaves no large terms to cancel.
+# Above this shape, Stirling's series (to 1e-15) avoids the cancellation of large terms.
 _LARGE = 100.0
 
 NEWTON_STEPS = 60
 
 
 def _expansion(terms: int) -> list[np.ndarray]:
-    """Coefficients of (-1)^k b_k(x), the highest power first."""
+    """Coefficients of (-1)^k b_k(x), highest power first."""
     x, b = Polynomial([0, 1]), Polynomial([1])
     coefficients = []
     for k in range(terms):
@@ -57,9 +56,9 @@ _EXPANSION = _expansion(7)
 
 
 def _log_tail(g: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log of the lower tail for g < a, of the upper one for g > a, and log of its density ratio.
+    """Log of the lower tail for g < a or the upper tail for g > a, and log of g p(g) / tail.
 
-    The ratio is g p(g) / tail with the density p.
+    p is the density.
     """
     ratio, distance = g / shape, np.abs(g - shape)
     small = 1 / (distance / shape * distance)
@@ -77,11 +76,11 @@ def _log_tail(g: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _far_log_quantile(z: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Log g of scores beyond `_FAR` in size, whose leading term is not enough.
+    """Log g for scores beyond `_FAR` in size, if the leading term does not suffice.
 
-    The lower tail is concave in log g, the upper one all but linear in g. Bounds of the tails
+    The lower tail is concave in log g, the upper tail almost linear in g. Bounds on the tails
     (Boucheron, Lugosi & Massart 2013, section 2.4) start Newton's method on the side from which it
-    cannot leap over the solution.
+    does not overshoot.
     """
     log_p = log_ndtr(-np.abs(z))
     lower = z < 0.0
@@ -90,10 +89,10 @@ def _far_log_quantile(z: np.ndarray, shape: np.ndarray) -> np.ndarray:
     g = np.where(lower, np.maximum(leading, shape - reach), shape + reach - log_p)
     for _ in range(NEWTON_STEPS):
         log_tail, log_ratio = _log_tail(g, shape)
-        # In log g below, in g above.
+        # The step is in log g for the lower tail, in g for the upper tail.
         step = (log_p - log_tail) * np.exp(-log_ratio)
         g = g * np.where(lower, np.exp(step), 1.0 - step)
-        # Its square is the error left.
+        # The remaining error is the square of the step.
         if np.abs(step).max() < 1e-8:
             break
     return np.log(g)
@@ -112,12 +111,12 @@ def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
     Returns
     -------
     ndarray
-        Finite as long as its size is below about 1e150.
+        Scores, finite up to a size of about 1e150.
     """
     shape = np.broadcast_to(shape, np.shape(log_g))
     g = np.exp(log_g)
     tiny = log_g < _LEADING_TERM
-    # A dummy keeps the branch that is not taken finite.
+    # The dummy value keeps the unused branch finite.
     inside = np.where(tiny, 1.0, g)
     below, above = gammainc(shape, inside), gammaincc(shape, inside)
     smaller = np.minimum(below, above)

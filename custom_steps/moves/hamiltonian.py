@@ -1,9 +1,9 @@
 """Hamiltonian Monte Carlo with trajectories of random length, and the tuning of its step.
 
-The position is a vector whose coordinates are scaled so that a posterior standard deviation is at
-most about one: the length of a trajectory then needs no tuning.  Lengths are uniform on
-(0, 2 `length`], which no periodic orbit survives.  A proposal is cheaper than a tree of NUTS and
-leaves the same law unchanged (Neal 2011, MCMC using Hamiltonian dynamics).
+The coordinates of the position are scaled to posterior standard deviations of at most about one, so
+that the length of a trajectory needs no tuning. Lengths are uniform on (0, 2 `length`], which
+avoids periodic orbits. A proposal is cheaper than a tree of NUTS and leaves the same distribution
+invariant (Neal 2011, MCMC using Hamiltonian dynamics).
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class StepTuning(NamedTuple):
     first : float
         Logarithm of the first step.
     updates : int
-        Moves that have been learned from.
+        Number of moves used for tuning.
     shortfall : float
         Running mean of target minus acceptance.
     log_step : float
@@ -55,17 +55,17 @@ class StepTuning(NamedTuple):
 
     @classmethod
     def start(cls, step: float) -> Self:
-        """Before the first move, which is made with `step`."""
+        """Tuning before the first move, which uses `step`."""
         log_step = float(np.log(step))
         return cls(log_step, 0, 0.0, log_step, log_step)
 
 
 def adapt_step(tuning: StepTuning, acceptance: float, target: float) -> StepTuning:
-    """Step after a move of this acceptance probability; call it while the chain tunes only."""
+    """Update the step after a move with this acceptance probability; only while the chain tunes."""
     updates = tuning.updates + 1
     weight = 1 / (updates + _HEAD_START)
     shortfall = (1 - weight) * tuning.shortfall + weight * (target - acceptance)
-    # Larger steps are tried first: a wrong one costs least there.
+    # Larger steps are tried first, because they are cheaper.
     log_step = tuning.first + np.log(10) - np.sqrt(updates) / _SHRINKAGE * shortfall
     gain = updates**-_FORGETTING
     average = gain * log_step + (1 - gain) * tuning.log_average
@@ -80,7 +80,7 @@ def hamiltonian_move(
     length: float,
     rng: np.random.Generator,
 ) -> Move:
-    """Move a position, leaving its law unchanged.
+    """Move a position, leaving its distribution invariant.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def hamiltonian_move(
 
     Notes
     -----
-    Cost: about `length` / `step` evaluations, `MOST_STEPS` at most.
+    Cost: about `length` / `step` evaluations, at most `MOST_STEPS`.
     """
     n_steps = max(1, int(np.ceil(min(2 * rng.uniform() * length / step, MOST_STEPS))))
     start, gradient = log_density(position)
@@ -112,7 +112,7 @@ def hamiltonian_move(
     energy = start - 0.5 * momentum @ momentum
     stride = step * scale
     proposal = position
-    # A step that is too long leaves double precision: the acceptance is then zero.
+    # Too long a step overflows; the acceptance is then zero.
     with np.errstate(over="ignore", invalid="ignore"):
         for taken in range(1, n_steps + 1):
             momentum = momentum + (0.5 * stride) * gradient
@@ -122,7 +122,7 @@ def hamiltonian_move(
                 return Move(position, 0.0, taken + 1)
             momentum += (0.5 * stride) * gradient
         acceptance = float(np.exp(np.minimum(value - 0.5 * momentum @ momentum - energy, 0.0)))
-    # NaN is a rejection too.
+    # NaN counts as a rejection, too.
     if not rng.uniform() < acceptance:
         proposal = position
     return Move(proposal, float(np.nan_to_num(acceptance)), n_steps + 1)

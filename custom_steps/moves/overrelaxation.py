@@ -1,10 +1,10 @@
-r"""Overrelaxed draws: exact moves that keep going where they went (Adler 1981, Neal 1998).
+r"""Overrelaxed draws from conditionals, which suppress random walks (Adler 1981, Neal 1998).
 
-What is drawn as a map of normal noise z is moved to that of
-:math:`\alpha z + \sqrt{1 - \alpha^2}\,\xi` with fresh normal :math:`\xi`, which leaves the law of
-z, and with it the conditional, as it is. A negative :math:`\alpha` throws a variable over to the
-other side of its conditional: the blocks of a Gibbs sampler then cross what is likely in steps,
-where fresh draws walk at random.
+A variable that is a function of normal noise z is moved by replacing z with
+:math:`\alpha z + \sqrt{1 - \alpha^2}\,\xi` for new normal :math:`\xi`, which leaves the
+distribution of z, and so the conditional, invariant. With negative :math:`\alpha` a variable moves
+to the opposite side of its conditional, so that a Gibbs sampler crosses the posterior in a directed
+way instead of by a random walk.
 """
 
 import numpy as np
@@ -18,17 +18,17 @@ type Array = npt.NDArray[np.float64]
 
 
 def fresh_share(alpha: float) -> float:
-    """Size of the fresh noise beside alpha times the old."""
+    """Factor of the new noise, when the factor of the old noise is alpha."""
     return float(np.sqrt(1 - alpha**2))
 
 
 def overrelaxed_bartlett(
     start: Array, df: float, alpha: float, rng: np.random.Generator
 ) -> Bartlett:
-    """Factor of a Wishart draw that goes on from another one. O(n^2).
+    """Draw a Wishart factor, overrelaxed from another one. O(n^2).
 
-    The diagonal is drawn afresh: it is not normal, and with it moved likewise in normal scores
-    chains mixed no better.
+    The diagonal is drawn independently: it is not normal, and overrelaxing its normal scores did
+    not improve mixing.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def overrelaxed_bartlett(
         Lower triangular factor of a draw with the same degrees of freedom.
     df : float
     alpha : float
-        Correlation of what is below the diagonal with the start's.
+        Correlation of the entries below the diagonal with those of the start.
     rng : numpy.random.Generator
     """
     fresh = Bartlett.draw(df, len(start), rng)

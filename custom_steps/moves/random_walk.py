@@ -1,8 +1,8 @@
 """Adaptive random-walk Metropolis in unbounded coordinates.
 
-Position, information about a move, and tuning are three different objects, as in
-`simplex_metropolis`: a walk returns its acceptance beside the position, and `adapt_walk` replaces
-the tuning while the chain tunes only.
+Position, statistics of a move, and tuning are separate objects, as in `simplex_metropolis`: a walk
+returns the position and its acceptance, and `adapt_walk` replaces the tuning, only while the chain
+tunes.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,8 @@ __all__ = [
     "walk",
 ]
 
-# Acceptance probabilities that scales of proposals are tuned to: of several coordinates, of one.
+# Target acceptance probabilities for joint proposals of several coordinates, and for one
+# coordinate.
 TARGET_JOINT = 0.3
 TARGET_SINGLE = 0.44
 _DECAY = 0.6
@@ -29,7 +30,7 @@ _HEAD_START = 10
 
 
 class WalkTuning(NamedTuple):
-    """Proposal: a scaled normal of the chain's covariance."""
+    """Proposal: a scaled normal with the chain's covariance."""
 
     updates: int
     log_scale: float
@@ -39,7 +40,7 @@ class WalkTuning(NamedTuple):
 
 
 def initial_walk_tuning(n_coordinates: int) -> WalkTuning:
-    """Proposal before the first move: independent steps of half a unit in all."""
+    """Proposal before the first move: independent steps of total size one half."""
     return WalkTuning(
         updates=0,
         log_scale=float(np.log(0.5 / np.sqrt(n_coordinates))),
@@ -101,10 +102,10 @@ def walk(
 
 
 def adapt_walk(tuning: WalkTuning, x: np.ndarray, acceptance: float) -> WalkTuning:
-    """Proposal after moves that ended at x; call it while the chain tunes only.
+    """Update the proposal after moves that ended at x; only while the chain tunes.
 
-    The scale moves towards its acceptance target, the shape follows the chain's covariance (Andrieu
-    & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
+    The scale moves towards its acceptance target, and the shape follows the chain's covariance
+    (Andrieu & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
     """
     step = gain(tuning.updates)
     deviation = x - tuning.mean if tuning.updates else np.zeros_like(x)
@@ -128,8 +129,8 @@ def gain(updates: int) -> float:
 def shape_factor(covariance: np.ndarray) -> np.ndarray:
     """Cholesky factor of the covariance's shape, scaled to determinant one.
 
-    The size is left to the scale alone; otherwise a chain that starts slowly shrinks its covariance
-    and its proposals together.
+    The scale alone determines the size; otherwise a chain that starts slowly would shrink its
+    covariance and its proposals together.
     """
     d = len(covariance)
     factor = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) / d * np.eye(d))

@@ -1,13 +1,13 @@
 r"""Elliptical slice sampling of weights on the simplex, alone or with their concentrations.
 
 The pair varphi_k ~ Gamma(tau, rate nu), beta | varphi ~ Dirichlet(varphi) is a function of 2 K
-independent standard normals: varphi_k and g_k ~ Gamma(varphi_k, 1) are quantiles of theirs, and
-beta = g / sum g.  In these coordinates the prior is normal, which is what elliptical slice sampling
-(Murray, Adams & MacKay 2010) asks for: it follows weights into the corners of the simplex, where
-log-ratios have long tails, and has nothing to tune.
+independent standard normals: varphi_k and g_k ~ Gamma(varphi_k, 1) are quantile transforms, and
+beta = g / sum g. In these coordinates the prior is normal, as elliptical slice sampling (Murray,
+Adams & MacKay 2010) requires. The sampler follows weights into the corners of the simplex, where
+log-ratios have long tails, and needs no tuning.
 
-Quantiles are computed from and to logarithms (`gamma_quantiles`): weights as small as 1e-300 are
-kept apart, and so are weights that data have driven far out into the tails of their prior.
+Quantiles are computed in logarithms (`gamma_quantiles`), so that weights as small as 1e-300 and
+weights far out in the tails of their prior keep their digits.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from .simplex_metropolis import log_gamma_draw
 
 __all__ = ["update_simplex"]
 
-# Arc, in radians, below which nothing is left of an ellipse.
+# Arc of an ellipse, in radians, below which the search ends.
 _LEAST_BRACKET = 1e-10
 
 
@@ -33,10 +33,10 @@ def update_simplex(
     *,
     concentrations: tuple[float, float] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Elliptical slice sampling of beta given varphi, or of both.
+    """Move beta given varphi, or both, by elliptical slice sampling.
 
-    The sum of the g, which the likelihood ignores and which is independent of beta, is redrawn from
-    its prior Gamma(sum varphi, 1) first.
+    First the sum of the g, which is independent of beta and of the data, is redrawn from its prior
+    Gamma(sum varphi, 1).
 
     Parameters
     ----------
@@ -47,22 +47,21 @@ def update_simplex(
     rng : numpy.random.Generator
         Source of randomness.
     moves : int
-        Number of ellipses.
+        Number of moves.
     concentrations : (float, float), optional
-        Shape tau and rate nu of the concentrations' prior. Default: varphi stays as it is.
+        Shape tau and rate nu of the concentrations' prior. Default: varphi is not moved.
 
     Returns
     -------
     beta, varphi : ndarray of shape (K,)
         New weights, a new array, and concentrations.
     evaluations : int
-        Evaluations of the likelihood, about three a move.
+        Number of evaluations of the likelihood, about three a move.
 
     Raises
     ------
     FloatingPointError
-        When the log-likelihood of the given weights or one of their normal scores is not finite:
-        no ellipse through them could be left.
+        When the log-likelihood of the given weights or one of their normal scores is not finite.
 
     Notes
     -----
@@ -100,7 +99,7 @@ def update_simplex(
         level = current - rng.standard_exponential()
         angle = 2 * np.pi * rng.random()
         lower, upper = angle - 2 * np.pi, angle
-        # Rounding of the likelihood may leave nothing of the slice: the weights then stay.
+        # Rounding of the likelihood may leave an empty slice; the weights then stay.
         while upper - lower > _LEAST_BRACKET:
             proposal = np.cos(angle) * z + np.sin(angle) * other
             proposed_log, shapes = position(proposal)

@@ -1,12 +1,12 @@
 r"""Metropolis moves for weights on the simplex and their concentrations.
 
-The pair rho_s ~ Gamma(mu, rate lam), beta | rho ~ Dirichlet(rho) recurs in the composite-kernel
-models (damoulas2009, section 2 and appendix A; girolami2005, section 3).  The functions take the
-log-likelihood of beta as a function, so that they serve every one of them.
+The pair rho_s ~ Gamma(mu, rate lam), beta | rho ~ Dirichlet(rho) is part of all composite-kernel
+models (damoulas2009, section 2 and appendix A; girolami2005, section 3). The functions take the
+log-likelihood of beta as an argument, so that they serve all these models.
 
-Position, information about a move, and tuning are three different objects: beta and rho are the
-position, an update returns its acceptance beside it, and the tuning of the proposals is read by an
-update and replaced by `adapt_weights` or `adapt_concentrations`, while the chain tunes only.
+Position, statistics of a move, and tuning are separate objects: beta and rho are the position, an
+update returns the position and its acceptance, and `adapt_weights` and `adapt_concentrations`
+replace the tuning, only while the chain tunes.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ class ConcentrationTuning(NamedTuple):
 def initial_weight_tuning(n_kernels: int) -> WeightTuning:
     """Proposal before the first move, for `n_kernels` >= 2 weights.
 
-    The covariance treats all weights alike: it is that of log-ratios to the last weight when the
-    log weights are independent.
+    The covariance is symmetric in the weights: that of log-ratios to the last weight for
+    independent log weights.
     """
     d = n_kernels - 1
     covariance = np.eye(d) + np.ones((d, d))
@@ -95,7 +95,7 @@ def weights_likelihood(
     Returns
     -------
     callable (beta) -> float
-        Costs O(S^2); to make it O(S^2 n).
+        A function that costs O(S^2) a call; making it costs O(S^2 n).
     """
     quadratic, slope = (w * partial) @ partial.T, partial @ linear
     return lambda beta: float(beta @ slope - 0.5 * (beta @ quadratic @ beta))
@@ -109,7 +109,7 @@ def update_weights(
     rng: np.random.Generator,
     moves: int,
 ) -> tuple[np.ndarray, float]:
-    """Random-walk Metropolis on beta given rho, in log-ratio coordinates.
+    """Move beta given rho by random-walk Metropolis in log-ratio coordinates.
 
     Parameters
     ----------
@@ -133,9 +133,8 @@ def update_weights(
 
     Notes
     -----
-    Source: damoulas2009, appendix A, ratio A(beta, beta*), with the Jacobian that a random walk on
-    log-ratios needs.  Weights below 1e-300 are outside the support.  Cost: `moves` evaluations of
-    the likelihood.
+    Source: damoulas2009, appendix A, ratio A(beta, beta*), with the Jacobian of the log-ratios.
+    Weights below 1e-300 are outside the support. Cost: `moves` + 1 evaluations of the likelihood.
     """
     log_beta = np.log(np.maximum(beta, SMALLEST))
     beta = np.exp(log_beta)
@@ -167,11 +166,11 @@ def update_concentrations(
     rng: np.random.Generator,
     moves: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Metropolis on log rho given beta, all coordinates at once.
+    """Move log rho given beta by Metropolis, all coordinates at once.
 
     A Dirichlet vector is g / sum g with independent g_s ~ Gamma(rho_s, 1), and the sum is
-    independent of beta.  Redrawing the sum, Gamma(sum rho, 1), makes the rho_s conditionally
-    independent, so that each has a proposal and an acceptance of its own.
+    independent of beta. Given a redrawn sum, Gamma(sum rho, 1), the rho_s are independent, so that
+    each has its own proposal and acceptance.
 
     Parameters
     ----------
@@ -216,9 +215,9 @@ def update_concentrations(
 
 
 def adapt_weights(tuning: WeightTuning, beta: np.ndarray, acceptance: float) -> WeightTuning:
-    """Proposal after a sweep that ended at beta; call it while the chain tunes only.
+    """Update the proposal after a sweep that ended at beta; only while the chain tunes.
 
-    The scale moves towards its acceptance target, the shape follows the chain's covariance in
+    The scale moves towards its acceptance target, and the shape follows the chain's covariance in
     log-ratio coordinates (Andrieu & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
     """
     step = gain(tuning.updates)
@@ -237,7 +236,7 @@ def adapt_weights(tuning: WeightTuning, beta: np.ndarray, acceptance: float) -> 
 def adapt_concentrations(
     tuning: ConcentrationTuning, acceptance: np.ndarray
 ) -> ConcentrationTuning:
-    """Proposal after a sweep with these acceptances; call it while the chain tunes only."""
+    """Update the proposal after a sweep with these acceptances; only while the chain tunes."""
     excess = acceptance - TARGET_SINGLE
     return ConcentrationTuning(
         updates=tuning.updates + 1, log_steps=tuning.log_steps + gain(tuning.updates) * excess
@@ -245,5 +244,5 @@ def adapt_concentrations(
 
 
 def log_gamma_draw(shape: float, rng: np.random.Generator) -> float:
-    """Logarithm of a Gamma(shape, 1) draw; small shapes, whose draws underflow, included."""
+    """Logarithm of a Gamma(shape, 1) draw, also for small shapes, whose draws underflow."""
     return float(np.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape)

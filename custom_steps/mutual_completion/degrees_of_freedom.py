@@ -1,14 +1,15 @@
-r"""Degrees of freedom and scales of `MutualKernelCompletion`, missing blocks integrated out.
+r"""Draws of degrees of freedom and scales of `MutualKernelCompletion`, without missing blocks.
 
-With :math:`t = \mathrm{tr}(M_{vv}^{-1} Q_{vv})` a kernel's visible block has the log density
+Missing blocks are integrated out. With :math:`t = \mathrm{tr}(M_{vv}^{-1} Q_{vv})` a kernel's
+visible block has the log density
 
 .. math::
 
     \tfrac{\nu}{2}\Big[n \ln\tfrac{\nu}{2} + \ln|Q_{vv}| - \ln|M_{vv}| - n \ln s - \tfrac ts\Big]
         - \ln\Gamma_n(\tfrac\nu2) + \mathrm{const}
 
-in nu and s. Given nu, s is inverse gamma; nu, on which lambda' and the prior of s depend as well,
-is drawn by slice sampling (Neal 2003) in ln(nu - l + 1), kernel by kernel.
+in nu and s. Given nu, s is inverse gamma. lambda' and the prior of s also depend on nu, which is
+drawn by slice sampling (Neal 2003) in ln(nu - l + 1), kernel by kernel.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,12 +27,12 @@ __all__ = ["ModelMatrix", "VisibleBlock", "draw_excess", "draw_scales", "log_den
 
 type Array = npt.NDArray[np.float64]
 
-# First width of a slice in log excess, and how often it is widened at most on either side.
+# Initial width of a slice in log excess, and largest number of widenings in total.
 WIDTH, WIDENINGS = 1.0, 20
 
 
 class VisibleBlock(NamedTuple):
-    """What the law of a kernel's nu and s takes of M: n, ln|Q_vv|, ln|M_vv|, tr(M_vv^-1 Q_vv)."""
+    """Statistics for a kernel's nu and s: n, ln|Q_vv|, ln|M_vv|, tr(M_vv^-1 Q_vv)."""
 
     n: int
     log_det_Q: float
@@ -40,7 +41,7 @@ class VisibleBlock(NamedTuple):
 
     @classmethod
     def of(cls, root: Array, factor: Array) -> "VisibleBlock":
-        """Take them from the lower Cholesky factors (n, n) of Q_vv and M_vv. O(n^3)."""
+        """Compute them from the lower Cholesky factors (n, n) of Q_vv and M_vv. O(n^3)."""
         if not len(root):
             return cls(0, 0.0, 0.0, 0.0)
         whitened = blas.dtrsm(1.0, factor, root, lower=1)
@@ -49,7 +50,7 @@ class VisibleBlock(NamedTuple):
 
 
 class ModelMatrix(NamedTuple):
-    """What the prior of M, which depends on nu, takes of it: l, ln|M|, tr(M^-1)."""
+    """Statistics for the prior of M, which depends on nu: l, ln|M|, tr(M^-1)."""
 
     n: int
     log_det: float
@@ -57,7 +58,7 @@ class ModelMatrix(NamedTuple):
 
     @classmethod
     def of(cls, factor: Array) -> "ModelMatrix":
-        """Take them from the lower Cholesky factor (l, l). O(l^3 / 3)."""
+        """Compute them from the lower Cholesky factor (l, l). O(l^3 / 3)."""
         inverse, _ = lapack.dtrtri(factor, lower=1)
         return cls(len(factor), log_det_of_factor(factor), float(np.vdot(inverse, inverse)))
 
@@ -100,7 +101,7 @@ def draw_excess(
     s: Array,
     rng: np.random.Generator,
 ) -> Array:
-    """Redraw nu - (l - 1) of each kernel (kernel,), the scales given. O(K l) a density."""
+    """Redraw nu - (l - 1) of each kernel (kernel,) given the scales. O(K l) a density."""
     excess = excess.copy()
     for k in range(len(excess)):
 
@@ -117,18 +118,18 @@ def draw_excess(
 def draw_scales(
     spread: float, blocks: Sequence[VisibleBlock], nu: Array, rng: np.random.Generator
 ) -> Array:
-    """Redraw the scales (kernel,), nu given."""
+    """Redraw the scales (kernel,) given nu."""
     a = nu * spread / 2
     n, traces = np.array([block.n for block in blocks]), np.array([b.trace for b in blocks])
     return (a + nu * traces / 2) / rng.standard_gamma(a + nu * n / 2)
 
 
 def slice_draw(log_density: Callable[[float], float], x: float, rng: np.random.Generator) -> float:
-    """One slice-sampling move, stepping out and shrinking (Neal 2003, figures 3 and 5)."""
+    """Make one slice-sampling move by stepping out and shrinking (Neal 2003, figures 3 and 5)."""
     level = log_density(x) - rng.standard_exponential()
     low = x - WIDTH * rng.uniform()
     high = low + WIDTH
-    # The widenings are shared out at random, which keeps the move reversible.
+    # The widenings are split at random, which keeps the move reversible.
     below = int(rng.integers(WIDENINGS + 1))
     for _ in range(below):
         if log_density(low) <= level:

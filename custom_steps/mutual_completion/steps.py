@@ -1,7 +1,7 @@
 r"""Gibbs steps of `MutualKernelCompletion`: missing blocks given M, and M given completed kernels.
 
-I-step, kernel by kernel, with s and nu known or drawn first; what Kato & Rivero (2017), eq (40), is
-for one normal vector, this is for a Wishart matrix:
+I-step, kernel by kernel, with s and nu known or drawn first. This is Kato & Rivero (2017), eq (40),
+for a Wishart matrix instead of one normal vector:
 
 .. math::
 
@@ -9,20 +9,20 @@ for one normal vector, this is for a Wishart matrix:
         C = \tfrac{s}{\nu} (M_{hh} - M_{hv} B) \\
     Q_{hh\cdot v} &\sim \mathrm{W}(\nu - n, C)
 
-Scales and degrees of freedom are drawn with the missing blocks integrated out, which only their
-being redrawn at once makes right: so one step owns them all. P-step:
+Scales and degrees of freedom are drawn with the missing blocks integrated out. The missing blocks
+must be redrawn immediately afterwards, so one step owns them all. P-step:
 
 .. math::
 
     M \sim \mathrm{IW}(\lambda' + \ell + 1 + \textstyle\sum_k \nu_k,\
         \lambda' I + \sum_k \tfrac{\nu_k}{s_k} Q^{(k)})
 
-Both can be overrelaxed (`overrelaxation`): Q_hv and M then go on from where they are, while
-Q_hh.v is drawn afresh. Its few degrees of freedom make it a quadratic form of its noise rather
-than a linear one, and turned round that noise gives much the same matrix.
+Both steps can be overrelaxed (`overrelaxation`): Q_hv and M then depend on their old values, while
+Q_hh.v is drawn independently. With few degrees of freedom Q_hh.v is nearly a quadratic form of its
+noise, so that noise of opposite sign gives much the same matrix.
 
-M and Q_hh.v stay in the packed form of `PositiveDefinite`, the lower triangle of the Cholesky
-factor by rows with the logarithms of its diagonal: they are drawn as such factors.
+M and Q_hh.v are drawn as Cholesky factors and stay in the packed form of `PositiveDefinite`, the
+lower triangle of the factor by rows with the logarithms of its diagonal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,13 +50,13 @@ type Array = npt.NDArray[np.float64]
 
 #: Correlation of the noise from sweep to sweep.
 ALPHA = -0.9
-# Sweeps from a chain's first point that are drawn afresh: noise that it would have to be made of
-# may be far from normal.
+# Number of first sweeps without overrelaxation: the noise of a chain's first point may be far from
+# normal.
 FRESH_SWEEPS = 10
 
 
 class Missing(NamedTuple):
-    """What a kernel lacks: Q_hv (m, n), and the lower Cholesky factor of Q_hh.v (m, m)."""
+    """Missing blocks of a kernel: Q_hv (m, n), lower Cholesky factor of Q_hh.v (m, m)."""
 
     hv: Array
     factor: Array
@@ -70,7 +70,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, kernel: IncompleteKernel) -> "Known":
-        """Factor the visible block. O(n^3)."""
+        """Factorise the visible block. O(n^3)."""
         return cls(kernel, cholesky(kernel.values.T, lower=True, check_finite=False))
 
     def visible_factor(self, M: Array) -> Array:
@@ -81,7 +81,7 @@ class Known(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where an overrelaxed I-step comes from: Q_hv (m, n), the nu and scale it was drawn with."""
+    """Old values for an overrelaxed I-step: Q_hv (m, n), and its nu and scale."""
 
     hv: Array
     nu: float
@@ -101,11 +101,11 @@ def impute(
 ) -> Missing:
     r"""I-step of one kernel: its missing blocks given M. O(4 n^2 m + 3 n m^2 + m^3).
 
-    A kernel without visible objects gets Q ~ W(nu, scale M / nu) as its Schur complement.
+    For a kernel without visible objects, the Schur complement is Q ~ W(nu, scale M / nu).
 
     With R and L the lower Cholesky factors of :math:`M_{hh} - M_{hv} B` and of :math:`Q_{vv}`,
-    :math:`Q_{hv} = B' Q_{vv} + \sqrt{s / \nu}\, R Z L'`. The noise Z has the same law for all s
-    and nu: overrelaxed, it is that of the start, and so goes on under others.
+    :math:`Q_{hv} = B' Q_{vv} + \sqrt{s / \nu}\, R Z L'`. The noise Z has the same distribution for
+    all s and nu, so it can be overrelaxed when they change.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def impute(
     nu, scale : float
     rng : numpy.random.Generator
     alpha : float, default=0
-        Correlation of Z with that of the start, where there is one.
+        Correlation of Z with the noise of the start, if given.
     start : Start, optional
     """
     visible, hidden = known.kernel.visible, known.kernel.hidden
@@ -144,7 +144,7 @@ def impute(
 
 
 def missing_square(known: Known, missing: Missing) -> Array:
-    """Q_hh (m, m) of the missing blocks, its lower triangle. O(n^2 m + n m^2 + m^3)."""
+    """Lower triangle of Q_hh (m, m) from the missing blocks. O(n^2 m + n m^2 + m^3)."""
     hh = blas.dsyrk(1.0, missing.factor, lower=1)
     if not missing.hv.size:
         return hh
@@ -162,8 +162,9 @@ def draw_model_matrix(
 ) -> Array:
     """P-step: lower Cholesky factor of M ~ InverseWishart(df, half + half'). O(l^3).
 
-    With the upper triangular A of AA' ~ Wishart(df, I), which is Bartlett's with rows and columns
-    reversed, the factor of the draw R A^-T A^-1 R' is triangular as R is: nothing is factored.
+    AA' ~ Wishart(df, I) with upper triangular A is Bartlett's factor with rows and columns
+    reversed. So the factor R A^-T of the draw R A^-T A^-1 R' is lower triangular, as R is, without
+    a second factorisation.
 
     Parameters
     ----------
@@ -171,22 +172,22 @@ def draw_model_matrix(
     df : float
     rng : numpy.random.Generator
     alpha : float, default=0
-        Correlation of A, but for its diagonal, with that of the start, where there is one.
+        Correlation of A, without its diagonal, with that of the start, if given.
     start : array (l, l), optional
-        Lower Cholesky factor of M before.
+        Lower Cholesky factor of the old M.
     """
     R = cholesky((half + half.T).T, lower=True, overwrite_a=True, check_finite=False)
     if start is None:
         noise = Bartlett.draw(df, len(half), rng)
     else:
-        # Its A, by L = R A^-T.
+        # A of the old M, from L = R A^-T.
         A = blas.dtrsm(1.0, start.T, R, lower=0, trans_a=1).T
         noise = overrelaxed_bartlett(A[::-1, ::-1], df, alpha, rng)
     return blas.dtrsm(1.0, noise.a[::-1, ::-1], R, side=1, lower=0, trans_a=1)
 
 
 class _MutualStep(GibbsBlock):
-    """What both steps read of the model."""
+    """Base class of both steps."""
 
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
     owns_M: ClassVar[bool]
@@ -222,11 +223,11 @@ class _MutualStep(GibbsBlock):
         super().__init__(owns, reads=reads, model=model, rng=rng, blocked=blocked)
 
     def initial_tuning(self) -> int:
-        """Sweeps made so far, counted up to those that are drawn afresh."""
+        """Return the number of sweeps made, which is counted up to `FRESH_SWEEPS`."""
         return 0
 
     def _next_alpha(self) -> float:
-        """Correlation of the noise in the sweep to come."""
+        """Correlation of the noise in the next sweep."""
         if self.tuning < FRESH_SWEEPS:
             self.tuning += 1
             return 0.0
@@ -239,26 +240,26 @@ class _MutualStep(GibbsBlock):
         return self._problem.n_objects - 1 + values["excess"]
 
     def _scales(self, values: Mapping[str, Array]) -> Array:
-        """Scales (kernel,), ones where they are not learned."""
+        """Scales (kernel,), ones if they are not learned."""
         return np.ones(len(self._known)) if self._problem.spread is None else values["s"]
 
 
 class MutualImputation(_MutualStep):
-    """I-step: redraws all that is missing of the kernels given M.
+    """I-step: redraws the missing blocks of the kernels given M.
 
-    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``.
 
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
-        Qhv_k and Qhh_v_k of every incomplete kernel, s and excess where the model has them.
+        Qhv_k and Qhh_v_k of every incomplete kernel, and s and excess if the model has them.
     alpha : float, default=-0.9
-        Overrelaxation of Q_hv: correlation of its noise with that of the sweep before. 0 draws
-        afresh. A chain's first sweeps are drawn afresh in any case.
+        Overrelaxation of Q_hv: correlation of its noise with that of the previous sweep. 0 gives
+        independent draws, as always in a chain's first sweeps.
     model : MutualKernelCompletion, optional
         Default: the model on the context stack.
     rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
+        Used until PyMC sets the chain's generator.
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
@@ -267,7 +268,7 @@ class MutualImputation(_MutualStep):
     TypeError
         For another model.
     ValueError
-        For a collapsed model, for other variables, and for an alpha that is no correlation.
+        For a collapsed model, other variables, and an alpha outside (-1, 1).
     """
 
     name = "mutual_imputation"
@@ -304,7 +305,7 @@ class MutualImputation(_MutualStep):
         factors: Sequence[Array],
         rng: np.random.Generator,
     ) -> dict[str, Array]:
-        """Redraw the degrees of freedom and the scales that are free, by name."""
+        """Redraw those of the degrees of freedom and scales that are free, by name."""
         problem = self._problem
         drawn: dict[str, Array] = {}
         if problem.nu is not None and problem.spread is None:
@@ -323,23 +324,23 @@ class MutualImputation(_MutualStep):
 class MutualPosterior(_MutualStep):
     """P-step: redraws M given the completed kernels.
 
-    The model's kernels are read when the step is made: make it anew after ``pm.set_data``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``.
 
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
         M.
     alpha : float, default=-0.9
-        Overrelaxation of M, likewise.
+        Overrelaxation of M, as for `MutualImputation`.
     model, rng, blocked
-        As `MutualImputation` takes them.
+        As in `MutualImputation`.
 
     Raises
     ------
     TypeError
         For another model.
     ValueError
-        For a collapsed model, for other variables, and for an alpha that is no correlation.
+        For a collapsed model, other variables, and an alpha outside (-1, 1).
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Engines of the composite-kernel models, and their predictions.
 
-Each file that is imported here registers what it implements.
+Each file imported here registers its implementations.
 """
 
 from . import gibbs, map, predict  # noqa: F401

@@ -29,12 +29,12 @@ def composite_kernel_steps(
     model : CompositeKernelRegression or CompositeKernelClassification
         Declaration.
     run : Run
-        Unused: the step takes its generators from PyMC.
+        Unused: the step gets its generators from PyMC.
     collapsed : bool, default=True
-        Move the kernels' weights with the regression weights integrated out; False is the sampler
-        that the paper sketches, which mixes slowly.
+        Move the kernels' weights with the regression weights integrated out. False gives the
+        sampler that the paper sketches, which mixes slowly.
     moves : int, default=2
-        Number of moves of the kernels' weights, and of their concentrations, in a sweep.
+        Number of moves of the kernels' weights, and of their concentrations, a sweep.
 
     Returns
     -------

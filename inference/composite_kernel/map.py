@@ -9,25 +9,25 @@ With uniform weights of the kernels (varphi = 1) or known ones, each of the pape
         - \tfrac12 \beta' Z' W Z \beta, \qquad
     \phi_m = \frac{1 + 2\sigma}{\alpha_m^2 + 2\varsigma}
 
-is closed or a quadratic programme, Z_nk = sum_m alpha_m K_k(x_m, x_n). Regression has W = gamma I,
-l = gamma t and gamma = (N + 2 rho - 2) / (|t - K_beta alpha|^2 + 2 varrho). Classification has
-l = t - 1/2 for t in {0, 1} and W = diag(2 lambda(xi)), xi_n = |f_n|: Jaakkola's lower bound of the
-logit touches it at f, so that the updates climb the posterior itself.
+has a closed form or is a quadratic programme; Z_nk = sum_m alpha_m K_k(x_m, x_n). Regression has
+W = gamma I, l = gamma t and gamma = (N + 2 rho - 2) / (|t - K_beta alpha|^2 + 2 varrho).
+Classification has l = t - 1/2 for t in {0, 1} and W = diag(2 lambda(xi)), xi_n = |f_n|: Jaakkola's
+lower bound of the logit is tight at f, so that the updates increase the posterior density itself.
 
-What they climb is the density of alpha, beta, **log phi** and gamma, that is, log p + sum_m log
-phi_m: with respect to phi alone the printed update is no zero. It is the same to say that phi is
-integrated out (its update is then an E-step), and that the result is a mode of the posterior of
-alpha, beta and gamma, on their own scales, whose phi is E[phi | alpha].
+The objective is the density of alpha, beta, **log phi** and gamma, log p + sum_m log phi_m: the
+printed update of phi does not maximise the density of phi on its own scale. Equivalently, phi is
+integrated out, its update is an E-step, and the result is a mode of the posterior of alpha, beta
+and gamma on their own scales, with phi = E[phi | alpha].
 
-Two closed forms have no need of iterations: given alpha and beta the best phi, gamma and xi are
-functions of them, so they are the whole state. And weights that move while alpha stands still do so
-by tiny steps where the noise is small (5,000 iterations do not suffice for 250 objects). So they
-move as if alpha reacted: :math:`Z' W Z` is replaced by the Hessian of the maximum over alpha of the
-log density linear in both (Gauss and Newton's). Whenever the density does not rise the paper's own
-step is made, and the next one tried is a quarter as long.
+The iterations differ from the paper's in two ways. The state is alpha and beta alone, because the
+best phi, gamma and xi are functions of them. And the step of the weights lets alpha react: with
+alpha fixed, the weights move by tiny steps where the noise is small (5,000 iterations do not
+suffice for 250 objects). So :math:`Z' W Z` is replaced by the Gauss-Newton Hessian of the log
+density maximised over alpha. Whenever the density does not rise, the paper's own step is made, and
+the next trial step is a quarter as long.
 
 An iteration costs O(K N M + N M^2 + M^3 + K M^2 + K^3) for K kernels, N objects and M functions,
-and keeps no K N M numbers but the kernels.
+and stores no K N M numbers besides the kernels.
 """
 
 from dataclasses import dataclass, replace
@@ -51,16 +51,16 @@ __all__ = ["fit_composite_kernel_classification", "fit_composite_kernel_regressi
 
 type Array = npt.NDArray[np.float64]
 
-# Penalties of the ridge regressions that alpha starts from, in units of the mean diagonal of
-# K_beta' W K_beta. From alpha = 0, where phi is largest, sparse priors let no function grow.
+# Penalties of the ridge regressions that start alpha, in units of the mean diagonal of K_beta' W
+# K_beta. Sparse priors would keep alpha at 0, where phi is largest.
 RIDGES = (1.0, 0.1, 0.01, 0.001)
 
 
 class _Likelihood(Protocol):
-    """Likelihood of the responses f (N,), its own parameters at their best."""
+    """Likelihood of the responses f (N,), maximised over its own parameters."""
 
     def log_density(self, f: Array) -> float:
-        """Log p(t | f), and of the prior of its parameters."""
+        """Log p(t | f), plus the log prior of the likelihood's parameters."""
 
     def quadratic(self, f: Array) -> tuple[Array, Array]:
         """W and l, each (N,), of the quadratic lower bound that touches the log density at f."""
@@ -71,7 +71,7 @@ class _Likelihood(Protocol):
 
 @dataclass(frozen=True)
 class _Normal(_Likelihood):
-    """Targets with noise of precision gamma."""
+    """Targets with normal noise of precision gamma."""
 
     targets: Array
     rho: float
@@ -87,7 +87,7 @@ class _Normal(_Likelihood):
         constant = (
             self.rho * np.log(self.varrho) - gammaln(self.rho) - len(f) / 2 * np.log(2 * np.pi)
         )
-        # At the best gamma its linear terms add up to the power.
+        # At the best gamma, the terms linear in gamma add up to the power.
         return float(power * np.log(gamma) - power + constant)
 
     def quadratic(self, f: Array) -> tuple[Array, Array]:
@@ -108,7 +108,7 @@ class _Logit(_Likelihood):
         return float(-np.logaddexp(0.0, np.where(self.labels == 1, -f, f)).sum())
 
     def quadratic(self, f: Array) -> tuple[Array, Array]:
-        # tanh(xi / 2) / (2 xi) is 1/4 to rounding from here down.
+        # tanh(xi / 2) / (2 xi) is 1/4 to rounding below this xi.
         xi = np.maximum(np.abs(f), 1e-8)
         return np.tanh(xi / 2) / (2 * xi), self.labels - 0.5
 
@@ -118,7 +118,7 @@ class _Logit(_Likelihood):
 
 @dataclass(frozen=True)
 class _State:
-    """A point, and the share of their step that the weights go.
+    """A point, and the share of the weights' step that is tried.
 
     Attributes
     ----------
@@ -127,10 +127,10 @@ class _State:
     f : array (N,)
         Responses.
     objective : float
-        Log density there, phi on its log scale.
+        Log density, with phi on its log scale.
     share : float
     gain : float
-        What the iteration that led here expected to gain, in nats.
+        Increase that the last iteration expected, in nats.
     """
 
     alpha: Array
@@ -143,7 +143,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _Alternation:
-    """The updates on one model.
+    """Updates for one model.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class _Alternation:
     likelihood : _Likelihood
     sigma, varsigma : float
     tolerance : float
-        The iterations end when one of them has less than this to gain.
+        The iterations end when the expected increase is at most this.
     """
 
     design: Array
@@ -169,7 +169,7 @@ class _Alternation:
         return np.tensordot(beta, self.design, axes=1)
 
     def start(self, beta: Array, ridge: float) -> _State:
-        """Begin at a ridge regression."""
+        """Start from a ridge regression."""
         K = self.composite(beta)
         w, linear = self.likelihood.quadratic(np.zeros(len(K)))
         penalty = ridge * np.sum(w @ K**2) / K.shape[1]
@@ -179,13 +179,13 @@ class _Alternation:
     def _at(self, alpha: Array, beta: Array, f: Array, share: float = 1.0) -> _State:
         half = self.sigma + 0.5
         constant = self.sigma * np.log(self.varsigma) - gammaln(self.sigma) - np.log(2 * np.pi) / 2
-        # At the best phi its linear terms add up to sigma + 1/2 a function.
+        # At the best phi, the terms linear in phi add up to sigma + 1/2 a function.
         prior = half * np.log(self.phi(alpha)).sum() + len(alpha) * (constant - half)
         prior += gammaln(len(beta))
         return _State(alpha, beta, f, self.likelihood.log_density(f) + prior, share)
 
     def update(self, state: _State) -> _State:
-        """One iteration; the state itself when there is nothing left to gain."""
+        """One iteration; the same state if the expected increase is within the tolerance."""
         w, linear = self.likelihood.quadratic(state.f)
         phi = self.phi(state.alpha)
         K = self.composite(state.beta)
@@ -197,7 +197,7 @@ class _Alternation:
             return replace(moved if gain > self.tolerance else state, gain=gain)
 
         Z = (self.design @ alpha).T
-        # Z less what alpha takes over when a weight grows.
+        # Z minus the reaction of alpha to a growing weight.
         reaction = solve_upper(factor, solve_lower(factor, K.T @ (w[:, None] * Z)))
         left = Z - K @ reaction
         hessian = left.T @ (w[:, None] * left) + reaction.T @ (phi[:, None] * reaction)
@@ -237,7 +237,7 @@ def _alternate(
         known=None if model.learned else np.ones(1),
         starts=starts,
         max_iterations=max_iterations,
-        # `update` gives the same state back where it is to end.
+        # `update` returns the same state at the end.
         tolerance=0.0,
         engine="MAP",
     )
@@ -262,7 +262,7 @@ def _alternate(
 def _uneven_weights(
     model: CompositeKernelRegression | CompositeKernelClassification,
 ) -> str | None:
-    """Why the weights' conditional is no quadratic programme; None when it is one."""
+    """Why the weights' update is not a quadratic programme; None when it is one."""
     return _uneven(model.combination)
 
 

@@ -1,8 +1,8 @@
-"""Posterior quantities of the composite-kernel models: predictions, and what data identify.
+"""Predictions and identified quantities of the composite-kernel models.
 
 The predictive distribution of Girolami & Rogers (2005, section 4.3) is averaged over draws of all
-variables. The paper's approximation has beta and gamma at their means and is normal; the average
-keeps their uncertainty.
+variables. The paper's normal approximation sets beta and gamma to their means; the average keeps
+their uncertainty.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from ..engine.predict import predictive
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 
-# The model's responses are compared on this many training objects at most, evenly spaced.
+# Responses are compared on at most this many training objects, evenly spaced.
 COMPARED_OBJECTS = 40
 
 
@@ -56,7 +56,7 @@ def _weights(model: CompositeKernelModel, posterior: Dataset) -> NDArray:
 
 
 def _by_draw(values: NDArray, posterior: Dataset, obs: Any) -> xr.DataArray:
-    """Values (sample, obs) as draws of chains again."""
+    """Values (sample, obs) reshaped to (chain, draw, obs)."""
     shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(obs))
     return xr.DataArray(
         values.reshape(shape),
@@ -119,14 +119,14 @@ def _(
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Draws of the weights (draw, matrix) and, as far as there are, of alpha, phi and gamma."""
+    """Draws of the weights (draw, matrix) and of those of alpha, phi and gamma that exist."""
 
     beta: NDArray
     others: Mapping[str, NDArray]
 
     @classmethod
     def of(cls, model: CompositeKernelModel, posterior: Dataset) -> Self:
-        """Draws of a posterior, chains joined."""
+        """Draws of a posterior, with chains joined."""
         names = [name for name in ("alpha", "phi", "gamma") if name in posterior]
         others = {name: _joined(posterior, name) for name in names}
         return cls(_weights(model, posterior), others)
@@ -142,7 +142,7 @@ class _Parameters:
 def _drawn_responses(
     model: CompositeKernelModel, drawn: _Parameters, design: NDArray
 ) -> tuple[NDArray, NDArray | float]:
-    """Responses y (sample, obs) of draws of alpha; what they leave out of the variance: nothing."""
+    """Responses y (sample, obs) for draws of alpha; their variance within a draw is 0."""
     alpha = drawn.others["alpha"]
     y = composite_functions(design, drawn.beta, alpha[:, None])[:, :, 0]
     return y, 0.0
@@ -153,8 +153,8 @@ def _expected_responses(
 ) -> tuple[NDArray, NDArray]:
     """E[y | draw] (sample, obs) with alpha integrated out, and the sum of Var[y | draw] (obs).
 
-    They are the moments of girolami2005, section 4.3, at the draw in place of the means of beta
-    and gamma. Costs O(N M^2 + M^3) a draw.
+    These are the moments of girolami2005, section 4.3, at a draw of beta and gamma instead of their
+    means. Cost O(N M^2 + M^3) a draw.
     """
     phi, gamma = drawn.others["phi"], drawn.others["gamma"]
     trained, targets = model.design, model.target_values
@@ -232,7 +232,7 @@ def _(
 @identifies(CompositeKernelRegression, "gamma")
 @identifies(CompositeKernelClassification, "alpha")
 def _identified(result: DataTree, variant: str) -> Dataset:
-    """Weights, noise, and the responses of some training objects where alpha is drawn."""
+    """Weights, noise, and responses of some training objects if alpha is drawn."""
     posterior = result["posterior"].to_dataset()
     quantities = {name: posterior[name] for name in ("beta", "gamma") if name in posterior}
     if "alpha" in posterior:

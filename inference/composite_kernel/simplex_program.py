@@ -1,4 +1,4 @@
-"""The quadratic programme of kernel weights: a concave quadratic, maximised on the simplex."""
+"""Quadratic programme of kernel weights: maximise a concave quadratic on the simplex."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ __all__ = ["maximize_on_simplex"]
 
 type Array = npt.NDArray[np.float64]
 
-# Of residuals and of the duality gap, relative to the mean diagonal entry of the quadratic.
+# Tolerance of residuals and duality gap, relative to the mean diagonal entry of the quadratic.
 PRECISION = 1e-12
 
 
@@ -19,19 +19,19 @@ def maximize_on_simplex(linear: Array, quadratic: Array, near: Array) -> Array:
     linear : array (K,)
         b.
     quadratic : array (K, K)
-        A, symmetric positive semidefinite: kernels that say the same make it singular.
+        A, symmetric positive semidefinite; redundant kernels make it singular.
     near : array (K,)
-        Point of the simplex. Nothing worse is returned.
+        Point of the simplex, returned if the solver finds no better one.
 
     Returns
     -------
     array (K,)
-        Entries that vanish are zero exactly.
+        Weights; vanishing entries are exactly zero.
 
     Notes
     -----
-    A primal-dual interior-point method with proximal terms, which need no positive definite A; some
-    10 to 20 iterations of O(K^3).
+    A primal-dual interior-point method with proximal terms, so that A need not be positive
+    definite; about 10 to 20 iterations of O(K^3).
     """
     import piqp
 
@@ -45,15 +45,15 @@ def maximize_on_simplex(linear: Array, quadratic: Array, near: Array) -> Array:
     settings.eps_rel = settings.eps_duality_gap_rel = 0.0
     lower = np.zeros_like(b)
     solver.setup(A, -b, np.ones((1, len(b))), np.ones(1), x_l=lower)
-    # Where rounding keeps it from this precision, its last iterate is judged as any other.
+    # The status is ignored: if rounding prevents this precision, the last iterate may still do.
     solver.solve()
     result = solver.result
-    # Of a weight and its multiplier one vanishes, and the other is far larger.
+    # By complementarity, a weight is zero if its multiplier is larger.
     weights = np.where(result.x > result.z_bl, result.x, 0.0)
     if not np.isfinite(weights).all() or not weights.any():
         return near
     weights /= weights.sum()
-    # Of the gain itself, as a difference of two values would lose it in rounding.
+    # Computed from the step, because a difference of two values would lose it in rounding.
     step = weights - near
     gain = step @ (b - A @ (near + weights) / 2)
     return weights if gain >= 0 else near

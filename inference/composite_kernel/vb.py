@@ -5,26 +5,26 @@ and a likelihood of precisions w_n and linear terms l_n, log p = sum_n l_n f_n -
 
 | factor | paper | here |
 |---|---|---|
-| alpha | N(m, Sigma), section 4.1 | B, where it prints E[beta] E[beta]' |
+| alpha | N(m, Sigma), section 4.1, with E[beta] E[beta]' | with B |
 | phi | Gamma(sigma + 1/2, varsigma + E[alpha^2] / 2) | the same |
 | gamma | (N + 2 rho) / (E[e'e] + 2 rho) | 2 varrho in the denominator |
 | beta | importance sampling from the prior | `Quadrature`; the paper's as `weights="importance"` |
 | varphi | importance sampling from the prior | `Quadrature`, with E[log beta] |
 | xi, section 4.4 | f(E[beta]) | xi_n^2 = E[f_n^2] = tr(B K_n' E[alpha alpha'] K_n) |
 
-Regression has w = E[gamma], l = E[gamma] t. In classification Jaakkola's bound takes the place of
-the likelihood: w = tanh(xi / 2) / (2 xi), l = t - 1/2. What it gives away, the bound lacks.
+Regression has w = E[gamma], l = E[gamma] t. In classification Jaakkola's bound replaces the
+likelihood, which lowers the bound: w = tanh(xi / 2) / (2 xi), l = t - 1/2.
 
-The bound holds all terms and never falls with exact moments: for more than three kernels it may, by
-the error of their quadrature when its points are placed anew (see `simplex`), and with importance
+The bound holds all terms and never falls with exact moments. For more than three kernels it may
+fall by the error of the quadrature when new points are placed (see `simplex`); with importance
 samples it is an estimate.
 
-Mean field understates what it cannot couple: the standard deviations of beta are several times too
-small, and the bound has several maxima in beta. Hence several starts, and the Pareto k of the
-result, which judges Q by the declaration's density.
+Mean field neglects dependence: the standard deviations of beta are several times too small, and the
+bound has several maxima in beta. Hence the fit uses several starts, and the Pareto k-hat of the
+result compares Q with the declaration's density.
 
-Iterations are accelerated (`variational.anderson`), but not those with importance samples
-or type-II maximum likelihood.
+Iterations are accelerated (`variational.anderson`), except with importance samples or type-II
+maximum likelihood.
 """
 
 from functools import partial, singledispatch
@@ -54,21 +54,21 @@ __all__ = ["fit_composite_kernel", "weight_priors"]
 
 type Weights = Literal["quadrature", "importance"]
 
-# Importance samples, and iterations before the first fit of hyperparameters, unless told otherwise.
+# Defaults: importance samples, and iterations before the first fit of the hyperparameters.
 SAMPLES, TYPE_TWO_FROM = 1000, 5
-# A shape that still moves by this part of its mean step has no maximum in sight.
+# A shape that still moves by more than this part of its mean step counts as diverging.
 DRIFTING = 0.1
 
 
 def _unsupported(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
-        return "its factors are those of the declaration with alpha; declare it collapsed=False"
+        return "it needs alpha in the declaration; declare it with collapsed=False"
     return _other_combination(model)
 
 
 @singledispatch
 def weight_priors(rule: Combination, owner: str) -> tuple[float | None, dict[str, Gamma]]:
-    """Concentration of the weights where it is known, else its prior; of known weights neither."""
+    """Concentration of the weights if known, else its prior; neither for known weights."""
     raise NotImplementedError(
         f"VB has no factor for the weights of {type(rule).__name__}: register it with "
         f"weight_priors of {__name__}."
@@ -93,7 +93,7 @@ _other_combination = combination_unknown_to(weight_priors)
 
 @singledispatch
 def _likelihood(model: pm.Model) -> tuple[Likelihood, dict[str, Gamma]]:
-    """Likelihood of a model, and the priors of its noise."""
+    """Likelihood of a model, and the prior of its noise."""
     raise NotImplementedError(
         f"VB has no likelihood for {type(model).__name__}: register it with _likelihood of "
         f"{__name__}."
@@ -131,49 +131,48 @@ def fit_composite_kernel(
     Parameters
     ----------
     model : CompositeKernelRegression or CompositeKernelClassification
-        With alpha declared, not collapsed.
+        Declaration with alpha, not collapsed.
     run : Run
         Seed and progress bar.
     max_iterations : int, default=5000
         Largest number of iterations of a start.
     tolerance : float, default=1e-6
-        A start may end when its bound changes by less than this fraction of itself, three times in
-        a row where iterations are accelerated. It ends when `remaining` allows it, too.
+        Relative change of the bound below which a start may end (three times in a row where
+        iterations are accelerated), if `remaining` allows it.
     remaining : float, default=0.01
         A start does not end before the estimated remaining increase of its bound, in nats, is at
-        most this. The estimate supposes that increases go on shrinking at the present rate; it
-        needs 7 iterations, and is rough where iterations are accelerated. With inf `tolerance`
-        alone counts.
+        most this. The estimate assumes that increases keep shrinking at the present rate; it needs
+        7 iterations, and is rough where iterations are accelerated. With inf only `tolerance`
+        counts.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
-        random. The highest bound wins. If there are more kernels than starts, those kernels are
-        taken that reach the highest value after one iteration alone. Default: uniform and each
-        kernel alone, 8 at most. Weights that are not learned need one start only.
+        random. The start with the highest bound wins. If there are more kernels than starts, the
+        kernels with the highest bound after one iteration alone are taken. Default: uniform and
+        each kernel alone, at most 8. Known weights need one start only.
     weights : {"quadrature", "importance"}, default="quadrature"
         How the moments of the weights and of their concentrations are computed. Draws come from the
-        factors themselves in both cases.
+        factors themselves either way.
     samples : int, default=1000
         Number of importance samples of each factor. Quadrature uses none.
     type_two : bool, default=False
-        Fit the hyperparameters by type-II maximum likelihood as well (section 4.2 of the paper).
-        The bound, and the hyperparameters in the output, are then of the fitted priors; `lp` of
-        the draws stays that of the declaration with its own. The shapes seldom have a maximum:
-        they grow, rho by N/2 an iteration, and the approximation loses its ground. A
-        warning says so.
+        Also fit the hyperparameters by type-II maximum likelihood (section 4.2 of the paper). The
+        bound and the hyperparameters in the output then belong to the fitted priors; `lp` of the
+        draws still uses the declared hyperparameters. The shapes seldom have a maximum: they grow
+        without bound, rho by N/2 an iteration. Then a warning is given.
     type_two_from : int, default=5
         Number of iterations before the first fit of the hyperparameters.
 
     Returns
     -------
     VariationalOutput
-        The parameters are those of the best start, but for ``beta_mean_of_start`` (start, kernel):
-        where every start ended. When interrupted: the output so far, unconverged.
+        Parameters of the best start; ``beta_mean_of_start`` (start, kernel) holds the final weights
+        of every start. When interrupted: the output so far, unconverged.
 
     Raises
     ------
     ValueError
-        For settings out of range, for those of importance sampling or of type-II maximum likelihood
-        where there is none, and for priors DirichletWeights(tau, nu) with tau or nu outside
+        For settings out of range, for `samples` without importance sampling or `type_two_from`
+        without `type_two`, and for priors DirichletWeights(tau, nu) with tau or nu outside
         1e-3..1e8 or tau / nu above 1e7.
     FloatingPointError
         When no start has a finite bound.
@@ -216,7 +215,7 @@ def fit_composite_kernel(
         integration=integration,
         type_two_from=type_two_from if type_two else np.inf,
     )
-    # Samples make another map of it in every iteration, and so does a change of the priors.
+    # Anderson acceleration needs the same map in every iteration.
     accelerated = weights == "quadrature" and not type_two
     ascended = multistart_ascent(
         [partial(start, data, len(model.coords["function"]))],
@@ -248,7 +247,7 @@ def fit_composite_kernel(
 
 
 def _warn_of_drift(data: Data[Any], state: State[Any]) -> None:
-    """Warn when fitted shapes move as they did on the mean since their fit began."""
+    """Warn if fitted shapes still move by a tenth of their mean step since their fit began."""
     fitted = state.iterations - data.type_two_from
     if fitted <= 0:
         return
@@ -261,7 +260,7 @@ def _warn_of_drift(data: Data[Any], state: State[Any]) -> None:
     ]
     if moving:
         warn_user(
-            "VB's type-II maximum likelihood runs away: "
+            "VB's type-II maximum likelihood diverges: "
             f"{', '.join(moving)} after {state.iterations} iterations, and still moving. These "
             "values depend on max_iterations and tolerance; type_two=False keeps the priors."
         )

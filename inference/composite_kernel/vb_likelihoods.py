@@ -1,8 +1,8 @@
-"""What the likelihoods of the composite-kernel models ask of their mean field.
+"""Likelihood terms of the composite-kernel models' mean field.
 
-Both leave sum_n l_n f_n - w_n f_n^2 / 2 of f = K_beta alpha: regression has w = gamma and
-l = gamma t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (t = 0, 1).
-Equations and notation as in `composite_kernel`.
+Both are sum_n l_n f_n - w_n f_n^2 / 2 for f = K_beta alpha: regression has w = gamma and l = gamma
+t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (t = 0, 1). Equations
+and notation as in `composite_kernel`.
 """
 
 from collections.abc import Mapping
@@ -23,22 +23,22 @@ __all__ = ["Bernoulli", "Gaussian", "Likelihood", "Noise", "Regressors"]
 type Array = npt.NDArray[np.float64]
 
 
-# Where tanh(xi / 2) / (2 xi) is 1/4 to all digits.
+# Below this xi, tanh(xi / 2) / (2 xi) is 1/4 to all digits.
 LEAST_XI = 1e-8
 
 
 class Regressors(NamedTuple):
-    """The factor Q(alpha), and what later steps need of it.
+    """The factor Q(alpha), and moments of f that later steps need.
 
     Attributes
     ----------
     mean, var : array (M,)
     log_det : float
-        Of the covariance.
+        Log determinant of the covariance.
     linear : array (K,)
         Sum over the objects of E[f_k] times t, or t - 1/2; f_k = K_k alpha.
     second : array (K, K) or (pairs of kernels, N)
-        E[f_i f_j], added up over the objects or not.
+        E[f_i f_j], summed over the objects, or by object.
     """
 
     mean: Array
@@ -49,7 +49,7 @@ class Regressors(NamedTuple):
 
 
 class Noise(Protocol):
-    """What takes the place of a noise precision."""
+    """Noise precision, or its counterpart in classification."""
 
     @property
     def factors(self) -> Mapping[str, Gamma]:
@@ -57,18 +57,18 @@ class Noise(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, tuple[tuple[str, ...], Array | float]]:
-        """Dims and values of what describes it."""
+        """Dims and values of the parameters by name."""
 
     @property
     def coordinates(self) -> Array:
-        """Logarithms (n,) of what the other factors depend on."""
+        """Logarithms (n,) of the quantities on which the other factors depend."""
 
     def at(self, coordinates: Array) -> Self:
-        """Return the one of these coordinates (n,)."""
+        """Return the noise with these coordinates (n,)."""
 
 
 class Likelihood[N: Noise](Protocol):
-    """The steps of an iteration in which the models differ."""
+    """The steps of an iteration that differ between the models."""
 
     def start(self) -> N:
         """Noise before the first iteration."""
@@ -90,7 +90,7 @@ class Likelihood[N: Noise](Protocol):
     def bound(
         self, alpha: Regressors, noise: N, beta_mean: Array, priors: Mapping[str, Gamma]
     ) -> float:
-        """Terms of the bound that hold t or the noise, which is fresh."""
+        """Terms of the bound with t or the noise, which was updated last."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class NoisePrecision:
         return np.log([float(self.gamma.rate)])
 
     def at(self, coordinates: Array) -> Self:
-        """With another rate."""
+        """Return the factor with another rate."""
         return replace(self, gamma=replace(self.gamma, rate=float(np.exp(coordinates[0]))))
 
 
@@ -133,7 +133,7 @@ class Tangents:
 
     @property
     def factors(self) -> Mapping[str, Gamma]:
-        """None is random."""
+        """Empty: xi is not random."""
         return {}
 
     @property
@@ -147,7 +147,7 @@ class Tangents:
         return np.log(np.maximum(self.xi, LEAST_XI))
 
     def at(self, coordinates: Array) -> Self:
-        """With other points."""
+        """Return other points."""
         return replace(self, xi=np.exp(coordinates))
 
 
@@ -189,7 +189,7 @@ class Gaussian(Likelihood[NoisePrecision]):
         target = beta_mean @ self.projections
         mean = blas.dsymv(float(noise.gamma.mean), inverse, target, lower=True)
         var = np.diag(inverse).copy()
-        # One triangle of E[alpha alpha'] is formed, and folded, in the memory of the inverse.
+        # One triangle of E[alpha alpha'] is computed in the memory of the inverse.
         moment = blas.dsyr(1.0, mean, lower=True, a=inverse, overwrite_a=True).T
         moment *= self.products.fold
         second = self.products.traces(moment)

@@ -18,7 +18,7 @@ __all__ = ["HYPERPARAMETERS", "Approximation"]
 type Array = npt.NDArray[np.float64]
 type Variable = tuple[tuple[str, ...], Array | float]
 
-#: Names of the shape and the rate of the priors.
+#: Names of the priors' shapes and rates.
 HYPERPARAMETERS: Mapping[str, tuple[str, str]] = {
     "phi": ("sigma", "varsigma"),
     "varphi": ("tau", "nu"),
@@ -28,13 +28,13 @@ HYPERPARAMETERS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Approximation[N: Noise]:
-    """The distribution Q of a state that at least one iteration made."""
+    """The distribution Q of a state after at least one iteration."""
 
     data: Data[N]
     state: State[N]
 
     def parameters(self, model: pm.Model) -> xr.Dataset:
-        """Parameters of Q, and the priors' hyperparameters that the bound is of."""
+        """Parameters of Q, and the hyperparameters in the bound."""
         state = self.state
         function, kernel = ("function",), ("kernel",)
         variables: dict[str, Variable] = {

@@ -25,20 +25,20 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Data[N: Noise]:
-    """What the updates need of the model, and how they are done.
+    """Inputs and settings of the updates.
 
     Attributes
     ----------
     likelihood : Likelihood
     priors : mapping of str to Gamma
-        Of the precisions "phi", of the concentrations "varphi" if they are learned, and of the
-        noise's precision "gamma" in regression.
+        Priors of the precisions "phi", of the concentrations "varphi" if they are learned, and of
+        the noise precision "gamma" in regression.
     concentration : float or None
-        The concentrations if they are known.
+        The concentration if it is known.
     integration : Integration or None
-        Makes the factors of the weights; None where these are not learned.
+        Computes the factors of the weights; None if the weights are known.
     type_two_from : float
-        Iterations after which the priors are fitted; infinite for never.
+        Number of iterations after which the priors are fitted; infinite for never.
     """
 
     likelihood: Likelihood[N]
@@ -50,9 +50,9 @@ class Data[N: Noise]:
 
 @dataclass(frozen=True)
 class State[N: Noise]:
-    """All factors after an iteration, and the bound there.
+    """All factors after an iteration, and the bound.
 
-    `made_of` is what Q(alpha) was made of: noise, E[phi], and E[beta beta'].
+    `made_of` holds the inputs of Q(alpha): noise, E[phi] and E[beta beta'].
     """
 
     iterations: int
@@ -70,7 +70,7 @@ class State[N: Noise]:
 
 
 def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]:
-    """State before the first iteration: phi, gamma or xi 1, beta at `weights`, varphi as prior."""
+    """State before the first iteration: phi, gamma or xi 1, beta `weights`, varphi by its prior."""
     noise, second = data.likelihood.start(), np.outer(weights, weights)
     none, one = np.zeros(n_functions), np.ones(n_functions)
     prior = data.priors.get("varphi")
@@ -91,7 +91,7 @@ def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]
 
 
 def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
-    """One iteration: hyperparameters if they are fitted, all factors, and the bound.
+    """One iteration: hyperparameters if fitted, all factors, and the bound.
 
     The factors are those of girolami2005, section 4.1, with the corrections of `composite_kernel`.
     """
@@ -119,7 +119,7 @@ def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
 
 
 def _fitted(state: State[Any]) -> dict[str, Gamma]:
-    """Priors of highest expected log density (girolami2005, section 4.2)."""
+    """Priors with the highest expected log density (girolami2005, section 4.2)."""
     factors = {"phi": state.phi, "varphi": state.varphi, **state.noise.factors}
     return {name: most_likely(factors[name].mean, factors[name].mean_log) for name in state.priors}
 
@@ -127,7 +127,7 @@ def _fitted(state: State[Any]) -> dict[str, Gamma]:
 def _update_weights[N: Noise](
     integration: Integration[Any, Any], state: State[N], linear: Array, quadratic: Array
 ) -> tuple[State[N], float]:
-    """Q(beta), then Q(varphi), and their part of the bound."""
+    """Update Q(beta), then Q(varphi), and return their part of the bound."""
     beta = integration.weights(state.varphi_mean, linear, quadratic, state.beta)
     state = replace(state, beta=beta, beta_mean=beta.mean, beta_second=beta.second_moment)
     prior = state.priors.get("varphi")
@@ -163,6 +163,6 @@ def _at_coordinates(state: State[Any], values: Array) -> State[Any]:
     return state
 
 
-# The noise, the rates of phi, and the means of weights and concentrations; the covariance of the
+# The noise, the rates of phi, and the means of weights and concentrations. The covariance of the
 # weights follows one iteration later.
 COORDINATES: Coordinates[Any] = Coordinates(_coordinates, _at_coordinates)

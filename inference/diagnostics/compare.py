@@ -1,4 +1,4 @@
-"""Engines on one model side by side: moments, distances, cost, held-out scores."""
+"""Comparison of engines on one model: moments, distances, cost, held-out scores."""
 
 import json
 from collections.abc import Hashable, Iterable, Mapping
@@ -26,9 +26,9 @@ from .scores import held_out
 __all__ = ["Comparison", "compare_engines"]
 
 WASSERSTEIN_DRAWS = 1000
-# Chance that one of a quantity's elements exceeds the bound on z when engines agree.
+# Probability that any element of a quantity exceeds the bound on z when engines agree.
 ERROR_RATE = 0.01
-# Marks an engine whose draws are not to be believed.
+# Marks an engine with a Pareto k-hat that is too large.
 DAGGER = "\N{DAGGER}"
 
 type Table = dict[Hashable, dict[str, xr.DataArray]]
@@ -36,15 +36,15 @@ type Table = dict[Hashable, dict[str, xr.DataArray]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Engines compared with a reference; prints as two tables.
+    """Comparison of engines with a reference; prints as two tables.
 
-    Printed, engines whose k-hat is above 0.7 are marked with a dagger: their draws are no usable
-    stand-in for the posterior.
+    In print, a dagger marks engines whose k-hat is above 0.7: their draws do not represent the
+    posterior.
 
     Attributes
     ----------
     reference : str
-        Name of the result the others are measured against.
+        Name of the reference result.
     engines : DataFrame
         One row a result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
         least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, and
@@ -52,17 +52,17 @@ class Comparison:
     variables : DataFrame
         One row a quantity and result, over the quantity's elements, in standard deviations of the
         reference: ``difference``, the largest difference of means; ``z``, the largest difference
-        divided by its Monte Carlo standard error, and ``z_bound``, which it exceeds with a chance
-        of 1 % when the two agree (independent elements assumed: dependent ones exceed it more
-        rarely); ``least_sd_ratio`` and ``largest_sd_ratio``; ``wasserstein``, the mean distance of
-        marginals. Where a result has no draws or a single one, ``z`` and ``wasserstein`` are NaN;
-        where its draws are neither independent nor chains (SMC, Pathfinder), ``z`` is. Nothing is
-        measured against a reference without spread.
+        divided by its Monte Carlo standard error; ``z_bound``, which ``z`` exceeds with probability
+        1 % when the two results agree (if elements are independent; with less if they are
+        dependent); ``least_sd_ratio`` and ``largest_sd_ratio``; ``wasserstein``, the mean distance
+        of marginals. ``z`` and ``wasserstein`` are NaN for a result with fewer than two draws, and
+        ``z`` if the draws are neither independent nor chains (SMC, Pathfinder). Elements without
+        spread in the reference are left out.
     elements : DataFrame
         One row an element: mean, sd, difference, ratio, Monte Carlo standard error, effective
         draws.
     left_out : tuple of str
-        Quantities that not every result has.
+        Quantities that some result lacks.
     """
 
     reference: str
@@ -80,7 +80,7 @@ class Comparison:
 
     @property
     def _marked(self) -> tuple[pd.DataFrame, pd.DataFrame, str]:
-        """Tables with a dagger at engines that are not to be believed, and the footnote."""
+        """Tables with a dagger at engines with too large a k-hat, and the footnote."""
         marks = {
             name: f"{name} {DAGGER}"
             for name, k_hat in self.engines["pareto_k"].items()
@@ -128,22 +128,23 @@ def compare_engines(
 ) -> Comparison:
     """Compare results of several engines on one model and the same data.
 
-    Quantities are those that the data identify (for the multinomial probit: weights, and contrasts
-    of the regression functions between classes), and variables of which results hold moments only.
+    The compared quantities are those that the data identify (for the multinomial probit: weights,
+    and contrasts of the regression functions between classes), and variables for which results hold
+    moments only.
 
     Parameters
     ----------
     results : mapping of str to DataTree
-        Results of `fit`, by a name for each.
+        Results of `fit` by name.
     reference : str, optional
-        Name of the result the others are measured against. Default: an exact one, else the Markov
-        chain with the most effective draws, else the first.
+        Name of the reference result. Default: an exact result, else the Markov chain with the most
+        effective draws, else the first result.
     var_names : iterable of str, optional
         Quantities to compare. Default: all.
     model, kernels_new, labels_new : optional
-        The model, kernels between held-out and training objects, and the held-out labels: adds
-        the scores that every engine's predictions allow (accuracy; with probabilities also log
-        score and Brier score). Models that hold the new objects already take no kernels.
+        The model, kernels between held-out and training objects, and the held-out labels. They add
+        the held-out scores of every engine's predictions (accuracy; with probabilities also log
+        score and Brier score). Models that contain the new objects need no kernels.
     predict_options : mapping, optional
         Further arguments of `predict`.
 
@@ -154,8 +155,8 @@ def compare_engines(
     Raises
     ------
     ValueError
-        For no result, an unknown reference or quantity, results of different models, data or
-        priors or with nothing in common, or an incomplete held-out set.
+        For no result, an unknown reference or quantity, results of different models, data or priors
+        or without a common quantity, or an incomplete held-out set.
     """
     if not results:
         raise argument_error("results", "compare_engines", "at least one result", "none")
@@ -215,7 +216,7 @@ def compare_engines(
 
 
 def _check_same(results: Mapping[str, DataTree], what: str, *attributes: str) -> None:
-    """Raise unless results agree on the first of the attributes that each of them carries."""
+    """Raise unless results agree on the first of the attributes that each result has."""
     carried = [[tree.attrs[a] for a in attributes if a in tree.attrs] for tree in results.values()]
     values = {str(found[0]) for found in carried if found}
     if len(values) > 1:
@@ -225,7 +226,7 @@ def _check_same(results: Mapping[str, DataTree], what: str, *attributes: str) ->
 
 
 def _check_data(results: Mapping[str, DataTree]) -> None:
-    """Raise unless results hold the same data, as far as each holds them."""
+    """Raise unless results agree on the data that both hold."""
     for one, other in combinations([data_in(tree) for tree in results.values()], 2):
         if differ := differing_data(one, other):
             raise argument_error(
@@ -234,10 +235,10 @@ def _check_data(results: Mapping[str, DataTree]) -> None:
 
 
 def _check_declared(results: Mapping[str, DataTree]) -> None:
-    """Raise where priors differ, and likelihoods of the same variables.
+    """Raise if priors differ, or likelihoods with the same variables.
 
-    Where variables have been integrated out, the likelihood is another one rightly. Fingerprints
-    made under different versions of the libraries say nothing about each other.
+    If variables have been integrated out, the likelihoods rightly differ. Fingerprints from
+    different versions of the libraries are not comparable.
     """
     for one, other in combinations((tree.attrs for tree in results.values()), 2):
         if not ("declared" in one and "declared" in other) or one["versions"] != other["versions"]:
@@ -256,7 +257,7 @@ def _check_declared(results: Mapping[str, DataTree]) -> None:
 
 
 def _z_bound(z: pd.Series) -> float:
-    """Bound on the largest of the given |z| at `ERROR_RATE` (Sidak); NaN where there is none."""
+    """Bound on the largest |z| at `ERROR_RATE` (Sidak); NaN if all are missing."""
     count = int(z.notna().sum())
     return float(norm.isf(-np.expm1(np.log1p(-ERROR_RATE) / count) / 2)) if count else np.nan
 
@@ -278,7 +279,7 @@ def _moments(dataset: Dataset, tree: DataTree) -> Table:
 
 
 def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -> xr.DataArray:
-    """All draws when independent, the effective ones of chains, NaN for any others."""
+    """Count independent draws or effective draws of chains; NaN for other draws."""
     shape = xr.zeros_like(values.isel(chain=0, draw=0, drop=True), dtype=float)
     n_draws = values.sizes["chain"] * values.sizes["draw"]
     independent = attributes.get("independent")
@@ -290,7 +291,7 @@ def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -
 
 
 def _stored_moments(stored: Dataset, name: str) -> dict[str, xr.DataArray]:
-    """Moments that were accumulated; they tell no effective draws."""
+    """Accumulated moments, whose effective draws are unknown."""
     mean = stored[f"{name}_mean"]
     sd = stored[f"{name}_sd"] if f"{name}_sd" in stored else xr.full_like(mean, np.nan)
     return {"mean": mean, "sd": sd, "ess": xr.full_like(mean, np.nan)}
@@ -305,7 +306,7 @@ def _default_reference(results: Mapping[str, DataTree], moments: Mapping[str, Ta
 
 
 def _least_ess(moments: Table) -> float:
-    """Least effective draws of all elements whose effective draws are known."""
+    """Smallest known number of effective draws of any element."""
     least = [float(entry["ess"].min()) for entry in moments.values()]
     return float(np.nanmin(least)) if np.isfinite(least).any() else np.nan
 
@@ -358,7 +359,7 @@ def _same_elements(one: xr.DataArray, other: xr.DataArray) -> bool:
 
 
 def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name: str) -> float:
-    """Mean over elements of the distance between marginals, in sds of the reference."""
+    """Mean distance between the elements' marginals, in sds of the reference."""
     unit = moments[name]["sd"]
     moving = unit > 0
     if name not in dataset or name not in reference or not bool(moving.any()):
@@ -366,7 +367,7 @@ def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name
     n_draws = min(d.sizes["chain"] * d.sizes["draw"] for d in (dataset, reference))
     if n_draws == 1:
         return np.nan
-    # Elements without spread would be divided by zero; they add nothing.
+    # Elements without spread would be divided by zero; with 0 they add nothing.
     ours, theirs = ((d[[name]] / unit.where(moving)).fillna(0.0) for d in (dataset, reference))
     total = wasserstein(
         ours,

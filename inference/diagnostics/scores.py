@@ -21,32 +21,33 @@ OWNER = "held_out"
 
 
 def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
-    """Held-out scores of predictions, by what these hold.
+    """Held-out scores of class predictions or of real-valued predictions.
 
     Parameters
     ----------
     predictions : Dataset
-        Of `predict`: ``probability`` (obs, class), ``label`` (obs) or both, with the
-        coordinate "class"; or ``mean`` and ``sd`` (obs). The dimension of the objects may have
-        any name.
+        Output of `predict`: ``probability`` (obs, class), ``label`` (obs) or both, with the
+        coordinate "class"; or ``mean`` and ``sd`` (obs). The dimension of the objects may have any
+        name.
     truth : array_like, Series or DataArray (obs,)
-        True classes, or true values. A Series goes by the ids of the objects where predictions and
-        Series have ids, else by position.
+        True classes or true values. A Series is aligned by the ids of the objects if both have ids,
+        else by position.
 
     Returns
     -------
     dict
-        Of classes: ``accuracy`` of the predicted label; with probabilities also ``log_score``,
-        the mean log probability of the true class (higher is better), and ``brier``, the mean
-        squared distance to the true class's indicator (0 to 2, lower is better). Of values:
-        ``rmse``, and ``log_score``, the mean log density of the normal with that mean and sd.
+        For classes: ``accuracy`` of the predicted label; with probabilities also ``log_score``, the
+        mean log probability of the true class (higher is better), and ``brier``, the mean squared
+        distance to the true class's indicator (0 to 2, lower is better). For values: ``rmse``, and
+        ``log_score``, the mean log density of the normal distribution with the predicted mean and
+        sd.
 
     Raises
     ------
     ValueError
-        For predictions of neither kind, true labels or values of another number, a class that the
-        predictions do not know, values that are not finite, or probabilities that are negative or
-        do not sum to one for each object (up to 1e-5).
+        For predictions of neither kind, a truth of another length, a class that the predictions do
+        not know, values that are not finite, or probabilities that are negative or do not sum to
+        one for each object (up to 1e-5).
     """
     if "class" in predictions.coords and {"probability", "label"} & set(predictions.data_vars):
         return _of_classes(predictions, truth)
@@ -94,12 +95,12 @@ def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
 
 
 def _aligned(truth: Any, predictions: Dataset, name: str) -> Any:
-    """Truth in the order of the objects of a variable."""
+    """Truth in the order of the predicted objects."""
     ids = _objects(predictions[name])
     return truth if ids is None else aligned(truth, ids, "labels_new", OWNER)
 
 
 def _objects(values: DataArray) -> Any:
-    """Ids along a variable's first dim that is not the classes; None where there is no other."""
+    """Ids along the first dim other than "class"; None if there is no other."""
     dims = [dim for dim in values.dims if dim != "class"]
     return ids_along(values, dims[0]) if dims else None

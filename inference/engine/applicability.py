@@ -21,7 +21,7 @@ __all__ = [
 # A matrix over this many coordinates takes 0.8 GB.
 LARGEST_DIMENSION = 10_000
 
-# By model, what the count was made for, and the count: it takes a compilation.
+# The count takes a compilation. By model: the shapes it was made for, and the count.
 _COORDINATES: WeakKeyDictionary[pm.Model, tuple[object, int]] = WeakKeyDictionary()
 
 
@@ -53,13 +53,13 @@ def coordinates(model: pm.Model) -> int:
 
 
 def small_only(model: pm.Model, most: int | None) -> str | None:
-    """Say that an engine does not serve as many coordinates as the model has; None where it does.
+    """Advice against an engine that serves fewer coordinates than the model has; None otherwise.
 
     Parameters
     ----------
     model : pm.Model
     most : int or None
-        What it serves; None where any number.
+        Largest number of coordinates that the engine serves; None for any number.
     """
     if most is None or (size := coordinates(model)) <= most:
         return None
@@ -67,16 +67,17 @@ def small_only(model: pm.Model, most: int | None) -> str | None:
 
 
 def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
-    """Make the error for a setting that would be ignored: of an algorithm that does not apply."""
+    """Make the error for a setting of an algorithm that does not apply to the model."""
     return ValueError(
         f"The setting {setting!r} of {owner} is one of an algorithm that does not apply: {reason}."
     )
 
 
 def combination_unknown_to(*functions: Any) -> Callable[[Any], str | None]:
-    """Make the reason for models whose rule of combination is not registered with all of these.
+    """Make a function that says why a model's combination rule is not supported, or None.
 
-    The functions dispatch on the rule: one that is registered later is known from then on.
+    A rule is supported when every one of `functions`, which dispatch on rules, has it registered,
+    also when it is registered later.
     """
 
     def reason(model: Any) -> str | None:

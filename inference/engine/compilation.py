@@ -1,13 +1,13 @@
-"""Which compiler a graph is worth.
+"""Choice of a compiler for a PyTensor graph.
 
-numba takes 15 to 40 seconds to compile the gradient of a model, and evaluates it some fifty times
-as fast as Python does node by node, through NumPy. So a graph that is evaluated some thousand times
-is left to Python, and one that a sampler follows to numba, PyTensor's default.
+numba takes 15 to 40 seconds to compile the gradient of a model, and then evaluates it some fifty
+times as fast as NumPy node by node. So graphs that are evaluated a few thousand times run in
+Python, and the gradients of chains are compiled by numba, PyTensor's default.
 
 PyTensor has one default mode for the whole process. Fits that run in threads at the same time share
-it: the mode of the one begun last, of those that go on, counts for all. That alters the seconds
-that compilation and evaluation take, and no result; and only where a fit is given a mode of its own
-(``compile_kwargs``) or is long enough for what it records to be compiled.
+it: the mode of the fit begun last among the running ones counts for all. This changes no result,
+only the seconds of compilation and evaluation, and only where a fit has its own mode
+(``compile_kwargs``) or is so long that the graph of its recorded variables is compiled.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,31 +23,31 @@ from ...validation import argument_error
 
 __all__ = ["check_compile_kwargs", "compiling_with", "mode_worth", "python_mode"]
 
-# Python takes one to four milliseconds for a gradient: as much for so many as numba's compilation.
+# Python takes 1 to 4 ms a gradient: so many gradients take as long as numba's compilation.
 MANY_EVALUATIONS = 10_000
 
 
 def python_mode() -> Mode:
     """Make the mode that compiles nothing: NumPy evaluates the graph node by node.
 
-    Without fusion: what is fused is a loop over elements, slow where no compiler takes it.
+    Fusion is off: a fused operation is a loop over elements, which is slow without a compiler.
     """
     return Mode(linker="py", optimizer="fast_run").excluding("fusion")
 
 
 def mode_worth(evaluations: float) -> Mode:
-    """Choose the mode for a graph that is evaluated so many times: numba's for many."""
+    """Choose the mode for a graph by its number of evaluations: numba for many, Python for few."""
     return get_mode("NUMBA") if evaluations > MANY_EVALUATIONS else python_mode()
 
 
 class _Defaults:
-    """PyTensor's default mode while blocks that ask for one are open, in whatever threads.
+    """PyTensor's default mode while `compiling_with` blocks are open in any thread.
 
-    Where that mode compiles nothing, neither do graphs within its graphs: those of random variables
-    ask for C, which takes several seconds for what is called once.
+    A mode that compiles nothing also turns off C for inner graphs: those of random variables ask
+    for C, which takes several seconds for a graph that is called once.
 
-    Each block putting back what it found would not do: of two that overlap, the second finds the
-    mode of the first, and would leave it behind.
+    A block cannot simply restore the mode that it found: when two blocks overlap, the second one
+    would restore the mode of the first after both have ended.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _Defaults:
         self._before: Any = None
 
     def enter(self, block: object, mode: Mode) -> None:
-        """Let the mode of a block that opens be the default."""
+        """Make the mode of an opening block the default."""
         with self._lock:
             if not self._open:
                 self._before = self._config.mode, self._config.cxx
@@ -65,7 +65,7 @@ class _Defaults:
             self._apply()
 
     def leave(self, block: object) -> None:
-        """Let the default be that of the last block still open, or the one before all of them."""
+        """Restore the mode of the last block still open, or the one before all blocks."""
         with self._lock:
             del self._open[block]
             self._apply()
@@ -84,7 +84,7 @@ _DEFAULTS = _Defaults()
 
 @contextmanager
 def compiling_with(mode: Mode) -> Iterator[None]:
-    """Let a mode be PyTensor's default for what is compiled within."""
+    """Make a mode PyTensor's default while the context is open."""
     block = object()
     _DEFAULTS.enter(block, mode)
     try:
@@ -94,7 +94,7 @@ def compiling_with(mode: Mode) -> Iterator[None]:
 
 
 def check_compile_kwargs(compile_kwargs: Mapping[str, Any] | None, owner: str) -> Mode | None:
-    """Return the mode that a user chose, None where none was, or raise for what is no mode."""
+    """Return the user's mode or None; raise ValueError unless it is a mode."""
     if not isinstance(compile_kwargs, Mapping | None):
         rule = "a dict with the key 'mode'"
         raise argument_error("compile_kwargs", owner, rule, repr(compile_kwargs))

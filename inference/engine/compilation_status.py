@@ -1,4 +1,4 @@
-"""What a user sees while numba compiles, before a sampler has progress to show."""
+"""Status line while numba compiles, before a sampler shows its progress bar."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,16 +17,16 @@ USUAL = "15 to 40 s"
 # With spinner and time it fits into a terminal of 80 columns.
 MESSAGE = f"compiling the gradient: usually {USUAL}, about 1 s from then on"
 
-# What PyTensor calls the function that it has numba compile for a graph.
+# PyTensor's name for the function of a graph that numba compiles.
 GRAPH = "numba_funcified_fgraph"
 
 
 class _Status(Listener):
-    """A line that stands from the begin of a compilation to its end; numba says when that is."""
+    """Status line from the start to the end of a compilation, by numba's events."""
 
     def __init__(self) -> None:
         self._line: Progress | None = None
-        # Graphs hold graphs, which are compiled within.
+        # Inner graphs are compiled while their outer graph is.
         self._open = 0
 
     @override
@@ -49,7 +49,7 @@ class _Status(Listener):
             self.remove()
 
     def remove(self) -> None:
-        """Take the line away where it still stands."""
+        """Remove the line if it is still shown."""
         if self._line is not None:
             self._line.stop()
         self._line = None
@@ -57,12 +57,12 @@ class _Status(Listener):
 
 @contextmanager
 def compilation_shown(visible: bool) -> Iterator[None]:
-    """Show a line while numba compiles a graph within; none where the code is in PyTensor's cache.
+    """Show a line while numba compiles a graph; code from PyTensor's cache shows no line.
 
     Notes
     -----
-    Only for what compiles before it opens a progress bar of its own, as `pm.sample` does: two live
-    displays would write over each other.
+    Only for functions such as `pm.sample` that compile before they open their own progress bar: two
+    live displays would overwrite each other.
     """
     if not visible:
         yield

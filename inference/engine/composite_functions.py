@@ -1,4 +1,4 @@
-"""Functions of new objects on composite kernels, from draws of the weights: what predicts."""
+"""Function values of new objects on composite kernels, from posterior draws, for predictions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ BLOCK = 8_000_000
 
 
 def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
-    """Kernels between new and training objects, checked against those of the model.
+    """Kernels between new and training objects, checked against the model's kernels.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
     Raises
     ------
     ValueError
-        For None, and for kernels that are not of the model's names and training objects.
+        For None, and for kernels whose names or training objects differ from the model's.
     """
     if kernels_new is None:
         raise argument_error(
@@ -57,7 +57,7 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
 
 
 def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:
-    """Raise unless the result holds draws of those of the variables that are random."""
+    """Raise unless the result holds draws of those named variables that are random."""
     free = {rv.name for rv in model.free_RVs}
     for name in names:
         if name in free and name not in posterior:
@@ -75,7 +75,7 @@ def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
 
     Notes
     -----
-    Cost O(draws S N M C). In memory the objects come first, so that no array is transposed.
+    Cost O(draws S N M C). The objects are the first axis in memory, so that no array is transposed.
     """
     n_draws, n_classes, n_basis = W.shape
     f = np.zeros((stack.shape[1], n_draws * n_classes))
@@ -99,7 +99,7 @@ def combined_functions(
 
     Notes
     -----
-    Cost O(draws N M (S + C)), one composite kernel a draw; sums need none.
+    Cost O(draws N M (S + C)): one composite kernel a draw. Sums do without composite kernels.
     """
     terms = rule.terms(stack)
     f = np.empty((len(W), stack.shape[1], W.shape[1]))

@@ -1,8 +1,8 @@
-"""What a fit costs, from a few of its own iterations, sweeps or gradients.
+"""Expected cost of a fit, measured on a few of its own iterations, sweeps or gradients.
 
-An engine's `calibrate` runs the implementation itself for a moment. Loops that report their
-progress are ended by a `Stopwatch` in the place of the run's clock; steps of `pm.sample` and
-gradients are called by hand, with `timed`.
+An engine's `calibrate` runs the implementation itself for a moment. A `Stopwatch` in place of the
+run's clock ends the loops that report their progress; `timed` calls steps of `pm.sample` and
+gradients.
 """
 
 import time
@@ -15,7 +15,7 @@ from .deadline import Clock
 
 __all__ = ["Cost", "Loop", "Stopwatch", "peak_of_memory", "timed"]
 
-# Seconds for a loop, beyond its first step, and least steps that are timed if they fit in.
+# Seconds to time a loop after its first step, and the least steps to time if they are fast enough.
 ENOUGH = 1.5
 LEAST = 3
 
@@ -27,7 +27,7 @@ class Cost:
     Attributes
     ----------
     usual, most : float
-        Seconds that it usually takes, and with all iterations that it may do.
+        Seconds that the fit usually takes, and that it takes with all iterations that it may do.
     bytes : int
         Peak of working memory, beyond the model and the draws that are kept.
     measured : str
@@ -42,9 +42,9 @@ class Cost:
 
 @dataclass
 class Loop:
-    """A loop as far as it was seen: its steps, when it began, and when it did the first and last.
+    """Observed part of a loop: its steps, when it began, and when it did the first and last step.
 
-    `total` and `usual` are what it may take and usually takes; None: nobody knows.
+    `total` and `usual` are the steps that the loop may take and usually takes; None if unknown.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Loop:
 
     @property
     def each(self) -> float:
-        """Seconds a step: after the first, which also prepares, where there are others."""
+        """Seconds a step, without the first step, which also prepares, if there are others."""
         first, last = self.marks[0], self.marks[-1]
         if last[0] > first[0]:
             return (last[1] - first[1]) / (last[0] - first[0])
@@ -66,7 +66,7 @@ class Loop:
 
 @dataclass
 class Stopwatch(Clock):
-    """A clock that ends each loop after a moment, or after its first step, and keeps its times."""
+    """Clock that ends each loop after a moment or its first step, and records its times."""
 
     first_only: bool = False
     loops: list[Loop] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Stopwatch(Clock):
         self.loops.append(Loop(description, most, usual, time.perf_counter()))
 
     def advanced(self, steps: int) -> None:
-        """Take note of steps, and end the loop when that is enough."""
+        """Record steps, and end the loop when they are enough."""
         loop, now = self.loops[-1], time.perf_counter()
         loop.steps += steps
         loop.marks.append((loop.steps, now))
@@ -92,7 +92,7 @@ class Stopwatch(Clock):
             self.end()
 
     def more(self, usual: int) -> tuple[float, float]:
-        """Seconds that the loops which were ended would have gone on: usually, and at most."""
+        """Seconds that the ended loops would have taken longer: usually, and at most."""
         likely, most = 0.0, 0.0
         for loop in self.loops:
             if loop.ended:
@@ -103,7 +103,7 @@ class Stopwatch(Clock):
 
     @property
     def measured(self) -> str:
-        """Say what was measured of the loops that were ended."""
+        """Description of the measurements, for the loops that were ended."""
         return ", ".join(
             f"{loop.steps} steps of {loop.name} of {loop.each:.2g} s each"
             for loop in self.loops
@@ -112,7 +112,7 @@ class Stopwatch(Clock):
 
 
 def timed(step: Callable[[], object]) -> tuple[float, int]:
-    """Seconds a call, by calls until enough, and their number; the first one is left out."""
+    """Mean seconds of a call after the first one, and the number of calls."""
     before = time.perf_counter()
     step()
     first = time.perf_counter() - before
@@ -127,7 +127,7 @@ def timed(step: Callable[[], object]) -> tuple[float, int]:
 
 @contextmanager
 def peak_of_memory() -> Iterator[list[int]]:
-    """Fill a list with the peak of what NumPy and Python allocate meanwhile, in bytes."""
+    """Fill a list with the peak of the bytes that NumPy and Python allocate in the context."""
     peak: list[int] = []
     nested = tracemalloc.is_tracing()
     if not nested:

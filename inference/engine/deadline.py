@@ -1,4 +1,4 @@
-"""The time that a fit may take: checked wherever a loop reports its progress."""
+"""Time limit of a fit, checked wherever a loop reports its progress."""
 
 import signal
 import threading
@@ -15,12 +15,12 @@ from ...validation import argument_error
 
 __all__ = ["Clock", "EndOfTime", "Interrupting", "OutOfTime", "at_work"]
 
-# Seconds after which an interrupt is tried again that came where it would lose something.
+# Seconds before an interrupt is sent again, if it came where it would lose draws.
 AGAIN = 0.05
 
 
 class OutOfTime(KeyboardInterrupt):
-    """The time is over. What keeps the result of an interrupted loop keeps it of this as well."""
+    """The time is over. Code that keeps the result of an interrupted loop keeps it here, too."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Clock:
     Attributes
     ----------
     seconds : float or None
-        What the fit may take; None for no bound.
+        Seconds that the fit may take; None for no bound.
     ended : bool
         Whether a loop was ended.
     """
@@ -47,26 +47,26 @@ class Clock:
         return self.seconds - (time.monotonic() - self._started)
 
     def opened(self, description: str, most: int | None, usual: int | None) -> None:
-        """Take note of a loop that begins, and of the steps that it may and usually does take."""
+        """Take note of a new loop and of the steps that it may take and usually takes."""
 
     def advanced(self, steps: int) -> None:
         """Take note of steps that a loop has done."""
         self.check()
 
     def check(self) -> None:
-        """Raise `OutOfTime` when the time is over, once: what follows the loop runs to its end."""
+        """Raise `OutOfTime` when the time is over, but only once: later loops run to their end."""
         if not self.ended and self.left <= 0:
             self.end()
 
     def share(self, waiting: int) -> "Clock":
-        """Clock of a part of the time that is left, as large as that of each of those who wait."""
+        """Clock with an equal share of the time left, when `waiting` others get one later."""
         if self.seconds is None:
             return Clock()
         return Clock(max(self.left, 0.0) / (waiting + 1))
 
     @contextmanager
     def explained(self, what: str) -> Iterator[None]:
-        """Say of an error that follows the end that the time did not do for `what`."""
+        """Turn an error after the end into one that says the time was too short for `what`."""
         try:
             yield
         except (ValueError, OutOfTime) as error:
@@ -82,10 +82,10 @@ class Clock:
 
 
 class EndOfTime:
-    """Callback of `pm.sample` that ends the chains that run when their time is over.
+    """Callback of `pm.sample` that ends the running chains when their time is over.
 
-    Chains run in turns, as many at once as there are processes. The turns share the time that is
-    left when they begin, so that all chains are in the result.
+    Chains run in turns, one chain a process. Each turn gets an equal share of the time left when it
+    begins, so that all chains are in the result.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class EndOfTime:
     processes : int
         Chains that run at once.
     callback : callable, optional
-        Another callback, called before.
+        Another callback, called first.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class EndOfTime:
         self._shares: dict[int, Clock] = {}
 
     def __call__(self, trace: Any, draw: Any) -> None:
-        """Take in one draw; PyMC keeps the chains when this raises a KeyboardInterrupt."""
+        """Take one draw; PyMC keeps the chains when this raises a KeyboardInterrupt."""
         if self._callback is not None:
             self._callback(trace=trace, draw=draw)
         turn = draw.chain // self._processes
@@ -125,19 +125,19 @@ class EndOfTime:
 
 
 class Interrupting:
-    """Interrupts what runs in the main thread, as Ctrl-C does, when the time is over: a context.
+    """Context that interrupts the main thread when the time is over, as Ctrl-C does.
 
-    For algorithms without a callback that keep what they have when they are interrupted.
+    For algorithms without a callback that keep their draws when they are interrupted.
 
     Parameters
     ----------
     clock : Clock
-        Nothing is interrupted where it has no bound.
+        A clock without a bound interrupts nothing.
     can : callable (frame) -> bool
-        Whether what runs, the innermost frame, keeps what there is when it is interrupted.
-        Elsewhere an interrupt would lose all: it waits.
+        Whether code that runs in this innermost frame keeps its draws when it is interrupted. In
+        other frames an interrupt would lose all draws, so it is delayed.
     owner : str
-        What is bounded, for the message.
+        Name of the function with the time limit, for the message.
 
     Raises
     ------
@@ -166,7 +166,8 @@ class Interrupting:
     def __exit__(self, *exception: object) -> None:
         self._finished.set()
         if self._thread.ident is not None:
-            # When it has ended no signal is under way; one that has come is handled before.
+            # After the thread has ended no further signal comes, and earlier ones have been
+            # handled.
             self._thread.join()
             signal.signal(signal.SIGINT, self._handler)
 
@@ -196,7 +197,7 @@ class Interrupting:
 
 
 def at_work(function: FunctionType, frame: FrameType | None) -> bool:
-    """Whether a function, or what it has called, is what runs in a frame."""
+    """Whether a frame runs a function or code that the function has called."""
     while frame is not None:
         if frame.f_code is function.__code__:
             return True

@@ -1,4 +1,4 @@
-"""The declaration's densities on constrained draws: judge of every approximation, and az.loo's."""
+"""Densities of the declaration at constrained draws, for Pareto k-hat and `az.loo`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,8 +20,8 @@ __all__ = ["compile_log_density", "log_density", "log_likelihood"]
 def compile_log_density(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
     """Make a function of the log joint density of the declaration at values of its free variables.
 
-    No Jacobian enters: variables on a simplex have their density with respect to their first
-    coordinates, as the Dirichlet distribution's usual form has it.
+    No Jacobian enters. A density on the simplex is with respect to the first coordinates, as in the
+    usual form of the Dirichlet distribution.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
     Returns
     -------
     Dataset
-        One variable (chain, draw, ...) for every observed one.
+        One variable (chain, draw, ...) for every observed variable.
     """
     values, terms = _terms(model)
     names = [str(rv.name) for rv in model.observed_RVs]
@@ -73,7 +73,7 @@ def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
     found = {}
     for name, array in zip(names, evaluate(flat), strict=True):
         every = dims.get(name) or [f"{name}_dim_{i}" for i in range(array.ndim - 1)]
-        # A matrix has one density.
+        # A matrix-valued observation has one density.
         own = every[: array.ndim - 1]
         found[name] = (("chain", "draw", *own), array.reshape(chains, draws, *array.shape[1:]))
     used = {dim for own, _ in found.values() for dim in own} & coords.keys()

@@ -1,4 +1,4 @@
-"""What the settings of an engine mean, read from the docstrings of what they are settings of."""
+"""Descriptions of an engine's settings, read from docstrings."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ from .settings import Setting
 
 __all__ = ["EngineDescription", "explained_parameters", "sections"]
 
-# Sections of a docstring, besides the parameters, that matter to who chooses settings.
+# Sections of a docstring, besides the parameters, that help to choose settings.
 TOLD = ("Notes", "References")
 
 
@@ -22,15 +22,15 @@ class EngineDescription:
     ----------
     engine, model : str
     summary : str
-        What is run.
+        Summary of the function that runs.
     settings : dict of str to Setting
         Each with its type, its default, its value in force, and what it means.
     notes : dict of str to str
         Text by section: ``Notes``, ``References``.
     source : str
-        Module of what is run; its ``help`` has the equations.
+        Module of the function that runs; its ``help`` has the equations.
     paper : str
-        What that module says of itself.
+        First line of that module's docstring.
     """
 
     engine: str
@@ -50,7 +50,7 @@ class EngineDescription:
         defaults: Mapping[str, Any],
         documented: list[Any],
     ) -> "EngineDescription":
-        """Read the docstrings of all that takes the settings, the one that is run last."""
+        """Read the docstrings of the objects that take the settings; the last one runs."""
         known: dict[str, str] = {}
         for each in documented:
             known |= explained_parameters(each)
@@ -79,14 +79,14 @@ class EngineDescription:
 
 
 def _setting(name: str, entry: str, default: Any, value: Any) -> Setting:
-    """Read the entry of a setting: its type, and what is said below it."""
+    """Read the type and the explanation of a setting from its entry."""
     head, _, text = entry.partition("\n")
     kind = head.partition(" : ")[2].partition(", default=")[0]
     return Setting(name, kind, default, value, inspect.cleandoc(text))
 
 
 def sections(documented: Any) -> dict[str, str]:
-    """Sections of a numpydoc docstring by heading; what comes before the first by ""."""
+    """Sections of a numpydoc docstring by heading; "" for the text before the first heading."""
     lead, *rest = re.split(r"^(\S.*)\n-{3,}$", inspect.getdoc(documented) or "", flags=re.MULTILINE)
     headed = dict(zip(rest[::2], rest[1::2], strict=True))
     return {heading: text.strip("\n") for heading, text in ({"": lead} | headed).items()}

@@ -1,4 +1,4 @@
-"""Draws that are written to a zarr store as they are made, for chains longer than memory.
+"""Draws written to a zarr store while they are made, for chains that do not fit into memory.
 
 PyMC's own zarr trace needs zarr 2, whose stores the xarray of today does not open.
 """
@@ -19,9 +19,9 @@ from .turns import draws_to_keep
 
 __all__ = ["DrawsOnDisk", "check_store"]
 
-# Draws of all variables of a chain that are held before they are written, in bytes.
+# Bytes of a chain's draws that are held in memory before they are written.
 CHUNK = 1 << 24
-# Chunks that a chain is cut into at least: what a killed process loses is less than one of them.
+# Least number of chunks of a chain: a killed process loses less than one chunk.
 CHUNKS = 50
 GROUP = "posterior"
 
@@ -41,21 +41,21 @@ def check_store(path: str | PathLike[str], owner: str) -> Path:
 
 
 class DrawsOnDisk:
-    """Store of the draws of some variables, array (chain, draw, ...) each, chunked by draws.
+    """Store with one array (chain, draw, ...) a variable, chunked by draws.
 
-    What has been written survives the process: the attribute "draws" of its group says how many
-    draws of each chain that is. A chain's last draws are in memory until `close`, which whoever
-    samples calls whatever ends the sampling. The store holds all draws of all chains.
+    Written draws survive the process: the attribute "draws" of the group counts them by chain. A
+    chain's last draws are in memory until `close`, which must be called however sampling ends. The
+    store holds all draws of all chains.
 
     Parameters
     ----------
     path : Path
-        Of the store, a folder that does not exist yet.
+        Folder of the store, which must not exist yet.
     model : pm.Model
         Gives dims and coords.
     names : sequence of str
     chains, draws : int
-        How many are expected.
+        Expected numbers of chains and of draws a chain.
     """
 
     def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
@@ -68,7 +68,7 @@ class DrawsOnDisk:
         self._room = 1
 
     def append(self, chain: int, values: Mapping[str, NDArray]) -> None:
-        """Take in draws (draw, ...) of one chain."""
+        """Add draws (draw, ...) of one chain."""
         if not self._arrays:
             self._create(values)
         pending = self._pending.setdefault(chain, {name: [] for name in self._names})
@@ -78,17 +78,17 @@ class DrawsOnDisk:
             self._write(chain, self._room)
 
     def close(self) -> None:
-        """Write what is still in memory."""
+        """Write the draws that are still in memory."""
         for chain, pending in self._pending.items():
-            # An interruption may have come between two variables of a draw.
+            # An interrupt may have come between two variables of a draw.
             if left := min(map(len, pending.values())):
                 self._write(chain, left)
 
     def dataset(self) -> xr.Dataset:
-        """Read draws from the store as they are used: those that PyMC keeps in memory.
+        """Open the store lazily, with the draws that PyMC would keep in memory.
 
-        Of interrupted chains that is as many, cut to the shortest of them, as make the most draws,
-        numbered from 0.
+        After an interrupt these are as many chains, cut to the shortest of them, as give the most
+        draws. Chains are numbered from 0.
         """
         data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None).drop_attrs()
         draws = draws_to_keep([*self._written.values()])
@@ -100,7 +100,7 @@ class DrawsOnDisk:
     def _create(self, values: Mapping[str, NDArray]) -> None:
         import zarr
 
-        # At the first draw: a run that fails before it leaves nothing behind.
+        # Made at the first draw, so that a run that fails earlier leaves no folder.
         self._group = zarr.open_group(self._path, mode="w-").create_group(GROUP)
         shapes = {name: np.shape(values[name])[1:] for name in self._names}
         sizes = [np.asarray(values[name])[:1].nbytes for name in self._names]
@@ -123,7 +123,7 @@ class DrawsOnDisk:
         start = self._written.get(chain, 0)
         for name, waiting in self._pending[chain].items():
             self._arrays[name][chain, start : start + draws] = np.stack(waiting[:draws])
-        # After the last array: what fails before can be written again.
+        # Deleted after the last array is written, so that a failed write can be repeated.
         for waiting in self._pending[chain].values():
             del waiting[:draws]
         self._written[chain] = start + draws

@@ -1,4 +1,4 @@
-"""The handwritten EM engine: turns an output into a point with its history."""
+"""EM engine: turns the output of a handwritten EM algorithm into a result."""
 
 from typing import Any, ClassVar, override
 
@@ -19,21 +19,21 @@ __all__ = ["EM"]
 class EM(Handwritten):
     """Expectation-maximisation by the paper's closed-form updates.
 
-    The result holds the point in ``point`` and, as a single draw, in ``posterior``; the objective
-    by iteration in ``trajectory``. ``converged`` in the attributes is "no fixed point" where the
-    iterations have none to go to, and ``note`` says what that means for the point.
+    The result holds the point in ``point`` and, as a single draw, in ``posterior``, and the
+    objective by iteration in ``trajectory``. The attribute ``converged`` is "no fixed point" where
+    the iterations have no fixed point; ``note`` then says what this means for the point.
 
     Parameters
     ----------
     iterations : int or None, optional
-        Largest number of iterations; None is their limit, on models that have it in closed form.
+        Largest number of iterations. None gives the limit, on models that have it in closed form.
         Default: that of the model.
     start : str or array_like, optional
         Where the iterations start. Default: that of the model.
     tolerance : float, optional
-        How close to its limit a point counts as converged. Default: that of the model.
+        Distance to the limit below which a point counts as converged. Default: that of the model.
     **settings
-        Settings that the algorithm on the model at hand has besides, checked when it is run:
+        Further settings of the algorithm for the model, checked at run time:
         ``kz.describe(model, "em")`` explains all.
 
     Notes

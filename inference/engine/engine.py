@@ -1,8 +1,8 @@
-"""What an engine is, and what one call of `fit` asks of it.
+"""Base class of the engines, and the arguments of one call of `fit`.
 
-An engine's constructor takes the settings of the algorithm; model, draws, chains and seed come at
-run time. Engines written for PyMC models in general (`NUTS`, `ADVI`, ...) state their settings as
-dataclass fields; those with an implementation a paper (`VB`, `Gibbs`, ...) are `Handwritten`.
+An engine's constructor takes the settings of the algorithm; `run` takes model, draws, chains and
+seed. Engines for any PyMC model (`NUTS`, `ADVI`, ...) declare their settings as dataclass fields;
+engines with one implementation a paper (`VB`, `Gibbs`, ...) are `Handwritten`.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ Kind = Literal["exact", "mcmc", "vb", "point"]
 
 @dataclass(frozen=True)
 class Run:
-    """What one call of `fit` asks of an engine."""
+    """Arguments of one call of `fit`, for the engine."""
 
     draws: int = 1000
     tune: int = 1000
@@ -45,7 +45,7 @@ class Run:
     clock: Clock = field(default_factory=Clock)
 
     def rng(self, stream: int = 0) -> np.random.Generator:
-        """Make a generator from the seed; streams of other numbers are independent."""
+        """Make a generator from the seed; different streams are independent."""
         return np.random.default_rng([self.random_seed, stream])
 
     def kept(self, model: pm.Model) -> list[str]:
@@ -61,7 +61,7 @@ class Run:
         return list(getattr(model, "streamed", ()))
 
     def compile_kwargs(self, evaluations: float) -> dict[str, Any]:
-        """Give PyMC the mode for a density that is evaluated about so many times."""
+        """PyMC's ``compile_kwargs`` for a density with about so many evaluations."""
         return {"mode": self.mode or mode_worth(evaluations)}
 
     @contextmanager
@@ -75,11 +75,11 @@ class Run:
     ) -> Iterator[ProgressBar]:
         """Progress bar in PyMC's style; silent when the user asked for none.
 
-        `usual` is what a loop that may take `total` steps, or `most` where the bar has no end,
-        usually takes: `estimate` needs it.
+        For `estimate`, `usual` is the usual number of steps; `most` is the largest one where
+        `total` is None.
 
-        Its `advance` raises `OutOfTime`, a KeyboardInterrupt, when the time for the fit is over:
-        a loop that keeps what it has when it is interrupted keeps it then as well.
+        The bar's `advance` raises `OutOfTime`, a KeyboardInterrupt, when the time of the fit is
+        over, so that a loop that survives Ctrl-C also survives `max_seconds`.
         """
         self.clock.opened(description, total or most, usual)
         with track(total, description, visible=self.progressbar, after=self.clock.advanced) as bar:
@@ -87,16 +87,16 @@ class Run:
 
 
 def variables_drawn(model: pm.Model) -> list[str]:
-    """Names of the variables of which an engine makes draws."""
+    """Names of the variables that an engine draws."""
     return [str(variable.name) for variable in (*model.free_RVs, *model.deterministics)]
 
 
 class Engine(ABC):
-    """A way to infer a model: a name, a kind, settings, and a run."""
+    """Inference algorithm with a name, a kind, settings and a method `run`."""
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
-    #: Whether it can write its draws to a store as they are made.
+    #: Whether the engine can write its draws to a store while it makes them.
     stores: ClassVar[bool] = False
     registry: ClassVar[dict[str, type["Engine"]]] = {}
 
@@ -117,19 +117,19 @@ class Engine(ABC):
         return self.settings
 
     def defaults_on(self, model: pm.Model) -> dict[str, Any]:
-        """Give the defaults of the settings on a model."""
+        """Defaults of the settings on a model."""
         return {f.name: f.default for f in fields(self)} if is_dataclass(self) else {}
 
     def documented(self, model: pm.Model) -> list[Any]:
-        """List what documents the settings on a model; last, what is run."""
+        """List the objects whose docstrings document the settings on a model; the last one runs."""
         return [type(self)]
 
     def sampler_arguments(self) -> frozenset[str]:
-        """Names of the sampler's arguments that `fit` passes on; none without one of PyMC's."""
+        """Names of the arguments that `fit` passes on to PyMC's sampler, if the engine uses one."""
         return frozenset()
 
     def serves(self, model: pm.Model) -> int | None:
-        """Most unconstrained coordinates that it serves in practice; None where any number."""
+        """Largest number of coordinates that the engine serves in practice; None for any number."""
         return None
 
     @abstractmethod
@@ -137,12 +137,12 @@ class Engine(ABC):
         """Why the engine does not apply to the model; None when it does."""
 
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        """Tell what the run will cost, from a few steps of it; see `cost`."""
+        """Estimate the cost of a run from a few of its steps; see `cost`."""
         raise ValueError(
-            f"{self.name} has no estimate: how many steps it takes is not known before. "
-            "max_seconds of fit ends it."
+            f"{self.name} has no estimate: its number of steps is not known in advance. "
+            "Use max_seconds of fit to end it."
         )
 
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        """Infer the model. `fit` has checked `why_not` and stamps the result."""
+        """Infer the model. `fit` has checked `why_not` before and stamps the result after."""

@@ -1,4 +1,4 @@
-"""What a fit will take, before it is begun."""
+"""Time and memory of a fit, estimated before it runs."""
 
 import inspect
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Estimate:
     ----------
     engine, model : str
     seconds : tuple of float
-        What is usual, and what it takes if every iteration that the engine may do is done. Without
-        compilation, which takes up to a minute for gradients.
+        Usual time, and time if the engine does every iteration that it may do. Compilation, which
+        takes up to a minute for gradients, is not included.
     megabytes : float
-        Working memory and the draws that are kept, beyond the model. Without compilation, except
-        of ADVI.
+        Working memory and the draws that are kept, beyond the model. Compilation is included for
+        ADVI only.
     measured : str
         What was measured.
     """
@@ -57,27 +57,27 @@ def _span(seconds: float) -> str:
 
 
 def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate:
-    """Tell what `fit` will take on this machine, from a few of its own steps.
+    """Estimate time and memory of `fit` on this machine from a few of its own steps.
 
-    It sets the engine up and does some iterations, sweeps or gradients, for a few seconds or one
-    of them, whichever is longer; engines that need gradients are compiled before.
+    The engine is set up and does iterations, sweeps or gradients for a few seconds, but at least
+    one. Engines that need gradients are compiled first.
 
     Parameters
     ----------
     model : pm.Model
     engine : Engine or str
-        As `fit` takes it. Of SMC and Pathfinder nothing is known before they run.
+        As in `fit`. SMC and Pathfinder have no estimate.
     **settings
         Arguments of `fit`: ``draws``, ``tune``, ``chains``, ``cores``, ``var_names``, ...
 
     Returns
     -------
     Estimate
-        How many iterations an engine will take is not known before. It counts 100 a start for
-        variational Bayes, 200 for the search of a mode and 31 gradients a draw for NUTS as usual,
-        and gives what all iterations would take that the engine may do. Gibbs, Exact and ADVI do
-        as much as they are asked for. Log densities of variational draws and log likelihoods,
-        which are made after the fit, are left out.
+        The number of iterations is not known in advance. The usual time assumes 100 iterations a
+        start for variational Bayes, 200 for the search of a mode and 31 gradients a draw for NUTS;
+        the largest time assumes all iterations that the engine may do. Gibbs, Exact and ADVI do a
+        fixed number. Log densities of variational draws and log likelihoods, which follow the fit,
+        are not included.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Functions of a model's variables, evaluated by Python: at a point, or over many draws at once.
+"""Functions of a model's variables, evaluated by Python at a point or over many draws.
 
-No compiler takes less time than a few thousand evaluations. Over draws, each operation takes a
-block of them at once, so that Python's share of the time is small; but for models that are no
-declarations as they were declared, whose draws are taken one by one.
+A compiler takes longer than a few thousand evaluations. Each operation takes a block of draws at
+once, so that Python's overhead is small; only models that are not unamended declarations are
+evaluated draw by draw.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,18 +24,18 @@ from .compilation import python_mode
 
 __all__ = ["compile_at_point", "compile_over_draws"]
 
-# What an operation is expected to make of a block of draws, in bytes.
+# Expected size of an operation's output for a block of draws, in bytes.
 BLOCK = 1 << 24
-# Operations that take the entries where a mask is true.
+# Operations that select the entries where a mask is true.
 PICKING = AdvancedSubtensor, AdvancedIncSubtensor
 
 
 def compile_at_point(
     model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> Callable[..., list[NDArray]]:
-    """Make a function of `inputs`; what depends on data alone is computed here, once.
+    """Make a function of `inputs`; terms that depend on data alone are computed once, here.
 
-    As arguments, and not as constants of the compiled code, which is never given back.
+    Their values are arguments, not constants of the compiled code, whose memory is never freed.
     """
     rest, stand_ins, arrays = _apart_from_data(model, outputs)
     function = compile_graph(
@@ -54,15 +54,15 @@ def compile_over_draws(
     ----------
     model : pm.Model
     inputs : sequence of Variable
-        With the names of the model's variables.
+        Variables with the names of the model's variables.
     outputs : sequence of Variable
-        Tensors that depend on them and on the model's data.
+        Tensors that depend on `inputs` and on the model's data.
 
     Returns
     -------
     callable
-        From a mapping of str to array (draw, ...), draws of every input, to arrays (draw, ...),
-        one an output.
+        From a mapping of str to array (draw, ...), draws of every input, to one array (draw, ...)
+        an output.
     """
     if not _takes_stacks(model, inputs, outputs):
         each = compile_at_point(model, inputs, outputs)
@@ -104,10 +104,10 @@ def compile_over_draws(
 
 
 def _takes_stacks(model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
-    """Whether operations on one draw are known to mean the same on each of a stack.
+    """Whether the graph is known to be correct on a stack of draws.
 
-    PyTensor gives wrong values, and no error, where an index or a shape depends on the values. Of
-    declarations it is tested that nothing does; what users add, or write themselves, may.
+    PyTensor gives wrong values, and no error, where an index or a shape depends on the values.
+    Tests exclude this for declarations, but not for additions and models of users.
     """
     if not isinstance(model, Declaration) or model.amendments():
         return False
@@ -128,7 +128,7 @@ def _arrays(inputs: Sequence[Variable], values: Mapping[str, NDArray]) -> list[N
 def _apart_from_data(
     model: pm.Model, outputs: Sequence[Variable]
 ) -> tuple[list[Variable], list[Variable], list[NDArray]]:
-    """Cut off what depends on data alone: the outputs, stand-ins for it, and its values."""
+    """Replace terms that depend on data alone: the new outputs, the stand-ins and their values."""
     known = _of_data_alone(model, outputs)
     stand_ins = [variable.type() for variable in known]
     rest = graph_replace(list(outputs), dict(zip(known, stand_ins, strict=True)), strict=False)
@@ -137,7 +137,7 @@ def _apart_from_data(
 
 
 def _of_data_alone(model: pm.Model, outputs: Sequence[Variable]) -> list[Variable]:
-    """Variables, as late in the graph as can be, that need no more than the model's data."""
+    """Variables, as late in the graph as possible, that depend on the model's data alone."""
     fixed = set(model.data_vars)
     frontier: dict[Variable, None] = {}
     for node in toposort(outputs):

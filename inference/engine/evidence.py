@@ -23,8 +23,8 @@ def log_evidence(model: pm.Model) -> float:
     Raises
     ------
     TypeError
-        When none is known for the model. ``fit(model, "smc")`` estimates one:
-        ``result.attrs["log_evidence"]``; the bound of ``VB`` lies below it.
+        When no closed form is known for the model. ``fit(model, "smc")`` estimates the log evidence
+        (``result.attrs["log_evidence"]``); the bound of ``VB`` lies below it.
     """
     written = ", ".join(t.__name__ for t in log_evidence.registry if t is not object)
     raise TypeError(

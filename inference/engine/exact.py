@@ -14,17 +14,17 @@ __all__ = ["Exact"]
 
 
 class Exact(Handwritten):
-    """Independent draws from the posterior, where algebra allows.
+    """Independent draws from a posterior of known form.
 
-    The result holds the draws in ``posterior``, means and standard deviations of the variables
-    too large to keep in ``moments`` (in closed form where there is one, NaN where they are known
-    to be infinite), and ``log_evidence`` in the attributes where it is known.
+    The result holds the draws in ``posterior``. Means and standard deviations of variables too
+    large to keep are in ``moments``: in closed form where one is known, NaN where they are known to
+    be infinite. ``log_evidence`` is in the attributes where it is known.
 
     Parameters
     ----------
     **settings
-        Settings of the algorithm on the model at hand, checked when it is run; those of this
-        package have none.
+        Settings of the algorithm for the model, checked at run time; the implementations of this
+        package have no settings.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""`fit` runs an engine on a model it applies to; `engines` lists them, `describe` explains."""
+"""`fit` runs an engine on a model; `engines` lists and `describe` explains the engines."""
 
 import json
 import time
@@ -30,7 +30,7 @@ __all__ = ["applicable", "as_engine", "describe", "engines", "fit"]
 
 
 def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
-    """Engine from itself or from its name in any case ("vb", "gibbs", "nuts", ...)."""
+    """Make an engine from its name in any case ("vb", "gibbs", "nuts", ...) or its class."""
     if isinstance(engine, Engine):
         return engine
     if isinstance(engine, type) and issubclass(engine, Engine):
@@ -39,7 +39,7 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
 
 
 def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
-    """Engine from itself or from its name, or raise where it does not apply to the model."""
+    """Engine by its name or as given; raise ValueError unless it applies to the model."""
     if not isinstance(model, pm.Model):
         raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
     engine = as_engine(engine, owner)
@@ -52,7 +52,7 @@ def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
 
 
 def _by_observation(model: pm.Model) -> bool:
-    """Whether the log likelihood of every observed variable is one number an observation."""
+    """Whether every observed variable has one log likelihood an observation."""
     supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
     return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
 
@@ -60,11 +60,11 @@ def _by_observation(model: pm.Model) -> bool:
 def _no_log_likelihood(model: pm.Model, kind: Kind, tree: DataTree) -> str | None:
     """Why a result has no group ``log_likelihood``; None when it has one."""
     if kind == "point":
-        return "az.loo needs draws from the posterior, and a point is none"
+        return "az.loo needs draws from the posterior, not a point"
     if not model.observed_RVs:
         return "the model has no observed variable"
     if not _by_observation(model):
-        return "observations are not independent given the variables, so that az.loo has no meaning"
+        return "observations are dependent given the variables, so that az.loo has no meaning"
     drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
     missing = {str(rv.name) for rv in model.free_RVs} - drawn
     if missing:
@@ -96,76 +96,77 @@ def fit(
     Parameters
     ----------
     model : pm.Model
-        A model of the zoo, or any PyMC model for the generic engines.
+        A model of this package, or any PyMC model for the generic engines.
     engine : Engine or str
-        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name. `describe` says
-        what its settings mean.
+        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name. `describe` explains
+        its settings.
     draws : int, default=1000
-        Draws a chain; for engines without chains, the number of independent draws.
+        Draws a chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
         As in ``pm.sample``; engines without chains ignore them.
     random_seed : int, optional
-        Seed. When None one is chosen and recorded, so that every result can be repeated.
+        Seed. By default a seed is chosen and recorded, so that every result can be repeated.
     progressbar : bool, default=True
         Show progress.
     var_names : sequence of str, optional
-        Variables whose draws are kept. Default: all but those that the model calls large, whose
-        means and standard deviations are in the group ``moments``.
+        Variables whose draws are kept. Default: all but the large ones (attribute ``large`` of the
+        model), whose means and standard deviations are in the group ``moments``.
     moments : sequence of str, optional
-        Variables whose means and standard deviations are accumulated draw by draw. Default: those
-        that the model lists. None of them, or fewer, saves the time of forming large matrices.
-        NaN where the engine knows that they are infinite.
+        Variables whose means and standard deviations are accumulated draw by draw, NaN where the
+        engine knows that they are infinite. Default: the model's list. An empty or shorter list
+        saves the time of forming large matrices.
     store : path, optional
-        Folder to be made, a zarr store: the draws that the result keeps are written there as they
-        are made, and the posterior reads them from there. For runs longer than memory; a process
-        that is killed loses a fiftieth of each chain at most, one that ends in an error nothing.
-        NUTS of PyMC, Gibbs and Exact can. Needs the package zarr, the extra ``zarr``.
+        New folder for a zarr store, for runs that do not fit into memory. Kept draws are written
+        there while they are made, and the posterior reads them from there. A killed process loses
+        at most a fiftieth of each chain; an error loses nothing. Available for PyMC's NUTS, Gibbs
+        and Exact. Needs the package zarr (extra ``zarr``).
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
-        variables are kept, in memory. Left out where observations are not independent given
-        them (one multivariate normal or Wishart of all): ``az.loo`` would count one observation.
+        variables are kept in memory. It is left out where observations are dependent given the
+        variables (one multivariate normal or Wishart for all): ``az.loo`` would count one
+        observation.
     max_seconds : float, optional
-        End the engine after so many seconds, compilation included, and keep what there is: the
-        result says ``converged`` "no" and has the attributes ``ended_by`` and ``note``. It ends
-        after the draw or iteration that it is at, and what a result consists of (draws of a
-        variational posterior, log likelihoods) is made afterwards. Compilation is not broken off.
-        Chains that run in turn share the time: with fewer processes than chains each group of
-        chains is a call of ``pm.sample``. With a store, chains that still wait are left out; of
-        nutpie, all run at once; of numpyro, blocks of ten draws take turns. SMC weights its
-        particles by what is missing of the likelihood, Laplace takes the Gaussian that L-BFGS
-        has at the point it reached, and Pathfinder keeps the paths that are at their end. nutpie
-        and Pathfinder are interrupted by a signal, which takes the main thread.
+        End the engine after so many seconds, compilation included, and keep its draws or its last
+        iteration. The result then has ``converged`` "no" and the attributes ``ended_by`` and
+        ``note``. The engine completes its current draw or iteration; draws of a variational
+        posterior and log likelihoods are computed afterwards. Compilation is not interrupted.
+        Chains that run in turn share the time: with fewer processes than chains, each group of
+        chains is a call of ``pm.sample``. With a store, waiting chains are left out. nutpie runs
+        all chains at once; numpyro's chains take turns in blocks of ten draws. SMC weights its
+        particles by the missing power of the likelihood, Laplace uses the Gaussian of L-BFGS at the
+        point reached, and Pathfinder keeps the finished paths. nutpie and Pathfinder are
+        interrupted by a signal, which needs the main thread.
     blas_threads : int or None, default=1
-        Threads of BLAS while the engine runs in this process; None leaves them as they are. One
-        is right for matrices of up to about a thousand rows, whose work is smaller than the
-        threads' overhead. Chains in processes of their own share the cores out among them.
+        Threads of BLAS while the engine runs in this process; None leaves them unchanged. One
+        thread suits matrices of up to about a thousand rows, for which the threads' overhead
+        exceeds the work. Chains in separate processes share the cores.
     compile_kwargs : dict, optional
-        As in ``pm.sample``, with the key ``mode``: the PyTensor mode, or its name, by which graphs
-        are compiled. Default: numba, in up to half a minute, for what is likely to be evaluated
-        more than 10,000 times: the densities of NUTS, whose untuned trajectories are long, and of
-        Pathfinder, and of SMC and ADVI but for short runs. NumPy evaluates all else node by node,
-        without compilation.
+        As in ``pm.sample``, with the key ``mode``: the PyTensor mode, or its name, that compiles
+        graphs. By default numba compiles graphs that are likely to be evaluated more than 10,000
+        times, in up to half a minute: the densities of NUTS (untuned trajectories are long), of
+        Pathfinder and, except in short runs, of SMC and ADVI. NumPy evaluates all other graphs node
+        by node.
     **sampler_options
         Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
-        ``pm.sample_smc``, for the engines of kind "mcmc"; what they do not know is refused.
+        ``pm.sample_smc``, for the engines of kind "mcmc"; unknown arguments raise ValueError.
 
     Returns
     -------
     DataTree
         ArviZ layout: ``posterior``, ``sample_stats``, ``observed_data``, ``constant_data``,
         ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
-        ``trajectory`` with the objective by iteration. The attributes name the engine, its kind
-        and settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions.
-        Interrupted chains are kept as ``pm.sample`` keeps them, in memory and in a store: as many
-        chains, cut to the shortest of them, as make the most draws, numbered from 0. ``moments``
-        are of all draws of all chains; its coordinate ``draws`` says how many these are.
+        ``trajectory`` with the objective by iteration. The attributes name the engine, its kind and
+        settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Interrupted
+        chains are kept as ``pm.sample`` keeps them, in memory and in a store: as many chains, cut
+        to the shortest of them, as give the most draws, numbered from 0. ``moments`` use all draws
+        of all chains; the coordinate ``draws`` counts them.
 
     Raises
     ------
     ValueError
-        When the engine does not apply to the model (the message names those that do), when a
-        setting or a number is out of range, and when nothing was there to keep after
-        `max_seconds`: no chain was tuned, no path was at its end.
+        When the engine does not apply to the model (the message names the engines that do), when a
+        setting or a number is out of range, and when `max_seconds` ended the engine before a chain
+        was tuned or a path was finished.
 
     Warns
     -----
@@ -173,7 +174,7 @@ def fit(
         When `max_seconds` ended the engine.
     ApproximationWarning
         When the Pareto k-hat of an approximation (the attribute ``pareto_k``) is above 0.7: its
-        draws are no usable stand-in for the posterior. The message names the engines that sample.
+        draws do not represent the posterior. The message names the engines that sample.
 
     Examples
     --------
@@ -199,7 +200,7 @@ def fit(
     if store is not None:
         if not engine.stores:
             able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
-            raise ValueError(f"{engine.name} writes no store; these engines do: {able}.")
+            raise ValueError(f"{engine.name} cannot write a store; these engines can: {able}.")
         store = check_store(store, "fit")
     if max_seconds is not None:
         check_positive(max_seconds, "max_seconds", "fit")
@@ -256,8 +257,8 @@ def _samplers(model: pm.Model) -> list[str]:
 
 
 def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) -> None:
-    """Say in a result that its time was over, and warn."""
-    note = f"{engine.name} was ended by max_seconds={max_seconds:g}: this is what there was."
+    """Record in a result that `max_seconds` ended the engine, and warn."""
+    note = f"{engine.name} was ended by max_seconds={max_seconds:g}: the result is incomplete."
     tree.attrs["converged"] = "no"
     tree.attrs["ended_by"] = "max_seconds"
     tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
@@ -265,7 +266,7 @@ def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) ->
 
 
 def engines(model: pm.Model) -> EngineTable:
-    """Every engine with "yes" or the reason why it does not apply to the model.
+    """List every engine, with "yes" or the reason why it does not apply to the model.
 
     Parameters
     ----------
@@ -274,14 +275,15 @@ def engines(model: pm.Model) -> EngineTable:
     Returns
     -------
     EngineTable
-        Prints as a table; ``.rows`` holds the entries. `describe` says what the settings mean.
+        Prints as a table; ``.rows`` holds the entries. `describe` explains the settings.
 
     Notes
     -----
     "Small n only" is advice: the engine runs, but the model has more unconstrained coordinates than
-    it serves in practice. These are about 2,000 for NUTS (whose trajectories lengthen with them),
-    Pathfinder and Laplace (two gradients a coordinate), 5,000 for ADVI (thousands of noisy steps),
-    10,000 for MAP by gradients, and 50 for SMC (whose particles do not cover more).
+    the engine serves in practice. The limits are about 2,000 for NUTS (whose trajectories lengthen
+    with the dimension), Pathfinder and Laplace (two gradients a coordinate), 5,000 for ADVI
+    (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
+    cover more).
     """
     rows = []
     kinds = get_args(Kind)
@@ -301,18 +303,18 @@ def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
     ----------
     model : pm.Model
     engine : Engine or str
-        As `fit` takes it. Where an engine has several algorithms, its settings choose among them.
+        As in `fit`. Where an engine has several algorithms, its settings choose among them.
 
     Returns
     -------
     EngineDescription
-        Prints as text; ``.settings`` has each setting by its name: its type, its default, its
-        value in force and what it means.
+        Prints as text; ``.settings`` holds each setting by name, with its type, default, value in
+        force and meaning.
 
     Raises
     ------
     ValueError
-        When the engine does not apply to the model or does not know a setting, as `fit`.
+        When the engine does not apply to the model or does not know a setting, as in `fit`.
 
     Examples
     --------

@@ -18,7 +18,7 @@ __all__ = ["constrained_draws", "gaussian_result", "lower_factor", "unconstraine
 
 
 def unconstrained_labels(model: pm.Model) -> list[str]:
-    """Name of each coordinate of the unconstrained space, value variables in declared order."""
+    """Names of the unconstrained coordinates, by value variable in declared order."""
     labels: list[str] = []
     point = model.initial_point()
     for value in model.continuous_value_vars:
@@ -47,7 +47,7 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
     draws : dict of str to ndarray (draw, ...)
         Free variables and deterministics.
     log_density : ndarray (draw,)
-        Of the points themselves: Jacobians included.
+        Unconstrained log density at the points, Jacobians included.
     """
     outputs = [v for v in model.unobserved_value_vars if not is_transformed_name(v.name)]
     graph, joined = join_nonshared_inputs(
@@ -105,12 +105,12 @@ def gaussian_result(model: pm.Model, run: Run, mean: NDArray, factor: NDArray) -
 
 
 def lower_factor(covariance: NDArray, engine: str) -> NDArray:
-    """Lower Cholesky factor of an approximation's covariance, or a clear error."""
+    """Lower Cholesky factor of an approximation's covariance; raise ValueError if there is none."""
     try:
         return cholesky(covariance, lower=True)
     except np.linalg.LinAlgError:
         smallest = float(np.linalg.eigvalsh(covariance)[0])
         raise ValueError(
             f"{engine} found a covariance that is not positive definite (smallest eigenvalue "
-            f"{smallest:.3g}): the point it stopped at is no mode."
+            f"{smallest:.3g}): the point where it stopped is not a mode."
         ) from None

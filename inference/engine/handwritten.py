@@ -1,7 +1,7 @@
-"""Engines that are implemented once a paper, and dispatch on the type of the model.
+"""Engines with one implementation a paper, which dispatch on the type of the model.
 
-The keyword arguments of the registered function are the settings that the engine takes on that
-model, and its docstring explains them to `describe`.
+The keyword arguments of a registered function are the engine's settings on that model; `describe`
+reads their explanations from the function's docstring.
 """
 
 import inspect
@@ -25,15 +25,15 @@ from .settings import DEFAULT
 __all__ = ["Handwritten", "Implementation"]
 
 
-# Steps that a loop usually takes of which nothing else is known.
+# Usual number of steps of a loop, if nothing else is known.
 USUAL = 100
-# Draws that are timed.
+# Number of draws that are timed.
 FEW = 10
 
 
 @singledispatch
 def seconds_of_draws(output: Any, run: Run) -> float:
-    """Seconds that the draws of an output take; a point has none."""
+    """Seconds that an output's draws take; 0 for a point, which has no draws."""
     return 0.0
 
 
@@ -54,12 +54,12 @@ class Implementation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that it takes, with their defaults."""
+        """Settings of the function, with their defaults."""
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def why_not(self, model: pm.Model) -> str | None:
-        """Why it does not apply to a model of its type; None when it does."""
+        """Why the function does not apply to a model of its type; None when it does."""
         particular = isinstance(model, Declaration) and issubclass(self.model_type, Declaration)
         if particular and (amended := ", ".join(model.amendments())):
             return f"it is written for {self.model_type.__name__} as declared; see {amended}"
@@ -69,14 +69,13 @@ class Implementation:
 class Handwritten(Engine):
     """An engine with one implementation a type of model.
 
-    A model gets the implementation of its own type or, where there is none or that one does not
-    apply, of the nearest ancestor whose implementation does.
+    A model gets the applicable implementation of its own type or else of its nearest ancestor.
 
     Parameters
     ----------
     **settings
-        Settings of the algorithm on the model at hand, checked when it is run:
-        ``kz.describe(model, engine)`` explains them.
+        Settings of the algorithm for the model, checked at run time: ``kz.describe(model, engine)``
+        explains them.
     """
 
     _implementations: ClassVar[dict[type[pm.Model], Implementation]]
@@ -108,8 +107,9 @@ class Handwritten(Engine):
     ) -> Callable[[F], F]:
         """Register the function that implements this engine for `model_type`.
 
-        The function takes (model, run) and the settings as keywords. `unless` says why it does
-        not apply to one model of the type, None when it does: a prior it has no closed form for.
+        The function takes (model, run) and the settings as keywords. `unless` returns why the
+        function does not apply to a model of the type, for instance a prior without a closed form,
+        or None.
         """
 
         def decorate(function: F) -> F:
@@ -124,12 +124,12 @@ class Handwritten(Engine):
         return dict(self._settings)
 
     def candidates(self, model: pm.Model) -> list[Implementation]:
-        """List those for the model's type and its ancestors, the most specific first."""
+        """List the implementations for the model's type and its ancestors, most specific first."""
         known = self._implementations
         return [known[ancestor] for ancestor in type(model).__mro__ if ancestor in known]
 
     def implementation(self, model: pm.Model) -> Implementation:
-        """Most specific implementation that applies to the model; there must be one."""
+        """Most specific implementation that applies to the model, which must exist."""
         return next(each for each in self.candidates(model) if each.why_not(model) is None)
 
     @override
@@ -170,13 +170,13 @@ class Handwritten(Engine):
         return Cost(spent + likely + drawing, spent + most + drawing, peak[0], measured)
 
     def _watched(self, model: pm.Model, run: Run, watch: Stopwatch) -> Any:
-        """Call the implementation, whose loops a stopwatch ends."""
+        """Call the implementation with a stopwatch that ends its loops."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self.implement(model, replace(run, clock=watch, progressbar=False))
 
     def _checked(self, model: pm.Model) -> Implementation:
-        """Choose the implementation for the model, or raise unless it takes the settings."""
+        """Choose the implementation for the model; raise ValueError for unknown settings."""
         implementation = self.implementation(model)
         owner = f"{self.name} on {type(model).__name__}"
         for setting in self._settings:

@@ -1,4 +1,4 @@
-"""Quantities that the data identify, on which engines can be compared."""
+"""Quantities that the data identify, for comparing engines."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ _FUNCTIONS: dict[str, tuple[frozenset[str], Quantities]] = {}
 def identifies(model_type: type[pm.Model], *needs: str) -> Callable[[Quantities], Quantities]:
     """Register the function (result, variant) -> Dataset of a model's identified quantities.
 
-    `needs` names the variables whose draws it reads.
+    `needs` names the variables whose draws the function reads.
     """
 
     def decorate(function: Quantities) -> Quantities:
@@ -30,16 +30,16 @@ def identifies(model_type: type[pm.Model], *needs: str) -> Callable[[Quantities]
 def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
     """Quantities (chain, draw, ...) of a result on which its model's engines must agree.
 
-    A saved result can be compared without its model: its attributes name the model. A model
-    without such a function, and a result without the draws that it needs, is compared on all of
-    its posterior.
+    A saved result can be compared without its model, because its attributes name the model. Without
+    a registered function, or without the draws that the function needs, these are all posterior
+    variables.
 
     Parameters
     ----------
     result : DataTree
         Result of `fit`.
     model : pm.Model, optional
-        The model, for a result that does not name it yet.
+        Model of a result whose attributes do not name it yet.
     """
     if "posterior" not in result.children:
         return Dataset()

@@ -18,7 +18,7 @@ from .result import draws_to_tree, with_group
 
 __all__ = ["independent_draws", "lean_tree"]
 
-# Draws of all variables held at once, in bytes.
+# Bytes of the draws that are held at once.
 BLOCK = 1 << 27
 
 
@@ -29,29 +29,28 @@ def independent_draws(
     moments: Mapping[str, Moments] | None = None,
     tails: Mapping[str, float | NDArray] | None = None,
 ) -> DataTree:
-    """Draw, keep the variables that the run asks for, and accumulate moments of the streamed ones.
+    """Draw, keep the variables of the run, and accumulate moments of the streamed variables.
 
     Parameters
     ----------
     model : pm.Model
     run : Run
     sample : callable (draws, rng) -> (dict of array (draw, ...), array (draw,) or None)
-        Draws of every free variable, and their log density under the approximation; None when
-        they are exact. Then no log density is evaluated.
+        Draws of every free variable, and their log density under the approximation. None for exact
+        draws; then no log density is evaluated.
     moments : mapping of str to (mean, sd or None), optional
-        Moments that are known; nothing is accumulated then but what `run.moments` asks for
-        besides.
+        Known moments. If given, only further variables of `run.moments` are accumulated.
     tails : mapping of str to float or array, optional
-        Powers p from which on E|x|^p is infinite; see `ExactOutput`. Moments that are accumulated
-        are NaN there.
+        Powers p from which on E|x|^p is infinite; see `ExactOutput`. Accumulated moments are NaN
+        there.
 
     Returns
     -------
     DataTree
-        ``posterior``, ``sample_stats`` with ``lp`` and ``lq`` where there is a density, and
-        ``moments`` where the model streams any.
+        ``posterior``, ``sample_stats`` with ``lp`` and ``lq`` if `sample` gives a log density, and
+        ``moments`` if any are known or accumulated.
     """
-    # A stream of its own: the algorithm may have used the seed's first one.
+    # The second stream: the algorithm may have used the seed's first one.
     rng = run.rng(1)
     kept = run.kept(model)
     known = dict(moments or {})
@@ -127,7 +126,7 @@ def lean_tree(
     draws: Mapping[str, NDArray],
     sample_stats: Mapping[str, NDArray],
 ) -> DataTree:
-    """Tree of draws (draw, ...) of all variables: those the run keeps, moments of the streamed."""
+    """Tree of the kept variables' draws (draw, ...) and the streamed variables' moments."""
     tree = draws_to_tree(model, {name: draws[name] for name in run.kept(model)}, sample_stats)
     moments = {
         name: (draws[name].mean(0), draws[name].std(0, ddof=1)) for name in run.streamed(model)

@@ -1,4 +1,4 @@
-"""The engine that finds a mode: turns an output into a point with its history."""
+"""MAP engine: turns the output of a search for a mode into a result."""
 
 from typing import Any, ClassVar, Literal, override
 
@@ -20,26 +20,25 @@ __all__ = ["MAP"]
 class MAP(Handwritten):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
-    The result holds the point in ``point`` and, as a single draw, in ``posterior``; what was
-    increased, by start and iteration, in ``trajectory``, where ``beta_of_start`` is where each
-    start of a model with learned weights ended; the declaration's log density at the point in
-    ``sample_stats``, of the measure that ``lp_measure`` in the attributes names.
+    The result holds the point in ``point`` and, as a single draw, in ``posterior``, and the
+    objective by start and iteration in ``trajectory``. There, ``beta_of_start`` holds the final
+    weights of each start, for models with learned weights. ``sample_stats`` holds the declaration's
+    log density at the point; the attribute ``lp_measure`` names its measure.
 
     Parameters
     ----------
     method : {"gradient"}, optional
-        "gradient": search by gradients even where the model's paper has an algorithm of its own.
+        "gradient": search by gradients even where the model's paper has its own algorithm.
     max_iterations : int, optional
-        Largest number of iterations, of each start where there are several. Default: that of the
-        algorithm.
+        Largest number of iterations of a start. Default: that of the algorithm.
     **settings
-        Settings that the algorithm on the model at hand has besides, checked when it is run:
+        Further settings of the algorithm for the model, checked at run time:
         ``kz.describe(model, "map")`` explains all.
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> ModeOutput. That for any
-    ``pm.Model`` climbs by gradients.
+    An implementation is a function (model, run, *, settings) -> ModeOutput. The one for any
+    ``pm.Model`` searches by gradients.
     """
 
     name: ClassVar[str] = "MAP"

@@ -44,28 +44,28 @@ from .turns import cut_to_draws, sample_in_turns
 __all__ = ["NUTS", "Gibbs", "convergence_of_chains", "make_lean"]
 
 RHAT_BOUND = 1.01
-# PyMC's own checks look at the R-hat of no fewer draws.
-FEWEST_TO_JUDGE = 100
+# PyMC's own checks compute no R-hat of fewer draws.
+FEWEST_TO_MONITOR = 100
 
 # Length of the tuning in which sweeps are timed.
 TUNING_TIMED = 100
 
-# Doublings of a trajectory that are usual.
+# Usual number of doublings of a trajectory.
 USUAL_DEPTH = 5
 
-# Implementations of NUTS, which are packages, and the extras of this one that install them.
+# Packages that implement NUTS, and the extras of kernelzoo that install them.
 _BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
 
-# What `pm.sample` hands to NUTS where that is the only step, but for what it sets itself.
+# Arguments that `pm.sample` passes on to NUTS if it is the only step; it sets the excluded ones.
 _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
     *("vars", "blocked", "potential", "rng", "initial_point")
 }
 
 
 def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Converged:
-    """Whether all draws were made and all identified quantities have an R-hat within the bound.
+    """Whether all draws were made and R-hat of all identified quantities is within the bound.
 
-    Where they have not, the attribute ``note`` names the one with the largest.
+    If R-hat is above the bound, the attribute ``note`` names the quantity with the largest R-hat.
     """
     posterior = tree["posterior"]
     if posterior.sizes["draw"] < draws:
@@ -73,7 +73,7 @@ def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Conver
     quantities = identified(tree, model)
     if posterior.sizes["chain"] < 2 or not quantities.data_vars:
         return "unknown"
-    # NaN is the R-hat of what never moves: a constant, or a state that no chain has left.
+    # R-hat is NaN for constants and for states that no chain has left.
     with np.errstate(invalid="ignore"):
         rhat = az.rhat(quantities)
     largest = {name: rhat[name].max().item() for name in rhat if rhat[name].notnull().any()}
@@ -85,12 +85,12 @@ def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Conver
     where = rhat[worst].fillna(0).argmax(...)
     labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
     name = f"{worst}[{labels}]" if labels else worst
-    tree.attrs["note"] = f"R-hat is {largest[worst]:.4g} at {name}: it takes more draws."
+    tree.attrs["note"] = f"R-hat is {largest[worst]:.4g} at {name}: more draws are needed."
     return "no"
 
 
-def _log_what_is_wrong(tree: DataTree) -> None:
-    """Log what PyMC's checks would, but for the R-hat of what the data do not identify."""
+def _log_warnings(tree: DataTree) -> None:
+    """Log PyMC's warnings of divergences and tree depth, and our note on R-hat."""
     wrong = [*warn_divergences(tree), *warn_treedepth(tree)]
     if "note" in tree.attrs:
         wrong.append(SamplerWarning(WarningType.CONVERGENCE, tree.attrs["note"], "warn"))
@@ -98,12 +98,12 @@ def _log_what_is_wrong(tree: DataTree) -> None:
 
 
 def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
-    """Run `pm.sample`; keep the draws that the run asks for and the moments of streamed variables.
+    """Run `pm.sample`; keep the run's variables and the moments of streamed variables.
 
     Samplers without callbacks keep the streamed variables' draws until their moments are known.
 
-    Of interrupted chains the result keeps what PyMC does, in memory and in a store: as many, cut to
-    the shortest of them, as make the most draws, numbered from 0. The moments are of all draws.
+    Interrupted chains are kept as PyMC keeps them, in memory and in a store: as many chains, cut to
+    the shortest of them, as give the most draws, numbered from 0. The moments use all draws.
     """
     clash = sorted(options.keys() & run.sampler_options.keys())
     if clash:
@@ -112,7 +112,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     kept, streamed = run.kept(model), run.streamed(model)
     everything = [str(v.name) for v in (*model.free_RVs, *model.deterministics)]
     if run.store is not None and not callbacks:
-        raise ValueError("Draws go to a store from PyMC's own samplers only: backend='pymc'.")
+        raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
     store = None
@@ -124,11 +124,11 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         options["callback"] = EachDraw(model, names, consumers, user.pop("callback", None))
     if set(recorded) != set(everything):
         options["var_names"] = recorded
-        # PyMC's own checks look at free variables only, and fail when there are none.
+        # PyMC's convergence checks need a recorded free variable.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
     monitored = "compute_convergence_checks" not in run.sampler_options and (
-        run.chains > 1 and run.draws >= FEWEST_TO_JUDGE
+        run.chains > 1 and run.draws >= FEWEST_TO_MONITOR
     )
     if monitored:
         user["compute_convergence_checks"] = False
@@ -143,10 +143,10 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     )
     with (
         model,
-        # What is recorded of a draw is computed once a draw.
+        # The graph of the recorded variables is evaluated once a draw.
         compiling_with(run.mode or mode_worth(iterations)),
         nullcontext() if store is None else closing(store),
-        run.clock.explained("for one draw at least after tuning"),
+        run.clock.explained("for at least one draw after tuning"),
     ):
         tree = _sample_in_time(sample, run, options | user, callbacks=callbacks)
     if store is not None:
@@ -157,7 +157,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         make_lean(tree, model, run)
     tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
     if monitored:
-        _log_what_is_wrong(tree)
+        _log_warnings(tree)
     tree.attrs["lp_measure"] = "unconstrained"
     return tree
 
@@ -165,14 +165,14 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
 def _sample_in_time(
     sample: Callable[..., DataTree], run: Run, options: dict[str, Any], *, callbacks: bool
 ) -> DataTree:
-    """Call `pm.sample` such that the run's clock ends its chains."""
+    """Call `pm.sample`, with chains that the run's clock ends."""
     if run.clock.seconds is None:
         return sample(chains=run.chains, random_seed=run.random_seed, **options)
     if not callbacks:
         return _IN_TIME[options["nuts_sampler"]](sample, run, options)
     processes = _processes(run)
     callback = options.pop("callback", None)
-    # Chains of one process share the time in one call. A store knows one call only.
+    # Chains of one process share the time in one call. A store allows one call only.
     stored = run.store is not None or options.get("trace") is not None
     if processes == 1 or processes >= run.chains or stored:
         at_once = 1 if processes == 1 else run.chains
@@ -186,7 +186,7 @@ def _sample_in_time(
         def renumbered(trace: Any, draw: Any) -> None:
             end(trace=trace, draw=draw._replace(chain=draw.chain + group.start))
 
-        # PyMC spawns a generator for each chain: these are those that follow on the others.
+        # PyMC spawns a generator for each chain: skip those of the earlier groups.
         rng = np.random.default_rng(run.random_seed)
         rng.spawn(group.start)
         return sample(
@@ -201,13 +201,13 @@ def _sample_in_time(
 
 
 def _nutpie_in_time(sample: Callable[..., DataTree], run: Run, options: dict[str, Any]) -> DataTree:
-    """Sample by nutpie, which keeps the draws that it has when it is interrupted.
+    """Sample by nutpie, which keeps its draws when it is interrupted.
 
-    Its chains are threads, and all run at once: those that wait for a core would have no draws.
+    All chains run at once, as threads: a chain that waits for a core would have no draws.
     """
     from nutpie.sample import _BackgroundSampler
 
-    # Elsewhere in it, as when draws are converted, an interrupt would lose them.
+    # An interrupt elsewhere, for instance while draws are converted, would lose them.
     waits = _BackgroundSampler.wait.__code__
     every = {"chains": run.chains, "cores": run.chains, "random_seed": run.random_seed}
     with Interrupting(run.clock, lambda frame: frame.f_code is waits, "NUTS(backend='nutpie')"):
@@ -219,28 +219,28 @@ def _numpyro_in_time(
     sample: Callable[..., DataTree], run: Run, options: dict[str, Any]
 ) -> DataTree:
     """Sample by NumPyro in blocks of draws."""
-    # It lets the order of its draws be chosen where it has several chains.
+    # NumPyro calls a `chain_method` only for several chains.
     chains = max(run.chains, 2)
     initvals = options.pop("initvals", None)
     if initvals is not None and not isinstance(initvals, Mapping):
         initvals = [initvals[min(chain, run.chains - 1)] for chain in range(chains)]
     options["nuts"] = {**options["nuts"], "chain_method": ChainsInBlocks(run)}
-    # The blocks show their progress.
+    # `ChainsInBlocks` shows the progress.
     options["progressbar"] = False
     return sample(chains=chains, random_seed=run.random_seed, initvals=initvals, **options)
 
 
-# Implementations of NUTS without a callback, by how the clock ends them.
+# How the clock ends implementations of NUTS without a callback.
 _IN_TIME = {"nutpie": _nutpie_in_time, "numpyro": _numpyro_in_time}
 
 
 def _processes(run: Run) -> int:
-    """Chains that run at once: as many as PyMC chooses where the user did not."""
+    """Chains that run at once: `cores`, or PyMC's default."""
     return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
 
 
 def _in_turn(run: Run) -> int:
-    """Chains that a process runs one after the other."""
+    """Chains that one process runs, one after the other."""
     return -(-run.chains // _processes(run))
 
 
@@ -254,7 +254,7 @@ def _smallest(model: pm.Model) -> str:
 
 
 def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
-    """Drop the draws that the run does not keep; leave the moments of the streamed variables."""
+    """Drop the draws that the run does not keep; add the moments of the streamed variables."""
     posterior = tree["posterior"].to_dataset()
     if streamed := run.streamed(model):
         with_group(tree, "moments", moments_of_draws(model, posterior[streamed]))
@@ -269,16 +269,16 @@ class NUTS(Engine):
     Parameters
     ----------
     backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
-        Implementation. Said explicitly: PyMC's own default depends on what is installed.
+        Implementation. PyMC's own default would depend on the installed packages.
     target_accept : float, default=0.9
         Target of the step-size adaptation, between 0 and 1.
     max_treedepth : int, default=10
-        Largest doubling of a trajectory.
+        Largest number of doublings of a trajectory.
 
     Notes
     -----
-    With a progress bar, a line says so while numba compiles the gradient for PyMC's implementation;
-    it vanishes before sampling begins.
+    With a progress bar, a status line is shown while numba compiles the gradient for PyMC's
+    implementation.
     """
 
     name: ClassVar[str] = "NUTS"
@@ -316,7 +316,7 @@ class NUTS(Engine):
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
         start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs(inf))
         objective(start)
-        # What compiled code allocates is not seen: NumPy's arrays for the same graph are.
+        # Allocations of compiled code are not traced; NumPy's for the same graph are.
         _, by_numpy = compile_objective(model, jacobian=True, mode=python_mode())
         by_numpy(start)
         with peak_of_memory() as peak:
@@ -333,26 +333,26 @@ class NUTS(Engine):
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options = {"target_accept": self.target_accept, depth: self.max_treedepth}
         own = self.backend == "pymc"
-        # Here, as numba takes a second to import.
+        # Imported here: numba takes a second to import.
         from .compilation_status import compilation_shown
 
-        # In a mode of the user's, numba may compile within PyMC's progress bar, too.
+        # With the user's mode, numba may also compile while PyMC's progress bar is open.
         visible = run.progressbar and own and run.mode is None
         with warnings.catch_warnings(), compilation_shown(visible):
-            # PyTensor keeps two loops where one would take too many arguments: nothing is lost.
+            # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")
             return _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
 
 
 class Gibbs(Handwritten):
-    """The paper's Gibbs steps inside `pm.sample`, with NUTS on variables they leave over.
+    """The paper's Gibbs steps inside `pm.sample`, with NUTS on the remaining variables.
 
     Parameters
     ----------
     scheme : str, optional
-        Sampler, on models that have several. Default: that of the model.
+        Sampler, on models with several samplers. Default: that of the model.
     **settings
-        Settings that the sampler on the model at hand has besides, checked when it is run:
+        Further settings of the sampler for the model, checked at run time:
         ``kz.describe(model, "gibbs")`` explains all.
 
     Notes

@@ -1,4 +1,4 @@
-"""The search for a mode of a declaration by gradients, and Laplace's Gaussian there."""
+"""Search for a mode of a declaration by gradients, and the Laplace approximation there."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -27,17 +27,17 @@ __all__ = ["Laplace", "Mode", "Space", "compile_objective", "find_mode"]
 
 Space = Literal["constrained", "unconstrained"]
 
-# Iterations that a search usually takes, more or less.
+# Usual number of iterations of a search.
 USUAL = 200
-# At a mode the gradient vanishes; an optimiser in double precision leaves about this much of it.
+# Largest gradient at a point that counts as a mode found in double precision.
 GRADIENT_BOUND = 1e-2
-# Steps from which L-BFGS knows the curvature.
+# Number of steps from which L-BFGS approximates the curvature.
 MEMORY = 30
 
 
 @dataclass(frozen=True)
 class Mode:
-    """Where the search for a mode ended, in unconstrained coordinates.
+    """Last point of a search for a mode, in unconstrained coordinates.
 
     Attributes
     ----------
@@ -47,9 +47,9 @@ class Mode:
         Log density after each iteration.
     gradient : ndarray (D,)
     negative_log_density : callable
-        x -> (value, gradient) of the objective that was minimised.
+        x -> (value, gradient) of the minimised objective.
     path : list of (ndarray (D,), ndarray (D,))
-        The last points of the search, as many as L-BFGS remembers, with the objective's gradients.
+        The last points of the search that L-BFGS remembers, with the objective's gradients.
     """
 
     x: NDArray
@@ -61,30 +61,30 @@ class Mode:
 
     @property
     def found(self) -> bool:
-        """Whether the gradient vanishes there."""
+        """Whether the gradient vanishes at the point."""
         return bool(np.abs(self.gradient).max() <= GRADIENT_BOUND)
 
     def covariance_of_path(self) -> NDArray:
-        """Inverse curvature (D, D) as L-BFGS sees it, from the steps of the search alone.
+        """Inverse Hessian (D, D) by L-BFGS, from the steps of the search.
 
         Raises
         ------
         ValueError
-            When no step went where the objective is convex.
+            When no step of the search has positive curvature.
         """
         points, gradients = (np.array(parts) for parts in zip(*self.path, strict=True))
         steps, changes = np.diff(points, axis=0), np.diff(gradients, axis=0)
         convex = (steps * changes).sum(1) > 0
         if not convex.any():
-            raise ValueError("The search for the mode has not met any curvature.")
+            raise ValueError("The search for the mode has not met any positive curvature.")
         steps, changes = steps[convex], changes[convex]
-        # Directions in which it has not gone get the variance of its last step.
+        # Directions that the search has not explored get the variance of its last step.
         scale = (steps[-1] @ changes[-1] / (changes[-1] @ changes[-1])) ** 0.5
         return scale**2 * LbfgsInvHessProduct(steps / scale, changes * scale).todense()
 
 
 def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> Mode:
-    """Climb to a mode by L-BFGS from the model's initial point, jittered by the seed.
+    """Search for a mode by L-BFGS from the model's initial point, jittered by the seed.
 
     Parameters
     ----------
@@ -92,8 +92,8 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         Without discrete variables.
     run : Run
     space : {"constrained", "unconstrained"}
-        Whose density: without or with the Jacobians of the transforms. The search moves in
-        unconstrained coordinates either way.
+        Space of the density: without or with the Jacobians of the transforms. The search uses
+        unconstrained coordinates in both cases.
     max_iterations : int
     """
     start, negative_log_density = compile_objective(
@@ -137,7 +137,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
                 },
             ).x
     value, gradient = negative_log_density(last)
-    # The first is that of the start, unless there is nothing to climb.
+    # The first value is that of the start; keep it only if there was no iteration.
     climbed = np.array(history[1:] or history)
     return Mode(last, -value, climbed, -gradient, negative_log_density, [*path])
 
@@ -171,22 +171,21 @@ def compile_objective(
 
 @dataclass(frozen=True)
 class Laplace(Engine):
-    """Gaussian at the mode of the unconstrained density, with its curvature.
+    """Gaussian at the mode of the unconstrained density, with the curvature there.
 
-    Unlike `pymc_extras.fit_laplace` it keeps the Jacobians of the transforms: without them the
-    Gaussian approximates no density, and hierarchical models often have no mode at all.
+    Unlike `pymc_extras.fit_laplace` this keeps the Jacobians of the transforms: without them the
+    Gaussian does not approximate the posterior, and hierarchical models often have no mode.
 
     Parameters
     ----------
     max_iterations : int, default=5000
-        Of the search for the mode.
+        Largest number of iterations of the search for the mode.
 
     Notes
     -----
     The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
-    factorisation, O(D^3). When its time is over, before these are done or before the mode is
-    reached, the Gaussian is at the point that is reached, with the covariance that L-BFGS has from
-    the steps of its search, as in Pathfinder.
+    factorisation, O(D^3). If the time is over before, the Gaussian is at the point reached, with
+    the covariance of L-BFGS from the steps of the search, as in Pathfinder.
     """
 
     name: ClassVar[str] = "Laplace"
@@ -212,7 +211,7 @@ class Laplace(Engine):
             seconds, calls = timed(lambda: objective(start))
         usual, most = (2 * (n + len(start)) for n in (USUAL, self.max_iterations))
         measured = f"{calls} gradients of {seconds:.2g} s each"
-        # The curvature, its factor and the inverse.
+        # Memory of the curvature, its factor and the inverse.
         return Cost(usual * seconds, most * seconds, peak[0] + 4 * 8 * len(start) ** 2, measured)
 
     @override

@@ -1,9 +1,9 @@
-"""Posterior means and standard deviations without the draws: accumulated as these are made.
+"""Posterior means and standard deviations, accumulated without keeping the draws.
 
-The group ``moments`` of a result holds ``{name}_mean`` and ``{name}_sd`` for the variables that
-the model lists in `Declaration.streamed`. It costs two arrays of the variable's size a chain.
-Where there are chains, the coordinate ``draws`` (chain) says how many draws of each went into
-them: after an interruption these differ, and are not those that ``posterior`` keeps.
+The group ``moments`` of a result holds ``{name}_mean`` and ``{name}_sd`` for the variables that the
+model lists in `Declaration.streamed`, and costs two arrays of the variable's size a chain. The
+coordinate ``draws`` (chain) counts the draws of each chain: after an interrupt the counts differ
+from one another and from the number of draws in ``posterior``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class RunningMoments:
         self._squares: Any = 0.0
 
     def update(self, draws: NDArray) -> None:
-        """Take in draws (draw, ...)."""
+        """Add draws (draw, ...)."""
         n = len(draws)
         total = self.count + n
         mean = draws.mean(axis=0)
@@ -52,7 +52,7 @@ class RunningMoments:
 
     @property
     def spread(self) -> NDArray:
-        """Standard deviation of the draws themselves: that of an expectation over them."""
+        """Standard deviation with divisor n, for expectations over the draws."""
         return np.sqrt(self._squares / self.count)
 
     @property
@@ -64,7 +64,7 @@ class RunningMoments:
 
 
 class EachDraw:
-    """Callback of `pm.sample` that hands the draws of some variables on.
+    """Callback of `pm.sample` that passes draws of some variables on.
 
     PyMC calls it in the parent process for every draw of every chain. Tuning draws are left out.
 
@@ -74,9 +74,9 @@ class EachDraw:
     names : sequence of str
         Free variables or deterministics.
     consumers : sequence of callable (chain, values)
-        `values` are draws by name, arrays (1, ...).
+        Called with `values`, arrays (1, ...) by name.
     callback : callable, optional
-        The user's own, called as well, also while the chains are tuned.
+        The user's callback, also called during tuning.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class EachDraw:
         self._evaluate = compile_at_point(model, model.value_vars, outputs)
 
     def __call__(self, trace: Any, draw: Any) -> None:
-        """Take in one draw."""
+        """Pass one draw on."""
         if not draw.tuning:
             outputs = self._evaluate(*(draw.point[name] for name in self._inputs))
             values = {name: x[None] for name, x in zip(self._names, outputs, strict=True)}
@@ -115,7 +115,7 @@ class MomentsOfChains:
         self.chains: dict[int, dict[str, RunningMoments]] = {}
 
     def update(self, chain: int, values: Mapping[str, NDArray]) -> None:
-        """Take in draws (draw, ...) of one chain."""
+        """Add draws (draw, ...) of one chain."""
         running = self.chains.setdefault(chain, {name: RunningMoments() for name in self.names})
         for name, moments in running.items():
             moments.update(values[name])
@@ -152,13 +152,13 @@ def _of_chains(
 
 
 def pooled(moments: Dataset) -> Dataset:
-    """Moments of the draws of all chains together, a chain's weight being its number of draws.
+    """Moments of the draws of all chains together, weighted by their numbers of draws.
 
     Parameters
     ----------
     moments : Dataset
-        Group of a result. Without a dimension "chain" it is returned as it is; without the
-        coordinate "draws" all chains have the same weight.
+        Group ``moments`` of a result. Returned unchanged without a dimension "chain"; without the
+        coordinate "draws", all chains have the same weight.
     """
     if "chain" not in moments.dims:
         return moments
@@ -172,13 +172,13 @@ def pooled(moments: Dataset) -> Dataset:
 
 
 def finite_moments(mean: NDArray, sd: NDArray, tail: ArrayLike) -> Moments:
-    """Sample moments, NaN where those of the distribution are infinite.
+    """Sample moments, NaN where the moments of the distribution are infinite.
 
     Parameters
     ----------
     mean, sd : array
     tail : float or array that broadcasts to theirs
-        E|x|^p is finite for p below this number alone.
+        E|x|^p is finite only for p below this number.
     """
     exists = np.asarray(tail)
     return np.where(exists > 1, mean, np.nan), np.where(exists > 2, sd, np.nan)
@@ -210,7 +210,7 @@ def of_constrained(
     Returns
     -------
     callable
-        From draws (draw, ...) of every free variable to those of the deterministics.
+        From draws (draw, ...) of every free variable to draws of the deterministics.
     """
     if not names:
         return lambda draws: {}

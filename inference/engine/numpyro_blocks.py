@@ -1,4 +1,4 @@
-"""NumPyro's chains in blocks of draws, which a clock can end between two blocks."""
+"""NumPyro's chains in blocks of draws, so that a clock can end them between two blocks."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,16 +13,16 @@ from .engine import Run
 
 __all__ = ["ChainsInBlocks"]
 
-# Draws that one call of compiled code makes: what it costs to call is then a few microseconds each.
+# Draws in one call of compiled code; the overhead of the call is then a few microseconds a draw.
 SIZE = 10
 
 
 class ChainsInBlocks:
-    """A ``chain_method`` of `numpyro.infer.MCMC` that looks at the clock after every few draws.
+    """A ``chain_method`` of `numpyro.infer.MCMC` that checks the clock after every few draws.
 
-    NumPyro compiles a chain as a whole, and nothing ends compiled code. Here the chains go on by
-    turns, a block of draws each: they have the same draws as otherwise, and when the time is over
-    all have equally many, but for one block.
+    NumPyro compiles a chain as a whole, and compiled code cannot be interrupted. Here the chains
+    take turns, a block of draws each. The draws are the same, and when the time is over, the
+    chains' lengths differ by one block at most.
 
     Parameters
     ----------
@@ -31,14 +31,14 @@ class ChainsInBlocks:
 
     Notes
     -----
-    NumPyro calls it where there are several chains. More than the run has are left out.
+    NumPyro calls it for several chains only. Chains beyond those of the run are left out.
     """
 
     def __init__(self, run: Run):
         self._run = run
 
     def __call__(self, single_chain: partial) -> Callable[[Any], tuple[dict[str, Any], None]]:
-        """Make the function that runs all chains; NumPyro gives the one that runs a single one."""
+        """Turn NumPyro's function for a single chain into one that runs all chains."""
         sampler = single_chain.func.__self__.sampler  # type: ignore[attr-defined]
         return partial(self._chains, sampler, single_chain.keywords["collect_fields"])
 
@@ -75,7 +75,7 @@ class ChainsInBlocks:
             raise ValueError("The chains have no draw after tuning.")
 
         def together(*parts: NDArray) -> Any:
-            # Blocks of one chain after the other.
+            # The parts are ordered by chain, then by block.
             rows = np.stack(parts).reshape(len(chains), whole * SIZE, *np.shape(parts[0])[1:])
             return jax.numpy.asarray(rows[:, tune : tune + draws])
 

@@ -1,4 +1,4 @@
-"""What the handwritten algorithms return; the engines turn an output into a result."""
+"""Outputs of the handwritten algorithms, which the engines turn into results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ __all__ = ["ExactOutput", "ModeOutput", "Moments", "PointOutput", "VariationalOu
 
 type Array = npt.NDArray[np.float64]
 type Sample = Callable[[int, np.random.Generator], Mapping[str, Array]]
-# Posterior mean of a variable, and its standard deviation; None when that is infinite.
+# Posterior mean and standard deviation of a variable; None for an infinite standard deviation.
 type Moments = tuple[Array, Array | None]
 
 
@@ -26,17 +26,17 @@ class VariationalOutput:
     elbo : list of array of shape (iterations,)
         The objective after each iteration, one array a start.
     best : int
-        Index of the start with the highest final objective: the one that `parameters` and `sample`
+        Index of the start with the highest final objective, which `parameters` and `sample`
         describe.
     converged : bool
         Whether that start met the tolerance.
     parameters : Dataset
         Parameters of q with the model's dims and coords.
     sample : callable (draws, rng) -> (dict of array (draw, *shape), array (draw,))
-        Independent draws of every free random variable, on its constrained space, and log q there,
+        Independent draws of every free random variable, on its constrained space, and their log q,
         with respect to the same measure as PyMC's constrained log density.
     moments : mapping of str to (mean, sd or None), optional
-        Moments under q in closed form, those that exist. None: they are taken from the draws.
+        Those moments under q that have a closed form. None: moments are taken from the draws.
     """
 
     elbo: list[Array]
@@ -49,21 +49,21 @@ class VariationalOutput:
 
 @dataclass(frozen=True)
 class ExactOutput:
-    """The posterior itself, to draw from.
+    """Independent sampler of the posterior.
 
     Attributes
     ----------
     sample : callable (draws, rng) -> dict of array (draw, *shape)
         Independent draws of every free random variable, on its constrained space.
     moments : mapping of str to (mean, sd or None), optional
-        Posterior moments in closed form, of free variables or deterministics, those that exist.
-        None: they are taken from the draws.
+        Those posterior moments of free variables or deterministics that have a closed form. None:
+        moments are taken from the draws.
     log_evidence : float, optional
         Log of the marginal likelihood.
     tails : mapping of str to float or array, optional
-        How heavy the tails of a variable are, or of each of its elements: E|x|^p is finite for p
-        below that number alone. Moments that are taken from draws are NaN where it says that they
-        are infinite. A variable that is not named has all its moments, or none is known to fail.
+        Tail index of a variable or of each of its elements: E|x|^p is finite only for p below it.
+        Moments from draws are NaN where they are infinite. Variables that are not named have no
+        moments known to be infinite.
     """
 
     sample: Sample
@@ -79,13 +79,13 @@ class PointOutput:
     Attributes
     ----------
     values : mapping of str to array
-        Values of free variables and deterministics, on their constrained space; those that the
-        algorithm integrates out are missing.
+        Values of free variables and deterministics, on their constrained space, without the
+        variables that the algorithm integrates out.
     objective : array of shape (iterations,)
-        What the algorithm increases, after each iteration.
+        Objective of the algorithm after each iteration.
     converged : {"yes", "no", "no fixed point"}
     note : str
-        What a reader of the result must know about the point.
+        Remark on the point, for the result.
     """
 
     values: Mapping[str, Array]
@@ -96,26 +96,26 @@ class PointOutput:
 
 @dataclass(frozen=True)
 class ModeOutput:
-    """A mode of a density of the declaration, and how it was climbed.
+    """A mode of a density of the declaration, and the history of the search.
 
     Attributes
     ----------
     values : mapping of str to array
         Every free variable, on its constrained space.
     log_density : float
-        Of the declaration at the mode.
+        Log density of the declaration at the mode.
     climbs : list of array of shape (iterations,)
-        What the algorithm increases, after each iteration, one array a start.
+        Objective of the algorithm after each iteration, one array a start.
     best : int
-        Index of the start that `values` come from.
+        Index of the start that gave `values`.
     converged : bool
     attributes : mapping of str to str or float
-        Attributes of the result: ``lp_measure``, that of `log_density`, and what the algorithm
-        knows of the quality of the mode.
+        Attributes of the result: ``lp_measure``, the measure of `log_density`, and the algorithm's
+        figures on the quality of the mode.
     note : str
-        What a reader of the result must know about the mode.
+        Remark on the mode, for the result.
     ends : mapping of str to array of shape (start, *shape)
-        Where every start ended, of the variables that tell the modes apart.
+        Final values of every start, for the variables that tell the modes apart.
     """
 
     values: Mapping[str, Array]

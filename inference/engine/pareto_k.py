@@ -1,4 +1,4 @@
-"""Diagnostics of approximations: how far draws from q are from the posterior."""
+"""Pareto k-hat of approximations: how far draws from q are from the posterior."""
 
 from collections.abc import Sequence
 
@@ -16,17 +16,17 @@ __all__ = [
     "warn_of_poor_approximation",
 ]
 
-# Above it the importance ratios have no usable mean (Vehtari et al. 2024, JMLR 25).
+# Above this k-hat the importance ratios have no usable mean (Vehtari et al. 2024, JMLR 25).
 LARGEST_USABLE = 0.7
 # A Pareto tail is fitted to the largest fifth of the ratios, and to no fewer than five.
 LEAST_DRAWS = 25
 
 
 class ApproximationWarning(UserWarning):
-    """An approximation's draws are no usable stand-in for the posterior.
+    """Warning that an approximation's draws do not represent the posterior.
 
-    ``warnings.filterwarnings("ignore", category=kz.ApproximationWarning)`` silences it where
-    predictions are all that is wanted.
+    ``warnings.filterwarnings("ignore", category=kz.ApproximationWarning)`` silences it, for
+    instance where only predictions are of interest.
     """
 
 
@@ -42,13 +42,13 @@ def pareto_k(result: DataTree) -> float:
     Returns
     -------
     float
-        Below 0.7 importance sampling can mend the approximation; above, it misses so much of the
-        posterior that its spread should not be trusted. NaN when the result has no ``lq`` or fewer
-        than 25 draws.
+        Below 0.7, importance sampling can correct the approximation. Above, the approximation
+        misses so much of the posterior that its spread should not be trusted. NaN when the result
+        has no ``lq`` or fewer than 25 draws.
 
     Notes
     -----
-    It judges the joint density in all dimensions; single summaries may be good where it is bad.
+    k-hat measures the joint density in all dimensions; single summaries may be good when it is bad.
 
     References
     ----------
@@ -64,31 +64,31 @@ def pareto_k(result: DataTree) -> float:
         return float("inf")
     # psislw takes the negative of the log weights, as loo takes the log likelihood.
     _, khat = array_stats.psislw(-log_ratio)
-    # No Pareto fit at all means that a single draw carries the weight.
+    # psislw finds no Pareto fit when a single draw carries the weight.
     return float(khat) if np.isfinite(khat) else float("inf")
 
 
 def k_hat_of(result: DataTree) -> float:
-    """Pareto k-hat that an engine has given its result, or else that of the result's draws."""
+    """Pareto k-hat from the attributes of a result, or else from its draws."""
     if "pareto_k" in result.attrs:
         return float(result.attrs["pareto_k"])
     return pareto_k(result)
 
 
 def is_unreliable(k_hat: float) -> bool:
-    """Whether draws with this k-hat are no usable stand-in for the posterior; NaN says nothing."""
+    """Whether draws with this k-hat do not represent the posterior; False for NaN."""
     return k_hat > LARGEST_USABLE
 
 
 def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str]) -> None:
-    """Warn that the draws of an approximation are no usable stand-in for the posterior.
+    """Warn that the draws of an approximation do not represent the posterior.
 
     Parameters
     ----------
     engine : str
-        Its name.
+        Name of the engine.
     k_hat : float
-        Pareto k-hat of its draws.
+        Pareto k-hat of the engine's draws.
     samplers : sequence of str
         Names of the engines that draw from the posterior of the same model, the best first.
     """

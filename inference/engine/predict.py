@@ -19,8 +19,8 @@ from .result import with_group
 
 __all__ = ["document_predictions", "predict", "predictive"]
 
-# Where the docstring of `predict` goes on with what the registered functions say of themselves, and
-# the widths of its table's columns.
+# Lines in the docstring of `predict` after which the docstrings of the registered functions are
+# inserted, and the widths of its table's columns.
 TAKEN = "What each model's predictions take."
 HELD = "What each model's predictions hold, with ``<k>`` for the name of a kernel."
 COLUMNS = 18, 24, 42
@@ -30,15 +30,15 @@ COLUMNS = 18, 24, 42
 def predictive(
     model: pm.Model, result: DataTree, kernels_new: Any, *, keep_draws: bool, **options: Any
 ) -> Dataset:
-    """Predictions of a model's type: from a result to a Dataset (obs, ...).
+    """Predictions for a type of model: from a result to a Dataset (obs, ...).
 
-    Each paper registers its own. One that goes through the draws takes `progressbar`, gets the
-    draws that the user asks for, and reads so many of them at a time that its work arrays are of a
-    bounded size, whatever their number. Moments in the
-    result have no dimension "chain": they are pooled, weighted by the chains' numbers of draws.
+    Each paper registers a function. A function that loops over the draws takes `progressbar`, gets
+    only the draws that the user asked for, and reads them in blocks, so that its work arrays are of
+    bounded size. The moments in `result` are pooled over chains, weighted by their numbers of
+    draws.
 
-    Its docstring has an entry for each option and, under Returns, a table of what it returns:
-    `document_predictions` copies them into the docstring of `predict`.
+    The docstring of a registered function has an entry for each option and, under Returns, a table
+    of the returned variables; `document_predictions` copies both into the docstring of `predict`.
     """
     written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
     raise TypeError(
@@ -57,7 +57,7 @@ def predict(
     progressbar: bool = True,
     **options: Any,
 ) -> Dataset:
-    """Predictions for new objects, or of what is missing, averaged over an engine's draws.
+    """Predict new objects or missing entries, averaged over an engine's draws.
 
     Parameters
     ----------
@@ -66,17 +66,17 @@ def predict(
     result : DataTree
         Result of `fit` on it, by any engine.
     kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
-        Kernels between the new objects (rows) and the training objects (columns), normalised as
-        the training kernels were: ``kernels(X_new, X_train)``. Models of kernel matrices that
-        hold the new objects already (kernel completion) take none.
+        Kernels between the new objects (rows) and the training objects (columns), normalised like
+        the training kernels: ``kernels(X_new, X_train)``. Leave out for kernel completion, whose
+        kernel matrices contain the new objects already.
     keep_draws : bool, default=False
-        Keep the predictions of every draw as well: draws x objects numbers, on which ``az.mcse``
-        gives the Monte Carlo error.
+        Also keep the predictions of every draw (draws x objects numbers), for example for the Monte
+        Carlo error by ``az.mcse``.
     draws : int, optional
-        Average over so many of the draws, evenly spaced and as many of each chain, rounded up:
-        for many objects, whose predictions cost as much a draw. Default: all.
+        Average over only so many draws, evenly spaced, equally many a chain, rounded up. Saves time
+        with many objects. Default: all.
     progressbar : bool, default=True
-        Show progress where the draws do not fit into one block of a bounded size.
+        Show progress if the draws need several blocks.
     **options
         What each model's predictions take.
 
@@ -85,23 +85,22 @@ def predict(
     Dataset
         What each model's predictions hold, with ``<k>`` for the name of a kernel.
 
-        The attributes name the engine and the model, and what a model's predictions add. Store it
-        beside the result: ``result["predictions"] = xarray.DataTree(predictions)``.
+        The attributes name the engine and the model; some models add attributes. To store the
+        predictions with the result: ``result["predictions"] = xarray.DataTree(predictions)``.
 
     Warns
     -----
     UserWarning
-        When an entry that a chain of `MutualKernelCompletion` was judged on has fewer than 100
-        effective draws.
+        When a monitored entry of a chain of `MutualKernelCompletion` has fewer than 100 effective
+        draws.
 
     Raises
     ------
     ValueError
-        When the kernels do not fit the model's, or the result lacks the draws that predictions
-        are made of.
+        When the kernels do not match the model's, or the result lacks draws that predictions need.
     TypeError
-        For a model without predictions, an option that its predictions do not take, or what is no
-        result.
+        For a model without predictions, an option that its predictions do not take, or a `result`
+        that is not a DataTree.
 
     Examples
     --------
@@ -115,7 +114,7 @@ def predict(
             f"The 'result' argument of predict must be a result of fit. Got {type(result)}."
         )
     if "moments" in result.children:
-        # A tree of its own, which shares its arrays with the caller's.
+        # A copy of the tree, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
         result = with_group(result.copy(), "moments", pooled(moments))
     if "progressbar" in taken:
@@ -137,15 +136,15 @@ def predict(
     return predictions
 
 
-# The docstring without what the registered functions say of themselves.
+# The docstring without those of the registered functions.
 _GENERAL = inspect.getdoc(predict) or ""
 
 
 def document_predictions() -> None:
-    """Write what the predictions of every model take and hold into the docstring of `predict`.
+    """Write every model's options and returned variables into the docstring of `predict`.
 
-    That is read from the docstrings of the functions that are registered: the entries of their
-    options, and the table in their section Returns.
+    The source is the docstrings of the registered functions: the entries of their options, and the
+    table in their section Returns.
     """
     models: dict[tuple[str, ...], list[str]] = {}
     for model_type, function in predictive.registry.items():
@@ -166,7 +165,7 @@ def document_predictions() -> None:
 
 
 def _documentation(function: Callable[..., Any]) -> tuple[str, str, str]:
-    """Options of a function, what it says of them, and the rows of the table of what it returns."""
+    """Options of a function, their explanations, and its table of returned variables."""
     explained, options = explained_parameters(function), _options(function)
     own = [name for name in options if name != "progressbar"]
     table = re.search(
@@ -191,13 +190,13 @@ def _thinned(result: DataTree, draws: int) -> DataTree:
 
 
 def _options(function: Callable[..., Any]) -> list[str]:
-    """Names of what a registered function takes beside `keep_draws`."""
+    """Names of the options of a registered function, without `keep_draws`."""
     parameters = inspect.signature(function).parameters.values()
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
 
 
 def _check_options(model: pm.Model, options: Mapping[str, Any]) -> list[str]:
-    """List what the predictions of the model's type take; raise unless the options are of it."""
+    """List the options of the model's predictions; raise TypeError for any other option."""
     function = predictive.dispatch(type(model))
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):

@@ -24,7 +24,7 @@ class ProgressBar:
     progress : Progress
     task : TaskID
     after : callable (steps)
-        Called whenever the bar has moved; what it raises ends the loop.
+        Called whenever the bar has moved. An exception that it raises ends the loop.
     """
 
     def __init__(

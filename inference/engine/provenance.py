@@ -1,9 +1,8 @@
-"""What a result was made from: whether two results, or a result and a model, are of one problem.
+"""Checks whether two results, or a result and a model, belong to the same problem.
 
-Data are compared by their values, not by a fingerprint: the last digits of what is computed from
-the same input depend on the machine. Priors and likelihoods are compared by a fingerprint of the
-graph that declares them: it sees distributions, operations and constants, but not the inside of
-functions that a user wrote in Python.
+Data are compared by their values, not by a fingerprint: last digits depend on the machine. Priors
+and likelihoods are compared by a fingerprint of the graph that declares them, which covers
+distributions, operations and constants, but not the code of a user's Python functions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +20,14 @@ __all__ = ["data_in", "data_of", "declared", "differing_data"]
 
 #: Relative difference up to which numbers count as the same.
 SAME = 1e-6
-#: Numbers in a constant that counts as a hyperparameter.
+#: Largest number of elements of a constant that counts as a hyperparameter.
 LONGEST = 100
 
 type Data = Mapping[str, NDArray]
 
 
 def data_of(model: pm.Model) -> Data:
-    """Observations and constants of a model as it is now, by name."""
+    """Observations and constants of a model in its current state, by name."""
     return {**find_observations(model), **find_constants(model)}
 
 
@@ -43,7 +42,7 @@ def data_in(result: DataTree) -> Data:
 
 
 def differing_data(one: Data, other: Data) -> list[str]:
-    """Name the data that both have, but not of the same values."""
+    """Names of the data that both have, but with different values."""
     return sorted(name for name in one.keys() & other.keys() if not _same(one[name], other[name]))
 
 
@@ -58,7 +57,7 @@ def _same(one: NDArray, other: NDArray) -> bool:
 
 
 def declared(model: pm.Model) -> dict[str, str]:
-    """Short fingerprints of the free variables' priors, and, by the name "", of what they meet."""
+    """Short fingerprints of the free variables' priors, and by the name "" of the likelihood."""
     terms = {str(variable.name): [variable] for variable in model.free_RVs}
     return {
         name: _fingerprint(variables)
@@ -67,7 +66,7 @@ def declared(model: pm.Model) -> dict[str, str]:
 
 
 def _fingerprint(variables: Sequence[Variable]) -> str:
-    """Fingerprint of the operations that lead to variables, of their order and constants."""
+    """Fingerprint of the operations that lead to variables, with their order and constants."""
     digest = sha256()
     place: dict[Variable, str] = {}
     for number, node in enumerate(toposort(variables)):
@@ -84,9 +83,9 @@ def _fingerprint(variables: Sequence[Variable]) -> str:
 
 
 def _content(constant: object) -> bytes:
-    """Value of a constant to six digits, 1 being 1.0; the shape of one too long to be typed.
+    """Bytes of a constant: its shape and, unless it is long, its values to six digits.
 
-    That is data, with the last digits of the machine that computed them.
+    Long constants are data, whose last digits depend on the machine that computed them.
     """
     array = np.asarray(constant)
     if not np.issubdtype(array.dtype, np.number):

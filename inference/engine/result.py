@@ -1,17 +1,17 @@
-"""The one layout of every engine's output: an ArviZ DataTree.
+"""Layout of every engine's result: an ArviZ DataTree.
 
 Groups: ``posterior`` (dims chain, draw, ...), ``sample_stats``, ``observed_data``,
 ``constant_data``, ``log_likelihood``; for deterministic engines ``variational`` or ``point`` (the
 parameters of the output) and ``trajectory`` (objective by iteration); ``moments`` (means and
-standard deviations of variables too large to keep draws of). Independent draws come as one chain:
-R-hat says nothing about them.
+standard deviations of variables whose draws are too large to keep). Independent draws form one
+chain: R-hat has no meaning for them.
 
-The attribute ``declared`` holds a fingerprint of each variable's prior, by which results under
-other hyperparameters are recognised.
+The attribute ``declared`` holds a fingerprint of each variable's prior, which tells apart results
+with different hyperparameters.
 
-``lp`` in ``sample_stats`` is a log density of the declaration. Its attribute ``lp_measure`` in the
-result says which: "constrained", of the variables as declared, or "unconstrained", of their
-transforms, Jacobians included.
+``lp`` in ``sample_stats`` is a log density of the declaration. The result's attribute
+``lp_measure`` says which one: "constrained", of the variables as declared, or "unconstrained", of
+their transforms, Jacobians included.
 """
 
 import json
@@ -49,7 +49,7 @@ def draws_to_tree(
     Parameters
     ----------
     model : pm.Model
-        Gives dims, coords, observed and constant data.
+        Source of dims, coords, observed and constant data.
     draws : mapping of str to array (draw, ...)
         Draws of the model's variables.
     sample_stats : mapping of str to array (draw, ...), optional
@@ -91,7 +91,7 @@ def with_group(tree: DataTree, name: str, dataset: Dataset) -> DataTree:
 
 
 def trajectory(name: str, histories: Sequence[np.ndarray], best: int = 0) -> Dataset:
-    """Objective by start and iteration; NaN after a start's last."""
+    """Objective by start and iteration, NaN after a start's last iteration."""
     longest = max(len(history) for history in histories)
     table = np.full((len(histories), longest), np.nan)
     for row, history in zip(table, histories, strict=True):
@@ -104,7 +104,7 @@ def trajectory(name: str, histories: Sequence[np.ndarray], best: int = 0) -> Dat
 
 
 def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
-    """Write the attributes every result carries; keeps those that the engine has set."""
+    """Write the attributes of every result."""
     tree.attrs.update(attributes)
     tree.attrs |= {
         "model": type(model).__name__,

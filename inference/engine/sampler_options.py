@@ -1,4 +1,4 @@
-"""Options that `fit` passes on to PyMC's samplers: known, or refused with the nearest name."""
+"""Validation of the options that `fit` passes on to PyMC's samplers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ from ...validation import argument_error
 
 __all__ = ["check_sampler_options", "keywords_of"]
 
-# Of `fit` itself, or such that a result could not be made.
+# Arguments of `fit` itself, and arguments with which `fit` could not make a result.
 _TAKEN = frozenset(
     {
         *("draws", "tune", "chains", "cores", "random_seed", "progressbar", "model", "self"),
@@ -19,7 +19,7 @@ _TAKEN = frozenset(
 
 
 def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
-    """Names of the arguments that functions declare, those that `fit` gives itself left out."""
+    """Names of the arguments of functions, without those that `fit` sets itself."""
     named = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
     return frozenset(
         parameter.name
@@ -40,20 +40,20 @@ def check_sampler_options(
 ) -> None:
     """Raise ValueError unless an engine's sampler takes every option.
 
-    PyMC's NUTS ignores what it does not know.
+    PyMC's NUTS would ignore unknown options.
 
     Parameters
     ----------
     options : mapping of str to object
-        What `fit` was given beside its own arguments.
+        Arguments given to `fit` beyond its own.
     engine : str
         Name of the engine.
     known : frozenset of str
-        Arguments of its sampler; empty when it runs none of PyMC's.
+        Arguments of the engine's sampler; empty if it runs no sampler of PyMC.
     settings : iterable of str
-        Names of the engine's settings: they are given to the engine.
+        Names of the engine's settings, which must be given to the engine.
     own : iterable of str
-        Names of `fit`'s own arguments, for suggestions.
+        Names of the arguments of `fit`, for suggestions.
     owner : str, default="fit"
         Function that was given the options.
     """

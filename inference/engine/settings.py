@@ -1,4 +1,4 @@
-"""What a setting of an engine is, and what stands for the default that a model gives it."""
+"""A setting of an engine, and the placeholder for its default on a model."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,7 +8,7 @@ __all__ = ["DEFAULT", "Default", "Setting"]
 
 
 class Default(Enum):
-    """Stands for the default of a setting on the model at hand, where None may mean a value."""
+    """Placeholder for a setting's default on the model, because None may be a value."""
 
     DEFAULT = "the default on the model"
 
@@ -27,13 +27,13 @@ class Setting:
     ----------
     name : str
     type : str
-        What it may be, such as ``'int, optional'`` or ``'{"mean", "zero"}'``.
+        Type, such as ``'int, optional'`` or ``'{"mean", "zero"}'``.
     default : object
-        Its default on the model.
+        Default on the model.
     value : object
-        Its value in force.
+        Value in force.
     explanation : str
-        What it means.
+        Meaning of the setting.
     """
 
     name: str

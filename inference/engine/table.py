@@ -1,4 +1,4 @@
-"""Table of the engines on a model: who applies, and why not."""
+"""Table of the engines for a model: which apply, and why others do not."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ __all__ = ["EngineRow", "EngineTable"]
 
 @dataclass(frozen=True)
 class EngineRow:
-    """One engine on one model: `reason` is None when it applies, `advice` when it also serves."""
+    """One engine on one model. `reason` is None if it applies, `advice` if it suits the size."""
 
     engine: str
     kind: str
@@ -26,7 +26,7 @@ class EngineRow:
 
 @dataclass(frozen=True)
 class EngineTable:
-    """Engines on a model, who applies and why not; prints as a table."""
+    """Engines for a model, which apply and why others do not; prints as a table."""
 
     model: str
     rows: tuple[EngineRow, ...]
@@ -60,7 +60,7 @@ class EngineTable:
         for column in frame.columns:
             table.add_column(column, overflow="fold")
         for row in frame.itertuples(index=False):
-            # Else an extra in square brackets would be read as markup.
+            # Without `escape`, rich would read an extra in square brackets as markup.
             table.add_row(*map(escape, row))
         return table
 

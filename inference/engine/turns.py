@@ -1,4 +1,4 @@
-"""Chains that take turns, and chains of different lengths: what becomes of them in a result."""
+"""Chains that run in turns, and how chains of different lengths are cut for a result."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from xarray import Dataset, DataTree
 
 __all__ = ["cut_to_draws", "draws_to_keep", "joined_turns", "sample_in_turns"]
 
-# Part of the draws for which chains are not given up: R-hat takes several.
+# Chains are kept if this part of the most draws is left: R-hat needs several chains.
 LEAST = 0.5
 
 
@@ -21,13 +21,13 @@ def sample_in_turns(
 ) -> DataTree:
     """Sample chains in groups, one after the other, each for its share of the time.
 
-    `pm.sample` begins a chain when a process is free, and an interrupt ends all of them: chains
-    that still wait then are never sampled. So each group has a call of its own.
+    `pm.sample` begins a chain when a process is free, and an interrupt also ends the chains that
+    still wait. So each group is a separate call.
 
     Parameters
     ----------
     sample : callable (range) -> DataTree
-        Samples the chains of these numbers.
+        Samples the chains with these numbers.
     chains, draws, processes : int
     has_ended : callable (turn) -> bool
         Whether a turn was ended because its time was over.
@@ -35,12 +35,12 @@ def sample_in_turns(
     Returns
     -------
     DataTree
-        Those of the groups that have draws, joined.
+        The groups that have draws, joined.
 
     Raises
     ------
     ValueError
-        When none of them has any.
+        When no group has draws.
     """
     trees = []
     for turn, first in enumerate(range(0, chains, processes)):
@@ -49,11 +49,11 @@ def sample_in_turns(
         except ValueError:
             if not has_ended(turn):
                 raise
-            # None of its chains was tuned when its time was over.
+            # No chain of the group was tuned in time.
             continue
         trees.append(tree)
         if tree["posterior"].sizes["draw"] < draws and not has_ended(turn):
-            # Ctrl-C ends all.
+            # The user pressed Ctrl-C, which ends all groups.
             break
     return joined_turns(trees)
 
@@ -65,8 +65,9 @@ def draws_to_keep(lengths: Sequence[int], least: float = 1.0) -> int:
     ----------
     lengths : sequence of int
     least : float, default=1.0
-        By default as many chains, cut to the shortest of them, are kept as make the most draws: so
-        does PyMC with interrupted chains. With less, as many chains as make this part of them.
+        With 1.0, as many chains, cut to the shortest of them, are kept as give the most draws, as
+        PyMC does with interrupted chains. With less, as many chains as give this part of the most
+        draws.
     """
     made = {length: length * sum(n >= length for n in lengths) for length in lengths}
     return min(length for length in made if made[length] >= least * max(made.values()))
@@ -109,7 +110,7 @@ def cut_to_draws(tree: DataTree, statistic: str) -> DataTree:
     ----------
     tree : DataTree
     statistic : str
-        In ``sample_stats``: a number for every draw that was made.
+        Name of a variable in ``sample_stats`` that is not NaN for every draw made.
 
     Raises
     ------

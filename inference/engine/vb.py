@@ -1,4 +1,4 @@
-"""The handwritten variational engine: turns an output into draws, densities and a bound."""
+"""VB engine: turns the output of a handwritten variational algorithm into a result."""
 
 from typing import Any, ClassVar, override
 
@@ -26,8 +26,8 @@ class VB(Handwritten):
     Parameters
     ----------
     tolerance : float, optional
-        Relative change of the bound, or of the solution, at which the iterations end. Default: that
-        of the model.
+        Relative change of the bound, or of the solution, below which the iterations end. Default:
+        that of the model.
     max_iterations : int, optional
         Largest number of iterations of a start. Default: that of the model.
     starts : int, optional
@@ -36,15 +36,15 @@ class VB(Handwritten):
         A start does not end before the bound's estimated remaining increase, in nats, is at most
         this. Default: that of the model.
     **settings
-        Settings that the algorithm on the model at hand has besides, checked when it is run:
+        Further settings of the algorithm for the model, checked at run time:
         ``kz.describe(model, "vb")`` explains all. Closed forms have none.
 
     Notes
     -----
-    Do not read the weights of kernels that it gives, nor its intervals, where ``pareto_k`` in the
-    result's attributes is above 0.7 (`fit` warns): q is far narrower than the posterior, and may
-    settle on one kernel where the data cannot tell kernels apart. Class probabilities suffer less:
-    held-out data tell. For weights, run ``"gibbs"`` or another engine that samples.
+    Do not interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the
+    result is above 0.7 (`fit` warns): q is far narrower than the posterior, and may concentrate on
+    one kernel where the data cannot tell kernels apart. Class probabilities suffer less: check them
+    on held-out data. For weights, run ``"gibbs"`` or another engine that samples.
 
     An implementation is a function (model, run, *, settings) -> VariationalOutput.
     """

@@ -1,4 +1,4 @@
-"""Variational engines that PyMC and pymc-extras bring: ADVI and Pathfinder."""
+"""Variational engines of PyMC and pymc-extras: ADVI and Pathfinder."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,8 @@ class ADVI(Engine):
     covariance : {"mean-field", "full-rank"}, default="mean-field"
         Gaussian family on the unconstrained space.
     iterations : int, default=30000
-        Stochastic gradient steps. PyMC's own default (10,000 small steps) stops too early.
+        Number of stochastic gradient steps. PyMC's own default (10,000 small steps) stops too
+        early.
     learning_rate : float, default=0.02
         Step size of windowed AdaGrad.
     """
@@ -81,10 +82,10 @@ class ADVI(Engine):
         return tree
 
     def _approximation(self, model: pm.Model, run: Run) -> Any:
-        """Run `pm.fit`, which ends when the clock of the run says so."""
+        """Run `pm.fit` until the end or until the run's clock ends it."""
 
         def look_at_the_clock(approximation: Any, losses: Any, iteration: int) -> None:
-            # Compilation is over.
+            # Time the loop without compilation.
             if iteration == 1:
                 run.clock.opened("ADVI", self.iterations, self.iterations)
             run.clock.advanced(1)
@@ -102,7 +103,7 @@ class ADVI(Engine):
 
 
 def _flat(elbo: np.ndarray) -> bool:
-    """Whether a noisy bound rises no more over its last half than its noise explains."""
+    """Whether a noisy bound rises by at most its noise over its last half."""
     before, after = np.array_split(elbo[-max(len(elbo) // 2, 4) :], 2)
     noise = np.hypot(before.std() / len(before) ** 0.5, after.std() / len(after) ** 0.5)
     return bool(after.mean() - before.mean() <= 3 * noise)
@@ -115,7 +116,7 @@ class Pathfinder(Engine):
     Parameters
     ----------
     paths : int, default=8
-        Optimisation paths from jittered starts.
+        Number of optimisation paths from jittered starts.
     """
 
     name: ClassVar[str] = "Pathfinder"
@@ -145,10 +146,10 @@ class Pathfinder(Engine):
         import pymc_extras as pmx
         from pymc_extras.inference.pathfinder.multipath import make_generator
 
-        # While it waits for paths it keeps those that have come when it is interrupted.
+        # Pathfinder keeps the finished paths if it is interrupted while it waits for others.
         can = partial(at_work, make_generator)
         with (
-            run.clock.explained("for one path at least"),
+            run.clock.explained("for at least one path"),
             Interrupting(run.clock, can, "Pathfinder"),
         ):
             fitted = pmx.fit_pathfinder(
@@ -172,5 +173,5 @@ class Pathfinder(Engine):
         }
         if run.clock.ended:
             ended = int(fitted["pathfinder"]["path_status_counts"].sum())
-            tree.attrs["note"] = f"It had {ended} of {self.paths} paths."
+            tree.attrs["note"] = f"{ended} of {self.paths} paths were finished."
         return tree

@@ -1,4 +1,4 @@
-"""The mode of any declaration without discrete variables, by gradients."""
+"""Mode of any model without discrete variables, by gradients."""
 
 import numpy as np
 import pymc as pm
@@ -18,7 +18,7 @@ __all__ = ["search_by_gradients"]
 def search_by_gradients(
     model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: int = 5000
 ) -> ModeOutput:
-    """Climb by L-BFGS from the model's initial point, jittered by the seed.
+    """Search for the mode by L-BFGS from the model's initial point, jittered by the seed.
 
     Parameters
     ----------
@@ -27,10 +27,10 @@ def search_by_gradients(
     run : Run
         Seed and progress bar.
     space : {"constrained", "unconstrained"}, default="constrained"
-        The density whose mode is sought: that of the variables as declared (as in
-        ``pm.find_MAP``), or that of their transforms, Jacobians included. Where the first is
-        unbounded (a Dirichlet whose concentrations are learned, a variance that may shrink with
-        what it scales) the second often has a mode.
+        Density to maximise: that of the variables as declared (as in ``pm.find_MAP``), or that of
+        their transforms, Jacobians included. Where the first is unbounded (a Dirichlet with learned
+        concentrations, a variance that can shrink together with the variables that it scales), the
+        second often has a mode.
     max_iterations : int, default=5000
         Largest number of iterations of L-BFGS.
 
@@ -47,7 +47,7 @@ def search_by_gradients(
         ""
         if mode.found
         else f"MAP stopped where the gradient is {steepest:.3g}: the {space} density may have no "
-        "mode. MAP(space='unconstrained') may."
+        "mode. Try MAP(space='unconstrained')."
     )
     draws, _ = constrained_draws(model, mode.x[None])
     return ModeOutput(

@@ -23,7 +23,7 @@ __all__ = ["SMC"]
 
 
 class _Population(dict[str, NDArray]):
-    """Particles that a chain starts with; it knows how many turns of other chains follow."""
+    """Initial particles of a chain, with the number of turns of chains that follow."""
 
     def __init__(self, particles: dict[str, NDArray], waiting: int = 0):
         super().__init__(particles)
@@ -31,21 +31,22 @@ class _Population(dict[str, NDArray]):
 
 
 class _Ended(SMC_KERNEL):
-    """Kernel that looks at the clock, and goes from where it is to the posterior in one step.
+    """Kernel that goes to the posterior in one step when the run's clock has ended.
 
-    Its particles at inverse temperature b are draws of prior x likelihood^b. When the time is over
-    they are weighted by likelihood^(1-b), which makes them draws of the posterior, resampled, and
-    not moved any more. That is the last increment of the evidence, too.
+    The particles at inverse temperature b are draws from prior x likelihood^b. When the time is
+    over, they are weighted by likelihood^(1-b) and resampled, but not moved; the weights also give
+    the last increment of the evidence.
 
-    Statistics of each stage are the effective sample size of its weights, ``ess``, and whether the
-    time was over, ``ended``.
+    Statistics of each stage include the effective sample size of its weights, ``ess``, and whether
+    the time was over, ``ended``.
 
     Parameters
     ----------
     clock : Clock
-        Chains in turn share the time that is left. In other processes they have copies.
+        Clock of the run. Chains in turn share the time left; other processes have copies of the
+        clock.
     *args, **kwargs
-        Of the kernel that this is mixed into.
+        Arguments of the kernel that this class extends.
     """
 
     beta: float
@@ -55,7 +56,7 @@ class _Ended(SMC_KERNEL):
         super().__init__(*args, **kwargs)
         self._clock, self._share = clock, clock
         self._ess = np.nan
-        # A setting that kernels set when they move particles, which there may be no time for.
+        # Kernels set this when they move particles, for which there may be no time.
         self.n_steps = 0
 
     @override
@@ -81,7 +82,7 @@ class _Ended(SMC_KERNEL):
     def step(self) -> dict[str, Any]:
         if not self._share.ended:
             return super().step()
-        # Kernels resample what they tune as well: nothing may have been tuned.
+        # The kernel's own `resample` needs tuned settings, which may not exist yet.
         SMC_KERNEL.resample(self)
         return self.sample_stats()
 
@@ -97,7 +98,7 @@ class _Ended(SMC_KERNEL):
         try:
             super().mutate()
         except OutOfTime:
-            # The particles are those of the last whole sweep.
+            # The particles of the last complete sweep are kept.
             pass
         finally:
             self.likelihood_logp_func = likelihood
@@ -105,7 +106,7 @@ class _Ended(SMC_KERNEL):
     @override
     def sample_stats(self) -> dict[str, Any]:
         if self._share.ended:
-            # How well particles move is unknown.
+            # Acceptance statistics are unknown.
             stats = dict.fromkeys(self.stats_dtypes_shapes, np.nan)
             stats["beta"] = self.beta
             if self.beta == 1:
@@ -126,7 +127,7 @@ class _EndedMH(_Ended, MH):
     stats_dtypes_shapes = MH.stats_dtypes_shapes | _STATISTICS
 
 
-# Stages and moves within them that are usual: evaluations of a particle.
+# Usual number of likelihood evaluations of a particle: stages times moves.
 _MOVES = 100
 _KERNELS = {"IMH": _EndedIMH, "MH": _EndedMH}
 
@@ -134,14 +135,15 @@ _KERNELS = {"IMH": _EndedIMH, "MH": _EndedMH}
 def _prior_population(
     model: pm.Model, draws: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Draws (draw, ...) of the free variables' prior given the data, in unconstrained coordinates.
+    """Draws (draw, ...) from the free variables' prior given the data, unconstrained.
 
-    What depends on an observed variable is drawn given its value, as the prior density that
-    `pm.sample_smc` tempers from has it; PyMC's own starting population simulates the observation.
+    A variable that depends on an observed variable is drawn given the observed value, in agreement
+    with the prior density that `pm.sample_smc` tempers; PyMC's own starting population simulates
+    the observation.
 
-    All have finite coordinates. Draws that underflow (a Dirichlet weight of exactly zero) have
-    none; PyMC's own population keeps them and turns all its weights into NaN. Draws that the data
-    rule out stay: the evidence is the mean over the prior.
+    Draws without finite coordinates (a Dirichlet weight that underflows to zero) are left out;
+    PyMC's own population keeps them, which turns all its weights into NaN. Draws with likelihood
+    zero stay, because the evidence is the mean over the prior.
 
     Raises
     ------
@@ -162,11 +164,11 @@ def _prior_population(
     while len(kept) < draws:
         if drawn_so_far > 1000 * (1 + len(kept)):
             raise ValueError(
-                f"SMC starts from draws of the prior, and of {drawn_so_far} of them {len(kept)} "
-                "have a finite prior density and a likelihood that is a number."
+                f"SMC starts from draws of the prior, but only {len(kept)} of {drawn_so_far} have "
+                "a finite prior density and a likelihood that is a number."
             )
-        # A single draw would come without its leading axis. Thousands of draws by Python take less
-        # time than it takes to compile them.
+        # At least two, because a single draw would lack the leading axis. Thousands of draws in
+        # Python take less time than compilation.
         size = max(draws - len(kept), 2)
         values = pm.draw(coordinates, size, random_seed=rng, mode="FAST_COMPILE")
         drawn_so_far += size
@@ -190,12 +192,12 @@ class SMC(Engine):
 
     Notes
     -----
-    It starts from the prior given the data. `pm.sample_smc` by itself simulates observed variables
-    for its start, and is wrong where a free variable depends on one, as K21 on K11 in
+    SMC starts from the prior given the data. `pm.sample_smc` alone simulates observed variables for
+    its start, which is wrong where a free variable depends on an observed one, as K21 on K11 in
     `WishartCompletion`.
 
-    When its time is over, each chain weights its particles by what is missing of the likelihood and
-    resamples them; the attribute ``note`` says how many draws they are worth.
+    When the time is over, each chain weights its particles by the missing power of the likelihood
+    and resamples them; the attribute ``note`` gives the effective number of draws.
     """
 
     name: ClassVar[str] = "SMC"
@@ -249,9 +251,9 @@ class SMC(Engine):
         with_group(tree, "sample_stats", stats)
         evidence = stats["log_marginal_likelihood"].values
         last = [row[np.isfinite(row)][-1] for row in evidence]
-        # Each chain's estimate of the evidence is unbiased; that of its logarithm is not.
+        # Each chain's estimate of the evidence is unbiased; its logarithm is not.
         tree.attrs["log_evidence"] = float(logsumexp(last) - np.log(len(last)))
-        # Particles share ancestors in no particular order: they are no chain, nor independent.
+        # Particles share ancestors, in random order: they are neither a chain nor independent.
         tree.attrs["independent"] = 0
         make_lean(tree, model, run)
         if (stats["ended"] == 1).any():
@@ -264,7 +266,7 @@ class SMC(Engine):
 
 
 def _worth(stats: Dataset, draws: int) -> str:
-    """Say what particles are worth that were brought to the posterior by weights alone."""
+    """Make the note on particles that only weights brought to the posterior."""
     stages = stats.isel(chain=(stats["ended"] == 1).any("stage").values)
     chains = stages.sizes["chain"]
     temperatures = [max(beta[beta < 1], default=0.0) for beta in stages["beta"].values]
@@ -277,9 +279,9 @@ def _worth(stats: Dataset, draws: int) -> str:
 
 
 def _rectangular(stats: Dataset, chains: int) -> Dataset:
-    """Statistics by chain and stage: chains take different numbers of stages; NaN pads them.
+    """Statistics by chain and stage, padded with NaN where chains have fewer stages.
 
-    Those of a single chain come from PyMC without the dimension of chains.
+    For a single chain PyMC leaves out the dimension of chains.
     """
     columns = {}
     for name, values in stats.data_vars.items():

@@ -1,6 +1,6 @@
 """Engines of the models that complete one kernel matrix, and their predictions.
 
-Each file that is imported here registers what it implements.
+Each file imported here registers its implementations.
 """
 
 from . import diagonal_vb, predict, vb  # noqa: F401

@@ -1,12 +1,13 @@
 """Classification from a kernel matrix alone: nearest mean, nearest neighbour, Fisher discriminant.
 
 The classifiers follow scikit-learn: ``fit(K11, labels)``, then ``predict(K21)``, where K11 is the
-kernel among n1 training objects and K21 that between n2 new objects (rows) and them (columns). As
-tags say that the input is pairwise, scikit-learn's cross-validation divides rows and columns.
+kernel among n1 training objects and K21 the kernel between n2 new objects (rows) and the training
+objects (columns). The input is tagged as pairwise, so that cross-validation splits rows and
+columns.
 
-None of them asks for K22: a new object's similarity to itself adds the same number to its
-distances to all classes. K21 may have leading dimensions (chain, draw), and then so have the
-outputs; `class_frequencies` turns the labels of many draws into shares.
+The classifiers do not need K22: a new object's similarity to itself adds the same number to its
+distances to all classes. K21 may have leading dimensions (chain, draw), which the outputs keep;
+`class_frequencies` turns the labels of many draws into frequencies.
 
 scikit-learn's ``SVC(kernel="precomputed")`` takes the same K11 and K21.
 
@@ -46,7 +47,7 @@ __all__ = [
 
 
 class _KernelClassifier(ClassifierMixin, BaseEstimator):
-    """Checks and labels; a subclass learns from a kernel and scores the classes."""
+    """Input validation and labels; a subclass learns from a kernel and scores the classes."""
 
     def fit(self, K11: ArrayLike, labels: ArrayLike) -> Self:
         """Learn from the training kernel.
@@ -54,15 +55,15 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         K11 : array-like or DataFrame of shape (n1, n1)
-            Symmetric.
+            Symmetric kernel.
         labels : array-like or Series of shape (n1,)
-            Of at least two classes. A Series goes by ids where K11 has ids, too.
+            Labels of at least two classes. A Series is aligned by ids if K11 has ids, too.
 
         Raises
         ------
         ValueError
-            On a kernel that is not square, symmetric and finite; on labels of another number, of
-            one class, or missing.
+            For a kernel that is not square, symmetric and finite, and for labels of another length,
+            of a single class, or missing.
         """
         owner = type(self).__name__
         K11, self._ids = labelled_gram(K11, "K11", owner)
@@ -78,12 +79,12 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, K21: ArrayLike) -> NDArray:
-        """Score of every class, the larger the nearer.
+        """Score of every class; the nearest class has the largest score.
 
         Parameters
         ----------
         K21 : array-like of shape (..., n2, n1), or DataFrame
-            Columns of a DataFrame go by the ids of K11.
+            Columns of a DataFrame are aligned by the ids of K11.
 
         Returns
         -------
@@ -126,9 +127,9 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
 class KernelNearestMean(_KernelClassifier):
     """Nearest class mean in feature space (KNM, KNMC).
 
-    The squared distance of object x to the mean of class c with members j, less k(x, x), is
-    ``mean_jl K11[j, l] - 2 mean_j K21[x, j]`` (eq 15 of the mixture model): linear in K21, so that
-    the scores of a mean kernel are the mean of the scores.
+    The squared distance of object x to the mean of class c with members j, minus k(x, x), is
+    ``mean_jl K11[j, l] - 2 mean_j K21[x, j]`` (eq 15 of the mixture model). It is linear in K21, so
+    that the scores of a mean kernel are the mean of the scores.
 
     Attributes
     ----------
@@ -153,8 +154,8 @@ class KernelNearestMean(_KernelClassifier):
 class KernelNearestNeighbour(_KernelClassifier):
     """Class of the nearest training object in feature space (KNNC).
 
-    The squared distance of x to training object j, less k(x, x), is ``K11[j, j] - 2 K21[x, j]``
-    (Figure 4 of the mixture model, whose K11[j, j] are all the same).
+    The squared distance of x to training object j, minus k(x, x), is ``K11[j, j] - 2 K21[x, j]``
+    (Figure 4 of the mixture model, where all K11[j, j] are equal).
 
     Attributes
     ----------
@@ -167,7 +168,7 @@ class KernelNearestNeighbour(_KernelClassifier):
 
     @override
     def _learn(self, K11: NDArray, codes: NDArray) -> None:
-        # Sorted by class, the members of each are one slice, whose maximum is one reduction.
+        # Sorted by class, so that the members of a class are one slice for `reduceat`.
         self._order = np.argsort(codes, kind="stable")
         self._starts = np.searchsorted(codes[self._order], np.arange(len(self.classes_)))
         self._norms = np.diagonal(K11)[self._order].copy()
@@ -179,16 +180,17 @@ class KernelNearestNeighbour(_KernelClassifier):
 
 
 class KernelFisherDiscriminant(_KernelClassifier):
-    """Fisher's discriminant in feature space (KFDA), regularised; nearest mean among its axes.
+    """Regularised Fisher discriminant in feature space (KFDA), with the nearest mean on its axes.
 
-    The axes maximise the scatter between classes relative to the scatter within them plus
-    ``ridge`` times the identity of feature space. At most C - 1 axes have any of the former; each
-    is scaled to unit regularised scatter within, so that distances are Mahalanobis distances.
+    The axes maximise the scatter between classes relative to the scatter within classes plus
+    ``ridge`` times the identity of feature space. At most C - 1 axes have scatter between classes.
+    Each axis is scaled to unit regularised scatter within classes, so that distances are
+    Mahalanobis distances.
 
     Parameters
     ----------
     ridge : float, default=1e-3
-        Relative to the kernel: scatters are divided by n1.
+        Ridge on the scale of the kernel: scatters are divided by n1.
 
     Attributes
     ----------
@@ -196,9 +198,9 @@ class KernelFisherDiscriminant(_KernelClassifier):
 
     Notes
     -----
-    Scatter within and total scatter have the same axes, so one Cholesky factorisation of the
-    centred kernel plus ``n1 ridge I`` and an eigenproblem of size C do. `fit` costs
-    O(n1^3 / 3 + n1^2 C), prediction O(n2 n1 C).
+    Scatter within classes and total scatter give the same axes, so `fit` needs one Cholesky
+    factorisation of the centred kernel plus ``n1 ridge I`` and an eigenproblem of size C:
+    O(n1^3 / 3 + n1^2 C). Prediction costs O(n2 n1 C).
     """
 
     def __init__(self, ridge: float = 1e-3):
@@ -228,7 +230,7 @@ class KernelFisherDiscriminant(_KernelClassifier):
         keep = share > len(share) * np.finfo(float).eps
         share, rotation = share[keep], rotation[:, keep]
         axes = solved @ (rotation * np.sqrt(n1 / (share * (1.0 - share))))
-        # Centred coefficients make distances blind to the centring that new rows have not had.
+        # With centred coefficients, new rows need not be centred.
         self._axes = axes - axes.mean(axis=0)
         self._means = (members / members.sum(axis=0)).T @ (K11 @ self._axes)
         self._norms = (self._means**2).sum(axis=1)
@@ -239,7 +241,7 @@ class KernelFisherDiscriminant(_KernelClassifier):
 
 
 def class_frequencies(labels: ArrayLike, classes: ArrayLike) -> NDArray:
-    """Share of the draws that give each class to each object.
+    """Frequency of each class among an object's labels by draw.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
 r"""Exact posterior of `DiagonalWishartCompletion` (Zhang, Yeung & Kwok 2004, section 4).
 
-W11 speaks of delta of the training part and of lambda alone. With delta integrated out,
+W11 informs only delta of the training part and lambda. With delta integrated out,
 
 .. math::
 
     p(\lambda \mid W_{11}) \propto \lambda^{n_1 \eta + \zeta - 1} e^{-\tau\lambda}
         \prod_{j \le n_1} (\lambda + w_j/2)^{-(\eta + r/2)}
 
-whose logarithm is concave in log lambda. Everything else is drawn forwards:
+which is log-concave in log lambda. All other variables are drawn forwards:
 
 | variable | given lambda and W11 |
 |---|---|
@@ -34,12 +34,12 @@ __all__ = ["evidence_of_diagonal_completion", "log_lambda", "sample_diagonal_com
 
 type Array = npt.NDArray[np.float64]
 
-# Elements of the array (points, n1) that one evaluation of the density makes.
+# Size of the largest array (points, n1) in one evaluation of the density.
 BLOCK = 1 << 18
 
 
 def log_lambda(model: DiagonalWishartCompletion) -> LogConcave:
-    """Posterior of log lambda. Its integral is that of the formula above, without constants."""
+    """Unnormalised posterior of log lambda, by the module's formula without constants."""
     half = model.w / 2
     power = model.n_train * model.eta + model.zeta
     each = model.eta + model.r / 2
@@ -60,7 +60,7 @@ def log_lambda(model: DiagonalWishartCompletion) -> LogConcave:
 
 @Exact.register(DiagonalWishartCompletion)
 def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> ExactOutput:
-    """Independent draws of all variables, closed-form moments of K21 and K22, the evidence.
+    """Independent draws of all variables, moments of K21 and K22, and the evidence.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
     Returns
     -------
     ExactOutput
-        A draw costs O(n1) for lambda, O(n) for delta, O(n1 n2) for W21 and, unless the model
-        declares its diagonal alone, O(n2^3) for W22.1.
+        A draw costs O(n1) for lambda, O(n) for delta, O(n1 n2) for W21 and, unless W22.1 is
+        declared diagonal, O(n2^3) for W22.1.
     """
     posterior = log_lambda(model)
     w, r, n1 = model.w, model.r, model.n_train
@@ -96,8 +96,8 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
 def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
     """Powers p from which on E|x|^p is infinite, by variable.
 
-    Those of delta are its inverse-gamma shapes. An entry of W scales as the root of the two delta
-    that belong to it, which are independent given lambda.
+    For delta these are the inverse-gamma shapes. An entry of W scales as the root of the product of
+    its two delta, which are independent given lambda.
     """
     eta, n1, n2 = model.eta, model.n_train, model.n_test
     return {
@@ -112,7 +112,7 @@ def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
 
 @log_evidence.register
 def evidence_of_diagonal_completion(model: DiagonalWishartCompletion) -> float:
-    """Log density of W11 with everything else integrated out; one integral over log lambda."""
+    """Log density of W11 with all else integrated out, by one integral over log lambda."""
     eta, n1 = model.eta, model.n_train
     constant = log_constant_of_W11(model.w, model.r)
     constant += n1 * (gammaln(eta + model.r / 2) - gammaln(eta))

@@ -24,11 +24,11 @@ def diagonal_wishart_completion_steps(
     model : DiagonalWishartCompletion
         Declaration.
     run : Run
-        Unused: the steps take their generators from PyMC.
+        Unused: the steps get their generators from PyMC.
     variant : {"TW1", "TW2"}, optional
-        How the I-step draws W22_1: as a Wishart matrix (eq 13), or its diagonal alone (eq 15) with
-        the correlations apart. Neither changes the law of anything. A W22_1 that is declared
-        diagonal has no correlations and takes "TW2" only. Default: "TW1" for a whole W22_1.
+        How the I-step draws W22_1: as a Wishart matrix (eq 13), or its diagonal (eq 15) and its
+        correlations separately. Both give the same distribution. A W22_1 that is declared diagonal
+        has no correlations and needs "TW2". Default: "TW1" unless W22_1 is diagonal.
 
     Returns
     -------

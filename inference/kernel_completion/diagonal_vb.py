@@ -1,7 +1,7 @@
 r"""Variational Bayes for `DiagonalWishartCompletion`.
 
-W11 speaks of lambda and of the training objects' delta; all the rest keeps its prior given these.
-So q factorises where the posterior is not explicit, and nowhere else:
+W11 informs only lambda and the training objects' delta; given these, all other variables keep their
+prior. So q factorises only where the posterior is not explicit:
 
 .. math::
 
@@ -14,10 +14,10 @@ So q factorises where the posterior is not explicit, and nowhere else:
 | lambda | Gamma(n1 eta + zeta, tau + sum of E[1/delta_j], j <= n1) |
 | 1/delta_j, j <= n1 | Gamma(eta + r/2, E[lambda] + w_j / 2) |
 
-The bound has one maximum: with the second row put into the first it is a concave function of
-log E[lambda]. What is lost is the dependence between lambda and the training objects' delta: q is
-too narrow in both, the more so the larger eta is against r / 2. As r exceeds n - 1, little is lost
-with many objects. The imputed blocks lose only what lambda passes on to them.
+The bound has one maximum: with the second row substituted into the first, it is a concave function
+of log E[lambda]. q neglects the dependence between lambda and the training objects' delta and is
+too narrow in both, the more so the larger eta is relative to r / 2. As r exceeds n - 1, the loss is
+small with many objects. The imputed blocks are affected only through lambda.
 """
 
 from dataclasses import dataclass
@@ -57,12 +57,12 @@ def fit_diagonal_wishart_completion(
     max_iterations : int, default=10_000
         Largest number of iterations.
     tolerance : float, default=1e-10
-        The iterations end when E[lambda] changes by less than this fraction of itself.
+        Relative change of E[lambda] below which the iterations end.
 
     Returns
     -------
     VariationalOutput
-        O(n1) an iteration; O(n^2) a draw, and O(n2^3) for a whole W22.1.
+        O(n1) an iteration; O(n^2) a draw, plus O(n2^3) unless W22.1 is diagonal.
     """
     owner = "VB on DiagonalWishartCompletion"
     check_count(max_iterations, "max_iterations", owner)
@@ -133,7 +133,7 @@ class _Approximation:
         return self.lam_shape * (self.lam_shape + 1) / self.lam_rate**2
 
     def bound(self) -> float:
-        """E log p - E log q, with every factor's optimal shape put in. O(n1)."""
+        """E log p - E log q at the factors' optimal shapes. O(n1)."""
         model, n1, a, c = self.model, len(self.w), self.lam_shape, self.shape
         lam = (
             model.zeta * np.log(model.tau)
@@ -173,7 +173,7 @@ class _Approximation:
             [np.broadcast_to(self.rates, (draws, n1)), np.repeat(lam[:, None], n2, axis=1)]
         )
         precision = rng.standard_gamma(shapes, (draws, n1 + n2)) / rates
-        # The density of delta = 1/x is x^2 times that of x.
+        # The density of delta = 1/x is x^2 times the density of x.
         log_delta = _log_gamma_density(precision, shapes, rates) + 2 * np.log(precision)
         test = 1 / precision[:, n1:]
         noise = rng.standard_normal((draws, n2, n1))

@@ -1,12 +1,12 @@
 r"""EM for `WishartCompletion` (Zhang, Yeung & Kwok, mixture model of kernels, section 3.2).
 
-`WishartKernelMixture` takes it with the matched parameters (section 4.3, Figure 2), where its prior
-is inverse-Wishart.
+`WishartKernelMixture` with an inverse-Wishart prior uses it with the matched parameters (section
+4.3, Figure 2).
 
 The iterations, eqs (5)-(6), maximise log p(K11, D) over D = Sigma^-1 (the paper's C), with K21 and
-K22.1 missing. In the coordinates where Theta11 and K11 are diagonal (`Spectrum`: b = B V, m its
-prior mean, kappa) they need not be run. With q = kappa / (1 + kappa), c = r + eta - n - 1 and
-a = r / c:
+K22.1 missing. In coordinates in which Theta11 and K11 are diagonal (`Spectrum`: b = B V, m its
+prior mean, kappa) the iterates have a closed form. With q = kappa / (1 + kappa), c = r + eta - n -
+1 and a = r / c:
 
 .. math::
 
@@ -14,10 +14,10 @@ a = r / c:
     S_t &= a^t S_0 + \frac{1 - a^t}{c - r} \Theta_{22\cdot1} + (b_0 - m)\, \mathrm{diag}(w_t)
         (b_0 - m)', \qquad w_t = \frac{q}{c} \sum_{s<t} a^{t-1-s} q^{2s}
 
-for S = Sigma22.1, and Sigma11 = (K11 + Theta11)/c from the first iteration on. The point then is
-K21 = B K11 and K22.1 = (r - n1) S. K21 goes to Theta21 Theta11^-1 K11. K22.1 goes to
-(r - n1) Theta22.1 / (eta - n - 1) when eta > n + 1; when eta = n + 1, the paper's setting, c = r
-and it grows by (r - n1)/r Theta22.1 an iteration for ever; when eta < n + 1 it grows exponentially.
+for S = Sigma22.1, and Sigma11 = (K11 + Theta11)/c from the first iteration on. The point is K21 = B
+K11 and K22.1 = (r - n1) S. K21 converges to Theta21 Theta11^-1 K11. K22.1 converges to (r - n1)
+Theta22.1 / (eta - n - 1) when eta > n + 1. When eta = n + 1, the paper's setting, c = r and K22.1
+grows by (r - n1)/r Theta22.1 an iteration without limit; when eta < n + 1 it grows exponentially.
 """
 
 from dataclasses import dataclass, replace
@@ -83,33 +83,33 @@ def fit_completion(
         A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
     iterations : int or None, default=100
-        Number of iterations; each is an E- and an M-step. None computes their limit, which exists
-        when eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are n + 1 or
-        more and two kernels have weights. The papers stop after 100 iterations, often far from the
-        limit.
+        Number of iterations, each an E- and an M-step. None computes the limit, which exists when
+        eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are at least n + 1
+        and at least two kernels have positive weights. The papers stop after 100 iterations, often
+        far from the limit.
     start : "prior" or array_like (n, n), default="prior"
-        Sigma at the start: "prior" is Theta / eta, the paper's C = eta Theta^-1. Any positive
-        definite matrix will do, training objects first.
+        Sigma at the start: "prior" is Theta / eta, the paper's C = eta Theta^-1. Otherwise any
+        positive definite matrix, training objects first.
     tolerance : float, default=1e-6
-        The point counts as converged when K21 and K22.1 are this close to their limits, relative
-        to the limits' norms.
+        Largest distance of K21 and K22.1 from their limits, relative to the limits' norms, at which
+        the point counts as converged.
 
     Returns
     -------
     PointOutput
-        K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is
-        log p(K11, D). O(n^3), whatever the number of iterations; a start of one's own costs
-        O(n2^3) an iteration for the objective.
+        K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is log
+        p(K11, D). O(n^3) for any number of iterations; a start given as a matrix adds O(n2^3) an
+        iteration for the objective.
 
     Raises
     ------
     ValueError
-        For settings out of range, and for the limit where there is none.
+        For settings out of range, and for iterations=None where the limit does not exist.
     """
     owner = f"EM on {type(model).__name__}"
     given = model.parameters
     if np.isclose(given.eta, len(given.theta) + 1, rtol=1e-12, atol=0):
-        # Rounding must not decide whether there is a limit.
+        # Rounding must not decide whether the limit exists.
         given = replace(given, eta=len(given.theta) + 1.0)
     check_positive(tolerance, "tolerance", owner)
     if iterations is None and given.eta <= len(given.theta) + 1:
@@ -158,7 +158,7 @@ def _geometric(log_ratio: Any, terms: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Path:
-    """The iterates of eqs (5)-(6), by their number t (a float, which may be infinite).
+    """The iterates of eqs (5)-(6), by their number t (a float, possibly infinite).
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class _Path:
     r, eta, c : float
     S_start : array (n2, n2)
     gap_start : array (n2, n1) or None
-        b - m at the start; None where it is zero, and S_start a multiple of Theta22.1.
+        b - m at the start; None if b - m is zero and S_start is a multiple of Theta22.1.
     """
 
     spectrum: Spectrum
@@ -213,7 +213,7 @@ class _Path:
         return self.spectrum.coefficients + gap @ self.spectrum.V_inverse
 
     def growth(self, t: Any) -> Any:
-        """Multiple of Theta22.1 that the iterations have added to S."""
+        """Factor of Theta22.1 in the increase of S after t iterations."""
         return _geometric(self.log_a, t) / self.c
 
     def S(self, t: float) -> Array:
@@ -226,7 +226,7 @@ class _Path:
         return S + (self.gap_start * weights) @ self.gap_start.T
 
     def values(self, t: float) -> dict[str, Array]:
-        """Blocks of Sigma, and the E-step there, eq (5)."""
+        """Blocks of Sigma, and the E-step at them, eq (5)."""
         spectrum = self.spectrum
         n1 = len(self.total)
         S, B = self.S(t), self.B(t)

@@ -1,9 +1,9 @@
 r"""Exact posterior of `WishartCompletion` (Zhang, Yeung & Kwok 2004, sections 2-3).
 
-`WishartKernelMixture` has it with the matched parameters, where its prior is inverse-Wishart.
+`WishartKernelMixture` with an inverse-Wishart prior uses it with the matched parameters.
 
-K11 speaks only of Sigma11: given K11 alone, (Sigma22.1, B) keep their prior. So the posterior is
-drawn from forwards, without a chain:
+K11 informs only Sigma11: given K11, (Sigma22.1, B) keep their prior. So the posterior is drawn
+forwards, without a chain:
 
 | variable | given K11 |
 |---|---|
@@ -11,7 +11,7 @@ drawn from forwards, without a chain:
 | Sigma22.1, B | prior |
 | K21, K22.1 \| Sigma22.1, B | eq (5) |
 
-K21 is then a matrix-t with eta - n2 + 1 degrees of freedom.
+K21 has a matrix-t distribution with eta - n2 + 1 degrees of freedom.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ type Array = npt.NDArray[np.float64]
 @Exact.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @Exact.register(WishartCompletion)
 def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> ExactOutput:
-    """Independent draws of all blocks, closed-form moments of K21 and K22, the evidence.
+    """Independent draws of all blocks, moments of K21 and K22, and the evidence.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run)
     Returns
     -------
     ExactOutput
-        O(n^3) once and O(n^3) a draw, matrix products and triangular solves only.
+        O(n^3) once and O(n^3) a draw, by matrix products and triangular solves.
     """
     given = model.parameters
     spectrum = Spectrum.of(given.theta, given.K11)
@@ -96,8 +96,8 @@ def posterior_moments(given: CompletionParameters, spectrum: Spectrum) -> dict[s
             + (r + \textstyle\sum\kappa)\, E\Sigma_{22\cdot1}, \qquad
             E\Sigma_{22\cdot1} = \Theta_{22\cdot1} / (\eta - n_2 - 1)
 
-    The mean of K22 and the deviation of K21 need eta > n2 + 1 (otherwise they are left out), the
-    deviation of K22 needs eta > n2 + 3.
+    The mean of K22 and the standard deviation of K21 exist for eta > n2 + 1 (otherwise they are
+    left out), the standard deviation of K22 for eta > n2 + 3.
 
     Returns
     -------
@@ -126,8 +126,8 @@ def tails(given: CompletionParameters) -> dict[str, float | Array]:
     """Powers p from which on E|x|^p is infinite, by variable.
 
     An entry of S ~ IW(df, Psi), n by n, has the tails of 1/chi2 with df - n + 1 degrees of freedom,
-    and so has that of a Wishart matrix of scale S. Normal matrices of row covariance S, as B and
-    K21 are, have those of its root.
+    and so does an entry of a Wishart matrix of scale S. Normal matrices of row covariance S, such
+    as B and K21, have the tails of its root.
     """
     freedom = given.eta - given.n_test + 1
     scale, root = freedom / 2, freedom
@@ -144,7 +144,7 @@ def tails(given: CompletionParameters) -> dict[str, float | Array]:
 
 
 def tails_of_K(n1: int, n2: int, K21: float, K22: float) -> Array:
-    """Tails of the whole matrix (n, n) from those of its blocks; K11 is observed."""
+    """Tails of the whole matrix (n, n) from the tails of its blocks; K11 is observed."""
     whole = np.full((n1 + n2, n1 + n2), K21)
     whole[:n1, :n1] = np.inf
     whole[n1:, n1:] = K22
@@ -170,7 +170,7 @@ def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None,
 
 @log_evidence.register
 def evidence_of_completion(model: WishartCompletion | WishartKernelMixture) -> float:
-    """Log density of K11 with everything else integrated out. O(n1^3)."""
+    """Log density of K11 with all else integrated out. O(n1^3)."""
     return model.parameters.log_evidence()
 
 

@@ -1,6 +1,6 @@
 """Gibbs steps of `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3).
 
-`WishartKernelMixture` takes them with the matched parameters, where its prior is inverse-Wishart.
+`WishartKernelMixture` with an inverse-Wishart prior uses them with the matched parameters.
 """
 
 from pymc.step_methods.compound import BlockedStep
@@ -26,9 +26,10 @@ def completion_steps(
     model : WishartCompletion or WishartKernelMixture
         A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
-        Unused: the steps take their generators from PyMC.
+        Unused: the steps get their generators from PyMC.
     p_step : {"joint", "inverse-wishart"}, default="joint"
-        "joint" draws Sigma block by block, "inverse-wishart" as the whole matrix that is printed.
+        "joint" draws Sigma block by block, "inverse-wishart" as a whole matrix, as the paper prints
+        it.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Exact draws from a log-concave density on the line, by rejection from tangents."""
+"""Exact draws from a log-concave density on the line, by rejection sampling from tangents."""
 
 from collections.abc import Callable
 
@@ -9,10 +9,10 @@ __all__ = ["LogConcave"]
 
 type Array = npt.NDArray[np.float64]
 
-# Tangents of the envelope: with 64 over the range some 99.8 % of the proposals are accepted.
+# Tangents of the envelope: with 64, about 99.8 % of the proposals are accepted.
 TANGENTS = 64
 NODES = 1025
-# The range ends where the log density has fallen by this much: mass of about 1e-18.
+# The range ends where the log density has fallen by this much, a neglected mass of about 1e-18.
 DEPTH = 42.0
 
 
@@ -24,7 +24,7 @@ class LogConcave:
     log_density : callable (n,) -> ((n,), (n,))
         Unnormalised log density and its derivative.
     start : float
-        Somewhere near the mode.
+        A point near the mode.
     """
 
     def __init__(self, log_density: Callable[[Array], tuple[Array, Array]], start: float):
@@ -34,7 +34,7 @@ class LogConcave:
         self.low, self.high = self._reach(-1.0), self._reach(1.0)
 
     def _find_mode(self, start: float) -> float:
-        """Zero of the derivative, which decreases, by bisection of a bracket."""
+        """Zero of the decreasing derivative, by bisection of a bracket."""
         low = high = start
         step = 1.0
         while self._slope(low) < 0:
@@ -51,7 +51,7 @@ class LogConcave:
         return float(self._log_density(np.array([x]))[1][0])
 
     def _reach(self, direction: float) -> float:
-        """Where the log density is about `DEPTH` below its mode, on one side."""
+        """Point on one side at which the log density is about `DEPTH` below its maximum."""
 
         def fall(distance: float) -> float:
             return self._top - float(
@@ -70,7 +70,7 @@ class LogConcave:
     def _points(self, n: int) -> tuple[Array, Array]:
         """Points from low to high, dense about the mode, and their weights in a trapezoid rule.
 
-        Spaced evenly in asinh: one tail may be hundreds of times as long as the other.
+        Evenly spaced in asinh, because one tail may be hundreds of times as long as the other.
         """
         left, right = self.mode - self.low, self.high - self.mode
         width = min(left, right) / 4
@@ -79,15 +79,15 @@ class LogConcave:
         return self.mode + width * np.sinh(u), width * np.cosh(u) * step
 
     def _masses(self) -> tuple[Array, Array]:
-        """Points of the trapezoid rule, and the masses there in units of the density's top."""
+        """Points of the trapezoid rule and their masses, relative to the density's maximum."""
         x, weights = self._points(NODES)
         return x, weights * np.exp(self._log_density(x)[0] - self._top)
 
     def nodes(self) -> tuple[Array, Array]:
         """Points and probabilities of a trapezoid rule, for expectations of smooth functions.
 
-        Its error is that of the neglected tails: the integrand and all its derivatives vanish at
-        both ends.
+        The error is only that of the neglected tails, because the integrand and all its derivatives
+        vanish at both ends.
         """
         x, mass = self._masses()
         return x, mass / mass.sum()
@@ -99,20 +99,20 @@ class LogConcave:
         return self._top + float(np.log(mass.sum()))
 
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
-        """Independent draws (n,). About one evaluation of the density a draw."""
+        """Independent draws (n,), at about one evaluation of the density a draw."""
         at, _ = self._points(TANGENTS)
         height, slope = self._log_density(at)
         height = height - self._top
-        # A tangent of slope zero would be divided by; the mode is a node only by chance.
+        # Avoids division by a slope of zero, if the mode happens to be a node.
         slope = np.where(np.abs(slope) < 1e-12, 1e-12, slope)
-        # Every tangent lies above the density everywhere, so pieces may meet anywhere: where two
-        # tangents cross, or half way where they are the same to rounding (exponential tails).
+        # Every tangent lies above the density, so pieces may meet anywhere: where two tangents
+        # cross, or half way if the tangents are equal to rounding (exponential tails).
         bend = -np.diff(slope)
         bent = bend > 1e-9 * np.abs(slope[:-1])
         crossing = (np.diff(height) - np.diff(slope * at)) / np.where(bent, bend, 1.0)
         cut = np.where(bent, np.clip(crossing, at[:-1], at[1:]), (at[:-1] + at[1:]) / 2)
         edges = np.concatenate([[-np.inf], cut, [np.inf]])
-        # Log of the tangents at the higher ends of their pieces, their fall, the area below.
+        # Log height of each piece at its higher end, its fall, and the log area below.
         larger = height + np.maximum(slope * (edges[:-1] - at), slope * (edges[1:] - at))
         difference = np.abs(slope) * np.diff(edges)
         log_area = larger + np.log(-np.expm1(-difference)) - np.log(np.abs(slope))
@@ -122,7 +122,8 @@ class LogConcave:
         while len(pending):
             piece = rng.choice(TANGENTS, size=len(pending), p=area / area.sum())
             u = rng.random(len(pending))
-            # Inverse of the exponential piece, from its higher end, where no digits are lost.
+            # Inverse distribution function from the higher end of the piece, where no digits are
+            # lost.
             back = -np.log1p(u * np.expm1(-difference[piece])) / np.abs(slope[piece])
             rising = slope[piece] > 0
             x = np.where(rising, edges[1:][piece] - back, edges[:-1][piece] + back)

@@ -1,4 +1,4 @@
-"""Predictions of the models that complete a kernel matrix: labels of the objects completed."""
+"""Predictions of the models that complete a kernel matrix: labels of the test objects."""
 
 from typing import Any
 
@@ -35,14 +35,13 @@ def completed_labels(
     ----------
     model : WishartCompletion, DiagonalWishartCompletion or WishartKernelMixture
     result : DataTree
-        With the moments of K21, or draws of it.
+        Result with the moments of K21, or with its draws.
     kernels_new : None
-        The model holds its test objects already.
+        Not used: the model contains its test objects.
     keep_draws : bool, default=False
-        Keep the label of every draw of K21 as well.
+        Also keep the label of every draw of K21.
     labels : array_like or Series (train,)
-        Classes of the training objects, which are needed. A Series goes by their ids, as for the
-        models.
+        Classes of the training objects; required. A Series is aligned by ids, as for the models.
     rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
         Classifier in the feature space of the kernel.
 
@@ -51,19 +50,19 @@ def completed_labels(
     Dataset
         ==================  ========================  ==========================================
         label               test                      by the posterior mean of the kernel
-        probability         test, class               share of the draws of K21 that say so, if the
-                                                      result has them: ``var_names=["K21"]``
+        probability         test, class               share of the draws of K21 with this label, if
+                                                      the result has them: ``var_names=["K21"]``
         label_draws         chain, draw, test         by every draw, with `keep_draws`
         ==================  ========================  ==========================================
     """
-    # Here, as scikit-learn takes half a second to import.
+    # Imported here: scikit-learn takes half a second to import.
     from .classifiers import KernelNearestMean, KernelNearestNeighbour, class_frequencies
 
     if kernels_new is not None:
         raise argument_error(
             "kernels_new",
             OWNER,
-            f"left out for a {type(model).__name__}: it holds its test objects already",
+            f"left out for a {type(model).__name__}: it contains its test objects",
             "kernels",
         )
     if labels is None:
@@ -96,7 +95,7 @@ def completed_labels(
 
 
 def _draws(result: DataTree) -> xr.DataArray | None:
-    """Draws of K21 (chain, draw, test, train); None when the result has none, or a single one."""
+    """Draws of K21 (chain, draw, test, train); None if there are fewer than two."""
     if "posterior" not in result.children or "K21" not in result["posterior"]:
         return None
     draws = result["posterior"]["K21"].transpose("chain", "draw", "test", "train")
@@ -104,7 +103,7 @@ def _draws(result: DataTree) -> xr.DataArray | None:
 
 
 def _mean(result: DataTree, name: str) -> np.ndarray:
-    """Posterior mean of K21 (test, train): that of the variable of this name."""
+    """Posterior mean (test, train) of K21, the variable of this name."""
     groups = {group: tree.to_dataset() for group, tree in result.children.items()}
     for group, variable in (("moments", f"{name}_mean"), ("posterior", name), ("point", name)):
         if variable in groups.get(group, ()):

@@ -1,9 +1,9 @@
 r"""Variational Bayes for `WishartCompletion`, in closed form.
 
-`WishartKernelMixture` has it with the matched parameters, where its prior is inverse-Wishart.
+`WishartKernelMixture` with an inverse-Wishart prior uses it with the matched parameters.
 
-The Tanner-Wong algorithm's blocks as a mean field, q(Sigma11) q(Sigma22.1, B) q(K21, K22.1). All
-factors are conjugate and their fixed point is explicit. With :math:`\nu = r + \eta`,
+The mean field is q(Sigma11) q(Sigma22.1, B) q(K21, K22.1), the blocks of the Tanner-Wong algorithm.
+All factors are conjugate and their fixed point is explicit. With :math:`\nu = r + \eta`,
 :math:`m = \Theta_{21}\Theta_{11}^{-1}`, :math:`\kappa` the eigenvalues of
 :math:`\Theta_{11}^{-1}K_{11}` and :math:`S = \Theta_{22\cdot1} / \eta`:
 
@@ -15,7 +15,7 @@ factors are conjugate and their fixed point is explicit. With :math:`\nu = r + \
 | K21 | MN(m K11, S, K11) |
 | K22.1 | W(r - n1, S) |
 
-The bound misses the evidence by the information that the two blocks share.
+The evidence exceeds the bound by the mutual information of the last two blocks.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ type Array = npt.NDArray[np.float64]
 @VB.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @VB.register(WishartCompletion)
 def fit_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> VariationalOutput:
-    """Give the mean field's fixed point, without iterating.
+    """Compute the mean field's fixed point in closed form.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class _Approximation:
     r, eta : float
         Degrees of freedom of K and Sigma.
     shrinkage : float
-        S / Theta22.1, a number.
+        The number S / Theta22.1.
     """
 
     spectrum: Spectrum
@@ -142,7 +142,7 @@ class _Approximation:
         }
 
     def parameters(self) -> xr.Dataset:
-        """Parameters of q; the scales are what the module's table calls them."""
+        """Parameters of q, with scales as in the module's table."""
         n2 = len(self.spectrum.theta22_1_factor)
         S = self.shrinkage * self.spectrum.theta22_1
         return xr.Dataset(

@@ -1,4 +1,4 @@
-r"""What the weights of a mixture of kernels may maximise.
+r"""Objectives for learning the weights of a mixture of kernels.
 
 An objective is a function of
 
@@ -8,35 +8,35 @@ An objective is a function of
     \delta(\alpha) = \eta(\alpha) - n_2,
 
 eqs (10) and (13) of the paper of `WishartKernelMixture`, of K11, and in one case of the training
-labels. Each has its exact derivatives in Theta11 and delta, at the cost of one to four inverses and
-some products of n1 x n1 matrices.
+labels. The derivatives in Theta11 and delta are exact and cost one to four inverses and some
+products of n1 x n1 matrices.
 
-Below, :math:`P = \Theta_{11}^{-1}`, :math:`Q = (\Theta_{11} + K_{11})^{-1}`, -i is all training
-objects but i, and F a fold.
+Below, :math:`P = \Theta_{11}^{-1}`, :math:`Q = (\Theta_{11} + K_{11})^{-1}`, -i means all training
+objects except i, and F is a fold.
 
-Densities of K11, which ask how well the whole matrix is explained:
+Densities of K11, which measure how well the whole matrix is explained:
 
-- ``"evidence"``: log p(K11 | alpha) of the inverse-Wishart prior, as `log_evidence` has it.
+- ``"evidence"``: log p(K11 | alpha) for the inverse-Wishart prior, as in `log_evidence`.
 - ``"leave-one-out density"``: sum_i log p(row i of K11 | K11 of -i), the diagonal entry included.
 - ``"held-out density"``: the same for five folds of objects, i mod 5, in place of single objects.
-- ``"scaled likelihood"``: log W(K11; rho, s Theta11) at the best s. It is the evidence without the
-  freedom of Sigma11 to differ from Theta11 in more than size; the argument of the maximum does
-  not depend on rho.
+- ``"scaled likelihood"``: log W(K11; rho, s Theta11) at the best s. This is the evidence if Sigma11
+  may differ from Theta11 in scale only; the maximiser does not depend on rho.
 
-Errors of prediction, which ask how well the completed kernel serves:
+Errors of prediction, which measure how well the completed kernel predicts:
 
-- ``"leave-one-out error"``: the mean squared error of predicting K11_ij, j != i, from K11 of -i,
-  with its sign changed.
-- ``"leave-one-out log score"``: the mean log probability of the labels, when the class scores of
-  the kernel nearest mean on the predicted row are a softmax's, whose sharpness is learned too.
+- ``"leave-one-out error"``: minus the mean squared error of predicting K11_ij, j != i, from K11 of
+  -i.
+- ``"leave-one-out log score"``: the mean log probability of the labels by a softmax, of learned
+  sharpness, of the kernel nearest mean's class scores on the predicted row.
 
 A baseline outside the model:
 
-- ``"alignment"``: of the centred Theta11 with the centred K11 (Cortes, Mohri & Rostamizadeh, 2012).
+- ``"alignment"``: alignment of centred Theta11 and K11 (Cortes, Mohri & Rostamizadeh, 2012).
 
 An ideal kernel of C classes plus eps I has n1 - C eigenvalues eps, and a density gives each of them
-the weight of a class. With a small eps that can decide for a kernel of low rank, such as the linear
-one, whether or not the classes follow it. The errors of prediction are not misled by it.
+the weight of a class. So with a small eps the densities may prefer a kernel of low rank, such as a
+linear kernel, even if the classes do not follow it. The errors of prediction do not have this
+defect.
 """
 
 from collections.abc import Callable
@@ -63,15 +63,15 @@ __all__ = ["OBJECTIVES", "Criterion", "Given", "Slope", "leave_one_out_rows"]
 type Array = npt.NDArray[np.float64]
 
 _OWNER = "learn_weights"
-#: Folds of "held-out density".
+#: Number of folds of "held-out density".
 FOLDS = 5
-#: Largest sharpness of the softmax: odds of e^10 for a similarity of 0.1 more on a scale of one.
+#: Largest sharpness of the softmax: odds of e^10 for a difference of 0.1 in unit-scale similarity.
 SHARPEST = 100.0
 
 
 @dataclass(frozen=True)
 class Given:
-    """Checked input: training blocks, and what eta(alpha) needs of the whole kernels.
+    """Validated input: training blocks, and figures of the whole kernels for eta(alpha).
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Given:
 
     @classmethod
     def of(cls, theta: Any, K11: Any, labels: Any, eta: Any, rho: Any) -> "Given":
-        """Check the arguments of `learn_weights`, which describes them."""
+        """Validate the arguments of `learn_weights`."""
         stack = PartitionedStack.of(theta, K11, _OWNER)
         n = stack.kernels.shape[-1]
         n1 = len(stack.K11)
@@ -128,7 +128,7 @@ class Given:
         )
 
     def matched(self, alpha: Array) -> tuple[float, Array]:
-        """Eta of eq (13), and its gradient in alpha."""
+        """Compute the matched eta, eq (13), and its gradient in alpha."""
         weights = alpha * self.etas
         eta = float(matched_degrees(self.traces, self.products, self.etas, weights))
         squares = self.traces**2 + np.diagonal(self.products)
@@ -166,11 +166,11 @@ def leave_one_out_rows(theta11: Array, K11: Array) -> Array:
     Returns
     -------
     array (n1, n1)
-        Row i is the prediction for object i. On the diagonal, which is predicted by nothing, NaN.
+        Row i is the prediction for object i; the diagonal, which is not predicted, is NaN.
 
     Notes
     -----
-    One inverse and one product, O(n1^3), for all n1 predictions.
+    O(n1^3) for all n1 predictions: one inverse and one product.
     """
     rows = _Rows.of(theta11, K11).predicted.copy()
     np.fill_diagonal(rows, np.nan)
@@ -178,7 +178,7 @@ def leave_one_out_rows(theta11: Array, K11: Array) -> Array:
 
 
 def _evidence(given: Given) -> Criterion:
-    """Build log p(K11 | alpha), a matrix-variate beta type II density."""
+    """Make log p(K11 | alpha), a matrix-variate beta type II density."""
     K11, rho, n1 = given.K11, given.rho, len(given.K11)
     constant = (rho - n1 - 1) / 2 * _log_det(K11) - multigammaln(rho / 2, n1)
     halves = np.arange(n1) / 2
@@ -204,15 +204,15 @@ def _held_out_density(given: Given) -> Criterion:
 
 
 def _density_of_folds(given: Given, fold: npt.NDArray[np.intp]) -> Criterion:
-    r"""Build sum_F [log p(K11) - log p(K11 of -F)], with fold (n1,) that of each object.
+    r"""Make sum_F [log p(K11) - log p(K11 of -F)] for the fold (n1,) of each object.
 
-    Without the m objects of F, delta falls by m. :math:`|A_{-F}| = |A| |(A^{-1})_{FF}|` for each
-    of the three determinants; the blocks of all folds are factored together, as one matrix.
+    Without the m objects of F, delta falls by m. :math:`|A_{-F}| = |A| |(A^{-1})_{FF}|` for each of
+    the three determinants; the blocks of all folds are factorised together, as one matrix.
     """
     K11, rho, n1 = given.K11, given.rho, len(given.K11)
     same = fold[:, None] == fold
     m = same.sum(axis=1)
-    # Half the number of an object within its fold: the arguments of the gammas that go with F.
+    # Half the index of an object within its fold, for the arguments of the gamma functions.
     halves = np.tril(same, -1).sum(axis=1) / 2
     K_inverse, log_K = _inverse(K11)
     constant = -n1 / 2 * log_K.sum() - (rho - n1 + m - 1) / 2 @ _inverse(K_inverse * same)[1]
@@ -235,7 +235,7 @@ def _density_of_folds(given: Given, fold: npt.NDArray[np.intp]) -> Criterion:
 
 
 def _scaled_likelihood(given: Given) -> Criterion:
-    """Build max_s log W(K11; rho, s Theta11), where s = tr(Theta11^-1 K11) / (rho n1)."""
+    """Make max_s log W(K11; rho, s Theta11), where s = tr(Theta11^-1 K11) / (rho n1)."""
     K11, rho, n1 = given.K11, given.rho, len(given.K11)
     size = rho * n1
     constant = (rho - n1 - 1) / 2 * _log_det(K11) - multigammaln(rho / 2, n1)
@@ -252,11 +252,11 @@ def _scaled_likelihood(given: Given) -> Criterion:
 
 
 class _Rows(NamedTuple):
-    """Leave-one-out predictions of the rows of K11, and what their derivative needs."""
+    """Leave-one-out predictions of the rows of K11, and terms for their derivative."""
 
     K11: Array
     P: Array
-    residual: Array  # K11_ij less its prediction, for j != i
+    residual: Array  # K11_ij minus its prediction, for j != i
     predicted: Array
 
     @classmethod
@@ -268,7 +268,7 @@ class _Rows(NamedTuple):
     def slope(self, by_rows: Array) -> Array:
         """Differentiate in Theta11 a function whose derivative in `predicted` is `by_rows`.
 
-        The latter has a diagonal of zeros, as nothing is predicted there.
+        The diagonal of `by_rows`, which is not predicted, must be zero.
         """
         by_rows = by_rows / np.diagonal(self.P)[:, None]
         by_P = -by_rows @ self.K11
@@ -291,16 +291,16 @@ def _leave_one_out_error(given: Given) -> Criterion:
 
 
 def _leave_one_out_log_score(given: Given) -> Criterion:
-    """Build mean_i log softmax(c s_i)[y_i] at the best sharpness 0 <= c <= `SHARPEST` / scale.
+    """Make mean_i log softmax(c s_i)[y_i] at the best sharpness 0 <= c <= `SHARPEST` / scale.
 
-    Scores s_ic are those of `KernelNearestMean` learned from the objects -i, halved. The derivative
-    of a maximum over c is that at the maximiser.
+    Scores s_ic are half the scores of `KernelNearestMean` learned from the objects -i. The
+    derivative of a maximum over c is the derivative at the maximiser.
     """
     K11, codes, n1 = given.K11, given.codes, len(given.K11)
     if codes is None:
         raise argument_error("labels", _OWNER, "given for 'leave-one-out log score'", "None")
     members = np.eye(codes.max() + 1)[codes]
-    others = members.sum(axis=0) - members  # members of each class but i
+    others = members.sum(axis=0) - members  # members of each class without i
     if not others.all():
         smallest = int(members.sum(axis=0).min())
         raise argument_error(
@@ -360,7 +360,8 @@ def _log_det(matrix: Array) -> float:
 def _inverse(matrix: Array) -> tuple[Array, Array]:
     """Inverse (n, n) of a positive definite matrix, and terms (n,) of its log determinant.
 
-    The terms of a block-diagonal matrix, however its rows are ordered, add up to the blocks' own.
+    For a block-diagonal matrix in any order of rows, the terms of a block add up to its log
+    determinant.
     """
     factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
     if failed:
@@ -376,7 +377,7 @@ def _inverse(matrix: Array) -> tuple[Array, Array]:
     return lower + lower.T + np.diag(np.diagonal(inverse)), 2 * np.log(np.diagonal(factor))
 
 
-#: What the weights can maximise, by name.
+#: Objectives by name.
 OBJECTIVES: dict[str, Callable[[Given], Criterion]] = {
     "evidence": _evidence,
     "leave-one-out density": _leave_one_out_density,

@@ -1,7 +1,7 @@
 """Weights of a mixture of kernels, learned from the training block alone.
 
 The paper of `WishartKernelMixture` fixes the weights alpha and calls adapting them an open problem.
-Here they maximise one of the `OBJECTIVES` by L-BFGS with exact gradients.
+Here the weights maximise one of the `OBJECTIVES`, by L-BFGS with exact gradients.
 
 References
 ----------
@@ -29,7 +29,7 @@ type Array = npt.NDArray[np.float64]
 _OWNER = "learn_weights"
 #: Logarithms of the kernels' shares in the trace, up to a constant, stay within this of zero.
 REACH = 8.0
-#: Share of the favoured kernel where a search starts from it, as a logarithm, above the others'.
+#: Log ratio of the favoured kernel's share to the others' at a start that favours one kernel.
 FAVOUR = 4.0
 
 
@@ -40,17 +40,16 @@ class LearnedWeights:
     Attributes
     ----------
     alpha : DataArray (kernel,)
-        Non-negative, adding up to 1. None is exactly zero: a share of about 1e-7 in the trace is
-        the least there is.
+        Positive weights that add up to 1. The smallest share in the trace is about 1e-7.
     objective : str
     value : float
-        Of the objective at alpha. The larger, the better, for every objective.
+        Value of the objective at alpha. Larger is better for every objective.
     trajectory : ndarray (iteration,)
-        Values along the search that ended in alpha, its start first.
+        Values along the search that gave alpha, its start first.
     ends : ndarray (start,)
-        Values at the ends of all searches. Several optima show as different ends.
+        Final values of all searches, which differ if there are several optima.
     converged : bool
-        Whether that search ended by its own criterion, before the largest number of iterations.
+        Whether the search that gave alpha ended before the largest number of iterations.
     """
 
     alpha: xr.DataArray
@@ -76,17 +75,18 @@ def learn_weights(
     Parameters
     ----------
     theta : stack of kernels (kernel, n, n)
-        Of all objects, training objects first, as `WishartKernelMixture` takes it. The kernels'
-        test blocks count only through eta(alpha), and only for the first three densities.
+        Kernels of all objects, training objects first, as in `WishartKernelMixture`. The test
+        blocks matter only through eta(alpha), and only for the first three densities.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
     objective : str, default="leave-one-out error"
-        What the weights maximise:
+        Objective to maximise:
 
-        - ``"evidence"``: the log density of K11 given the weights, as `log_evidence` has it.
-        - ``"leave-one-out density"``: that of each object's row of K11 given the other objects.
+        - ``"evidence"``: the log density of K11 given the weights, as in `log_evidence`.
+        - ``"leave-one-out density"``: log density of each object's row of K11 given the others.
         - ``"held-out density"``: the same for five folds of objects.
-        - ``"scaled likelihood"``: of K11 as a Wishart matrix around the weighted sum, best scaled.
+        - ``"scaled likelihood"``: log density of K11 as a Wishart matrix around the weighted sum
+          at its best scale.
         - ``"leave-one-out error"``: minus the mean squared error of each row of K11, completed
           from the other objects.
         - ``"leave-one-out log score"``: the mean log probability of each label by the kernel
@@ -95,14 +95,14 @@ def learn_weights(
 
         ``help("kernelzoo.inference.kernel_completion.weight_objectives")`` has the equations.
     labels : array_like or Series (n1,), optional
-        Classes of the training objects, at least two in each; for "leave-one-out log score". A
-        Series goes by the ids of the objects, as for the models.
+        Classes of the training objects, with at least two objects each; for "leave-one-out log
+        score". A Series is aligned by ids, as for the models.
     eta : float or array_like (kernel,), optional
         Degrees of freedom eta_k. Default: n + 1.
     rho : float, optional
         Degrees of freedom of K. Default: n + 1.
     max_iterations : int, default=200
-        Of L-BFGS, from each start.
+        Largest number of L-BFGS iterations from each start.
 
     Returns
     -------
@@ -111,16 +111,15 @@ def learn_weights(
     Raises
     ------
     ValueError
-        For an unknown objective, labels that are missing or do not fit, a weighted sum of kernels
-        that is not positive definite, and whatever `WishartKernelMixture` refuses.
+        For an unknown objective, missing or mismatched labels, a weighted sum of kernels that is
+        not positive definite, and any input that `WishartKernelMixture` rejects.
 
     Notes
     -----
     The coordinates are logarithms of the kernels' shares in the trace of the sum. Searches start
-    from equal shares, equal weights, and from each kernel with the others at e^-4 of its share; the
-    best end is kept, the first of equal ones. Optima can be many, thousands apart in log density: a
-    sampler of alpha had better start from here. An evaluation costs O(n1^3 + K n1^2), after
-    O(K^2 n^2) once.
+    from equal shares, from equal weights, and from each kernel with the others at e^-4 of its
+    share; the best end is kept. There can be many optima, thousands apart in log density, so a
+    sampler of alpha should start here. An evaluation costs O(n1^3 + K n1^2), after O(K^2 n^2) once.
 
     Examples
     --------
@@ -147,7 +146,7 @@ def learn_weights(
 
 
 class _Objective:
-    """An objective as a function of the logarithms u of shares in the trace."""
+    """An objective as a function of the log shares u in the trace."""
 
     def __init__(self, given: Given, criterion: Criterion):
         self._given, self._criterion = given, criterion
@@ -169,7 +168,7 @@ class _Objective:
         eta, eta_slope = given.matched(alpha)
         theta = np.tensordot(alpha * given.etas / eta, given.kernels, axes=1)
         slope = self._criterion(theta, eta - given.n_test)
-        # eta moves delta, and shrinks Theta11 in proportion.
+        # eta enters delta, and Theta11 as a divisor.
         by_eta = slope.delta - np.vdot(slope.theta, theta) / eta
         gradient = np.tensordot(given.kernels, slope.theta, axes=2) * given.etas / eta
         gradient += by_eta * eta_slope
@@ -177,10 +176,10 @@ class _Objective:
 
 
 def _search(evaluate: _Objective, start: Array, max_iterations: int) -> OptimizeResult:
-    """Climb from `start`; the result has the trajectory of values besides SciPy's fields."""
+    """Maximise from `start`; the field `trajectory` of SciPy's result holds the values."""
     first, _ = evaluate(start)
     trajectory = [first]
-    # The search stops by absolute sizes of gradients.
+    # L-BFGS-B stops by the absolute size of the gradient.
     scale = abs(first) or 1.0
 
     def descend(u: Array) -> tuple[float, Array]:

@@ -1,6 +1,6 @@
 """Engines of `MultinomialProbit`, and its predictions.
 
-Each file that is imported here registers what it implements.
+Each file imported here registers its implementations.
 """
 
 from . import gibbs, predict  # noqa: F401

@@ -1,4 +1,4 @@
-"""Combination of classifiers, one a feature space: the baseline of kernel combination.
+"""Combination of one classifier a feature space: the baseline of kernel combination.
 
 Damoulas & Girolami (2009), section 2 and Tables 5 and 9.
 """
@@ -19,7 +19,7 @@ OWNER = "combine_classifiers"
 
 
 def _product(p: NDArray) -> NDArray:
-    # Where every class is excluded by one, those that fewest exclude remain.
+    # Probabilities of zero are floored: if every class has one, classes with the fewest remain.
     log_p = np.log(np.maximum(p, np.finfo(float).tiny)).sum(axis=0)
     return _normalised(np.exp(log_p - log_p.max(axis=-1, keepdims=True)))
 
@@ -57,23 +57,23 @@ _RULES: dict[str, Callable[[NDArray], NDArray]] = {
 def combine_classifiers(
     predictions: Mapping[str, Dataset] | Sequence[Dataset], rule: str = "product"
 ) -> Dataset:
-    """Combine the class probabilities of classifiers that were trained apart.
+    """Combine the class probabilities of separately trained classifiers.
 
     Parameters
     ----------
     predictions : sequence or dict of Dataset
-        Of `predict`, for the same objects and classes, one a feature space. Objects go by their
-        ids, in the order of the first.
+        Outputs of `predict` for the same objects and classes, one a feature space. Objects are
+        aligned by their ids, in the order of the first output.
     rule : {"product", "mean", "max", "majority"}, default="product"
-        Of the probabilities p_s(class): their product, normalised (eq 1, for independent feature
-        spaces; probabilities of zero count as 2e-308); their mean (eq 2); their maximum,
-        normalised; or the share of the classifiers that put the class first.
+        Combination of the probabilities p_s(class): their normalised product (eq 1, for independent
+        feature spaces; probabilities of zero count as 2e-308), their mean (eq 2), their normalised
+        maximum, or the share of the classifiers that rank the class first.
 
     Returns
     -------
     Dataset (obs, class)
-        ``probability`` and ``label``, as `scores` takes them. Equal votes are decided by the mean
-        probability.
+        ``probability`` and ``label``, as for `scores`. The mean probability decides between equal
+        votes.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def combine_classifiers(
         ) from None
     p = np.stack([one.transpose("obs", "class").to_numpy() for one in aligned])
     combined = _RULES[rule](p)
-    # Equal votes, and they only: other rules do not differ by less than this.
+    # The mean breaks ties of votes; distinct votes differ by more than 1e-9.
     preference = combined + 1e-9 * p.mean(axis=0) if rule == "majority" else combined
     first = aligned[0]
     return Dataset(
@@ -113,7 +113,7 @@ def combine_classifiers(
 
 
 def _of_the_same_objects(predictions: Sequence[Dataset]) -> list[xr.DataArray]:
-    """Probabilities of each classifier, objects in the order of the first's."""
+    """Probabilities of each classifier, with objects in the order of the first."""
     first, *others = (one["probability"] for one in predictions)
     found = [first]
     for p in others:

@@ -16,7 +16,7 @@ from ..engine.mcmc import Gibbs
 __all__ = ["multinomial_probit_steps"]
 
 _SCHEMES = ("auto", "marginal", "paper")
-# Settings that the schemes use; the last two only where kernels are selected or have parameters.
+# Settings of each scheme. The last two of the paper's need kernels to select or with parameters.
 _MARGINAL = ("length", "target_accept")
 _PAPER = ("moves", "collapsed", "block")
 
@@ -43,27 +43,26 @@ def multinomial_probit_steps(
     model : MultinomialProbit
         Declaration.
     run : Run
-        Unused: the step takes its generators from PyMC.
+        Unused: the step gets its generators from PyMC.
     scheme : {"auto", "marginal", "paper"}, default="auto"
         "marginal" integrates utilities, variances and concentrations out, and moves regressors and
-        weights by Hamiltonian Monte Carlo: for kernels without parameters under `Mean`,
+        weights by Hamiltonian Monte Carlo. It needs kernels without parameters under `Mean`,
         `FixedWeights` or `FixedProduct`. "paper" is the sampler of Albert and Chib with Metropolis
-        moves (appendix A), and with moves of ours along what the likelihood ignores: for all.
-        "auto" is the former where it applies to as many basis functions as objects or more, such as
-        Gram matrices, and the latter elsewhere: for exponents, selections and kernel parameters
-        that are learned, and for fewer basis functions.
+        moves (appendix A), plus moves along directions that the likelihood ignores; it serves all
+        models. "auto" is "marginal" where that applies and there are at least as many basis
+        functions as objects, as in Gram matrices, and "paper" otherwise.
     length : float, default=4
         Expected length of a trajectory of the marginal scheme, in units of the mass matrix.
     target_accept : float, default=0.75
         Acceptance probability to which the marginal scheme tunes its leapfrog step.
     moves : int, default=5
-        Number of Metropolis moves of the paper's scheme in a sweep: of the weights, of their
-        concentrations, of exponents and of kernel parameters.
+        Number of Metropolis moves a sweep in the paper's scheme, each for the weights, their
+        concentrations, exponents and kernel parameters.
     collapsed : int, default=1
-        Number of Metropolis moves of the paper's scheme in a sweep that move exponents and kernel
+        Number of Metropolis moves a sweep in the paper's scheme that move exponents and kernel
         parameters with W integrated out.
     block : int, default=6
-        Number of kernels of a binary selection that the paper's scheme redraws jointly, over all
+        Number of kernels of a binary selection that the paper's scheme redraws jointly, from all
         2^block states.
 
     Returns
@@ -74,11 +73,11 @@ def multinomial_probit_steps(
     Raises
     ------
     ValueError
-        For settings out of range, and for those of the scheme that is not taken.
+        For settings out of range, and for settings of the other scheme.
 
     Notes
     -----
-    Effective draws a second of the processor, tuning left out, tau = upsilon = 1
+    Effective draws a processor second, without tuning, for tau = upsilon = 1
     (``benchmarks.mixing``):
 
     ============================ ======== ================ =============== ==============
@@ -94,8 +93,8 @@ def multinomial_probit_steps(
     objects, C = 3, S = 1        paper    331              116             given
     ============================ ======== ================ =============== ==============
 
-    Another process ran beside. The paper's chains had not converged on wines and digits (R-hat 1.1
-    to 1.6): their figures are rough. Tuning took 400 draws.
+    Another process ran at the same time. The figures of the paper's scheme on wines and digits are
+    rough, because its chains had not converged (R-hat 1.1 to 1.6). Tuning took 400 draws.
     """
     check_name(scheme, _SCHEMES, "scheme", "Gibbs")
     known = serves(model)
@@ -126,6 +125,6 @@ def multinomial_probit_steps(
 
 
 def _mixes_better(model: MultinomialProbit) -> bool:
-    """Whether the marginal scheme gave more effective draws a second, where it was measured."""
+    """Whether the marginal scheme gave more effective draws a second in the measurements."""
     _, n_objects, n_basis = model.design.shape
     return n_basis >= n_objects

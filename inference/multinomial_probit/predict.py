@@ -1,9 +1,8 @@
-"""Posterior quantities of the multinomial probit: class probabilities, identified contrasts.
+"""Predictions and identified quantities of the multinomial probit.
 
 Probabilities are those of eq 4 of Damoulas & Girolami (2009), averaged over draws of all variables,
-as in their appendix A. For draws of VB's q that is the integral over W that D.1-D.3 and eq 12 have
-in closed form for one normal q(W) and the weights of the kernels at their means: here over the
-weights, too.
+as in their appendix A. For draws from VB's q this average replaces the integral over W that D.1-D.3
+and eq 12 have in closed form at the kernel weights' means; it also integrates over the weights.
 """
 
 from dataclasses import dataclass, replace
@@ -30,12 +29,12 @@ from ..engine.identified import identifies
 from ..engine.moments import RunningMoments
 from ..engine.predict import predictive
 
-# Contrasts are compared on this many training objects at most, evenly spaced,
+# Contrasts are compared on at most this many training objects, evenly spaced,
 COMPARED_OBJECTS = 40
 # and covariance functions on this many.
 COMPARED_COLUMNS = 5
-# Features of training objects differ by less, of the largest of their kind, when they were stored
-# in single precision or scaled anew.
+# Tolerance, relative to the largest value of a feature, for features stored in single precision or
+# rescaled.
 SAME_FEATURES = 1e-6
 
 
@@ -49,7 +48,7 @@ class _Draws:
 
     @classmethod
     def of(cls, posterior: Dataset, known_weights: NDArray | None) -> Self:
-        """Draws of a posterior, chains joined."""
+        """Draws of a posterior, with chains joined."""
         joined = posterior.stack(sample=("chain", "draw"))
         W = joined["W"].transpose("sample", "class", "basis").values
         if known_weights is None:
@@ -71,7 +70,7 @@ class _Draws:
     def functions_with_parameters(
         self, rule: Combination, kernels: ParametricStack, n_obs: int
     ) -> NDArray:
-        """Functions (draw, obs, class) on kernels with parameters: a stack a draw."""
+        """Functions (draw, obs, class) on kernels with parameters, by one stack a draw."""
         assert self.theta is not None
         rows = slice(0, n_obs)
         f = np.concatenate(
@@ -84,14 +83,14 @@ class _Draws:
             raise argument_error(
                 "kernels_new",
                 "predict",
-                "nowhere negative, to have powers of any exponent",
+                "non-negative, as powers with any exponent need",
                 "negative entries at some of the parameters drawn",
             )
         return f
 
 
 def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.DataArray:
-    """Kernels between new and training objects, checked; with parameters, at their prior means."""
+    """Validate kernels between new and training objects; parameters at their prior means."""
     if model.parametric is None:
         stack = stack_of_new_objects(model, kernels_new)
     else:
@@ -119,7 +118,7 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
 
 
 def _difference(new: LearnedKernel, own: LearnedKernel) -> str | None:
-    """Tell what two kernels differ in beside their rows; None if in nothing."""
+    """Describe how two kernels differ, apart from their rows; None if they do not."""
     if new.steps != own.steps:
         return "other normalisations"
     scale = np.abs(own.columns).max(axis=0, initial=0.0)
@@ -133,8 +132,9 @@ def _difference(new: LearnedKernel, own: LearnedKernel) -> str | None:
 def _same_function(new: LearnedKernel, own: LearnedKernel) -> bool:
     """Whether two covariance functions have the same values on a few training objects.
 
-    Near the prior means, where samplers start, but not there: at 1, the mean by default, a function
-    of theta and one of 1 / theta are the same. Parameters of different dimensions differ.
+    The functions are compared near the prior means, where samplers start, but not at them: at 1,
+    the default mean, functions of theta and of 1 / theta would agree. Each parameter has another
+    value.
     """
     if new.base == own.base:
         return True
@@ -188,7 +188,7 @@ def _(
                 f = drawn[block].functions(rule, stack.values)
             else:
                 f = drawn[block].functions_with_parameters(rule, kernels_new, n_obs)
-            # As they lie in memory.
+            # In the order of the axes in memory.
             p = class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
             moments.update(p)
             if draws is not None:
@@ -217,7 +217,7 @@ def _(
 def _identified(result: DataTree, variant: str) -> Dataset:
     """Weights, and contrasts of the regression functions with their mean over classes.
 
-    The functions of kernels with parameters are not known without the model: their parameters are
+    Without the model, the functions of kernels with parameters are unknown; their parameters are
     compared instead.
     """
     posterior = result["posterior"].to_dataset()

@@ -1,7 +1,7 @@
 r"""Variational Bayes for the multinomial probit with several kernels (Damoulas & Girolami 2009).
 
 Mean field q(Y) q(W) q(zeta) q(beta) q(rho) for the model augmented with utilities y_n ~ N(f_n, I),
-t_n = argmax y_n, by ascent of the bound of eq 5. With G(B) = sum_ij B_ij K_i'K_j and
+t_n = argmax y_n, by coordinate ascent on the bound of eq 5. With G(B) = sum_ij B_ij K_i'K_j and
 K_bar = sum_s E[beta_s] K_s:
 
 | factor | paper | here |
@@ -12,31 +12,32 @@ K_bar = sum_s E[beta_s] K_s:
 | zeta | eq 11 | 1/zeta ~ Gamma(tau + 1/2, upsilon + E[w^2]/2) |
 | beta | appendix B.4, importance sampling | `simplex_factor`, the V_c terms included |
 | rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
-| beta, binary | left to the reader | `binary_factor`, all 2^S states |
+| beta, binary | not derived | `binary_factor`, all 2^S states |
 | beta, product; theta | appendix B.4, importance sampling | `kernel_parameters`, jointly |
-| pi, chi | importance sampling | exact given beta: they are no factor |
+| pi, chi | importance sampling | exact given beta, without a factor |
 
-What mean field costs, as measured on 24 objects against Gibbs (what `test_agreement.py` bounds):
-contrasts of W are drawn towards zero by up to .8 posterior standard deviations, the weights' means
-move by .6, and the standard deviations are .2 to .45 (contrasts) and .3 (weights) of the truth.
+Errors of mean field, measured on 24 objects against Gibbs (`test_agreement.py` has bounds):
+contrasts of W shrink towards zero by up to .8 posterior standard deviations, the weights' means are
+off by .6, and the standard deviations are .2 to .45 (contrasts) and .3 (weights) of the true ones.
 
-The bound holds all factors and never falls, but for more than three weights by the error of their
-quadrature when its points are placed anew: .001 (S = 4), .004 (S = 6), .012 (S = 8) at most on
-small problems. `weights="plug-in"` is the printed Algorithm 1 instead: E[beta] stands for beta in
-V_c and in Q(rho), Q(beta) leaves out the covariance of W, and the monitored objective is E.5-E.7,
-the sum of E.1-E.4, with Z = 1/E[1/zeta], which may fall. Exponents and kernel parameters enter then
-by their expectations ("first order"), Q(psi) leaves out the covariance of W, and E.5-E.7 know no
-prior of them.
+The bound includes all factors and never falls, except for more than three weights by the error of
+the quadrature when new points are placed: at most .001 (S = 4), .004 (S = 6), .012 (S = 8) on small
+problems. `weights="plug-in"` is the printed Algorithm 1: E[beta] replaces beta in V_c and in
+Q(rho), Q(beta) leaves out the covariance of W, and the monitored objective is E.5-E.7, the sum of
+E.1-E.4, with Z = 1/E[1/zeta], which may fall. Exponents and kernel parameters then enter by their
+expectations ("first order"), Q(psi) leaves out the covariance of W, and E.5-E.7 leave out the
+priors of these parameters.
 
 One iteration costs C Cholesky inverses of order M and O(S^2 M^2 + S N M C + N C^1.5); the products
-K_i'K_j take S (S + 1) / 2 M x M matrices of memory. From about 300 objects of Gram matrices on the
-inverses are kept (C more matrices, 1 GB at most), and all factors but the covariances of W are
-updated up to 6 times more with them: a fifth of the iterations, at 1.4 times the cost of each.
+K_i'K_j take S (S + 1) / 2 M x M matrices of memory. From about 300 objects with Gram matrices on,
+the inverses are kept (C more matrices, at most 1 GB), and all factors except the covariances of W
+are updated up to 6 times more with them. This needs a fifth of the iterations, at 1.4 times the
+cost of each.
 
-Iterations are accelerated (`variational.anderson`), but not those of the printed equations,
-nor those with exponents or kernel parameters, which would end on lower maxima. On 43 problems of 33
-to 160 objects, these and those of the composite-kernel models: as high as plain iterations or
-higher, in 4 (median) to 20 times fewer of them.
+Iterations are accelerated (`variational.anderson`), except those of the printed equations and those
+with exponents or kernel parameters, which would end at lower maxima. On 43 problems of 33 to 160
+objects, of this model and of the composite-kernel models, acceleration reached the same bound as
+plain iterations or a higher one, in 4 (median) to 20 times fewer iterations.
 """
 
 from functools import partial, singledispatch
@@ -64,13 +65,13 @@ __all__ = ["fit_multinomial_probit"]
 type Weights = Literal["mean-field", "plug-in"]
 type Begin = Literal["zero", "random"]
 
-# Iterations a start at most, and what it may leave to gain, in nats, of 200 contrasts (objects
-# times classes but one) or fewer. The objective of the printed equations may fall: gains to come
-# cannot be told from those before, and a start that goes in circles has to end by its change alone.
+# Largest number of iterations of a start, and largest remaining increase, in nats, for up to 200
+# contrasts (objects times classes minus one). The objective of the printed equations may fall, so
+# its remaining increase cannot be estimated, and a start that cycles must end by its change alone.
 ENDS: dict[Weights, tuple[int, float]] = {"mean-field": (5000, 0.01), "plug-in": (500, np.inf)}
-# Where the factorisations of an iteration take more multiplications, starts compete,
+# Starts compete if the factorisations of an iteration take more multiplications,
 COMPETE_FROM = 1e9
-# from so many iterations on. A start that rises late is left behind: elsewhere none is.
+# after so many iterations. A start that rises late is then lost.
 FIRST_ROUND = 15
 # Fewer effective samples leave errors of more than a tenth of a standard deviation.
 LEAST_ESS = 100
@@ -80,13 +81,13 @@ _other_combination = combination_unknown_to(update_weights)
 
 
 def _unless(model: MultinomialProbit) -> str | None:
-    """Why it does not apply to one model."""
+    """Why VB does not apply to a model; None when it does."""
     return _other_combination(model) or _too_many(model.combination, len(model.coords["kernel"]))
 
 
 @singledispatch
 def _too_many(rule: Combination, n_kernels: int) -> str | None:
-    """Why a rule cannot have so many kernels."""
+    """Why VB cannot enumerate a rule with so many kernels; None when it can."""
     return None
 
 
@@ -99,7 +100,7 @@ def _(rule: Binary, n_kernels: int) -> str | None:
 
 @singledispatch
 def _check_rule(rule: Combination, owner: str) -> None:
-    """Raise unless the factors of a rule's weights serve at its prior."""
+    """Raise unless the factors of a rule's weights are accurate for its prior."""
 
 
 @_check_rule.register
@@ -130,32 +131,31 @@ def fit_multinomial_probit(
     max_iterations : int, optional
         Largest number of iterations of a start. Default: 5,000; 500 for the printed equations.
     tolerance : float, default=1e-6
-        A start may end when its objective changes by less than this fraction of itself, three times
-        in a row where iterations are accelerated. It ends when `remaining` allows it, too.
+        Relative change of the objective below which a start may end (three times in a row where
+        iterations are accelerated), if `remaining` allows it.
     remaining : float, optional
         A start does not end before the estimated remaining increase of its objective, in nats, is
-        at most this. The estimate supposes that increases go on shrinking at the present rate; it
-        needs 7 iterations, and is rough where iterations are accelerated. With inf `tolerance`
-        alone counts. Default: 0.01 max(1, N max(C - 1, 2) / 200) of N objects of C classes; inf for
-        the printed equations, whose objective may fall.
+        at most this. The estimate assumes that increases keep shrinking at the present rate; it
+        needs 7 iterations, and is rough where iterations are accelerated. With inf only `tolerance`
+        counts. Default: 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes; inf for the
+        printed equations, whose objective may fall.
     starts : int, optional
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
-        random. The highest objective wins. If there are more kernels than starts, those kernels are
-        taken that reach the highest value after one iteration alone. Default: uniform and each
-        kernel alone, 8 at most; on large problems (464 objects of ten classes) these compete: the
-        better half goes on after 15 iterations, of that the better half after 30, until one is
-        left. Fixed weights need one start only.
+        random. The start with the highest objective wins. If there are more kernels than starts,
+        the kernels with the highest objective after one iteration alone are taken. Default: uniform
+        and each kernel alone, at most 8. On large problems (464 objects of ten classes) these
+        starts compete: the better half continues after 15 iterations, half of these after 30, until
+        one is left. Fixed weights need one start only.
     weights : {"mean-field", "plug-in"}, default="mean-field"
-        "mean-field" takes the corrected equations, "plug-in" those printed in the paper; the
-        module's text compares them.
+        "mean-field" uses the corrected equations, "plug-in" the printed ones; the module's
+        docstring compares them.
     begin : {"zero", "random"}, default="zero"
-        Scores from which every start computes its first utilities: zero, or those of random
-        regressors, scaled to variance one. Random scores can lead to other maxima of the bound.
+        Scores for the first utilities of every start: zero, or the scores of random regressors,
+        scaled to variance one. Random scores can lead to other maxima of the bound.
     prior_samples : int, optional
-        Number of samples of the prior from which the factor of a product's exponents and of kernel
-        parameters is computed, with importance weights, as the paper does (1,000 are enough for two
-        or three of them). Default: none; the factor is a normal distribution of their normal
-        scores.
+        Number of prior samples for the paper's importance sampling of a product's exponents and of
+        kernel parameters (1,000 suffice for two or three of them). By default their factor is a
+        normal distribution of their normal scores.
 
     Returns
     -------
@@ -197,7 +197,7 @@ def fit_multinomial_probit(
     data = Data.of(model, weights == "plug-in", prior_samples)
     _check_rule(model.combination, owner)
     known = None if data.learned else data.family.composition.known
-    # With exponents and kernel parameters an accelerated ascent ends on lower maxima.
+    # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
     accelerated = data.known is not None and not data.plug_in
     large = model.n_classes * len(model.coords["basis"]) ** 3 > COMPETE_FROM
     compete = starts is None and not data.plug_in and large

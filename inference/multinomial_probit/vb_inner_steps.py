@@ -1,7 +1,7 @@
-"""More updates of the probit's factors with the same covariances of the regressors.
+"""Further updates of the probit's factors with the same covariances of the regressors.
 
-On large problems these covariances take nearly all the time of an iteration. The bound is the same
-function of the means whatever they are, so that a step up in the means raises it.
+On large problems the covariances take nearly all the time of an iteration. As a function of the
+means, the bound does not depend on the covariances, so that an ascent step in the means raises it.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ __all__ = ["ascend", "inner_steps"]
 
 type Array = npt.NDArray[np.float64]
 
-# Updates at most, and their share of the time of the covariances.
+# Largest number of updates, and their share of the time of the covariances.
 MOST = 6
 SHARE = 0.4
-# As measured, in units of a multiplication of a factorisation: a node of the quadrature, and a
-# number of the covariances or products, which is read from memory.
+# Measured costs in units of a factorisation's multiplication: of a node of the quadrature, and of a
+# number of the covariances or products that is read from memory.
 NODE = 900
 NUMBER = 12
-# Numbers of the covariances that are kept for it at most (1 GB).
+# Largest size of the stored covariances (1 GB).
 MOST_KEPT = 1 << 27
 
 
 def inner_steps(n_kernels: int, n_obs: int, n_basis: int, n_classes: int) -> int:
-    """Count the updates that are worth their while; none on small problems.
+    """Count the further updates that save time; none on small problems.
 
-    Ten classes get the first one at about 350 objects with Gram matrices, six at 1,000.
+    Ten classes with Gram matrices get one update at about 350 objects, six at 1,000.
     """
     if n_classes * n_basis**2 > MOST_KEPT:
         return 0
@@ -45,14 +45,14 @@ def ascend(
 ) -> Array:
     """Raise sum_c m_c't_c - m_c'(G + D_c) m_c / 2 by one step in the means m (C, M).
 
-    The direction is the gradient times a covariance, the length the best one of each class: the
-    maximum itself where that covariance is the inverse of G + D_c. O(C M^2).
+    The direction is the gradient times a covariance, and the length is the best one for each class.
+    The step reaches the maximum if the covariance is the inverse of G + D_c. O(C M^2).
 
     Parameters
     ----------
     mean : array of shape (C, M)
     inverses : sequence of array of shape (M, M)
-        Covariances, of which the lower triangle is read.
+        Covariances; only the lower triangle is read.
     gram : array of shape (M, M)
         G, symmetric.
     precision, target : array of shape (C, M)
@@ -63,6 +63,6 @@ def ascend(
     step = np.array([blas.dsymv(1.0, inverse, slope, lower=True) for inverse, slope in pairs])
     rise = np.sum(gradient * step, axis=1)
     curvature = np.sum(((step @ gram) + precision * step) * step, axis=1)
-    # A step of zero has arrived.
+    # A step of zero is already at the maximum.
     length = np.divide(rise, curvature, out=np.zeros_like(rise), where=curvature > 0)
     return mean + length[:, None] * step

@@ -1,24 +1,24 @@
-r"""The variational factor of what the composite kernel is not linear in.
+r"""The variational factor of exponents and kernel parameters.
 
 Exponents beta of a product and kernel parameters theta enter the kernels nonlinearly. They share
-one factor, over their normal scores psi, which have the prior N(0, I) (`kernel_scores`). Mean field
+one factor of their normal scores psi, which have the prior N(0, I) (`kernel_scores`). Mean field
 gives
 
     log Q(psi) = log p(psi) + sum_s E[beta_s] tr(K_s' E[Y] E[W])
                  - 1/2 sum_st E[beta_s beta_t] tr(K_s' K_t E[W'W]) + const,
 
-with the one composite kernel in place of the K_s, and beta = 1, for products. The paper (appendix
-B.4) samples the prior with importance weights, factor by factor, and puts means of parameters into
-the kernels ("first order"). Here are two ways to take expectations over psi, of K_s and of K_s'K_t
-alike:
+with, for products, the composite kernel in place of the K_s, and beta = 1. The paper (appendix B.4)
+uses importance sampling from the prior, factor by factor, and evaluates the kernels at the means of
+their parameters ("first order"). Here expectations of K_s and of K_s'K_t over psi are taken in one
+of two ways:
 
 `Normal`
-    Q is a normal distribution of psi, the best that damped natural-gradient steps reach. Its
-    expectations are sums over fixed nodes, so that the bound cannot fall: Gauss-Hermite products
-    for up to three coordinates, else quasi-random nodes with the right mean and covariance.
+    Q is a normal distribution of psi, fitted by damped natural-gradient steps. Expectations are
+    sums over fixed nodes, so that the bound cannot fall: Gauss-Hermite products for up to three
+    coordinates, else quasi-random nodes with the exact mean and covariance.
 `Importance`
-    Samples of the prior with importance weights. Few count where the posterior is narrow; their
-    effective number says so.
+    Samples of the prior with importance weights. Their effective number is small where the
+    posterior is narrow.
 """
 
 from collections.abc import Callable
@@ -36,23 +36,24 @@ __all__ = ["Expectation", "Importance", "Normal", "ParameterFactor"]
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
 
-# Gauss-Hermite nodes an axis for so many coordinates.
+# Gauss-Hermite nodes an axis by number of coordinates.
 NODES_AN_AXIS = {1: 11, 2: 5, 3: 4}
-# Quasi-random nodes at least, and by coordinate, otherwise.
+# Least number of quasi-random nodes, for more coordinates.
 LEAST_NODES = 64
-# With more coordinates the curvature is taken to be diagonal.
+# With more coordinates, the curvature is approximated by its diagonal.
 LARGEST_FULL = 6
-# A step changes precisions by these factors at most, in the coordinates' own scale.
+# Bounds on the factor by which a step changes precisions, in the factor's own coordinates.
 LEAST_PRECISION, LARGEST_PRECISION = 0.5, 10.0
 HALVINGS = 5
-# Where no step rises, the values at the nodes are far from a quadratic: a narrower factor may.
+# If no step raises the bound, the values at the nodes are far from quadratic: try a narrower
+# factor.
 SHRINKAGE = 0.7
-# Points whose weights add up to less than this are left out of expectations.
+# Points whose weights add up to at most this are left out of expectations.
 NEGLIGIBLE = 1e-6
 
 
 class Expectation(NamedTuple):
-    """Points (n, P) and weights (n,) that expectations are sums over."""
+    """Points (n, P) and weights (n,) for expectations."""
 
     points: Array
     weights: Array
@@ -90,10 +91,10 @@ class ParameterFactor(Protocol):
 
 @cache
 def _nodes(dimension: int) -> tuple[Array, Array, Array]:
-    """Nodes z (n, P) and weights of a standard normal, and the fit of a quadratic to values there.
+    """Nodes z (n, P) and weights of a standard normal, and the fit of a quadratic to values.
 
-    The fit (q, n) gives the coefficients of 1, z_i, (z_i^2 - 1) / 2 and, for few coordinates,
-    z_i z_j: the expectations of gradient and curvature.
+    The fit (q, n) gives the coefficients of 1, z_i, (z_i^2 - 1) / 2 and, for few coordinates, z_i
+    z_j, which are the expectations of gradient and curvature.
     """
     if dimension in NODES_AN_AXIS:
         nodes, weights = roots_hermitenorm(NODES_AN_AXIS[dimension])
@@ -159,7 +160,7 @@ class Normal:
         return float(np.linalg.slogdet(self.factor)[1])
 
     def updated(self, log_likelihood: LogDensity) -> Self:
-        """Take one natural-gradient step, halved until the bound rises; else stay."""
+        """Take one natural-gradient step, halved until the bound rises; else change nothing."""
         n = len(self.mean)
         points, weights = self.expectation
         _, _, fit = _nodes(n)
@@ -170,7 +171,7 @@ class Normal:
         if n <= LARGEST_FULL:
             i, j = np.triu_indices(n, 1)
             curvature[i, j] = curvature[j, i] = coefficients[2 * n + 1 :]
-        # The prior's share is exact; both are in the factor's own coordinates.
+        # The prior's terms are exact. Gradient and curvature are in the factor's own coordinates.
         gradient = gradient - self.factor.T @ self.mean
         eigenvalues, axes = np.linalg.eigh(self.factor.T @ self.factor - curvature)
         target = np.clip(eigenvalues, LEAST_PRECISION, LARGEST_PRECISION)
@@ -199,7 +200,7 @@ class Importance:
     Parameters
     ----------
     samples : array of shape (n, P)
-        Of the prior, fixed.
+        Fixed samples of the prior.
     log_likelihood : array of shape (n,)
         Expected log likelihoods: zero before the first update.
     """
@@ -252,7 +253,7 @@ class Importance:
         return float(logsumexp(self.log_likelihood) - np.log(len(self.samples)))
 
     def updated(self, log_likelihood: LogDensity) -> Self:
-        """Weigh the samples anew."""
+        """Compute new importance weights."""
         values = np.array([log_likelihood(p) for p in self.samples])
         return replace(self, log_likelihood=np.where(np.isnan(values), -np.inf, values))
 

@@ -1,8 +1,8 @@
-"""Kernels of the multinomial probit as the variational updates see them.
+"""Expectations of the multinomial probit's kernels for the variational updates.
 
-Where the composite kernel is linear in what is learned, the updates need the kernels and their
-products, once. Exponents of products and kernel parameters change both: they have a factor of their
-own (`kernel_parameters`), under which kernels and products have expectations.
+If the composite kernel is linear in the learned weights, the kernels and their products are fixed.
+Exponents of products and kernel parameters change the kernels; expectations are then taken under
+their factor (`kernel_parameters`).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ type Array = npt.NDArray[np.float64]
 
 # Standard deviation of the coordinates at the start.
 FIRST_SD = 0.1
-# Exponent at the start of a kernel that is begun without.
+# Exponent at the start of a kernel with a starting weight of zero.
 LEAST_EXPONENT = 0.05
 
 
@@ -38,7 +38,7 @@ class ExpectedKernels:
 
     @classmethod
     def of(cls, design: Array) -> Self:
-        """Kernels that are known; O(S^2 N M^2)."""
+        """Compute the products of known kernels; O(S^2 N M^2)."""
         return cls(design, KernelProducts.of(design))
 
 
@@ -46,7 +46,7 @@ class ExpectedKernels:
 class KernelFamily:
     """The kernels whose weighted sum is the composite kernel, at coordinates psi.
 
-    With a product there is one, the composite kernel itself, of weight one.
+    For a product this is the composite kernel itself, with weight one.
 
     Parameters
     ----------
@@ -59,13 +59,13 @@ class KernelFamily:
 
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
-        """Read the model's kernels and its rule."""
+        """Read the model's kernels and combination rule."""
         is_product = not isinstance(model.combination, WeightedSum)
         return cls(model.composition, is_product)
 
     @property
     def scores(self) -> Scores:
-        """Coordinates psi; with none the kernels are known."""
+        """Coordinates psi; empty if the kernels are known."""
         return self.composition.scores
 
     def stack(self, psi: Array) -> Array:
@@ -81,7 +81,7 @@ class KernelFamily:
         """Make the factor before the first update, at kernel weights (S,)."""
         if samples is not None:
             factor = Importance.of_prior(samples, len(self.scores), rng)
-            # Parameters at which a product has no kernel are no samples of it.
+            # Parameters at which the kernels are not finite get weight zero.
             return factor.updated(
                 lambda psi: 0.0 if np.isfinite(self.stack(psi)).all() else -np.inf
             )
@@ -91,9 +91,9 @@ class KernelFamily:
         return Normal(center, FIRST_SD * np.eye(len(center)))
 
     def expected(self, factor: ParameterFactor, first_order: bool) -> ExpectedKernels:
-        """Take expectations under a factor, or kernels at expectations, as the paper has them.
+        """Take expectations under a factor, or, to first order, kernels at mean parameters.
 
-        Cost of a point: one stack of kernels, and O(S^2 N M^2).
+        Each point costs one stack of kernels and O(S^2 N M^2).
         """
         points, weights = factor.expectation
         if first_order:
@@ -124,7 +124,7 @@ class KernelFamily:
 
         Notes
         -----
-        Cost of an evaluation: one stack of kernels, and O(S N M^2).
+        An evaluation costs one stack of kernels and O(S N M^2).
         """
         eigenvalues, axes = np.linalg.eigh(second)
         kept = eigenvalues > 1e-14 * eigenvalues.max()

@@ -45,7 +45,7 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Data:
-    """What the updates need of the model.
+    """Inputs and settings of the updates.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ class Data:
     family : KernelFamily
         The kernels whose weighted sum is the composite kernel.
     known : ExpectedKernels or None
-        Those kernels, where they are known.
+        These kernels, if they are known.
     plug_in : bool
-        Whether expectations are put in for variables, as printed.
+        Whether expectations replace variables, as in the printed equations.
     samples : int or None
         Samples of the prior for exponents and kernel parameters; None for a normal factor.
     """
@@ -73,7 +73,7 @@ class Data:
 
     @classmethod
     def of(cls, model: MultinomialProbit, plug_in: bool, samples: int | None = None) -> Self:
-        """Collect them; the products cost O(S^2 N M^2)."""
+        """Collect the inputs; the products cost O(S^2 N M^2)."""
         family = KernelFamily.of(model)
         known = None
         if not len(family.scores):
@@ -83,7 +83,7 @@ class Data:
 
     @property
     def rule(self) -> Combination:
-        """How the kernels are combined."""
+        """Combination rule."""
         return self.family.composition.rule
 
     @property
@@ -94,11 +94,11 @@ class Data:
 
 @dataclass(frozen=True)
 class State:
-    """All factors after an iteration, and the objective there.
+    """All factors after an iteration, and the objective.
 
-    `W_precision` (C, M), `W_weights` (S, S) and `W_products` are E[1/zeta], and what the second
-    moment of the composite kernel was, when q(W) was made: they give its covariances, which are
-    not stored. `gain` is the part of the bound that belongs to the weights and what they depend on.
+    `W_precision` (C, M), `W_weights` (S, S) and `W_products` are E[1/zeta] and the second moment of
+    the composite kernel at the update of q(W). They determine its covariances, which are not
+    stored. `gain` is the part of the bound from the weights and their hyperparameters.
     """
 
     y_mean: Array
@@ -126,9 +126,9 @@ def start(
     *,
     random: bool = False,
 ) -> State:
-    """State before the first iteration: zeta = 1, kernel weights at `weights`, and y given W.
+    """State before the first iteration, with zeta = 1 and the kernel weights `weights`.
 
-    The scores that E[y] is of are zero, or those of random regressors, of variance one.
+    E[y] is computed at scores of zero, or at those of random regressors, scaled to variance one.
     """
     rng = rng or np.random.default_rng(0)
     psi = None
@@ -165,7 +165,7 @@ def start(
 
 @singledispatch
 def _prior_concentration(rule: Combination) -> float:
-    """Prior mean of the weights' concentrations, NaN where they have none."""
+    """Prior mean of the weights' concentrations; NaN if the weights have none."""
     return np.nan
 
 
@@ -176,7 +176,7 @@ def _(rule: Mean) -> float:
 
 @singledispatch
 def first_weights(rule: Combination, weights: Array) -> Array:
-    """Weights of the kernels in the sum at the start."""
+    """Kernel weights at the start."""
     return weights
 
 
@@ -188,21 +188,22 @@ def _(rule: Binary, weights: Array) -> Array:
 def update(data: Data, state: State) -> State:
     """One iteration: W, zeta, weights, exponents and parameters, Y, and the objective.
 
-    It is the loop of damoulas2009, Algorithm 1: eqs 9-10, eq 11, appendix B.4, eqs 7-8, and eq 5 or
-    its printed form, E.5-E.7.
+    This is the loop of damoulas2009, Algorithm 1: eqs 9-10, eq 11, appendix B.4, eqs 7-8, and eq 5
+    or its printed form, E.5-E.7.
 
-    Where the covariances of W are expensive, all but them is updated a few times more, which raises
-    the bound nearly as so many iterations would. Not with exponents and parameters: W would follow
-    too closely the ones that are to change.
+    If the covariances of W are expensive, all other factors are updated a few times more, which
+    raises the bound almost as much as full iterations. This is not done with exponents or kernel
+    parameters, because W would adapt too closely to their current values.
     """
     shape = data.tau + 0.5
     precision = shape / state.zeta_rate
     kernels = state.kernels
     gram = kernels.products.gram(state.beta_second)
 
-    # One triangle of the covariances is formed. Their sum, folded onto that triangle, is all that
-    # later steps need: they take its inner products with symmetric matrices.
-    # A product a kernel: their weighted sum would be another design matrix in memory.
+    # Only one triangle of the covariances is computed. Later steps need only inner products of
+    # their sum with symmetric matrices, so the sum is folded onto that triangle. There is one
+    # product a kernel, because the kernels' weighted sum would take the memory of another design
+    # matrix.
     target = np.tensordot(state.beta_mean, state.y_mean.T @ kernels.design, axes=1)
     W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     covariance = np.zeros_like(gram)
@@ -261,7 +262,7 @@ def _update_again(
 ) -> tuple[State, Array, Array]:
     """Update Y, the means of W, zeta and the weights, given the covariances of W.
 
-    Returns the state, the scores a kernel, and what `update_weights` took of W's second moment.
+    Returns the state, the scores by kernel, and the curvature that `update_weights` used.
     """
     kernels = state.kernels
     f = (state.beta_mean @ _scores(kernels, state.W_mean)).reshape(state.y_mean.shape)
@@ -282,7 +283,7 @@ def _update_again(
 
 
 def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
-    """Scores a kernel, (S, N C)."""
+    """Scores by kernel, (S, N C)."""
     return (kernels.design @ W_mean.T).reshape(len(kernels.design), -1)
 
 
@@ -290,7 +291,7 @@ def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
 def update_weights(
     rule: Combination, plug_in: bool, state: State, linear: Array, curvature: Array
 ) -> State:
-    """Update q(beta), where the composite kernel is linear in beta, and what it depends on."""
+    """Update q(beta), if the composite kernel is linear in beta, and its hyperparameters."""
     raise NotImplementedError(
         f"VB has no factor for the weights of {type(rule).__name__}: register it with "
         f"update_weights of {__name__}."
@@ -336,7 +337,7 @@ def _(rule: Binary, plug_in: bool, state: State, linear: Array, curvature: Array
 def _update_parameters(data: Data, state: State, moment: Array) -> State:
     """Update q(psi), and the expectations of kernels and products."""
     assert state.psi is not None
-    # Quadratic forms of the folded moment are those of the symmetric one.
+    # The folded moment gives the same quadratic forms as the symmetric one.
     log_likelihood = data.family.log_likelihood(
         state.y_mean @ state.W_mean, state.beta_mean, state.beta_second, moment
     )
@@ -366,7 +367,7 @@ def _at_coordinates(state: State, values: Array) -> State:
 
 
 # E[y], the rates of zeta, and the means of weights on the simplex and of their concentrations. The
-# weights' covariance follows one iteration later: so do selections and kernel parameters.
+# weights' covariance, selections and kernel parameters follow one iteration later.
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
 
@@ -422,7 +423,8 @@ class Approximation:
             psi, log_density = state.psi.sample(draws, rng)
             values = self.data.family.scores.values(psi)
             out |= values
-            # The prior of the scores is standard normal: that is their Jacobian.
+            # The Jacobian of the scores is the ratio of the prior densities; the scores' prior is
+            # N(0, I).
             jacobian = self.data.family.scores.log_density(values)
             log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
             log_q += self._sample_hyperparameters(out, rng)
@@ -452,7 +454,7 @@ class Approximation:
     def _sample_hyperparameters(
         self, out: dict[str, Array], rng: np.random.Generator
     ) -> Array | float:
-        """Add draws of what the exponents depend on, exact given these; return log q."""
+        """Add draws of the exponents' hyperparameters, exact given the exponents; return log q."""
         scores = self.data.family.scores
         if not scores.n_exponents:
             return 0.0

@@ -1,4 +1,4 @@
-"""Alignment of kernels, and the kernel of labels that a classifier's kernel is aligned with.
+"""Alignment of kernels, and the ideal kernel of class labels.
 
 References
 ----------
@@ -19,12 +19,12 @@ __all__ = ["ideal_kernel", "kernel_alignment"]
 
 
 def ideal_kernel(labels: ArrayLike) -> NDArray:
-    """Kernel of labels, of shape (n, n): 1 where two objects are of one class, 0 elsewhere.
+    """Kernel of labels, of shape (n, n): 1 for two objects of the same class, 0 otherwise.
 
     Raises
     ------
     ValueError
-        On labels of one class, or missing.
+        For missing labels, and for labels of a single class.
     """
     codes, _ = check_labels(labels, "labels", "ideal_kernel")
     return np.equal.outer(codes, codes).astype(float)
@@ -36,7 +36,7 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
     Parameters
     ----------
     K, L : array-like of shape (..., n, m), or DataFrame
-        Leading dimensions broadcast. Two DataFrames go by their labels.
+        Leading dimensions broadcast. Two DataFrames are aligned by their labels.
 
     Returns
     -------
@@ -46,11 +46,11 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
     Raises
     ------
     ValueError
-        On different last two dimensions, entries that are not finite, or a kernel of zeros.
+        For different last two dimensions, entries that are not finite, or a kernel of zeros.
 
     Notes
     -----
-    Costs O(n m) a pair, and no intermediate of that size.
+    Cost O(n m) a pair, without an intermediate array of that size.
     """
     given = _alike(K, L)
     for name, kernel in given.items():
@@ -70,7 +70,7 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
 
 
 def _alike(K: Any, L: Any) -> dict[str, Any]:
-    """Two kernels with their names; two DataFrames in one order of rows and columns."""
+    """Two kernels by name; two DataFrames in the same order of rows and columns."""
     named = {"K": as_frame(K), "L": as_frame(L)}
     if all(isinstance(kernel, pd.DataFrame) for kernel in named.values()):
         K, L = named.values()

@@ -1,19 +1,20 @@
 r"""EM for `MutualKernelCompletion` (Kato & Rivero 2017, Algorithm 1), accelerated.
 
-An E- and an M-step go from M to N, and N - M is the gradient of the objective J over
-:math:`M^{-1}`: EM is descent along it with a step of 1 in the metric of the complete data. Where J
-is flat against that metric (entries that no kernel has seen together are held by lambda alone) its
-steps shrink the distance to the optimum by K/(K + lambda) only, which no relative change of M
-betrays. Hence two departures from the paper:
+An E- and an M-step go from M to N. N - M is proportional to the gradient of the objective J with
+respect to :math:`M^{-1}`, and EM is a descent step of length 1 in the metric of the complete data.
+Where J is flat in this metric (only lambda determines entries that no kernel has observed
+together), an EM step reduces the distance to the optimum only by the factor K/(K + lambda), which
+relative changes of M do not reveal. Hence two departures from the paper:
 
-- It stops by the gradient of J in units of lambda's own curvature, which bounds the distance.
-- Its steps are combined by a limited-memory quasi-Newton method (L-BFGS). With M = LL', directions
-  and gradients are symmetric matrices P in the frame of L, in which the metric of the complete
-  data is the plain one, and a step goes to :math:`L \leftarrow L(I + A)`, A + A' = P with the
-  diagonal of I + A by its exponential: positive definite whatever P is, and an EM step to
-  first order. J never rises by more than its rounding; where no quasi-Newton step is found EM's
-  own is taken, which always lowers J, but for rounding: where that makes J rise and the gradient
-  does not fall either, or M is singular, the search ends.
+- The iterations stop by the gradient of J in units of lambda's curvature, which bounds the
+  distance.
+- L-BFGS, a limited-memory quasi-Newton method, accelerates the steps. With M = LL', directions and
+  gradients are symmetric matrices P in the frame of L, in which the metric of the complete data is
+  Euclidean. A step is :math:`L \leftarrow L(I + A)` with A + A' = P, where the diagonal of I + A is
+  replaced by its exponential. So M stays positive definite for any P, and to first order the step
+  is EM's. J never rises beyond rounding. Without an acceptable quasi-Newton step an EM step is
+  made, which lowers J except for rounding. If J rises and the gradient does not fall, or if M is
+  singular, the search ends.
 """
 
 from collections import deque
@@ -39,28 +40,28 @@ type Array = npt.NDArray[np.float64]
 type Report = Callable[[float, float], None]
 
 STARTS = ("mean", "zero")
-# Of the decrease that the gradient promises, a step must bring this share.
+# Least share of the decrease predicted by the gradient that a step must achieve.
 SUFFICIENT = 1e-4
-# A quasi-Newton step shortened by more than this is given up for one of EM.
+# A quasi-Newton step that would be shortened by more than this is replaced by an EM step.
 SHORTEST = 1e-3
-# Largest entry of a step: no direction of L grows more than e^2-fold at once.
+# Largest entry of a step: no direction of L grows more than e^2-fold in a step.
 LONGEST = 4.0
 
 
 class Minimum(NamedTuple):
-    """Where the search ended.
+    """Final point of the search, and its history.
 
     Attributes
     ----------
     last : Evaluation
     objective : array (iteration,)
-        J.
+        Values of J.
     gradient : float
-        Its size, in units of lambda's curvature.
+        Norm of the gradient, in units of lambda's curvature.
     evaluations : int
     lost : bool
-        Whether the search ended because a step of EM raised J and did not lower its gradient, or
-        went to a matrix that is singular to rounding.
+        Whether the search ended because an EM step raised J without lowering the gradient, or gave
+        a matrix that is singular to rounding.
     """
 
     last: Evaluation
@@ -95,29 +96,29 @@ def fit_mutual_kernel_completion(
     iterations : int, default=2000
         Largest number of iterations.
     tolerance : float, default=1e-3
-        The iterations end when the natural gradient of J, divided by its norm at the identity and
-        by lambda's curvature, has at most this norm. That is about the relative distance of M from
+        The iterations end when the norm of the natural gradient of J, divided by its norm at the
+        identity and by lambda's curvature, is at most this: about the relative distance of M from
         the minimum in its flattest direction.
     start : {"mean", "zero"}, default="mean"
-        Missing entries at the start: the mean of the other kernels' entries, or zero as in the
+        Missing entries at the start: the mean of the kernel's visible entries, or zero as in the
         paper. Zeros need many more iterations and can end in a saddle point: objects that no kernel
         relates stay unrelated.
     memory : int, default=5
         Number of past iterations that the quasi-Newton acceleration uses; 0 gives the paper's plain
-        iterations. With ``memory=0, start="zero"`` this is the paper's Algorithm 1. The paper gives
-        no rule of convergence; `tolerance` and `iterations` end it here.
+        iterations. ``memory=0, start="zero"`` is the paper's Algorithm 1, which has no convergence
+        rule; here `tolerance` and `iterations` end it.
 
     Returns
     -------
     PointOutput
-        M, the completed kernels in the units given, log_det_M, trace_Q, and s where scales are
-        learned. The objective is -J, without the terms ln|Q_vv|, for nu over its mean. An
+        M, the completed kernels in the units given, log_det_M, trace_Q, and s if scales are
+        learned. The objective is -J without the terms ln|Q_vv|, with nu divided by its mean. An
         iteration costs one Cholesky factorisation of M_vv a kernel, O(K l^3).
 
     Raises
     ------
     ValueError
-        For settings out of range, and where lambda is so small that M is singular to rounding.
+        For settings out of range, and if lambda is so small that M is singular to rounding.
     """
     owner = "EM on MutualKernelCompletion"
     check_count(iterations, "iterations", owner)
@@ -146,15 +147,15 @@ def fit_mutual_kernel_completion(
     )
     if found.lost:
         note += (
-            " From there a step of EM raises J and does not lower the gradient, or makes M "
-            "singular: only rounding does either."
+            " The next EM step would raise J without lowering the gradient, or make M "
+            "singular, because of rounding."
         )
         if all(part.triangular for part in objective.parts):
             note += " A larger tolerance helps, or a larger lam."
         else:
             note += (
-                f" Some kernels have low rank, so that little but lam={problem.lam:g} may keep M "
-                "from being singular. A larger one helps, or jitter."
+                f" Some kernels have low rank, so that M may be nearly singular at "
+                f"lam={problem.lam:g}. A larger lam helps, or jitter."
             )
     return PointOutput(values, -found.objective, "no", note)
 
@@ -167,9 +168,9 @@ def minimize(
     memory: int,
     report: Report = lambda J, gradient: None,
 ) -> Minimum:
-    """Minimise J from a positive definite start; an interruption ends the search.
+    """Minimise J from a positive definite start; an interrupt ends the search.
 
-    Returns after the first M at which the gradient is within the tolerance.
+    The search ends at the first M whose gradient is within the tolerance.
 
     Raises
     ------
@@ -178,8 +179,8 @@ def minimize(
     """
     now = objective.evaluate(cholesky_factor(start), start)
     unit = (objective.lam + objective.total) / (objective.lam * objective.n**0.5)
-    # Rounding of J where M is well conditioned. It grows with the condition number, as lambda
-    # shrinks; that of the gradient hides less.
+    # Rounding error of J for well-conditioned M. It grows with the condition number as lambda
+    # shrinks; the gradient is more accurate.
     slack = 1e-14 * (objective.lam + objective.total) * objective.n
     history = _History(memory)
     values, evaluations, lost = [now.objective], 1, False
@@ -206,7 +207,7 @@ def minimize(
 
 
 class _History:
-    """The last steps and what they changed the gradient by, in the moving frame."""
+    """The last steps and their changes of the gradient, in the moving frame."""
 
     def __init__(self, memory: int):
         self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
@@ -218,7 +219,7 @@ class _History:
         self._pairs.clear()
 
     def add(self, step: Array, change: Array) -> None:
-        """Remember a step and the decrease of the residual; not one without curvature."""
+        """Store a step and the decrease of the residual, if their curvature is positive."""
         curvature = float(np.vdot(step, change))
         if curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
             self._pairs.append((step, change, 1 / curvature))
@@ -238,14 +239,14 @@ class _History:
 
 
 def _em_step(objective: MutualObjective, now: Evaluation) -> Evaluation | None:
-    """Evaluate J after a step of EM; None where rounding makes M singular."""
+    """Evaluate J after an EM step; None if rounding makes M singular."""
     with suppress(LinAlgError):
         return objective.evaluate(cholesky_factor(now.target), now.target)
     return None
 
 
 def _rose(now: Evaluation, new: Evaluation, slack: float) -> bool:
-    """Whether J rose and the gradient did not fall, which after a step of EM is rounding."""
+    """Whether J rose and the gradient did not fall, which an EM step does by rounding only."""
     fell = np.linalg.norm(new.residual) < np.linalg.norm(now.residual)
     return new.objective > now.objective + slack and not fell
 
@@ -253,7 +254,7 @@ def _rose(now: Evaluation, new: Evaluation, slack: float) -> bool:
 def _quasi_newton(
     objective: MutualObjective, now: Evaluation, history: _History, slack: float
 ) -> tuple[Array, Evaluation | None, int]:
-    """Step, the evaluation there (None when J does not fall), and the evaluations it took."""
+    """Step, its evaluation (None if J does not fall), and the number of evaluations."""
     if not history:
         return now.residual, None, 0
     direction = history.direction(now.residual)

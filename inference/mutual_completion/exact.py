@@ -1,9 +1,9 @@
 r"""Exact posterior of `MutualKernelCompletion` when the masks are nested.
 
-Let each kernel's objects be among those of the kernel before it. Objects then fall into groups
-1, 2, ... by the number of kernels that have them, most first, and with p the objects of the groups
+Let each kernel's objects be a subset of the previous kernel's objects. Then the objects form groups
+1, 2, ... by the number of kernels that have them, most first. With p the objects of the groups
 before j, the blocks :math:`S_j = M_{jj\cdot p}` and :math:`B_j = M_{jp} M_{pp}^{-1}` are
-independent between the groups, a priori and given what is visible:
+independent between the groups, a priori and given the visible blocks:
 
 .. math::
 
@@ -12,10 +12,10 @@ independent between the groups, a priori and given what is visible:
     S_j &\sim \mathrm{IW}(d_j, \Psi_{jj\cdot p}), \qquad
         B_j \mid S_j \sim \mathrm{MN}(\Psi_{jp}\Psi_{pp}^{-1}, S_j, \Psi_{pp}^{-1})
 
-over the kernels k that have group j. Their factors are the rows of the Cholesky factor of M.
-Given M, the missing blocks are drawn by the I-step of the Gibbs sampler. The normalisers of these
-laws against those of the prior give the evidence. One kernel, and kernels without missing objects,
-are special cases.
+with sums over the kernels k that have group j. These blocks give the rows of the Cholesky factor of
+M. Given M, the I-step of the Gibbs sampler draws the missing blocks. The normalisers of these
+distributions and of the prior give the evidence. A single kernel, and kernels without missing
+objects, are special cases.
 """
 
 from typing import NamedTuple
@@ -44,16 +44,16 @@ type Positions = npt.NDArray[np.intp]
 
 
 class Group(NamedTuple):
-    """Objects that the same kernels have.
+    """Objects that are visible in the same kernels.
 
     Attributes
     ----------
     start, stop : int
-        Where they stand in the order of the groups.
+        Range of their positions in the order of the groups.
     factor : array (stop, stop)
-        Lower Cholesky factor of Psi, groups in their order.
+        Lower Cholesky factor of Psi, in the order of the groups.
     freedom, added : float
-        d, and what the kernels have added to its prior value.
+        Degrees of freedom d, and their increase over the prior by the kernels.
     """
 
     start: int
@@ -64,7 +64,7 @@ class Group(NamedTuple):
 
 
 def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
-    """Positions of the objects of each group, most kernels first; None when masks are not nested.
+    """Positions of the objects of each group, most kernels first; None unless masks are nested.
 
     O(K l).
     """
@@ -74,7 +74,7 @@ def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
         counts[kernel.visible] += 1
     order = np.argsort(-counts, kind="stable")
     for kernel, n in zip(problem.kernels, sizes, strict=True):
-        # Nested masks are those that are the first objects in this order, kernel by kernel.
+        # Masks are nested if each kernel has the first objects in this order.
         if set(order[:n].tolist()) != set(kernel.visible.tolist()):
             return None
     return [np.flatnonzero(counts == count) for count in sorted(set(counts.tolist()))[::-1]]
@@ -87,7 +87,7 @@ def _why_not(model: MutualKernelCompletion) -> str | None:
     if problem.nu is None or problem.spread is not None:
         return "it needs fixed degrees of freedom and scales"
     if nested_groups(problem) is None:
-        return "no kernel's objects may be other than among those of a larger one (nested masks)"
+        return "it needs nested masks: each kernel's objects among those of every larger kernel"
     return None
 
 
@@ -98,7 +98,7 @@ def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> 
     Parameters
     ----------
     model : MutualKernelCompletion
-        With nested masks, fixed degrees of freedom and no scales.
+        Declaration with nested masks, fixed degrees of freedom and no scales.
     run : Run
 
     Returns
@@ -135,7 +135,7 @@ def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> 
 
 
 def _groups(problem: CompletionProblem) -> tuple[Positions, list[Group]]:
-    """Positions of the objects in the order of the groups, and the groups."""
+    """Object positions in the order of the groups, and the groups."""
     assert problem.nu is not None
     members = nested_groups(problem)
     assert members is not None
@@ -156,7 +156,7 @@ def _groups(problem: CompletionProblem) -> tuple[Positions, list[Group]]:
 
 
 def _draw_factor(groups: list[Group], rng: np.random.Generator) -> Array:
-    """Lower Cholesky factor of M, groups in their order. O(l^3)."""
+    """Lower Cholesky factor of M, in the order of the groups. O(l^3)."""
     L = np.zeros((groups[-1].stop,) * 2)
     for start, stop, factor, freedom, _ in groups:
         old, new = slice(start), slice(start, stop)
@@ -175,12 +175,12 @@ def _draw_factor(groups: list[Group], rng: np.random.Generator) -> Array:
 
 @log_evidence.register
 def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float:
-    """Log density of the visible blocks with everything else integrated out. O(K l^3).
+    """Log density of the visible blocks with all else integrated out. O(K l^3).
 
     Raises
     ------
     ValueError
-        When it is not closed: see `Exact`.
+        When it has no closed form; see `Exact`.
     """
     if reason := _why_not(model):
         raise ValueError(f"The evidence is not known in closed form: {reason}.")
@@ -196,7 +196,7 @@ def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float
         n, prior = stop - start, freedom - added
         new = log_det_of_factor(factor[start:, start:])
         value += multigammaln(freedom / 2, n) - multigammaln(prior / 2, n)
-        # The likelihood's powers of 2 are above; those of these normalisers are added * n / 2.
+        # The likelihood's powers of 2 are included above; these normalisers add added * n / 2.
         value += added * n / 2 * np.log(2) - freedom / 2 * new + prior / 2 * n * np.log(strength)
         value -= n / 2 * (log_det_of_factor(factor[:start, :start]) - start * np.log(strength))
     return float(value)
@@ -205,8 +205,8 @@ def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float
 def _tails(problem: CompletionProblem, groups: list[Group]) -> dict[str, float | Array]:
     """Powers p from which on E|x|^p is infinite for some entry, by variable.
 
-    The tails of S_j are those of 1/chi2 with d_j - |j| + 1 degrees of freedom, and have their way
-    in M and in what has M as its scale; regressions have those of the root.
+    S_j has the tails of 1/chi2 with d_j - |j| + 1 degrees of freedom. They determine the tails of M
+    and of matrices with scale M; regression coefficients have the tails of the root.
     """
     heaviest = min((g.freedom - (g.stop - g.start) + 1) / 2 for g in groups)
     tails: dict[str, float | Array] = {"M": heaviest, "trace_Q": heaviest}

@@ -33,13 +33,14 @@ def mutual_kernel_completion_steps(
     model : MutualKernelCompletion
         Declaration.
     run : Run
-        Unused: the steps take their generators from PyMC.
+        Unused: the steps get their generators from PyMC.
     scheme : {"overrelaxed", "plain"}, default="overrelaxed"
-        "plain" draws everything afresh in each sweep. "overrelaxed" draws from the same
-        conditionals, but M and the rows Q_hv come out on the other side of them: so they cross
-        what is likely in steps rather than at random.
+        "plain" draws all variables independently of their old values in each sweep. "overrelaxed"
+        draws from the same conditionals, but puts M and the rows Q_hv on the opposite side of the
+        conditional mean, so that they cross the posterior in a directed way instead of by a random
+        walk.
     alpha : float, default=-0.9
-        Correlation between sweeps of the noise of M and Q_hv in the overrelaxed scheme.
+        Correlation of the noise of M and Q_hv between sweeps in the overrelaxed scheme.
 
     Returns
     -------
@@ -49,13 +50,13 @@ def mutual_kernel_completion_steps(
     Raises
     ------
     ValueError
-        For settings out of range, and for an alpha of the plain scheme.
+        For settings out of range, and for `alpha` with the plain scheme.
 
     Notes
     -----
-    Effective draws a second of the processor, of sweeps alone (K = 6, half of all rows missing,
-    lambda = 0.1, nu = l + 1; of 72 missing entries and 40 correlations in M of pairs that no
-    kernel has both of):
+    Effective draws a processor second of the sweeps (K = 6, half of all rows missing, lambda = 0.1,
+    nu = l + 1), for 72 missing entries and 40 correlations in M of pairs that no kernel has
+    observed together:
 
     === =========== ======== ============= ============ ============ ===========
     l   scheme      ms/sweep entry, median entry, least pair, median pair, least
@@ -68,10 +69,10 @@ def mutual_kernel_completion_steps(
     \   plain       8.2      4.0           0.2          1.1          0.2
     === =========== ======== ============= ============ ============ ===========
 
-    The least are rough: those of 3,000 sweeps at l = 100 and 200 are of a few effective draws.
-    Hamiltonian Monte Carlo on M with the completed kernels integrated out gave 29 and 9.5
-    (medians) at l = 40, and 6.7 and 3.7 at l = 100: no fixed metric fits the directions of M that
-    hardly any data hold, which turn with M.
+    The columns "least" are rough: at l = 100 and 200 they come from a few effective draws in 3,000
+    sweeps. Hamiltonian Monte Carlo on M with the completed kernels integrated out gave 29 and 9.5
+    (medians) at l = 40, and 6.7 and 3.7 at l = 100: no fixed metric fits the weakly identified
+    directions of M, which rotate with M.
     """
     check_name(scheme, _SCHEMES, "scheme", "Gibbs")
     if scheme == "plain":

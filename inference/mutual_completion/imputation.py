@@ -1,4 +1,4 @@
-"""Completion of kernels one by one, without a model: the baselines of mutual completion."""
+"""Completion of single kernels without a model: baselines for mutual completion."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -28,10 +28,10 @@ def impute_kernels(
     Parameters
     ----------
     kernels, visible
-        As `MutualKernelCompletion` takes them.
+        As in `MutualKernelCompletion`.
     method : {"zero", "mean"}, default="mean"
-        A missing object is the origin of feature space, or the mean of the visible objects there:
-        the paper's appendix B.
+        A missing object is the origin of feature space, or the mean of the visible objects
+        (appendix B of the paper).
 
     Returns
     -------
@@ -41,7 +41,7 @@ def impute_kernels(
     Raises
     ------
     ValueError
-        As `MutualKernelCompletion`, for an unknown method.
+        As in `MutualKernelCompletion`, and for an unknown method.
 
     Notes
     -----

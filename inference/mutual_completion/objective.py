@@ -1,14 +1,14 @@
 r"""The objective of mutual kernel completion and its natural gradient, from one E-step.
 
 With weights w (nu over its mean), W = sum w, scales s and the completed kernels Q at M, the M-step
-goes to :math:`N = (\lambda I + \sum_k w_k Q^{(k)} / s_k) / (\lambda + W)`. Where w = s = 1, that is
-Kato & Rivero (2017), eqs (22) and (30), of the statistics in eqs (15) and (17). The gradient of J
-with respect to :math:`M^{-1}` is :math:`(\lambda + W)(N - M)/2`, and of its traces nothing more is
-needed: :math:`(\lambda + W)\,\mathrm{tr}(M^{-1}N)` is :math:`\sum_k w_k m_k` too large. So with
-:math:`M = LL'` both follow from :math:`L^{-1} N L^{-\top}`.
+gives :math:`N = (\lambda I + \sum_k w_k Q^{(k)} / s_k) / (\lambda + W)`. For w = s = 1 this is Kato
+& Rivero (2017), eqs (22) and (30), with the statistics in eqs (15) and (17). The gradient of J with
+respect to :math:`M^{-1}` is :math:`(\lambda + W)(N - M)/2`. The traces in J add up to
+:math:`(\lambda + W)\,\mathrm{tr}(M^{-1}N) - \sum_k w_k m_k`. So with :math:`M = LL'` both follow
+from :math:`L^{-1} N L^{-\top}`.
 
 :math:`\ln|Q_{vv}|` is left out of J, eqs (2) and (23): it does not depend on M, and is infinite for
-a visible block that is singular. Of such a block nothing but a square root is used.
+a singular visible block. Only a square root of a singular block is used.
 """
 
 from collections.abc import Sequence
@@ -30,16 +30,16 @@ type Array = npt.NDArray[np.float64]
 
 
 class Completion(NamedTuple):
-    """E-step of one kernel: E[Q | M] in blocks, and what the objective takes of it.
+    """E-step of one kernel: E[Q | M] in blocks, and terms of the objective.
 
     Attributes
     ----------
     vh : array (n, m)
     hh : array (m, m)
-        Its lower triangle.
+        Lower triangle.
     scale : float
     log_det : float
-        Of M_vv.
+        Log determinant of M_vv.
     """
 
     vh: Array
@@ -49,14 +49,14 @@ class Completion(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What one E-step tells about M = LL'.
+    """Objective and gradient at M = LL', from one E-step.
 
     Attributes
     ----------
     factor : array (l, l)
         L, lower triangular, in Fortran order.
     target : array (l, l)
-        N, where the M-step goes.
+        N, the result of the M-step.
     residual : array (l, l)
         L^-1 (N - M) L^-T: the natural gradient of -J, up to (lambda + W) / 2, in the frame of L.
     objective : float
@@ -86,7 +86,7 @@ class _Visible:
     def expectation(self, M: Array, spread: float | None) -> Completion:
         """E-step, eqs (18)-(20). O(n^3 / 3 + 4 n^2 m + 2 n m^2).
 
-        The paper's appendix has the same in blocks of M^-1: eqs (27)-(29).
+        The paper's appendix writes the same in blocks of M^-1: eqs (27)-(29).
         """
         visible, hidden = self.kernel.visible, self.kernel.hidden
         n = len(visible)
@@ -133,7 +133,7 @@ class MutualObjective:
     Attributes
     ----------
     parts : tuple of _Visible
-        Kernels with visible objects: the others change nothing.
+        Kernels with visible objects; the others do not enter J.
     lam : float
     spread : float or None
     n : int
@@ -171,7 +171,7 @@ class MutualObjective:
         return cls(parts, problem.lam, problem.spread, problem.n_objects, total)
 
     def start(self, *, means: bool) -> Array:
-        """M-step, eq (22), on the kernels with means, or zeros, for their missing entries."""
+        """M-step, eq (22), with means or zeros for the kernels' missing entries."""
         M = self.lam * np.eye(self.n)
         for part in self.parts:
             kernel = part.kernel
@@ -186,7 +186,7 @@ class MutualObjective:
         factor : array (l, l)
             L, in Fortran order.
         M : array (l, l), optional
-            LL', where it is known already.
+            LL', if already known.
         """
         if M is None:
             M = factor @ factor.T

@@ -1,4 +1,4 @@
-"""What a result says about the completed kernels of `MutualKernelCompletion`."""
+"""Predictions of `MutualKernelCompletion`: the completed kernels."""
 
 from numbers import Real
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ __all__ = ["completed_kernels"]
 
 OWNER = "predict"
 DIMS = ("kernel", "object", "object_")
-#: With fewer effective draws of some entry, its deviation and interval are said to be rough.
+#: With fewer effective draws of an entry, a warning says that its sd and interval are rough.
 ENOUGH_DRAWS = 100
 
 
@@ -31,17 +31,17 @@ def completed_kernels(
     keep_draws: bool = False,
     level: float = 0.9,
 ) -> Dataset:
-    """Completed kernels, how sure they are, and intervals of the entries whose draws were kept.
+    """Completed kernels, their standard deviations, and intervals of the monitored entries.
 
     Parameters
     ----------
     model : MutualKernelCompletion
     result : DataTree
-        Result of any engine: with moments or draws of the completed kernels, or a point.
+        Result of any engine, with moments or draws of the completed kernels, or a point.
     kernels_new : None
-        The model holds all its objects already.
+        Not used: the model contains all its objects.
     keep_draws : bool, default=False
-        Hand on the draws of the model's `entries`, which the result has, as well.
+        Also return the draws of the model's `entries`.
     level : float, default=0.9
         Probability of the intervals, with equal tails.
 
@@ -49,44 +49,44 @@ def completed_kernels(
     -------
     Dataset
         ==================  ========================  ==========================================
-        kernel_mean         kernel, object, object_   completed, in the units given; visible entries
-                                                      as given, with the model's jitter
+        kernel_mean         kernel, object, object_   completed kernel, in the units given; visible
+                                                      entries as given, with the model's jitter
         kernel_sd           kernel, object, object_   0 where visible; NaN elsewhere for a point or
                                                       a collapsed model
         model_matrix        object, object_           posterior mean of M
-        mean_<k>            entry_<k>                 of the model's ``entries``, where drawn
-        lower_<k>           entry_<k>                 where their intervals begin
-        upper_<k>           entry_<k>                 where they end
+        mean_<k>            entry_<k>                 mean of the model's ``entries``, if drawn
+        lower_<k>           entry_<k>                 lower ends of their intervals
+        upper_<k>           entry_<k>                 upper ends of their intervals
         draws_<k>           chain, draw, entry_<k>    their draws, with `keep_draws`
         ==================  ========================  ==========================================
 
-        The attribute ``level`` is that of the intervals. Of a chain ``least_effective_draws`` and
-        ``slowest`` say how many effective draws it has of which of the entries and correlations of
-        pairs that it was judged on (`entries`, ``missing_Q``, ``unseen_M``), where they were kept.
+        The attribute ``level`` is the probability of the intervals. For chains, the attributes
+        ``slowest`` and ``least_effective_draws`` give the monitored quantity (`entries`,
+        ``missing_Q``, ``unseen_M``, if kept) with the fewest effective draws, and their number.
 
     Warns
     -----
     UserWarning
-        When these are fewer than 100.
+        When ``least_effective_draws`` is below 100.
 
     Raises
     ------
     ValueError
-        For kernels of new objects, a level outside (0, 1), a result without any of these, or of
-        other data than the model has now.
+        For kernels of new objects, a level outside (0, 1), a result without moments, draws or a
+        point, or a result of other data than the model's current data.
     """
     if kernels_new is not None:
         raise argument_error(
             "kernels_new",
             OWNER,
-            "left out for a MutualKernelCompletion: it holds its objects already",
+            "left out for a MutualKernelCompletion: it contains its objects",
             "kernels",
         )
     if not (isinstance(level, Real) and 0 < level < 1):
         raise argument_error("level", OWNER, "one number between 0 and 1", repr(level))
     if differ := differing_data(data_of(model), data_in(result)):
         raise argument_error(
-            "result", OWNER, "a fit of the model as it is now", f"one of other {', '.join(differ)}"
+            "result", OWNER, "a fit of the current data", f"one of other {', '.join(differ)}"
         )
     kernels = model.problem.kernels
     objects = np.asarray(model.coords["object"])
@@ -127,16 +127,16 @@ def completed_kernels(
 
 
 class _Slowest(NamedTuple):
-    """What has the least effective draws in a chain, and how many."""
+    """Quantity with the fewest effective draws in a chain, and their number."""
 
     least_effective_draws: float
     slowest: str
 
 
 def _slowest(model: MutualKernelCompletion, result: DataTree) -> _Slowest | None:
-    """Judge a chain by the model's entries; None without a chain or entries."""
+    """Find the slowest monitored quantity; None without a chain or monitored quantities."""
     attributes = result.attrs
-    # Particles have the kind of chains, and say whether they are independent.
+    # SMC has the kind "mcmc", too, but also the attribute "independent".
     if attributes.get("kind") != "mcmc" or "independent" in attributes:
         return None
     if "posterior" not in result.children:
@@ -158,14 +158,14 @@ def _warn_of(slowest: _Slowest) -> None:
     ess, name = slowest
     if ess < ENOUGH_DRAWS:
         warn_user(
-            f"Of {name}, which moves slowest of the entries that were kept, there are {ess:.0f} "
-            "effective draws: deviations and intervals of such entries are rough. More draws, in "
-            "more chains, make them better: fit(..., draws=, chains=)."
+            f"{name}, the slowest monitored entry, has only {ess:.0f} effective draws: standard "
+            "deviations and intervals of such entries are rough. Use more draws or more chains: "
+            "fit(..., draws=, chains=)."
         )
 
 
 def _draws(result: DataTree, name: str) -> xr.DataArray | None:
-    """Draws of a variable; None when there are none or one."""
+    """Draws of a variable; None if there are fewer than two."""
     if "posterior" not in result.children or name not in result["posterior"]:
         return None
     draws = result["posterior"].to_dataset()[name]
@@ -173,7 +173,7 @@ def _draws(result: DataTree, name: str) -> xr.DataArray | None:
 
 
 def _moments(result: DataTree, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mean and standard deviation of a variable; no deviation for a point."""
+    """Mean and standard deviation of a variable; None as the latter for a point."""
     moments = result["moments"].to_dataset() if "moments" in result.children else Dataset()
     if f"{name}_mean" in moments:
         sd = moments[f"{name}_sd"].to_numpy() if f"{name}_sd" in moments else None

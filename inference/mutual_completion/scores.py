@@ -1,6 +1,6 @@
-"""How good completed kernels are: against the truth, for a classifier, and in their own intervals.
+"""Scores of completed kernels: distance from the truth, AUC of an SVM, coverage of intervals.
 
-The first two are measures of Kato and Rivero (2017), section 5.2.
+The first two scores are those of Kato and Rivero (2017), section 5.2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,20 +37,20 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     Parameters
     ----------
     completed : DataArray (kernel, object, object)
-        As `impute_kernels`, or `predict` in ``kernel_mean``, gives them.
+        Kernels from `impute_kernels`, or ``kernel_mean`` from `predict`.
     truth : stack of square kernels, in any form that `MutualKernelCompletion` takes
-        Of the same objects, without gaps; it may have more kernels.
+        True kernels of the same objects, without missing entries; further kernels are ignored.
 
     Returns
     -------
     DataArray (kernel)
-        0 for kernels that are proportional; at most 1 for positive semidefinite ones. Visible
-        entries count as the others do. The paper's measure is the mean over kernels.
+        0 for proportional kernels; at most 1 for positive semidefinite kernels. Visible entries are
+        included. The paper's measure is the mean over kernels.
 
     Raises
     ------
     ValueError
-        For a kernel that the truth lacks, other objects, and entries that are not finite.
+        For kernels or objects that differ from those of the truth, and entries that are not finite.
 
     Notes
     -----
@@ -73,7 +73,7 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
             )
     theirs = stack.isel(kernel=[known.index(name) for name in names]).sel(indices)
     distances = 1 - np.atleast_1d(kernel_alignment(ours.to_numpy(), theirs.to_numpy()))
-    # Rounding may put proportional kernels below 0.
+    # Rounding may give proportional kernels a negative distance.
     return xr.DataArray(
         np.maximum(distances, 0.0), dims="kernel", coords={"kernel": names}, name="distance"
     )
@@ -85,31 +85,31 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
     Parameters
     ----------
     kernel : array_like, DataFrame or DataArray (l, l)
-        Symmetric, of all objects: one that was completed, or the model matrix.
+        Symmetric kernel of all objects: a completed kernel, or the model matrix.
     labels : array_like or Series (l,)
     train : bool array_like or Series (l,)
-        Which objects train; the others test. A Series goes by the ids of the objects where the
-        kernel has ids, too, as do labels.
+        True for training objects, false for test objects. Series of `train` and `labels` are
+        aligned by ids if the kernel has ids, too.
     C : float, default=1
-        Weight of errors of the machine.
+        Penalty of the SVM for errors.
 
     Returns
     -------
     float
-        0.5 for a classifier that knows nothing. Of more than two classes it is the mean over
-        machines that tell one class from the rest.
+        0.5 for an uninformative classifier. For more than two classes, the mean over
+        one-versus-rest SVMs.
 
     Raises
     ------
     ValueError
-        For a kernel that is not square, symmetric and finite; a mask of another length; and
-        where a class is missing from the training or the test part.
+        For a kernel that is not square, symmetric and finite, a mask of another length, and a class
+        that is missing from the training or the test objects.
 
     Notes
     -----
-    A machine costs between O(n^2) and O(n^3) of n training objects.
+    An SVM costs between O(n^2) and O(n^3) for n training objects.
     """
-    # Here, as scikit-learn takes half a second to import.
+    # Imported here: scikit-learn takes half a second to import.
     from sklearn.metrics import roc_auc_score
     from sklearn.svm import SVC
 
@@ -148,15 +148,16 @@ def missing_entries(
     Parameters
     ----------
     kernels, visible
-        As `MutualKernelCompletion` takes them.
+        As in `MutualKernelCompletion`.
     number : int, default=50
-        Pairs of objects a kernel, one of them missing at least; all of them where there are fewer.
+        Number of pairs of objects a kernel with at least one missing object, or all if there are
+        fewer.
     random_seed : int or Generator, optional
 
     Returns
     -------
     dict of str to list of (object, object)
-        By kernel, of those that lack objects; no pair is there twice.
+        Distinct pairs by kernel, for kernels with missing objects.
 
     Notes
     -----
@@ -179,26 +180,26 @@ def missing_entries(
 
 
 def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataArray:
-    """Share of the chosen entries whose true value lies in its interval.
+    """Share of the chosen entries whose interval contains the true value.
 
     Parameters
     ----------
     completed : Dataset
-        What `predict` returns for a result with draws of the entries.
+        Output of `predict` for a result with draws of the entries.
     truth : stack of square kernels, in any form that `MutualKernelCompletion` takes
     entries : mapping of kernel name to pairs of objects
-        As the model has them.
+        Entries of the model.
 
     Returns
     -------
     DataArray (kernel)
-        To be held against ``completed.attrs["level"]``. Entries that share an object err together:
-        the standard error is larger than that of independent ones.
+        Compare with ``completed.attrs["level"]``. Errors of entries that share an object are
+        dependent, so the standard error is larger than for independent entries.
 
     Raises
     ------
     ValueError
-        Where a kernel's intervals are not those of these entries, or the truth lacks them.
+        If a kernel's intervals are not those of these entries, or the truth lacks the entries.
     """
     owner = "entry_coverage"
     stack = as_stack(truth, owner=owner, argument="truth")

@@ -1,8 +1,8 @@
 """Figures of results; each function returns an ArviZ ``PlotCollection``.
 
 ``.savefig(path)`` writes the figure, ``.viz`` holds the figure, its axes ("plot") and the artists
-by name, ``.data`` the numbers that were drawn. The backend is matplotlib; nothing is shown and no
-global setting is changed.
+by name, and ``.data`` holds the plotted numbers. The backend is matplotlib; the functions show
+nothing and change no global setting.
 """
 
 from .bound import plot_bound

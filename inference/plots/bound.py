@@ -16,12 +16,12 @@ from .house_style import GREY, PALETTE, figure_options, open_frame
 
 __all__ = ["plot_bound"]
 
-#: Title and axis label of what an engine increases, by its name in the group ``trajectory``.
+#: Title and axis label of an engine's objective, by its name in the group ``trajectory``.
 TITLES = {
     "elbo": ("Lower bound", "lower bound (nats)"),
     "objective": ("Objective", "log density (nats)"),
 }
-#: Share of each start's iterations that the axis of the bound may leave out at its lower end.
+#: Largest share of a start's iterations that may lie below the axis of the bound.
 HIDDEN = 0.1
 #: Relative size below which a fall counts as rounding.
 ROUNDING = 1e-10
@@ -32,18 +32,18 @@ NOISY = 0.1
 def plot_bound(
     result: DataTree, *, figure_kwargs: Mapping[str, Any] | None = None
 ) -> PlotCollection:
-    """Bound, or objective, by iteration for every start, and how much it still changes.
+    """Plot the bound or objective of every start by iteration, and its change an iteration.
 
-    The left axes leave out the first iterations where they would dwarf the rest (the figure says
-    so). The right axes show the absolute change from one iteration to the next on a logarithmic
-    scale: a straight line is geometric convergence. Falls, which a correct coordinate ascent never
-    has, are marked by crosses; those of a noisy estimate of the bound (ADVI) are not.
+    The left axes leave out the first iterations if they would dwarf the rest (a note says so). The
+    right axes show the absolute change from one iteration to the next on a logarithmic scale: a
+    straight line means geometric convergence. Crosses mark decreases, which a correct coordinate
+    ascent never has; decreases of a noisy estimate of the bound (ADVI) are not marked.
 
     Parameters
     ----------
     result : DataTree
-        Result of `fit` by an engine that keeps what it increases: group ``trajectory`` with
-        ``elbo`` or ``objective`` (start, iteration) and the attribute ``best_start``.
+        Result of `fit` with a group ``trajectory``, which has ``elbo`` or ``objective`` (start,
+        iteration) and the attribute ``best_start``.
     figure_kwargs : mapping, optional
         Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
 
@@ -75,7 +75,7 @@ def plot_bound(
     title, axis_label = TITLES[found[0]]
     bound = trajectory[found[0]].transpose("start", "iteration")
     best = bound["start"].values[int(trajectory.attrs.get("best_start", 0))]
-    # The best start comes last, so that it lies on top.
+    # The best start comes last, so that it is drawn on top.
     bound = xr.concat([bound.drop_sel(start=best), bound.sel(start=[best])], dim="start")
     data = xr.Dataset({"bound": bound, "change": bound.diff("iteration")})
 
@@ -127,7 +127,7 @@ def _crosses(da: xr.DataArray, target: Axes, **_: Any) -> Line2D:
 
 
 def _zoom(axes: Axes, bound: xr.DataArray) -> str:
-    """Cut the lower end of the axis where the first iterations would dwarf the rest; says so."""
+    """Cut the lower end of the axis if the first iterations dwarf the rest; return a note."""
     low, high, lowest = (
         float(x) for x in (bound.quantile(HIDDEN, "iteration").min(), bound.max(), bound.min())
     )
@@ -144,7 +144,7 @@ def _legend(figure: Figure, best: Any, n_starts: int, final: float) -> None:
     handles = [Line2D([], [], color=PALETTE[0], linewidth=2.2, label=f"{label}: {final:,.2f} nats")]
     if n_starts > 1:
         handles.append(Line2D([], [], color=GREY, linewidth=1, label="other starts"))
-    # Off the axes: starts may rise anywhere in them.
+    # Outside the axes, where lines may be anywhere.
     figure.legend(
         handles=handles, loc="outside lower left", frameon=False, fontsize="small", ncols=2
     )

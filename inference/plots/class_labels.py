@@ -1,4 +1,4 @@
-"""Names of classes beside the rows and columns of pictures, without collisions."""
+"""Class names beside the rows and columns of kernel pictures, without collisions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,22 @@ __all__ = ["name_classes"]
 
 type Side = Literal["x", "y"]
 
-#: Size of names that are set apart from their classes, and their distance from the picture, points.
+#: Font size of names that are moved away from their classes, and distance from the picture
+#: (points).
 FONT_SIZE, DISTANCE = 8, 14
-#: Width in points of a line between classes: at most, at least, and its share of a class's height.
+#: Largest and smallest width (points) of a line between classes, and its share of a class's height.
 WIDEST, THINNEST, SHARE = 0.7, 0.2, 0.1
-#: Room between neighbouring names, in heights of a name.
+#: Distance between neighbouring names, in heights of a name.
 SPACING = 1.15
 #: Distance of the axis's label from the names, points.
 LABEL_PAD = 3
-#: Names take room from the picture, and a smaller picture leaves less room for names.
+#: Layout rounds: names shrink the picture, and a smaller picture leaves less room for names.
 ROUNDS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """Names (n,), middles and numbers of objects, in the order of the objects."""
+    """Names (n,), middle positions and sizes of the classes, in the order of the objects."""
 
     names: Sequence[str]
     middles: NDArray
@@ -42,16 +43,15 @@ class Classes:
 def name_classes(
     pictures: Sequence[Axes], starts: Mapping[str, int], n_objects: int, *, columns: bool
 ) -> None:
-    """Draw lines between classes and name each at the middle of its objects.
+    """Draw lines between classes and name each class at the middle of its objects.
 
-    Names stand at the middle of their class where they fit there. Where they would collide they
-    are set apart, with a line from each to its class; where there is no room for all, the largest
-    classes are named.
+    Names that would collide are moved apart and joined to their classes by lines. If there is no
+    room for all names, the largest classes are named.
 
     Parameters
     ----------
     pictures : sequence of Axes
-        Of one figure, with the objects as rows, in the same order.
+        Axes of one figure, with the objects as rows in the same order.
     starts : mapping of str to int
         First object of each class, in the order of the objects.
     n_objects : int
@@ -96,7 +96,7 @@ def _ticks(axes: Axes, side: Side) -> list[Text]:
 
 
 def _collide(texts: Sequence[Text], side: Side) -> bool:
-    """Whether neighbours overlap along the side."""
+    """Whether neighbouring texts overlap along the side."""
     extents = [text.get_window_extent() for text in texts]
     ends = sorted((box.x0, box.x1) if side == "x" else (box.y0, box.y1) for box in extents)
     return any(second[0] < first[1] for first, second in pairwise(ends))
@@ -105,7 +105,7 @@ def _collide(texts: Sequence[Text], side: Side) -> bool:
 def _set_apart(
     figure: Figure, pictures: Sequence[Axes], sides: Sequence[Side], classes: Classes
 ) -> None:
-    """Put names in the place of tick labels, at least a line's height from each other."""
+    """Replace tick labels by names at least a line's height apart."""
     for axes in pictures:
         for side in sides:
             (axes.set_xticks if side == "x" else axes.set_yticks)([])
@@ -124,7 +124,7 @@ def _set_apart(
 
 
 def _write(figure: Figure, axes: Axes, side: Side, classes: Classes) -> list[Artist]:
-    """Lines to the classes whose names have room, then the names."""
+    """Draw the lines to the classes that are named, then their names."""
     box = axes.get_window_extent()
     low, high = sorted(axes.get_xlim() if side == "x" else axes.get_ylim())
     pixels = box.width if side == "x" else box.height
@@ -170,7 +170,7 @@ def _write(figure: Figure, axes: Axes, side: Side, classes: Classes) -> list[Art
 
 
 def _make_room(figure: Figure, axes: Axes, names: Sequence[Artist], n_classes: int) -> None:
-    """Move the label of the rows out of the way of their names."""
+    """Move the label of the rows away from their names."""
     widest = max(name.get_window_extent().width for name in names)
     left_out = "" if len(names) == n_classes else "\n(not all named)"
     pad = DISTANCE + 72 / figure.dpi * widest + LABEL_PAD
@@ -178,19 +178,19 @@ def _make_room(figure: Figure, axes: Axes, names: Sequence[Artist], n_classes: i
 
 
 def thin(places: NDArray, sizes: NDArray, gap: float) -> NDArray:
-    """Positions of the largest that are at least `gap` apart.
+    """Greedily choose the largest classes that are at least `gap` apart.
 
     Parameters
     ----------
     places, sizes : array (n,)
-        Places in increasing order; of equal sizes the first is kept.
+        Increasing places, and sizes; among equal sizes the first place is kept.
     gap : float
         Least distance of neighbours.
 
     Returns
     -------
     ndarray of int
-        In increasing order.
+        Indices in increasing order.
     """
     kept: list[int] = []
     for i in np.argsort(-sizes, kind="stable"):
@@ -200,7 +200,7 @@ def thin(places: NDArray, sizes: NDArray, gap: float) -> NDArray:
 
 
 def spread(places: NDArray, gap: float, low: float, high: float) -> NDArray:
-    """Nearest places, in least squares, that are `gap` apart and between `low` and `high`.
+    """Least-squares places that are at least `gap` apart and between `low` and `high`.
 
     Parameters
     ----------
@@ -216,6 +216,6 @@ def spread(places: NDArray, gap: float, low: float, high: float) -> NDArray:
     ndarray (n,)
     """
     steps = gap * np.arange(len(places))
-    # With the gaps taken off, places in order are places that never decrease.
+    # Without the gaps, this is isotonic regression.
     bare = isotonic_regression(places - steps).x
     return np.clip(bare, low, high - steps[-1]) + steps

@@ -10,15 +10,14 @@ from xarray import DataTree
 from ...validation import argument_error
 from ..engine.pareto_k import is_unreliable, k_hat_of
 
-#: Okabe and Ito's colours, told apart with every common colour blindness; yellow is left out
-#: (unreadable on white).
+#: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "0.55"
 
 
 def cycle[T](values: tuple[T, ...], n: int) -> list[T]:
-    """First `n` values, starting over when there are too few."""
+    """First `n` values, repeated if there are too few."""
     return [values[i % len(values)] for i in range(n)]
 
 
@@ -34,13 +33,13 @@ def open_frame(axes: Axes) -> None:
 
 
 def figure_options(given: Mapping[str, Any] | None, **defaults: Any) -> dict[str, Any]:
-    """Options of the figure: the user's before the defaults, constrained layout before none."""
+    """Options of the figure: the user's, then the defaults, then constrained layout."""
     return {"layout": "constrained"} | defaults | dict(given or {})
 
 
 def by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str, DataTree]:
-    """Results by name; one alone is named by its engine."""
-    # A DataTree is a mapping itself: it is told by being one.
+    """Results by name; a single result is named by its engine."""
+    # A DataTree is itself a mapping, so it is tested first.
     if isinstance(results, DataTree):
         return {str(results.attrs.get("engine", "result")): results}
     named = dict(results)
@@ -58,7 +57,7 @@ def by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str,
 
 
 def legend_labels(results: Mapping[str, DataTree]) -> dict[str, str]:
-    """Name of each result as figures show it: with a warning where its draws are not to be read."""
+    """Label of each result in figures, with a warning if its k-hat is too large."""
     return {
         name: f"{name}\n(k-hat {k_hat:.2g}: do not read)" if is_unreliable(k_hat) else name
         for name, k_hat in ((name, k_hat_of(tree)) for name, tree in results.items())

@@ -17,21 +17,21 @@ from ...validation import argument_error, check_name
 from .house_style import MARKERS, PALETTE, cycle, figure_options, open_frame
 
 INTERVALS = {"eti": "equal-tailed", "hdi": "highest-density"}
-#: Height of a row that the engines of an element share; the rest sets elements apart.
+#: Part of a row's height that the engines of an element share; the rest separates elements.
 SPREAD = 0.7
 
 
 class Summaries:
-    """Intervals and point estimate to show, checked.
+    """Validated choice of intervals and point estimate.
 
     Parameters
     ----------
     ci_kind : {"eti", "hdi"} or None
     ci_probs : (float, float) or None
     point_estimate : {"mean", "median"} or None
-        None of each: ArviZ's ``rcParams``.
+        Each None stands for ArviZ's ``rcParams``.
     owner : str
-        The function called, for messages.
+        Name of the calling function, for messages.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class Summaries:
         return estimate
 
     def text(self, probs: Iterable[float]) -> str:
-        """Say in words what is shown."""
+        """Describe the point estimate and the intervals."""
         listed = [f"{100 * p:g} %" for p in probs]
         noun = "intervals" if len(listed) > 1 else "interval"
         return f"{self.estimate}, {' and '.join(listed)} {INTERVALS[self.kind]} {noun}"
 
 
 def side_by_side(summaries: Iterable[Dataset], names: list[str]) -> Dataset:
-    """Put summaries of all engines along a dim "model".
+    """Join the summaries of all engines along a dim "model".
 
-    Each engine is summarised by itself before: with different numbers of draws, an array of all of
-    them is padded with NaN, and its quantiles are NaN.
+    Summaries are computed by engine, because an array of the draws of all engines is padded with
+    NaN if their numbers differ.
     """
     return xr.concat(list(summaries), dim=pd.Index(names, name="model"), join="outer")
 
@@ -95,16 +95,17 @@ def plot_intervals(
     value: str,
     figure_kwargs: Mapping[str, Any] | None,
 ) -> PlotCollection:
-    """Forest plot with an own axis for each variable, since their scales differ.
+    """Draw a forest plot with separate axes for each variable, since their scales differ.
 
     Parameters
     ----------
     draws : mapping of str to Dataset
-        By engine; each variable has the dims "sample" and one other, whose labels name the rows.
+        Draws by engine; each variable has the dims "sample" and one other, whose labels name the
+        rows.
     labels : mapping of str to str
-        What the legend calls an engine.
+        Legend label of each engine.
     title, value : str
-        Of the figure, and of its horizontal axes.
+        Title of the figure, and label of its horizontal axes.
     """
     names = list(draws)
     data = side_by_side((summaries.point(d) for d in draws.values()), names)
@@ -134,7 +135,7 @@ def plot_intervals(
 
 
 def _heights(da: xr.DataArray, shift: float) -> np.ndarray:
-    """Rows from the top, engines of one row below each other."""
+    """Vertical positions from the top, shifted by engine."""
     return np.arange(da.shape[0]) + shift
 
 
@@ -174,24 +175,24 @@ def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:
 
 
 class EngineLabeller(BaseLabeller):
-    """Names engines in a legend by given labels.
+    """Labeller that names engines in a legend by given labels.
 
     Parameters
     ----------
     labels : mapping of str to str
-        By name of the engine; see `legend_labels`.
+        Labels by engine; see `legend_labels`.
     """
 
     def __init__(self, labels: Mapping[str, str]):
         self.labels = labels
 
     def sel_to_str(self, sel: Mapping[str, Any], isel: Mapping[str, Any]) -> str:
-        """Label of the engine selected."""
+        """Label of the selected engine."""
         return self.labels[str(sel["model"])]
 
 
 def name_engines(collection: PlotCollection, labels: Mapping[str, str], title: str) -> None:
-    """Name one engine in the title, several in a legend, by their `legend_labels`."""
+    """Name one engine in the title, or several engines in a legend, by their labels."""
     if len(labels) > 1:
         collection.add_legend(
             "model",

@@ -20,15 +20,15 @@ from .house_style import figure_options
 
 __all__ = ["plot_kernels"]
 
-#: Share of the entries whose size the scale of colours covers.
+#: Share of the entries that the colour scale covers, by size.
 SATURATED = 0.99
-#: The scale covers at least this share of the diagonal, so that nothing looks like something.
+#: The scale covers at least this share of the diagonal, so that negligible entries look negligible.
 LEAST_REACH = 0.01
-#: Strength of the colour of the median entry, where the scale is curved to show small entries.
+#: Strength of the median entry's colour on a scale that is curved to show small entries.
 MEDIAN_TONE = 0.2
 #: Exponent of the most curved scale.
 LEAST_EXPONENT = 0.35
-#: Ticks of a curved scale in one hue, and of each hue of two.
+#: Number of ticks on a curved scale with one hue, and a hue with two.
 TICKS = {1: 5, 2: 4}
 #: Negative entries smaller than this share of the largest entry count as rounding.
 ROUNDING = 1e-9
@@ -41,22 +41,22 @@ def plot_kernels(
     classes: Sequence | None = None,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
-    """Draw base kernels as pictures side by side, each on a scale of its own.
+    """Draw base kernels as pictures side by side, each on its own colour scale.
 
-    A kernel without negative entries is drawn from light to dark; one with them in two hues that
-    meet at zero. The scale covers 99 % of the entries (the diagonal of a Gram matrix left out); an
-    arrow on it says that some lie beyond. It begins above zero where all entries are large. Where
-    most entries are small beside the largest ones, the scale is curved (a power of the entry), so
-    that small entries show: the ticks of the colour bar are then not evenly spaced.
+    A kernel without negative entries is drawn from light to dark, a kernel with negative entries in
+    two hues that meet at zero. The scale covers 99 % of the entries (without the diagonal of a Gram
+    matrix); an arrow marks that some entries lie beyond. The scale begins above zero if all entries
+    are large. If most entries are small relative to the largest ones, the scale is curved (a power
+    of the entry) to show small entries; then the ticks of the colour bar are not evenly spaced.
 
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
-        As `MultinomialProbit` takes them.
+        Kernels as for `MultinomialProbit`.
     labels : array_like (obs,), optional
-        Classes of the objects: rows (and, of Gram matrices, columns) are ordered by class, and
-        lines drawn between classes. Names that would collide are set apart and joined to their
-        class by a line; where there is no room for all, some are left out, small classes first.
+        Classes of the objects: rows (and columns of Gram matrices) are ordered by class, with lines
+        between classes. Names that would collide are moved apart and joined to their class by a
+        line; without room for all names, those of the smallest classes are left out.
     classes : sequence, optional
         Classes in the order to draw. Default: the sorted distinct labels.
     figure_kwargs : mapping, optional
@@ -70,7 +70,7 @@ def plot_kernels(
     Raises
     ------
     ValueError
-        For kernels that are no stack of finite matrices, or labels that disagree with their rows.
+        For kernels that are not a stack of finite matrices, or labels that do not match their rows.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any)
     )
     extend = {(False, False): "neither", (False, True): "max", (True, False): "min"}
     beyond = extend.get((bool(values.min() < low), bool(values.max() > high)), "both")
-    # Axes inside those of the picture are as high as the picture, whatever its shape.
+    # Inset axes are as high as the picture for any shape.
     bar = target.inset_axes((1.03, 0.0, 0.05, 1.0))
     number = "%g" if ticks else None
     target.figure.colorbar(image, cax=bar, extend=beyond, ticks=ticks, format=number)
@@ -131,16 +131,16 @@ def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any)
 
 
 def _scale(values: NDArray, gram: bool) -> tuple[Normalize, list[float] | None]:
-    """Scale of the colours, which begins below zero if it has two hues, and its ticks."""
+    """Colour scale, which begins below zero if it has two hues, and its ticks."""
     off_diagonal = gram and len(values) > 1
     entries = values[~np.eye(len(values), dtype=bool)] if off_diagonal else values.ravel()
     signed = bool(values.min() < -ROUNDING * np.abs(values).max())
-    # A few large entries (polynomials have them) would leave all others pale.
+    # A few large entries, as in polynomial kernels, would leave all others pale.
     reach = float(np.quantile(np.abs(entries), SATURATED))
     if off_diagonal:
         reach = max(reach, LEAST_REACH * float(np.median(np.diag(values))))
     reach = reach or 1.0
-    # All entries of a wide Gaussian kernel are near 1: what differs among them is to be seen.
+    # All entries of a wide Gaussian kernel are near 1; the scale must show their differences.
     smallest = float(np.quantile(entries, 1 - SATURATED))
     if not signed and reach / 2 < smallest < reach:
         return Normalize(smallest, reach), None
@@ -158,5 +158,5 @@ def _scale(values: NDArray, gram: bool) -> tuple[Normalize, list[float] | None]:
 
 
 def _signed_power(values: NDArray, exponent: float) -> NDArray:
-    """Sizes to a power, with their signs."""
+    """Absolute values to a power, with the signs of the values."""
     return np.sign(values) * np.abs(values) ** exponent

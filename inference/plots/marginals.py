@@ -32,38 +32,38 @@ def plot_engines(
     point_estimate: str | None = None,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
-    """Marginals of several engines on one model, overlaid.
+    """Plot marginals of several engines on one model, overlaid.
 
-    Drawn are the quantities that the data identify (for the multinomial probit: weights, and
+    The quantities are those that the data identify (for the multinomial probit: weights, and
     contrasts of the regression functions between classes).
 
     Parameters
     ----------
     results : mapping of str to DataTree, or DataTree
-        Results of `fit`, by a name for each.
+        Results of `fit` by name.
     var_names : iterable of str, optional
-        Quantities to draw. Default: all, those of fewest elements (the weights) first.
+        Quantities to draw. Default: all, those with the fewest elements (the weights) first.
     coords : mapping, optional
         Labels to keep, by dim, as in ArviZ: ``{"obs": [3, 7], "class": "setosa"}``.
     kind : {"forest", "density"}, default="forest"
-        Intervals on common axes, or one density estimate an element.
+        Intervals on common axes, or one panel of densities an element.
     max_elements : int or None, default=20
-        Elements drawn at most; of a quantity that has more, those of evenly spaced objects. None:
-        all.
+        Largest number of elements; of a larger quantity, those of evenly spaced objects are drawn.
+        None draws all.
     ci_kind : {"eti", "hdi"}, optional
         Equal-tailed or highest-density intervals. Default: ``az.rcParams["stats.ci_kind"]``.
     ci_probs : (float, float), optional
         Probabilities of the thick and the thin interval; densities show the second. Default: 0.5
         and ``az.rcParams["stats.ci_prob"]``.
     point_estimate : {"mean", "median"}, optional
-        Default: ``az.rcParams["stats.point_estimate"]``.
+        Point estimate. Default: ``az.rcParams["stats.point_estimate"]``.
     figure_kwargs : mapping, optional
         Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
 
     Returns
     -------
     PlotCollection
-        Its data are what is drawn: point estimates by variable, or draws for densities.
+        Its data are the point estimates by variable, or the draws for densities.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def _chosen(
     max_elements: int | None,
     owner: str,
 ) -> list[tuple[str, list[tuple]]]:
-    """Labels of the elements to draw, by variable: whole rows of evenly spaced objects."""
+    """Labels of the elements to draw, by variable, for evenly spaced objects."""
     dims = {str(d) for v in variables for d in dataset[v].dims} - {"chain", "draw"}
     for dim in coords:
         check_name(dim, sorted(dims), "coords", owner)
@@ -132,13 +132,13 @@ def _chosen(
         try:
             labels = values.isel(chain=0, draw=0, drop=True).sel(kept)
         except KeyError as error:
-            raise argument_error("coords", owner, "labels there are", str(error)) from None
+            raise argument_error("coords", owner, "known labels", str(error)) from None
         for dim_labels in labels.indexes.values():
             check_distinct(dim_labels, "results", owner, "of elements with labels of their own")
         index = list(pd.MultiIndex.from_product(labels.indexes.values())) if labels.ndim else [()]
         row = labels.size // labels.shape[0] if labels.ndim else 1
         if len(index) > left:
-            # Rows stay whole, so that an object's classes can be compared with each other.
+            # Keep whole rows, so that an object's classes can be compared.
             step = row if row <= left else 1
             rows = np.unique(np.linspace(0, len(index) // step - 1, int(left // step)).astype(int))
             index = [index[r * step + i] for r in rows for i in range(step)]
@@ -149,7 +149,7 @@ def _chosen(
 
 
 def _elements(dataset: Dataset, elements: list[tuple[str, list[tuple]]], owner: str) -> Dataset:
-    """Draws of chosen elements: each variable (sample, one dim with the elements' labels)."""
+    """Draws of the chosen elements, each variable (sample, dim with the elements' labels)."""
     chosen = {}
     for name, index in elements:
         try:
@@ -171,7 +171,7 @@ def _elements(dataset: Dataset, elements: list[tuple[str, list[tuple]]], owner: 
 
 def named_draws(values: NDArray, dim: str, labels: list[str]) -> xr.DataArray:
     """Draws (sample, dim) with labels for the columns."""
-    # Numbered samples can be put side by side with those of an engine that has more of them.
+    # Numbered samples allow an outer join with engines that have more draws.
     coords = {"sample": np.arange(len(values)), dim: labels}
     return xr.DataArray(values, dims=("sample", dim), coords=coords)
 
@@ -188,7 +188,7 @@ def _densities(
     names = list(draws)
     flat = [_flat(dataset) for dataset in draws.values()]
     density = side_by_side(map(_density, flat), names)
-    density["value"].attrs["kind"] = "kde"  # what plot_dist tells curves from histograms by
+    density["value"].attrs["kind"] = "kde"  # by which plot_dist recognises curves
     prob = summaries.probs[1]
     n_panels = flat[0].sizes["quantity"]
     n_columns = min(4, n_panels)
@@ -229,7 +229,7 @@ def _densities(
 
 
 def _flat(draws: Dataset) -> Dataset:
-    """All variables as one (sample, quantity), labelled as ArviZ does: ``beta[linear]``."""
+    """Join all variables as (sample, quantity), with ArviZ's labels: ``beta[linear]``."""
     labels, columns = [], []
     for name, values in draws.data_vars.items():
         own = values[values.dims[1]].values.tolist()
@@ -239,7 +239,7 @@ def _flat(draws: Dataset) -> Dataset:
 
 
 def _density(draws: Dataset) -> Dataset:
-    """Density estimate by element; NaN for one of a single value (a point), which has none."""
+    """Density estimate by element; NaN for elements with a single value (points)."""
     spread = draws["value"].max("sample") > draws["value"].min("sample")
     estimated = draws.isel(quantity=np.flatnonzero(spread.values)).azstats.kde(dim="sample")
     density: Dataset = estimated[["value"]].reindex(quantity=draws["quantity"])

@@ -23,7 +23,7 @@ from .house_style import MARKERS, PALETTE, cycle, figure_options
 
 __all__ = ["plot_decision_regions"]
 
-#: Strength of a region's colour where its class is certain; training points are darker.
+#: Strength of a region's colour at probability 1; training points are darker.
 STRONGEST = 0.75
 
 
@@ -39,26 +39,27 @@ def plot_decision_regions(
     draws: int = 200,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
-    """Regions of the predicted class over two features, shaded by its probability.
+    """Plot regions of the predicted class over two features, shaded by its probability.
 
     Parameters
     ----------
     model : pm.Model
-        A classifier fitted to two features.
+        Classifier on two features.
     result : DataTree
-        Result of `fit` on it, by any engine.
+        Result of `fit` on the model, by any engine.
     kernels : Kernels or callable
-        ``kernels(X_grid, X_train)`` gives the kernels between points and training objects.
+        Function such that ``kernels(X_grid, X_train)`` are the kernels between points and training
+        objects.
     X_train : DataFrame or array (N, 2)
-        Training objects, in the units the kernels take.
+        Training objects, in the units of the kernels.
     y_train : array_like (N,)
-        Their classes.
+        Classes of the training objects.
     feature_names : (str, str), optional
         Axis labels. Default: the DataFrame's columns.
     resolution : int, default=100
-        Points of the grid along each feature.
+        Number of grid points along each feature.
     draws : int, default=200
-        Draws that predictions average over, evenly spaced along the result's.
+        Number of evenly spaced draws of the result over which predictions average.
     figure_kwargs : mapping, optional
         Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
 
@@ -71,11 +72,11 @@ def plot_decision_regions(
     Raises
     ------
     ValueError
-        For other than two features, labels that disagree in number or class.
+        For a number of features other than two, or labels that do not match in number or class.
 
     Notes
     -----
-    Costs a prediction of resolution^2 objects: O(draws resolution^2 (S N C + C n)) with n
+    The cost is that of predicting resolution^2 objects: O(draws resolution^2 (S N C + C n)) with n
     quadrature nodes.
 
     Examples
@@ -115,14 +116,14 @@ def plot_decision_regions(
         },
         coords={**coords, "class": classes},
     )
-    # NaN where an object is of another class: one visual a class, with its own colour and marker.
+    # NaN for objects of other classes, because each class has its own visual, colour and marker.
     train = xr.DataArray(values, dims=("obs", "feature")).where(
         xr.DataArray(classes[codes], dims="obs") == data["class"]
     )
 
     colors = cycle(PALETTE, len(classes))
     shades = data[["probability"]]
-    # Laid out on what has the dim "class": a variable without it would take the first colour.
+    # Uses a variable with the dim "class": a variable without it would take the first colour.
     collection = PlotCollection.wrap(
         shades,
         backend="matplotlib",
@@ -163,14 +164,14 @@ def _feature_names(
 
 
 def _grid(values: NDArray, resolution: int) -> list[NDArray]:
-    """Grid along each feature, a tenth of the data's range beyond it on both sides."""
+    """Grid along each feature, with margins of a tenth of the data's range."""
     low, high = values.min(0), values.max(0)
     margin = np.where(high > low, 0.1 * (high - low), 0.5)
     return list(np.linspace(low - margin, high + margin, resolution).T)
 
 
 def _thinned(result: DataTree, draws: int) -> DataTree:
-    """Keep evenly spaced draws, as many of each chain."""
+    """Keep evenly spaced draws, equally many a chain."""
     posterior = result["posterior"].to_dataset()
     of_chain = min(max(1, draws // posterior.sizes["chain"]), posterior.sizes["draw"])
     chosen = np.linspace(0, posterior.sizes["draw"] - 1, of_chain).round().astype(int)
@@ -180,7 +181,7 @@ def _thinned(result: DataTree, draws: int) -> DataTree:
 
 
 def _strength(probability: NDArray, n_classes: int) -> NDArray:
-    """0 where the classes are equally likely, `STRONGEST` where one is certain."""
+    """Colour strength: 0 for equally likely classes, `STRONGEST` for a certain class."""
     return STRONGEST * (probability - 1 / n_classes) / (1 - 1 / n_classes)
 
 
@@ -200,7 +201,7 @@ def _shade(da: xr.DataArray, target: Axes, *, colors: list[str], **_: Any) -> Ax
 
 
 def _border(da: xr.DataArray, target: Axes, **_: Any) -> None:
-    """Line where a class stops being the most probable."""
+    """Draw lines where the most probable class changes."""
     p = da.transpose("class", "y", "x").values
     for code in range(len(p)):
         lead = p[code] - np.delete(p, code, axis=0).max(0)
@@ -226,7 +227,7 @@ def _objects(
 
 
 def _scale(axes: Axes, n_classes: int) -> None:
-    """Grey scale that says what a region's strength means."""
+    """Add a grey scale for the strength of the regions' colours."""
     grey = LinearSegmentedColormap.from_list("strength", ["white", str(1 - STRONGEST)])
     axes.figure.colorbar(
         ScalarMappable(Normalize(1 / n_classes, 1), grey),

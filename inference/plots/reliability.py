@@ -20,7 +20,7 @@ from .house_style import GREY, MARKERS, PALETTE, cycle, figure_options, open_fra
 
 __all__ = ["plot_reliability"]
 
-#: Entries side by side in the legend.
+#: Number of columns of the legend.
 LEGEND_COLUMNS = 3
 
 
@@ -34,30 +34,30 @@ def plot_reliability(
     prob: float = 0.95,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
-    """Reliability diagram: how often a class occurs among objects given some probability for it.
+    """Draw a reliability diagram: frequency of a class by predicted probability.
 
-    Calibrated probabilities lie on the diagonal; below it they are too confident. Each point shows
-    the frequency in a bin at the bin's mean probability, with a binomial interval. Bins of fewer
-    than `min_count` objects are pooled with the next ones. The histogram below counts the objects
-    before bins are pooled.
+    Calibrated probabilities lie on the diagonal; below it, predictions are overconfident. Each
+    point shows the frequency in a bin at the bin's mean probability, with a binomial interval. Bins
+    with fewer than `min_count` objects are pooled with the next ones. The histogram below counts
+    the objects before pooling.
 
     Parameters
     ----------
     predictions : DataArray (obs, class), Dataset, or dict of them by name
-        Class probabilities, or what `predict` returns; several engines are overlaid.
+        Class probabilities, or outputs of `predict`; several engines are overlaid.
     labels : array_like (obs,)
         True classes, among those of the coordinate "class".
     bins : int, default=10
-        Bins of equal width on [0, 1], each with its lower edge (the last with both).
+        Number of bins of equal width on [0, 1], each including its lower edge (the last one both).
     min_count : int, default=10
-        Fewest objects in a point. Neighbouring bins are pooled from the left until they hold that
-        many; what is left over on the right joins the last point. 1: every bin that is not empty
-        has a point of its own.
+        Least number of objects of a point. Neighbouring bins are pooled from the left until they
+        hold that many; the remainder on the right joins the last point. With 1, every non-empty bin
+        has its own point.
     of_class : optional
-        Probability of this class against its frequency. Default: probability of the predicted
-        class (confidence) against how often the prediction is right.
+        Class whose probability is compared with its frequency. Default: the probability of the
+        predicted class (confidence) is compared with the frequency of correct predictions.
     prob : float, default=0.95
-        Probability of the intervals: equal-tailed, of a proportion under Jeffreys' prior.
+        Probability of the intervals, equal-tailed for a proportion under Jeffreys' prior.
     figure_kwargs : mapping, optional
         Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
 
@@ -65,15 +65,14 @@ def plot_reliability(
     -------
     PlotCollection
         Its data are ``calibration`` (model, summary, bin): the pooled bins of each model from left
-        to right with their mean probability, frequency, interval, count and edges, NaN where a
-        model has fewer of them; and ``histogram`` (model, interval), the counts of the bins of
-        equal width.
+        to right with their mean probability, frequency, interval, count and edges, padded with NaN;
+        and ``histogram`` (model, interval), the counts of the bins of equal width.
 
     Raises
     ------
     ValueError
-        For probabilities that are none, labels of another number or unknown classes, an unknown
-        `of_class`, fewer than one bin, a `min_count` below one.
+        For invalid probabilities, labels that do not match in number or class, an unknown
+        `of_class`, and `bins` or `min_count` below one.
 
     Notes
     -----
@@ -101,7 +100,7 @@ def plot_reliability(
     for entry in named.values():
         probability = _probability(entry, owner)
         assigned, happened = _events(probability, labels, of_class, owner)
-        # A sum that is off by rounding may leave a probability above 1, beyond the last edge.
+        # Rounding may give a probability above 1, beyond the last edge.
         assigned = np.clip(assigned, 0.0, 1.0)
         counts.append(np.histogram(assigned, edges)[0])
         pooled = _pooled_edges(counts[-1], edges, int(min_count))
@@ -162,7 +161,7 @@ def plot_reliability(
     handles.append(
         Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="perfectly calibrated")
     )
-    # Outside the axes, where no curve can run below it.
+    # Outside the axes, where the legend cannot hide a curve.
     collection.viz["figure"].item().legend(
         handles=handles,
         frameon=False,
@@ -188,7 +187,7 @@ def _probability(entry: Any, owner: str) -> xr.DataArray:
 def _events(
     probability: xr.DataArray, labels: Any, of_class: Hashable | None, owner: str
 ) -> tuple[NDArray, NDArray]:
-    """Probability given to an event for each object, and whether it happened."""
+    """Predicted probability of the event for each object, and whether it happened."""
     classes = probability["class"].values.tolist()
     labels = aligned(labels, ids_along(probability, "obs"), "labels", owner)
     codes, _ = check_labels(
@@ -204,14 +203,14 @@ def _events(
 
 
 def _pooled_edges(counts: NDArray, edges: NDArray, min_count: int) -> NDArray:
-    """Edges of the bins after neighbours are pooled until each holds `min_count` objects."""
+    """Edges of the bins after pooling neighbours until each holds `min_count` objects."""
     kept, held = [edges[0]], 0
     for count, upper in zip(counts, edges[1:], strict=True):
         held += count
         if held >= min_count:
             kept.append(upper)
             held = 0
-    # The remainder joins the last bin, which is the only one where objects are fewer than asked.
+    # The remainder joins the last bin. If that is the only bin, it may hold fewer objects.
     if len(kept) == 1:
         kept.append(edges[-1])
     kept[-1] = edges[-1]

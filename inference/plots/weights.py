@@ -1,4 +1,4 @@
-"""Weights of the kernels: intervals, or draws on the simplex."""
+"""Plots of kernel weights: intervals, or draws on the simplex."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = ["plot_weights"]
 
 #: Corners of the triangle, one a kernel: left, right, top.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
-#: Points drawn an engine, evenly spaced along its draws.
+#: Number of evenly spaced draws that are plotted for an engine.
 DRAWN = 1_000
 
 
@@ -34,17 +34,16 @@ def plot_weights(
     point_estimate: str | None = None,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
-    """Weights of the kernels, engines side by side.
+    """Plot the kernel weights of several engines.
 
-    The legend says where weights are not to be read: of an approximation whose Pareto k-hat is
-    above 0.7.
+    The legend warns of approximations whose Pareto k-hat is above 0.7.
 
     Parameters
     ----------
     results : mapping of str to DataTree, or DataTree
-        Results of `fit`, by a name for each.
+        Results of `fit` by name.
     kind : {"forest", "simplex"}, default="forest"
-        Intervals, with a dotted line at equal weights where weights sum to 1; or, for exactly three
+        Intervals, with a dotted line at equal weights if weights sum to 1; or, for exactly three
         such weights, draws and their mean on the simplex, one triangle an engine.
     var_name : str, default="beta"
         The variable (kernel) that holds the weights.
@@ -54,14 +53,15 @@ def plot_weights(
     Returns
     -------
     PlotCollection
-        Its data are what is drawn: point estimates (model, kernel), or draws (model, sample,
-        kernel) for triangles.
+        Its data are the point estimates (model, kernel), or the draws (model, sample, kernel) for
+        triangles.
 
     Raises
     ------
     ValueError
-        For results without weights (a single kernel, fixed weights), results of different
-        kernels, a simplex of other than three kernels, or one of exponents or selections.
+        For results without weights (a single kernel, fixed weights), results with different
+        kernels, and a simplex for a number of kernels other than three, for exponents or for
+        selections.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def plot_weights(
         if n_kernels != 3:
             raise argument_error("kind", owner, "'forest' unless kernels are three", f"{n_kernels}")
         if not sums:
-            raise argument_error("kind", owner, "'forest' for what does not sum to 1", repr(kind))
+            raise argument_error("kind", owner, "'forest' if sums are not 1", repr(kind))
         return _simplex(draws, legend_labels(named), figure_kwargs)
     collection = plot_intervals(
         {name: array.to_dataset(name=var_name) for name, array in draws.items()},
@@ -100,7 +100,7 @@ def plot_weights(
 
 
 def _weights(name: str, tree: DataTree, var_name: str, owner: str) -> xr.DataArray:
-    """Draws (sample, kernel), chains joined."""
+    """Draws (sample, kernel), with chains joined."""
     posterior = tree["posterior"]
     if var_name not in posterior or "kernel" not in posterior[var_name].dims:
         raise argument_error(
@@ -161,7 +161,7 @@ def _triangle(
             ends[:, corner] = level
             ends[[0, 1], [corner - 2, corner - 1]] = 1 - level
             target.plot(*on_triangle(ends).T, color="0.88", linewidth=0.8, zorder=0)
-            # The value is written at the end on the side that runs up to this corner.
+            # The value stands at the end on the side that leads to this corner.
             x, y = on_triangle(ends[0])
             outwards = CORNERS[[corner, corner - 2]].mean(0) - CORNERS[corner - 1]
             x, y = np.array([x, y]) + 0.07 * outwards / np.linalg.norm(outwards)

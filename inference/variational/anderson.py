@@ -1,13 +1,13 @@
-"""Anderson acceleration of iterations that raise an objective.
+"""Anderson acceleration of iterations that increase an objective.
 
-An iteration is a map of a few coordinates to themselves; its fixed points are the solutions. If the
-map were linear, the last iterations would tell its fixed point: the next iteration begins there
-(Walker & Ni 2011, SIAM Journal on Numerical Analysis 49, "type II"). Where the moves grow from one
-iteration to the next, that point lies behind: the fixed point is one to get away from, and the next
-iteration begins ahead instead, at twice the last move, then four times, and so on.
+An iteration maps a few coordinates to new values; the solutions are its fixed points. If the map
+were linear, the last iterations would determine its fixed point, and the next iteration starts from
+that point (Walker & Ni 2011, SIAM Journal on Numerical Analysis 49, "type II"). If the moves grow
+from one iteration to the next, that point lies behind and is repelling; then the next iteration
+starts ahead instead, at twice the last move, then four times, and so on.
 
-When such a beginning lowers the objective, or breaks, the iteration is done again from the state
-itself, and those before are forgotten: the objective falls only where it would anyway.
+If such an iteration lowers the objective or fails, it is repeated from the unaccelerated state, and
+the stored iterations are dropped. So acceleration never lowers the objective.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ __all__ = ["Anderson", "Coordinates", "State"]
 
 type Array = npt.NDArray[np.float64]
 
-# Iterations that are kept at most, and numbers of them (half a gigabyte).
+# Largest number of stored iterations, and of stored numbers (half a gigabyte).
 MOST_KEPT = 9
 MOST_NUMBERS = 1 << 26
-# Part of the mean square of the differences that is added to each: they are nearly dependent.
+# Relative ridge of the normal equations, because the differences are nearly dependent.
 RIDGE = 1e-10
-# How far ahead the next iteration begins, in moves, where there is no fixed point to go to.
+# Distance ahead, in moves, at which the next iteration starts if the fixed point is repelling.
 FIRST_STRETCH = 2.0
 
 
@@ -35,18 +35,18 @@ class State(Protocol):
 
     @property
     def objective(self) -> float:
-        """What the iterations increase."""
+        """Objective of the iterations."""
 
 
 @dataclass(frozen=True)
 class Coordinates[S]:
-    """What the next iteration depends on, as a vector of any real numbers.
+    """Unconstrained vector of the quantities on which the next iteration depends.
 
     Parameters
     ----------
     of : callable (state) -> array (n,)
     at : callable (state, array (n,)) -> state
-        The state with these coordinates; what they do not cover stays.
+        The state with these coordinates, unchanged otherwise.
     """
 
     of: Callable[[S], Array]
@@ -54,7 +54,7 @@ class Coordinates[S]:
 
 
 class Anderson[S: State]:
-    """One start's iterations, accelerated; called with a state, it returns the next one.
+    """Accelerated iterations of one start: a call with a state returns the next state.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ class Anderson[S: State]:
 
     Notes
     -----
-    An iteration costs O(n) for n coordinates beside the update, or beside two of them where the
-    first was for nothing. Up to 18 n numbers are kept.
+    An iteration costs O(n) for n coordinates plus one update, or two if the first one is rejected.
+    Up to 18 n numbers are stored.
     """
 
     def __init__(self, update: Callable[[S], S], coordinates: Coordinates[S]):
@@ -92,7 +92,7 @@ class Anderson[S: State]:
         return after
 
     def _step(self) -> tuple[Array, bool]:
-        """From the last end to where the next iteration begins, and whether that is ahead."""
+        """Step from the last end to the next beginning, and whether it goes ahead."""
         move, end = self._moves[-1], self._ends[-1]
         differences = move - np.array(self._moves[:-1])
         gram = differences @ differences.T
@@ -102,7 +102,7 @@ class Anderson[S: State]:
         return (self._stretch * move, True) if step @ move < 0 else (step, False)
 
     def _tried(self, state: S, step: Array) -> S | None:
-        """Do an iteration from where it may not be possible."""
+        """Try an iteration from the extrapolated coordinates; None if it is rejected."""
         if not np.isfinite(step).all():
             return None
         try:

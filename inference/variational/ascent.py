@@ -1,13 +1,14 @@
-"""Coordinate ascent from several kernel weights, shared by the models that learn the weights.
+"""Multistart coordinate ascent, shared by the models that learn kernel weights.
 
-A state is any frozen object with an `objective`; `start` makes one from kernel weights and
-`update` the next one from it.
+A state is any frozen object with an `objective`. `start` makes a state from kernel weights, and
+`update` makes the next state.
 
-An objective that gains little in an iteration may have much left to gain: on a ridge the gains
-shrink slowly. What is left is told from how they shrink, as of a geometric series.
+On a ridge the increases of the objective shrink slowly, so a small increase does not mean that the
+ascent is finished. The remaining increase is estimated from the shrinkage, as in a geometric
+series.
 
-Where an iteration is expensive the starts compete: all do a few iterations, the better half of them
-goes on for twice as many, and one start goes on to its end.
+Where an iteration is expensive, the starts compete: all starts do a few iterations, the better half
+goes on for twice as many, and finally one start runs to its end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,31 +29,31 @@ __all__ = ["Ascent", "MultistartResult", "beginnings", "check_settings", "multis
 
 type Array = npt.NDArray[np.float64]
 
-# Starts at most unless more are asked for.
+# Largest default number of starts.
 MOST_STARTS = 8
 
-# Iterations that a start usually takes to its end, more or less.
+# Usual number of iterations of a start.
 USUAL = 100
 
-# Accelerated iterations that gain little in a row at the end: one alone may have been for nothing.
+# Consecutive small increases that end accelerated iterations; one alone may be a rejected step.
 PATIENCE = 3
 
-# Iterations over which the shrinkage of the gains is measured.
+# Number of iterations over which the shrinkage of the increases is measured.
 SPAN = 5
 
 
 @dataclass
 class Ascent[S: State]:
-    """One start on its way up.
+    """Iterations of one start.
 
     Parameters
     ----------
     state : state
-        Where it stands.
+        Current state.
     update : callable (state) -> state
         One iteration.
     patience : int, default=1
-        Iterations in a row that must gain little before it ends.
+        Number of consecutive small increases after which the start ends.
     """
 
     state: S
@@ -64,7 +65,7 @@ class Ascent[S: State]:
 
     @property
     def height(self) -> float:
-        """The objective; a broken one is the lowest."""
+        """The objective; -inf if it is not finite."""
         return self.state.objective if np.isfinite(self.state.objective) else -np.inf
 
     def climbing(self, max_iterations: int) -> bool:
@@ -74,10 +75,10 @@ class Ascent[S: State]:
 
     @property
     def remaining(self) -> float:
-        """What is left to gain if the gains shrink on as they did; infinite while they grow.
+        """Estimated remaining increase of the objective; infinite while the increases grow.
 
-        With gains g of the last 6 iterations, r = (g_6 / g_1)^(1/5) and the gains to come add up to
-        g_6 (r + r^2 + ...) = g_6 r / (1 - r).
+        With the last 6 increases g and r = (g_6 / g_1)^(1/5), the increases to come add up to g_6
+        (r + r^2 + ...) = g_6 r / (1 - r).
         """
         if len(self.history) < SPAN + 2:
             return np.inf
@@ -88,7 +89,7 @@ class Ascent[S: State]:
         return float(gains[-1] * ratio / (1 - ratio)) if ratio < 1 else np.inf
 
     def advance(self, tolerance: float, least: int = 0, remaining: float = np.inf) -> None:
-        """Do one iteration; the first `least` of them are never the last."""
+        """Do one iteration; the start does not end within the first `least` iterations."""
         before, self.state = self.state.objective, self.update(self.state)
         after = self.state.objective
         self.history.append(after)
@@ -99,7 +100,7 @@ class Ascent[S: State]:
 
 @dataclass(frozen=True)
 class MultistartResult[S: State]:
-    """Where every start ended, the histories of all, and whether the best met the tolerance."""
+    """Final states and histories of all starts, and whether the best start converged."""
 
     states: list[S]
     histories: list[Array]
@@ -108,7 +109,7 @@ class MultistartResult[S: State]:
 
     @property
     def state(self) -> S:
-        """Where the best start ended."""
+        """Final state of the best start."""
         return self.states[self.best]
 
 
@@ -120,7 +121,7 @@ def check_settings(
     starts: int | None,
     remaining: float = np.inf,
 ) -> None:
-    """Raise ValueError unless the settings of an ascent are in range; no starts are a default."""
+    """Raise ValueError unless the settings of an ascent are in range; `starts` may be None."""
     check_count(max_iterations, "max_iterations", owner)
     if starts is not None:
         check_count(starts, "starts", owner)
@@ -136,11 +137,11 @@ def beginnings[S: State](
     rng: np.random.Generator,
     check: Callable[[], None],
 ) -> Iterator[Ascent[S]]:
-    """Uniform weights, the vertices, then uniform draws from the simplex.
+    """Yield starts at uniform weights, at the vertices, then at uniform draws from the simplex.
 
-    If there are more vertices than starts left, each of them does one iteration, which it keeps,
-    and the highest go on: the result does not depend on the order of the kernels. `check` is called
-    before each vertex, and ends the beginnings by an exception.
+    If there are more vertices than starts left, every vertex does one iteration and those with the
+    highest objective are used, so that the result does not depend on the order of the kernels.
+    `check` is called before each vertex and may raise an exception.
     """
     yield begin(np.full(n_kernels, 1 / n_kernels))
     if starts > 1:
@@ -158,9 +159,9 @@ def beginnings[S: State](
 
 
 def _rounds(n_starts: int, first: int, most: int) -> list[tuple[int, int, int]]:
-    """List the rounds of a competition: starts, iterations of each until its end, and in it.
+    """List the rounds of a competition: starts, iterations of each in total and in the round.
 
-    The first is of `first` iterations at most; there are `most` in all.
+    The first round has at most `first` iterations; all rounds together have `most`.
     """
     rounds = [(n_starts, min(first, most), min(first, most))]
     while rounds[-1][1] < most:
@@ -187,41 +188,42 @@ def multistart_ascent[S: State](
     coordinates: Coordinates[S] | None = None,
     engine: str = "VB",
 ) -> MultistartResult[S]:
-    """Do coordinate ascent from every start and choose the one that ends highest.
+    """Do coordinate ascent from every start and choose the start with the highest objective.
 
     Parameters
     ----------
     starts_at : sequence of callable (weights) -> state
-        Each makes a state of every initial weights.
+        Functions that make a state from initial weights; each is used with all initial weights.
     update : callable (state) -> state
         One iteration.
     run : Run
         Seed and progress bar.
     n_kernels : int
     known : array (kernel,) or None
-        Weights that are not learned: one start from them is enough.
+        Known weights, which need one start only; None if the weights are learned.
     starts : int or None
         Number of initial weights. Default: uniform weights and every vertex, 8 at most.
     max_iterations : int
-        Iterations a start at most.
+        Largest number of iterations of a start.
     tolerance : float
-        A start ends when its objective changes by less than this fraction of itself.
+        Relative change of the objective below which a start ends.
     least : int
-        Iterations that a start does in any case.
+        Least number of iterations of a start.
     remaining : float
-        A start goes on while it has more than this left to gain, which is told from 7 iterations.
+        A start does not end while its estimated remaining increase, which needs 7 iterations, is
+        larger.
     rounds_from : int, optional
-        Iterations of every start in the first of the rounds in which starts compete. Default: every
-        start goes on to its end.
+        Iterations of every start in the first round of a competition. Default: every start runs to
+        its end.
     coordinates : Coordinates, optional
-        What the iterations are accelerated in. Default: they are not.
+        Coordinates for Anderson acceleration. Default: no acceleration.
     engine : str
-        Its name, for messages.
+        Name of the engine, for messages.
 
     Returns
     -------
     MultistartResult
-        When interrupted: of what there is, unconverged.
+        When interrupted: the states reached so far, unconverged.
 
     Raises
     ------

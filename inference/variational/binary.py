@@ -1,7 +1,7 @@
-r"""The variational factor of a 0/1 selection of kernels, over all its states.
+r"""The variational factor of a 0/1 selection of kernels, by enumeration of its states.
 
 Q(beta) is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s) on
-the 2^S states (Damoulas & Girolami 2009, section 3.1, whose appendix B leaves it to the reader).
+the 2^S states (Damoulas & Girolami 2009, section 3.1; their appendix B does not derive it).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["MOST_KERNELS", "BinaryFactor", "binary_factor"]
 
 type Array = npt.NDArray[np.float64]
 
-# Kernels at most: more have more states than it is sensible to enumerate.
+# Largest number of kernels whose 2^S states are enumerated.
 MOST_KERNELS = 16
 
 
@@ -34,7 +34,7 @@ class BinaryFactor:
     Attributes
     ----------
     probability : array of shape (2^S,)
-        Of each state; state i selects the kernels whose bits are set in i.
+        Probability of each state; state i selects the kernels whose bits are set in i.
     gain : float
         E[log p(beta)] - E[log Q(beta)].
     """
@@ -76,7 +76,7 @@ class BinaryFactor:
 def binary_factor(
     prior: Array, linear: Array, quadratic: Array, empty: bool = True
 ) -> BinaryFactor:
-    """Enumerate Q(beta), exactly.
+    """Compute Q(beta) exactly by enumeration.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def binary_factor(
     log_p = log_prior + states @ linear - 0.5 * np.sum((states @ quadratic) * states, axis=1)
     log_p -= logsumexp(log_p)
     probability = np.exp(log_p)
-    # Rounding must not show where draws are taken.
+    # Generator.choice needs probabilities that add up to 1.
     probability /= probability.sum()
     possible = probability > 0
     gain = probability[possible] @ (log_prior[possible] - log_p[possible])

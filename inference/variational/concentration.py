@@ -1,21 +1,21 @@
-r"""The variational factor of a Dirichlet's concentrations, exactly.
+r"""The variational factor of a Dirichlet's concentrations, by quadrature.
 
 With beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, rate lam) and l_s = E[log beta_s], mean field gives
 
     Q(rho) = Gamma(sum rho) prod_s Gamma(rho_s | mu, lam) exp((rho_s - 1) l_s) / Gamma(rho_s)
 
-over its normaliser (Damoulas & Girolami 2009, appendix B.4, and Girolami & Rogers 2005 sample it
-from the prior, with importance weights). With Gamma(sum rho) written as the integral of
-exp(x sum rho - e^x) over x, the rho_s are independent given x: what remains is one integral over x
-of a product of one-dimensional integrals over y_s = log rho_s, whose integrands are exp(h),
+over its normaliser. (Damoulas & Girolami 2009, appendix B.4, and Girolami & Rogers 2005 use
+importance sampling from the prior.) With Gamma(sum rho) written as the integral of exp(x sum rho -
+e^x) over x, the rho_s are independent given x. This leaves one integral over x of a product of
+one-dimensional integrals over y_s = log rho_s, whose integrands are exp(h),
 
     h(y) = mu y - log Gamma(rho) + rho (x + l_s - lam).
 
-Given x, h has one maximum, of curvature -(mu + rho^2 psi'(rho)), and rises towards it with slope
-mu + 1 at least as far out. The mass over x is largest about e^x = sum rho at these maxima, with
-precision e^x - sum rho^2 / (mu + rho^2 psi'(rho)) > 0; to the left it falls only as a power of -x.
-Both integrals use the trapezoid rule, placed at these maxima with these widths, on sinh scales,
-which turn exponential and power tails into light ones.
+Given x, h has one maximum, of curvature -(mu + rho^2 psi'(rho)); far to the left it rises with
+slope at least mu + 1. The mass over x is largest near e^x = sum rho at these maxima, with precision
+e^x - sum rho^2 / (mu + rho^2 psi'(rho)) > 0; to the left it falls only as a power of -x. Both
+integrals use the trapezoid rule, centred at these maxima with these widths, on sinh scales, which
+turn exponential and power tails into light tails.
 """
 
 from dataclasses import dataclass
@@ -31,24 +31,24 @@ __all__ = ["ConcentrationFactor", "check_prior", "concentration_factor"]
 
 type Array = npt.NDArray[np.float64]
 
-# Range of mu and lam, and of mu / lam, for which the integrals are right: beyond, rounding in
-# log Gamma shows, or all weights but one vanish in double precision.
+# Range of mu, lam and mu / lam in which the integrals are accurate: outside, log Gamma loses its
+# digits, or all weights but one vanish in double precision.
 SMALLEST, LARGEST = 1e-3, 1e8
 LARGEST_MEAN = 1e7
 
-# Densities may be neglected this far below their maximum (in logs), and a normal's this far out.
+# Densities are neglected this far below their maximum (in logs); for a normal, this many sds out.
 DEPTH = 24.0
 REACH = float(np.sqrt(2 * DEPTH))
-# The sinh scales are straight over this many widths; distance of the nodes on them.
+# Widths over which the sinh scales are nearly linear, and spacing of the nodes.
 STRAIGHT = 2.0
 SPACING = 0.125
 # Draws invert linear interpolations of the densities, on finer nodes.
 DRAW_NODES_X = 1025
 DRAW_NODES_Y = 257
 DRAWS_AT_ONCE = 500
-# Nodes serve while the mass has moved by less than this many standard deviations.
+# Nodes are used again while the mass has moved by less than this many standard deviations.
 DRIFT = 0.5
-# Relative error of the maxima, where nodes are placed.
+# Relative error of the maxima at which nodes are placed.
 NEAR = 1e-4
 NEWTON_STEPS = 200
 
@@ -90,12 +90,12 @@ class ConcentrationFactor:
     _mean_log_beta: Array
     _grid: "_Grid"
 
-    #: Effective number of samples: none are used.
+    #: Effective number of samples; infinite because quadrature uses none.
     ess: ClassVar[float] = np.inf
 
     @property
     def mean_log(self) -> Array:
-        """E[log rho], array of shape (S,); as much work again as the other moments."""
+        """E[log rho], array of shape (S,); costs as much as the other moments."""
         return self._grid.expected_log(self._mean_log_beta - self._lam)
 
     def log_density(self, rho: Array) -> Array:
@@ -125,14 +125,14 @@ class ConcentrationFactor:
 
 
 def check_prior(mu: float, lam: float, rule: object, names: tuple[str, str], owner: str) -> None:
-    """Raise ValueError for priors for which the integrals would not be right.
+    """Raise ValueError for priors for which the integrals would be inaccurate.
 
     Parameters
     ----------
     mu, lam : float
         Shape and rate.
     rule : object
-        The argument 'combination' of `owner` that they come from, and as `names` in it.
+        The argument 'combination' of `owner` that holds them under `names`.
     """
     if min(mu, lam) >= SMALLEST and max(mu, lam) <= LARGEST and mu / lam <= LARGEST_MEAN:
         return
@@ -172,8 +172,8 @@ def _draw(nodes: Array, log_density: Array, u: Array) -> Array:
 def _conditional_peaks(mu: float, pull: Array) -> tuple[Array, Array]:
     """Maximum of h over y and its width there (...), for pulls x + l - lam (...).
 
-    The derivative mu / rho - psi(rho) + pull falls and is convex in rho: Newton's method climbs
-    from the left without overshooting.
+    The derivative mu / rho - psi(rho) + pull falls and is convex in rho, so Newton's method from
+    the left does not overshoot.
     """
     rho = np.where(pull < 0, (mu + 0.5) / (1 - np.minimum(pull, 0)), np.exp(np.maximum(pull, 0)))
     for _ in range(NEWTON_STEPS):
@@ -185,7 +185,7 @@ def _conditional_peaks(mu: float, pull: Array) -> tuple[Array, Array]:
 
 
 def _peak(mu: float, slope: Array) -> tuple[float, float]:
-    """Where the mass over x is largest, and its width there.
+    """Location and width of the largest mass over x.
 
     Newton's method on rho with x = log sum rho; the Hessian is a diagonal plus rank one.
     """
@@ -205,7 +205,7 @@ def _peak(mu: float, slope: Array) -> tuple[float, float]:
 def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, Array]:
     """Nodes for x and their log trapezoid weights; by default at `SPACING`."""
     peak, width = _peak(mu, slope)
-    # All rho near zero: the mass is flat from -1 / sum rho to the cliff exp(-e^x) at zero.
+    # If all rho are near zero, the mass is flat from -1 / sum rho to zero, where exp(-e^x) drops.
     center, scale = max(peak, -1.0), min(width, 1.0)
     # The mass falls as prod_s (-x - slope_s)^-(mu + 1).
     power = len(slope) * (mu + 1) - 1
@@ -222,16 +222,16 @@ def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, 
 def _nodes_y(mu: float, pull: Array, nodes: int | None = None) -> tuple[Array, Array]:
     """Nodes (..., nodes) for y given pulls (...), and their log trapezoid weights."""
     peak, width = _conditional_peaks(mu, pull)
-    # To the right h falls as that of a log gamma variable, from a parabola to an exponential.
+    # To the right h falls like a log gamma density, from a parabola to an exponential.
     left, right = REACH * width + DEPTH / (mu + 1), REACH * width / (1 + width)
     return _sinh_nodes(peak, width, left, right, nodes)
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Nodes for x, and nodes for every rho_s at each of them, placed for one l - lam.
+    """Nodes for x, and nodes for every rho_s at each x, placed for one l - lam.
 
-    `log_kernel` (S, X, Y) is what h holds besides rho (x + l - lam), with the nodes' weights.
+    `log_kernel` (S, X, Y) is h without rho (x + l - lam), plus the nodes' log weights.
     """
 
     x: Array
@@ -285,14 +285,14 @@ def concentration_factor(
     mean_log_beta : array of shape (S,)
         E[log beta], negative; S >= 2.
     near : ConcentrationFactor, optional
-        A factor whose nodes are used again when they fit, and `mu` is the same.
+        A factor with the same `mu`, whose nodes are used again if they still fit.
 
     Returns
     -------
     ConcentrationFactor
-        Log normaliser and moments right to 1e-7 (relative, the moments) for mu and lam from 1e-3 to
-        1e8 and mu / lam <= 1e7, wherever l lies. Cost O(S X Y), X = 30 to 60 nodes (hundreds if mu
-        is small or lam large) times Y = 30 to 70.
+        Log normaliser (absolute) and moments (relative) accurate to 1e-7 for mu and lam from 1e-3
+        to 1e8 and mu / lam <= 1e7, for any E[log beta]. Cost O(S X Y) with X = 30 to 60 nodes
+        (hundreds if mu is small or lam large) and Y = 30 to 70.
     """
     slope = mean_log_beta - lam
     if (

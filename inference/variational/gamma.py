@@ -1,4 +1,4 @@
-"""Gamma factors, and the Gamma prior that suits a number of them best."""
+"""Gamma factors, and the maximum-likelihood Gamma prior of several variables."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ __all__ = ["Gamma", "most_likely"]
 
 type Array = npt.NDArray[np.float64]
 
-# A shape is not sought beyond this: log a - digamma(a) has lost its digits.
+# Largest shape: beyond, log a - digamma(a) has lost its digits.
 LARGEST_SHAPE = 1e8
 NEWTON_STEPS = 100
 
 
 @dataclass(frozen=True)
 class Gamma:
-    """Independent Gamma variables of one shape.
+    """Independent Gamma variables with a common shape.
 
     Parameters
     ----------
     shape : float
     rate : float or array
-        One a variable.
+        Rate of each variable.
     """
 
     shape: float
@@ -41,7 +41,7 @@ class Gamma:
 
     @property
     def log_constant(self) -> float:
-        """Log of the densities' constants, added up over the variables."""
+        """Sum over the variables of the log constants of their densities."""
         log_rate = np.asarray(np.log(self.rate))
         return float(self.shape * log_rate.sum() - log_rate.size * gammaln(self.shape))
 
@@ -58,7 +58,7 @@ def most_likely(mean: Array, mean_log: Array) -> Gamma:
     Parameters
     ----------
     mean, mean_log : array
-        E[x_m] and E[log x_m], of one or more variables.
+        E[x_m] and E[log x_m] of one or more variables.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def most_likely(mean: Array, mean_log: Array) -> Gamma:
     gap = float(np.log(average) - np.mean(mean_log))
     if gap <= 0.5 / LARGEST_SHAPE:
         return Gamma(LARGEST_SHAPE, LARGEST_SHAPE / average)
-    # Between 1 / (2 gap) and 1 / gap.
+    # Minka's approximation, between 1 / (2 gap) and 1 / gap.
     shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
     for _ in range(NEWTON_STEPS):
         misfit = np.log(shape) - digamma(shape) - gap

@@ -1,9 +1,9 @@
-"""How the moments of the kernel weights and of their concentrations are found.
+"""Moments of the kernel weights and of their concentrations, by quadrature or sampling.
 
-`Quadrature` has fixed points (`simplex`, `concentration`). `Importance` is the algorithm of
-Girolami & Rogers (2005, section 4.1): samples of the weights from their prior Dirichlet, and of the
-concentrations from their Gamma prior, with importance weights. Its samples are few where the
-posterior is narrow; their effective number says so.
+`Quadrature` uses fixed points (`simplex`, `concentration`). `Importance` is the algorithm of
+Girolami & Rogers (2005, section 4.1): importance sampling of the weights from their Dirichlet prior
+and of the concentrations from their Gamma prior. The effective number of samples is small where the
+posterior is narrow.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,7 @@ class Concentrations(_Factor, Protocol):
 
 
 class Integration[W: Weights, C: Concentrations](Protocol):
-    """Makes the factors; `near` are those of the iteration before."""
+    """Method that computes the factors; `near` are the factors of the previous iteration."""
 
     def weights(self, concentration: Array, linear: Array, quadratic: Array, near: W | None) -> W:
         """Q(beta), proportional to exp(b'beta - beta'A beta / 2) prod beta_k^(a_k - 1)."""
@@ -90,7 +90,7 @@ class Integration[W: Weights, C: Concentrations](Protocol):
 
 
 class Quadrature(Integration[SimplexFactor, ConcentrationFactor]):
-    """Fixed points, placed where the factors have mass."""
+    """Quadrature with points placed where the factors have mass."""
 
     @override
     def weights(
@@ -107,7 +107,7 @@ class Quadrature(Integration[SimplexFactor, ConcentrationFactor]):
 
 @dataclass(frozen=True)
 class _Moments:
-    """Of weighted samples.
+    """Moments of weighted samples.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class _Moments:
 
 
 def _moments(log_values: Array, log_weight: Array) -> tuple[Array, Array, Array, float, float]:
-    """Give the fields of `_Moments` for logarithms (K, n) of samples and log weights (n,)."""
+    """Fields of `_Moments` for logarithms (K, n) of samples and log weights (n,)."""
     total = logsumexp(log_weight)
     weight = np.exp(log_weight - total)
     values = np.exp(log_values)
@@ -152,9 +152,9 @@ def _moments(log_values: Array, log_weight: Array) -> tuple[Array, Array, Array,
 
 @dataclass(frozen=True)
 class SampledWeights(_Moments):
-    """Q(beta): moments by samples of the Dirichlet, density and draws its own.
+    """Q(beta): moments by samples of the Dirichlet prior, density and draws by quadrature.
 
-    `terms` are a, b and A; the normaliser is relative to the Dirichlet's.
+    `terms` are a, b and A; the normaliser is relative to that of the Dirichlet.
     """
 
     terms: tuple[Array, Array, Array]
@@ -184,7 +184,7 @@ class SampledWeights(_Moments):
 
 @dataclass(frozen=True)
 class SampledConcentrations(_Moments):
-    """Q(varphi): moments by samples of its Gamma prior, density and draws its own."""
+    """Q(varphi): moments by samples of its Gamma prior, density and draws by quadrature."""
 
     prior: Gamma
     mean_log_beta: Array
@@ -204,10 +204,11 @@ class SampledConcentrations(_Moments):
 
 
 def _log_gamma(shape: Array, samples: int, rng: np.random.Generator) -> Array:
-    """Logarithms (K, n) of Gamma(shape, 1) samples, which themselves would vanish for small ones.
+    """Logarithms (K, n) of Gamma(shape, 1) samples, which would underflow for small shapes.
 
-    A Gamma(a) variable is one of Gamma(a + 1) times U^(1/a). Rejection would be faster, but one
-    decision that falls otherwise for a slightly different shape would change all later samples.
+    A Gamma(a) variable is a Gamma(a + 1) variable times U^(1/a). Rejection sampling would be
+    faster, but a single changed decision for a slightly different shape would change all later
+    samples.
     """
     size = (samples, len(shape))
     log_power = -rng.standard_exponential(size) / shape
@@ -216,14 +217,14 @@ def _log_gamma(shape: Array, samples: int, rng: np.random.Generator) -> Array:
 
 @dataclass(frozen=True)
 class Importance(Integration[SampledWeights, SampledConcentrations]):
-    """Samples from the priors.
+    """Importance sampling from the priors.
 
     Parameters
     ----------
     samples : int
     rng : callable (stream) -> Generator
-        Fresh generators of a seed. Every iteration begins them anew: with the same random numbers
-        the iterations have a fixed point.
+        Fresh generators of a seed. Every iteration uses the same random numbers, so that the
+        iterations have a fixed point.
 
     Notes
     -----

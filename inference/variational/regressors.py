@@ -1,4 +1,4 @@
-"""The normal factor of regression weights under a scale mixture: its precision, and its bound."""
+"""Precision and bound of the normal factor of regression weights under a scale mixture."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,16 +10,16 @@ __all__ = ["precision_factor", "printed_bound", "regressors_bound"]
 
 type Array = npt.NDArray[np.float64]
 
-# Least square of a pivot relative to its own diagonal entry: less is rounding. The Gibbs samplers
-# ask for more, as they have another way of factoring.
+# Least square of a pivot relative to its diagonal entry: smaller values are rounding errors. The
+# Gibbs samplers use a larger bound, because they can factorise in another way.
 LEAST_PIVOT = 1e3 * np.finfo(float).eps
 
 
 def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
     """Lower Cholesky factor of gram + diag(precision), and its diagonal.
 
-    As of the Gibbs samplers, whose function this is; only the upper triangle of `gram` is read, and
-    the factor is in Fortran order. Raises LinAlgError when rounding leaves nothing of a pivot.
+    The function is shared with the Gibbs samplers. Only the upper triangle of `gram` is read, and
+    the factor is in Fortran order. Raises LinAlgError when a pivot is lost in rounding.
     """
     factor = precision_factor_or_none(gram, precision, least_pivot=LEAST_PIVOT)
     if factor is None:
@@ -32,10 +32,10 @@ def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
 
 
 def regressors_bound(shape: float, rate: float, log_det: float, posterior_rate: Array) -> float:
-    """E[log p(w | precision) + log p(precision)] + entropies of both.
+    """E[log p(w | precision) + log p(precision)] plus the entropies of both factors.
 
-    For w ~ N(0, 1 / precision), precision ~ Gamma(shape, rate), and the factor of the precisions
-    Gamma(shape + 1/2, posterior_rate) fresh after w's, of log determinant `log_det`.
+    For w ~ N(0, 1 / precision), precision ~ Gamma(shape, rate), when the precisions' factor
+    Gamma(shape + 1/2, posterior_rate) was updated after that of w, with log determinant `log_det`.
     """
     posterior_shape = shape + 0.5
     constant = 0.5 + shape * np.log(rate) - gammaln(shape) + gammaln(posterior_shape)
@@ -48,7 +48,7 @@ def printed_bound(
 ) -> float:
     """E.5-E.7 of the probit for the fixed Z = 1/precision; spread = sum_nc k_n'V_c k_n.
 
-    Source: damoulas2009, appendix E, where they are the sum of E.1-E.4.
+    Source: damoulas2009, appendix E, where E.5-E.7 are the sum of E.1-E.4.
     """
     return float(
         0.5 * (W_mean.size + log_det)

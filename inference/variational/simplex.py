@@ -6,25 +6,24 @@ Rogers 2005) lead to
     Q(beta) = exp(b'beta - beta'A beta / 2) prod_s beta_s^(a_s - 1) / normaliser
 
 with A positive semidefinite. The papers estimate its moments by importance sampling from the prior.
-Here the points are fixed, so the bound that uses the moments changes smoothly.
+Fixed points, as here, make the bound a smooth function of the moments' inputs.
 
-The integral is taken in coordinates that undo most of Q's correlation (`simplex_coordinates`). For
-S <= 3 it is the trapezoid rule, for three weights iterated, on grids that are compared with every
-second of their nodes: the error is about the square of the difference. Where that is too large,
-another weight comes first and nodes are added, up to a cap. Means are then right to about 1e-6
-standard deviations, or `SimplexFactor.precise` says that they are not: so it can be where A has
-rank one and a curvature beyond 1e6, and small concentrations put mass where its ridge leaves the
-simplex (2 of 100 random factors with curvatures up to 1e9).
+The coordinates undo most of Q's correlation (`simplex_coordinates`). For S <= 3 the trapezoid rule,
+iterated for three weights, is used on a grid that is compared with every second of its nodes: the
+error is about the square of the difference. If the difference is too large, another weight comes
+first and nodes are added, up to a cap. Means are then accurate to about 1e-6 standard deviations,
+or `SimplexFactor.precise` is False. The latter can happen if A has rank one and a curvature beyond
+1e6, and small concentrations put mass where its ridge leaves the simplex (2 of 100 random factors
+with curvatures up to 1e9).
 
-For S > 3 Sobol' points are mapped through the distributions tabulated on the axes (somewhat
-heavier-tailed than Q), with importance weights; these distributions are exact if A = b = 0. There
-are 4,096 points, or twice as many up to 16,384 until the means of the two halves, themselves nets,
-agree.
+For S > 3 Sobol' points are mapped through distributions tabulated along the axes (somewhat
+heavier-tailed than Q), with importance weights. The number of points is doubled from 4,096 up to
+16,384 until the means of the two halves, themselves nets, agree.
 
-Measured as the change of the means, in standard deviations, when the weights are reversed, over 24
-factors with curvatures up to 1e6 of any rank (median, largest): S = 4 .001, .02; S = 6 .002, .03;
-S = 10 .004, .7; S = 15 .006, .2. The largest, of singular quadratics with a mode on the boundary,
-meet the cap.
+Measured errors: change of the means, in standard deviations, when the weights are reversed, over 24
+factors with curvatures up to 1e6 of any rank (median, largest): S = 4 .001, .02; S = 6 .002, .03; S
+= 10 .004, .7; S = 15 .006, .2. The largest errors belong to singular quadratics with a mode on the
+boundary, for which the number of points reaches the cap.
 """
 
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ __all__ = ["SimplexFactor", "moments_around", "simplex_factor", "warn_of_impreci
 
 type Array = npt.NDArray[np.float64]
 
-# Batches of proposals at most, until enough are accepted.
+# Largest number of batches of proposals.
 ROUNDS = 24
 
 
@@ -61,8 +60,8 @@ class SimplexFactor:
     log_normaliser : float
         Log of the integral over the first S - 1 weights.
     ess : float
-        Effective number of quadrature points: (sum w)^2 / sum w^2. A few points only mean that the
-        moments cannot be trusted.
+        Effective number of quadrature points: (sum w)^2 / sum w^2. With only a few, the moments are
+        unreliable.
     """
 
     mean: Array
@@ -81,12 +80,12 @@ class SimplexFactor:
 
     @property
     def precise(self) -> bool:
-        """Whether the points sufficed for the factor they were placed for."""
+        """Whether the points suffice for the factor for which they were placed."""
         return self._points.suffice
 
     @property
     def covered(self) -> bool:
-        """Whether points that were placed for another factor still suit this one."""
+        """Whether points placed for another factor still suit this one."""
         if self._origin is None:
             return True
         moved = np.abs(self.mean - self._origin.mean) / self._origin.sd
@@ -115,7 +114,7 @@ class SimplexFactor:
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (draws, S), by rejection from the tabulated proposal.
 
-        The envelope is the largest importance weight met. If rejection leaves too few after
+        The envelope is the largest importance weight found. If too few draws are accepted in
         `ROUNDS` batches, the proposals are resampled by their weights, with repetitions.
         """
         axes = axes_around(self._target, self._points.mode)
@@ -151,23 +150,23 @@ def simplex_factor(
     quadratic : array of shape (S, S)
         A, symmetric positive semidefinite.
     near : SimplexFactor, optional
-        A similar factor. Its points are used again while this factor is close to the one they were
-        placed for: as long as they last, a sequence of factors maximises a bound on one and the
-        same measure, which cannot fall. New points start from its mode; the bound may then
-        jump by the quadrature's error.
+        A similar factor. Its points are used again while this factor is close to the one for which
+        they were placed. With the same points, a sequence of factors maximises a bound with respect
+        to the same measure, so the bound cannot fall. New points are placed from the mode of
+        `near`; the bound may then jump by the quadrature's error.
 
     Returns
     -------
     SimplexFactor
-        As precise as the module says; `precise` tells where it is not. S = 2 and 3 take 385 and
-        129^2 grid points in the ordinary case, 6,145 and 513^2 at most, more weights 4,096 to
-        16,384 points. Cost O(S^2) a point; memory for five numbers a weight and point, of which
-        two stay with the factor: 100 weights take 1 s and 120 MB, and leave 50.
+        Precision as stated for the module, or `precise` is False. S = 2 and 3 take 385 and 129^2
+        grid points in the ordinary case and 6,145 and 513^2 at most; S > 3 takes 4,096 to 16,384
+        points. Cost O(S^2) a point; memory for five numbers a weight and point, of which the factor
+        keeps two: 100 weights take 1 s and 120 MB, of which 50 MB stay.
 
     Raises
     ------
     FloatingPointError
-        For A or b so large (above 1e15) that rounding of log Q leaves nothing.
+        For A or b so large (above 1e15) that log Q is lost in rounding.
     """
     target = Target(concentration, linear, quadratic)
     if near is not None:
@@ -202,7 +201,7 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
 
 
 def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Array, Array]:
-    """Move moments to another mean, the covariance unchanged.
+    """Move moments to another mean, with the covariance unchanged.
 
     Parameters
     ----------
@@ -216,14 +215,14 @@ def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Arra
     Returns
     -------
     mean, second
-        Of the same shapes.
+        Arrays of the same shapes.
     """
     moved = softmax(log_weights)
     return moved, second - np.outer(mean, mean) + np.outer(moved, moved)
 
 
 def warn_of_imprecision(factor: SimplexFactor | None) -> None:
-    """Warn when the points of the final factor do not suffice; None has none."""
+    """Warn if the points of the final factor do not suffice; do nothing for None."""
     if factor is not None and not factor.precise:
         warn_user(
             "VB's moments of the kernel weights are imprecise: their distribution is too uneven "

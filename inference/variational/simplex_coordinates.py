@@ -1,4 +1,4 @@
-r"""Coordinates in which the factor of kernel weights on the simplex is nearly independent.
+r"""Coordinates in which the weights are nearly independent under their variational factor.
 
 beta_s = x_s prod_{r<s} (1 - x_r) with x = _logistic(v), v in R^(S-1), so that d beta =
 prod_s beta_s dv. A Dirichlet density factorises over v, and the quadratic makes v correlated. The
@@ -7,9 +7,9 @@ map e -> v undoes the correlation,
     v_s = m_s + e_s + sum_{r<s} B_sr (x_r - x^_r) / (x^_r (1 - x^_r)),
 
 with m the mode, x^ = _logistic(m) and B the regression coefficients of the normal with the Hessian
-of log Q at m: linear in the fractions x, because the quadratic is, hence bounded in the tails.
-Along each axis of e, a grid on a sinh scale covers both the peak and the exponential tails
-beta_s^a_s.
+of log Q at m. The map is linear in the fractions x, like the gradient of the quadratic, hence
+bounded in the tails. Along each axis of e, a grid on a sinh scale covers both the peak and the
+exponential tails beta_s^a_s.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ __all__ = ["DEPTH", "Axes", "Target", "axes_around", "grid_of_three"]
 
 type Array = npt.NDArray[np.float64]
 
-# log Q may be neglected this far below its maximum.
+# Q is neglected where log Q is this far below its maximum.
 DEPTH = 42.0
 NEWTON_STEPS = 200
-# Logits of the fractions are sought within this reach, to 2 reach / 2^steps: rounding at worst.
+# Logits of the fractions are searched within this reach, to an error of 2 reach / 2^steps.
 LOGIT_REACH = 100.0
 BISECTIONS = 50
 
@@ -59,7 +59,7 @@ class Target:
     quadratic: Array
 
     def at(self, beta: Array, log_beta: Array) -> Array:
-        """Log density (...) at weights (S, ...): with respect to v, prod_s beta_s included."""
+        """Log density (...) with respect to v at weights (S, ...); includes prod_s beta_s."""
         curved = np.tensordot(self.quadratic, beta, axes=1)
         curved *= -0.5
         curved += self.linear.reshape(-1, *[1] * (beta.ndim - 1))
@@ -90,7 +90,7 @@ def _mode(target: Target, v: Array) -> tuple[Array, Array]:
     value, gradient, hessian = target.derivatives(v)
     for _ in range(NEWTON_STEPS):
         size, axes = np.linalg.eigh(-hessian)
-        # Where log Q is not concave, its curvature's size still is a sensible scale.
+        # Where log Q is not concave, the absolute curvature still gives a sensible scale.
         size = np.maximum(np.abs(size), 1e-6)
         step = axes @ ((axes.T @ gradient) / size)
         gain = gradient @ step
@@ -148,12 +148,13 @@ class Axes:
 def grid_of_three(target: Target, axes: Axes, nodes: int) -> tuple[Array, Array]:
     """Log weights (3, nodes, nodes) of a grid for three weights, and its log measure.
 
-    The first fraction is on its axis. For each of its nodes the second one's conditional density,
+    The first fraction is on its axis. For each of its nodes, the conditional log density of the
+    second,
 
         a log x + a' log(1 - x) + g x - q x^2 / 2,    q >= 0,
 
-    has a single mode in the logit of x, which is found by bisection, and a scale there: the grid
-    follows a ridge of any curvature.
+    has a single mode in the logit of x. Bisection finds the mode and the scale there, so that the
+    grid follows a ridge of any curvature.
     """
     along, log_width = axes.grid(nodes)
     v = axes.mode[0] + along[0]
@@ -186,16 +187,16 @@ def grid_of_three(target: Target, axes: Axes, nodes: int) -> tuple[Array, Array]
 def axes_around(
     target: Target, start: Array | None, order: npt.NDArray[np.intp] | None = None
 ) -> Axes:
-    """Axes at the mode, which is sought from the logits `start`.
+    """Find axes at the mode by a search from the logits `start`.
 
-    Sticks are broken off for the weights in the given order; by default in their own, with the
-    largest last.
+    Sticks are broken off in the given order of the weights; by default in their own order, but with
+    the largest last.
     """
     if start is None:
         start = _logits(np.log(target.concentration))
-    # The last weight is what the others leave: a large one varies little, and the conditional
-    # distributions of the others hardly change. Similar weights keep their order, so that it does
-    # not flip from one factor of a sequence to the next.
+    # The last weight is the remainder. If it is large, it varies little, and the conditional
+    # distributions of the others hardly change. Similar weights keep their order, so that the order
+    # does not flip from one factor of a sequence to the next.
     start, _ = _mode(target, start)
     log_beta = _log_weights(start)
     if order is None:

@@ -1,7 +1,4 @@
-"""Where the factor of kernel weights is evaluated: grids for two and three weights, nets for more.
-
-`simplex` says what they are good for.
-"""
+"""Quadrature points of `simplex`: grids for two and three weights, Sobol' nets for more."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,15 +17,15 @@ type Array = npt.NDArray[np.float64]
 # The tabulated proposal is Q's axis density to this power.
 TEMPER = 0.85
 TABLE_NODES = 257
-# Nodes an axis by the number of weights, at least and at most, and the distance between a grid and
-# every second of its nodes at which they suffice: the error is about the square of it.
+# Least and largest number of nodes an axis by number of weights, and the difference between a grid
+# and every second of its nodes at which the nodes suffice: the error is about its square.
 GRID_NODES = {2: 385, 3: 129}
 MOST_NODES = {2: 6145, 3: 513}
 GRID_TOLERANCE = 3e-4
-# Numbers in the largest array of a block.
+# Size of the largest array of a block.
 BLOCK = 1 << 20
-# Sobol' points at least and at most (log2), and the error of the means, in standard deviations, and
-# the effective number of points at which they suffice.
+# Least and largest number of Sobol' points (log2). They suffice if the error of the means, in
+# standard deviations, is at most TOLERANCE and their effective number is above LEAST_ESS.
 SOBOL_LOG2 = 12
 MOST_LOG2 = 14
 TOLERANCE = 0.02
@@ -37,7 +34,7 @@ LEAST_ESS = 1000
 
 @cache
 def _uniform_points(dimension: int, log2: int) -> Array:
-    """Return the fixed points (dimension, 2^log2) of the unit cube."""
+    """Make the fixed points (dimension, 2^log2) in the unit cube."""
     points = qmc.Sobol(dimension, scramble=True, rng=20090405).random_base2(log2)
     return np.ascontiguousarray(points.T)
 
@@ -63,14 +60,14 @@ class Proposal:
             log_density[block] = TEMPER * target.at(np.exp(log_beta), log_beta)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(nodes, axis=1)
-        # Empty cells would make the inverse distribution function ambiguous.
+        # With empty cells the inverse distribution function would be ambiguous.
         mass += 1e-14 * mass.sum(axis=1, keepdims=True)
         cumulative = np.zeros_like(nodes)
         np.cumsum(mass / mass.sum(axis=1, keepdims=True), axis=1, out=cumulative[:, 1:])
         return cls(nodes, cumulative)
 
     def transform(self, u: Array) -> tuple[Array, Array]:
-        """Axis coordinates (S - 1, n) of uniform points, and their log density (n,)."""
+        """Axis coordinates (S - 1, n) for uniform points, and their log density (n,)."""
         e = np.empty_like(u)
         log_density = np.zeros(u.shape[1])
         for s, (nodes, cumulative) in enumerate(zip(self.nodes, self.cumulative, strict=True)):
@@ -83,7 +80,7 @@ class Proposal:
 
 
 def _weights_at(axes: Axes, e: Array) -> Array:
-    """Log weights (S, n) in blocks: making them takes several arrays more of their size."""
+    """Log weights (S, n), computed in blocks to bound the memory of intermediate arrays."""
     log_beta = np.empty((len(axes.order), e.shape[1]))
     n_blocks = -(-log_beta.size // BLOCK)
     for block in np.array_split(np.arange(e.shape[1]), n_blocks):
@@ -93,7 +90,7 @@ def _weights_at(axes: Axes, e: Array) -> Array:
 
 @dataclass(frozen=True)
 class Points:
-    """Quadrature points: weights above their logs (2 S, n), log measure (n,), the mode's logits."""
+    """Quadrature points: weights and their logs (2 S, n), log measure (n,), logits of the mode."""
 
     features: Array
     log_measure: Array
@@ -102,7 +99,7 @@ class Points:
 
     @classmethod
     def around(cls, target: Target, start: Array | None) -> Self:
-        """Place points around the mode, which is sought from the logits `start`."""
+        """Place points around the mode, found by a search from the logits `start`."""
         if len(target.linear) in GRID_NODES:
             return cls._on_grid(target, start)
         axes = axes_around(target, start)
@@ -121,13 +118,13 @@ class Points:
 
     @classmethod
     def _on_grid(cls, target: Target, start: Array | None) -> Self:
-        """Points on a grid: other orders of the weights, then more nodes, until they suffice."""
+        """Place points on a grid; try other orders of the weights, then more nodes."""
         n_weights = len(target.linear)
         nodes = GRID_NODES[n_weights]
         axes = axes_around(target, start)
         best, gap = cls._grid(target, axes, nodes)
         if gap > GRID_TOLERANCE and n_weights > 2:
-            # The other two follow in either order: their grid is the same.
+            # The order of the other two weights does not change the grid.
             for first in range(n_weights):
                 order = np.roll(np.arange(n_weights), -first)
                 other = axes_around(target, axes.start, order)
@@ -141,9 +138,9 @@ class Points:
 
     @classmethod
     def _grid(cls, target: Target, axes: Axes, nodes: int) -> tuple[Self, float]:
-        """Points and their distance from the grid of every second node.
+        """Points and their difference from the grid of every second node.
 
-        The trapezoid rule's error on analytic functions is squared when the nodes are doubled.
+        Doubling the nodes squares the trapezoid rule's error on analytic functions.
         """
         d = len(axes.mode)
         if d == 1:
@@ -170,7 +167,7 @@ class Points:
         log_measure: Array,
         part: npt.NDArray[np.bool_],
     ) -> tuple[Self, "_Sums", "_Sums", float]:
-        """Points with mass, sums of those in a part and of the rest, and their effective number."""
+        """Points with mass, sums over `part` and over the rest, and their effective number."""
         log_mass = target.at(np.exp(log_beta), log_beta) + log_measure
         peak = log_mass.max()
         if not np.spacing(abs(peak)) < 1.0:
@@ -192,7 +189,7 @@ class Points:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over points of the mass, and of the mass times the weights and logs and squares."""
+    """Sums over points of the mass, and of the mass times the features and their squares."""
 
     total: float
     first: Array
@@ -219,6 +216,6 @@ class _Sums:
         both = self.joined(other)
         variance = both.second / both.total - (both.first / both.total) ** 2
         gap = np.abs(self.first / self.total - other.first / other.total)
-        # Weights whose spread is lost in rounding have none to compare.
+        # Guards against weights whose variance is lost in rounding.
         floor = 1e-14 * both.second / both.total
         return gap / np.sqrt(np.maximum(variance, floor))

@@ -75,7 +75,7 @@ def test_published_numbers_stand_beside_nothing_of_ours(studies):
     study = studies[0]
     (task,) = (task for task in study.tasks if task.column == kato_mkmc.YEAST)
     assert {(row, task.column) for row in task.rows} == set(study.published)
-    assert "not to be had" in task.skip
+    assert "not available" in task.skip
     cell = study.published["EM as printed, 50 %: AUC of M, small part", kato_mkmc.YEAST]
     assert (cell.mean, cell.spread) == (77.9, None)
     assert not studies[1].published

@@ -185,7 +185,7 @@ def test_a_killed_process_leaves_its_chunks(tmp_path):
 def test_bad_stores_are_refused(model, tmp_path):
     with pytest.raises(ValueError, match=r"'store' argument of fit must be a path where nothing"):
         kz.fit(model, "gibbs", store=tmp_path)
-    with pytest.raises(ValueError, match=r"EM writes no store; these engines do: .*Gibbs"):
+    with pytest.raises(ValueError, match=r"EM cannot write a store; these engines can: .*Gibbs"):
         kz.fit(model, "em", store=tmp_path / "x.zarr")
     with pytest.raises(ValueError, match=r"PyMC's own samplers only"):
         kz.fit(model, kz.NUTS(backend="nutpie"), store=tmp_path / "x.zarr")

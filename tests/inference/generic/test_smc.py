@@ -62,7 +62,7 @@ def test_a_likelihood_that_is_never_a_number_is_an_error():
     with pm.Model() as model:
         x = pm.Normal("x")
         pm.Normal("y", pt.log(-(x**2) - 1), 1, observed=1.0)
-    with pytest.raises(ValueError, match=r"of \d+ of them 0 have a finite prior density"):
+    with pytest.raises(ValueError, match=r"only 0 of \d+ have a finite prior density"):
         _prior_population(model, 500, np.random.default_rng(0))
 
 

@@ -86,7 +86,7 @@ def test_results_of_other_data_are_told_apart(drawn):
 
 def test_what_cannot_be_asked(drawn):
     model, result = drawn
-    with pytest.raises(ValueError, match="it holds its objects already"):
+    with pytest.raises(ValueError, match="it contains its objects"):
         kz.predict(model, result, KERNELS)
     for level in (1.0, [0.5, 0.9]):
         with pytest.raises(ValueError, match="'level' argument"):

@@ -338,7 +338,7 @@ def other_model():
         (lambda: plot_engines(result(1, 5, 0), kind="forset"), "nearest is 'forest'"),
         (lambda: plot_engines(result(1, 5, 0), var_names="bta"), "nearest is 'beta'"),
         (lambda: plot_engines(result(1, 5, 0), coords={"clas": "a"}), "nearest is 'class'"),
-        (lambda: plot_engines(result(1, 5, 0), coords={"class": "z"}), "labels there are"),
+        (lambda: plot_engines(result(1, 5, 0), coords={"class": "z"}), "known labels"),
         (lambda: plot_engines(result(1, 5, 0), ci_probs=(0.9, 0.5)), "the smaller first"),
         (lambda: plot_engines(result(1, 5, 0), ci_kind="eth"), "'ci_kind' argument"),
         (lambda: plot_engines({"a": result(1, 5, 0), "b": other_model()}), "results of one model"),
@@ -352,7 +352,7 @@ def other_model():
             "of the same kernels",
         ),
         (lambda: plot_weights(result(1, 5, 0, kernels=["q", "r"]), kind="simplex"), "three. Got 2"),
-        (lambda: plot_weights(exponents(), kind="simplex"), "what does not sum to 1"),
+        (lambda: plot_weights(exponents(), kind="simplex"), "if sums are not 1"),
         (lambda: plot_bound(result(1, 5, 0)), "a bound by iteration .* Got a result of Gibbs"),
     ],
 )
