@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from ..inference import EM, Gibbs, fit
-from ..inference.kernel_completion import KernelFisherDiscriminant, KernelNearestMean
+from ..inference.kernel_completion.classifiers import KernelFisherDiscriminant, KernelNearestMean
 from ..inference.mutual_completion import ideal_kernel
 from ..models import DiagonalWishartCompletion, WishartCompletion
 from .data import absence, objects

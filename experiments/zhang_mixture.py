@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from ..inference import EM, fit
 from ..inference.completion import match_wishart
-from ..inference.kernel_completion import KernelNearestMean, KernelNearestNeighbour
+from ..inference.kernel_completion.classifiers import KernelNearestMean, KernelNearestNeighbour
 from ..inference.mutual_completion import ideal_kernel, kernel_alignment
 from ..models import WishartCompletion
 from ..models.kernels import Kernels, gaussian, linear, polynomial

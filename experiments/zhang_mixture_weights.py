@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 
 from ..inference.completion import learn_weights
-from ..inference.kernel_completion import OBJECTIVES, KernelNearestNeighbour, leave_one_out_rows
+from ..inference.kernel_completion import OBJECTIVES, leave_one_out_rows
+from ..inference.kernel_completion.classifiers import KernelNearestNeighbour
 from ..validation import check_name
 from .data import absence
 from .study import Study, Task

@@ -268,7 +268,10 @@ class MultinomialProbit(Declaration):
         """NumPy function of weights and kernel parameters that gives the composite kernel."""
         return Composition(
             self.combination,
-            np.ones(len(self.coords["kernel"])) if self.learned else self["beta"].get_value(),
+            # Weights that nobody gives must not pass for known ones.
+            np.full(len(self.coords["kernel"]), np.nan)
+            if self.learned
+            else self["beta"].get_value(),
             self.design if self.parametric is None else None,
             self.parametric,
             self.learned,

@@ -1,4 +1,4 @@
-r"""Closed forms of `WishartCompletion` in the coordinates where Theta11 and K11 are diagonal.
+r"""Closed forms of Wishart completion in the coordinates where Theta11 and K11 are diagonal.
 
 The generalized eigendecomposition K11 = V diag(kappa) V', Theta11 = V V' makes the model's
 regressions independent. V' is the basis C1 of Zhang, Yeung & Kwok (2004), eqs (16) and (18), on

@@ -20,6 +20,7 @@ from kernelzoo.custom_steps.multinomial_probit.sweep import REDRAWS
 from kernelzoo.inference import document_predictions, identified, predictive
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.handwritten import Handwritten
+from kernelzoo.inference.multinomial_probit.vb_updates import update_weights
 from kernelzoo.models import composite_kernel
 from kernelzoo.numerics.probit import class_probabilities
 
@@ -31,7 +32,7 @@ X = np.random.default_rng(0).normal(1.0, 2.0, size=15)
 @pytest.fixture(scope="module", autouse=True)
 def registries():
     """Everything that is registered here is forgotten again: other tests look at registries."""
-    dispatched = [kz.log_evidence, predictive, *REDRAWS]
+    dispatched = [kz.log_evidence, predictive, update_weights, *REDRAWS]
     # `singledispatch` shows its registry as a view that cannot be written to.
     known = [gc.get_referents(function.registry)[0] for function in dispatched]
     # An engine that was refused for its name may still be among the subclasses.
@@ -226,3 +227,34 @@ def check_predictions(model, result, new, composite):
     expected = class_probabilities(np.einsum("dnm,dcm->dnc", composite, W)).mean(0)
     found = kz.predict(model, result, new)["probability"]
     np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+class OrderedWeights(kz.combinations.WeightedSum):
+    """Weights that follow from another variable."""
+
+    def declare(self):
+        steps = pm.Exponential("step", 1.0, dims="kernel")
+        return pm.Deterministic("beta", steps.cumsum() / steps.cumsum().sum(), dims="kernel")
+
+
+def test_weights_that_are_no_random_variable_are_refused_by_engines_that_draw_them():
+    """Bug: Gibbs drew utilities with the weights (1, 1), and said nothing."""
+    for redraw in REDRAWS:
+        redraw.register(OrderedWeights, redraw.dispatch(kz.combinations.FixedWeights))
+    update_weights.register(OrderedWeights, update_weights.dispatch(kz.combinations.FixedWeights))
+    example = kz.MultinomialProbit.example()
+    model = kz.MultinomialProbit(example.design, example.label_codes, combination=OrderedWeights())
+    for engine in ("gibbs", "vb"):
+        with pytest.raises(ValueError, match="draws the weights beta themselves; OrderedWeights"):
+            kz.fit(model, engine, **OPTIONS)
+    with pytest.raises(TypeError, match="draws the weights beta themselves; OrderedWeights"):
+        AlbertChib(model=model)
+
+
+def test_a_weighted_sum_that_is_none_is_refused():
+    """Bug: engines took its kernels as they are, NUTS what it makes of them."""
+    with pytest.raises(TypeError, match="Powers is a WeightedSum and must not define terms"):
+
+        class Powers(kz.combinations.WeightedSum):
+            def terms(self, stack):
+                return stack**2

@@ -1,7 +1,7 @@
 r"""Weights on the simplex as normalised Gammas, with their concentrations integrated out.
 
 With rho_s ~ Gamma(mu, rate lam) and g_s ~ Gamma(rho_s, 1), beta = g / sum g is Dirichlet(rho) and
-independent of sum g (damoulas2009, section 2).  The logarithms l = log g are independent with
+independent of sum g (damoulas2009, section 3.1).  The logarithms l = log g are independent with
 
 .. math:: \log p(l) = \log \int \rho^\mu e^{(l - lam) \rho} / \Gamma(\rho + 1) \, d\rho - e^l
           + \mathrm{const},

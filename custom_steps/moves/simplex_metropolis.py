@@ -1,7 +1,7 @@
 r"""Metropolis moves for weights on the simplex and their concentrations.
 
 The pair rho_s ~ Gamma(mu, rate lam), beta | rho ~ Dirichlet(rho) is part of all composite-kernel
-models (damoulas2009, section 2 and appendix A; girolami2005, section 3). The functions take the
+models (damoulas2009, section 3.1 and appendix A; girolami2005, section 3). The functions take the
 log-likelihood of beta as an argument, so that they serve all these models.
 
 Position, statistics of a move, and tuning are separate objects: beta and rho are the position, an

@@ -108,6 +108,11 @@ class AlbertChib(GibbsBlock):
             raise TypeError(
                 f"{owner} knows the combinations {known}. Got {type(model.combination).__name__}."
             )
+        if "beta" in {variable.name for variable in model.deterministics}:
+            raise TypeError(
+                f"{owner} draws the weights beta themselves; {type(model.combination).__name__} "
+                "declares them as a Deterministic."
+            )
         model.check_parametric(owner)
         self._moves = Moves(
             check_count(moves, "moves", owner, least=0),

@@ -203,7 +203,12 @@ def sweep(
 
 
 class Task(NamedTuple):
-    """What the moves of a sweep share: they replace entries of `new`."""
+    """State of a sweep that its moves share; they replace entries of `new`.
+
+    `new` has the free variables of the model by name, and `y` the utilities of the sweep. Moves
+    given the regressors target -|y - K W'|^2 / 2 plus the log prior, with K the composite kernel
+    `composition.composite(new)`.
+    """
 
     new: Values
     y: np.ndarray
@@ -223,7 +228,7 @@ def _unknown(rule: Combination, function: str) -> NotImplementedError:
 
 @singledispatch
 def redraw_given_regressors(rule: Combination, task: Task) -> Info:
-    """Redraw the weights that a rule learns by moves of its own given W."""
+    """Redraw the weights of a rule given W; return the acceptances as `Info`."""
     raise _unknown(rule, "redraw_given_regressors")
 
 
@@ -260,7 +265,7 @@ def _(rule: Mean, task: Task) -> Info:
 
 @singledispatch
 def redraw_collapsed(rule: Combination, task: Task) -> None:
-    """Redraw the weights that a rule learns by moves of its own with W integrated out."""
+    """Redraw the weights of a rule with W integrated out; return nothing."""
     raise _unknown(rule, "redraw_collapsed")
 
 

@@ -2,7 +2,7 @@
 
 Both are sum_n l_n f_n - w_n f_n^2 / 2 for f = K_beta alpha: regression has w = gamma and l = gamma
 t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (t = 0, 1). Equations
-and notation as in `composite_kernel`.
+and notation as in `vb`.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ class Likelihood[N: Noise](Protocol):
         """Q(alpha)."""
 
     def weights_terms(self, alpha: Regressors, noise: N) -> tuple[Array, Array]:
-        """B (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
+        """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
 
     def noise(
         self, alpha: Regressors, beta_mean: Array, beta_second: Array, priors: Mapping[str, Gamma]

@@ -1,6 +1,6 @@
 """The factors of the composite-kernel models' mean field: their state and updates.
 
-Equations and notation as in `composite_kernel`, which runs these updates to convergence.
+Equations and notation as in `vb`, which runs these updates to convergence.
 """
 
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]
 def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
     """One iteration: hyperparameters if fitted, all factors, and the bound.
 
-    The factors are those of girolami2005, section 4.1, with the corrections of `composite_kernel`.
+    The factors are those of girolami2005, section 4.1, with the corrections of `vb`.
     """
     priors = state.priors if state.iterations < data.type_two_from else _fitted(state)
     noise, phi_mean, second = made_of = state.noise, state.phi.mean, state.beta_second

@@ -77,14 +77,19 @@ def combination_unknown_to(*functions: Any) -> Callable[[Any], str | None]:
     """Make a function that says why a model's combination rule is not supported, or None.
 
     A rule is supported when every one of `functions`, which dispatch on rules, has it registered,
-    also when it is registered later.
+    also when it is registered later, and when its weights beta are a random variable or known.
     """
 
     def reason(model: Any) -> str | None:
-        known = rules_known_to(*functions)
-        if isinstance(model.combination, tuple(known)):
-            return None
-        names = ", ".join(rule.__name__ for rule in known)
-        return f"it knows the combinations {names}; this is {type(model.combination).__name__}"
+        known, rule = rules_known_to(*functions), type(model.combination).__name__
+        if not isinstance(model.combination, tuple(known)):
+            names = ", ".join(each.__name__ for each in known)
+            register = ", ".join(f"{f.__module__}.{f.__name__}" for f in functions)
+            return (
+                f"it knows the combinations {names}; this is {rule}, not registered with {register}"
+            )
+        if "beta" in {variable.name for variable in model.deterministics}:
+            return f"it draws the weights beta themselves; {rule} declares them as a Deterministic"
+        return None
 
     return reason

@@ -4,7 +4,6 @@ Each file imported here registers its implementations.
 """
 
 from . import diagonal_vb, predict, vb  # noqa: F401
-from .classifiers import KernelFisherDiscriminant, KernelNearestMean, KernelNearestNeighbour
 from .diagonal_exact import log_lambda, sample_diagonal_completion
 from .diagonal_gibbs import diagonal_wishart_completion_steps
 from .em import fit_completion
@@ -14,9 +13,6 @@ from .weight_objectives import OBJECTIVES, leave_one_out_rows
 
 __all__ = [
     "OBJECTIVES",
-    "KernelFisherDiscriminant",
-    "KernelNearestMean",
-    "KernelNearestNeighbour",
     "completion_steps",
     "diagonal_wishart_completion_steps",
     "fit_completion",

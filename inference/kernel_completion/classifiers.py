@@ -13,9 +13,9 @@ scikit-learn's ``SVC(kernel="precomputed")`` takes the same K11 and K21.
 
 References
 ----------
-Zhang, Yeung and Kwok, Probabilistic kernel matrix learning with a mixture model of kernels,
-section 4: KNNC and KNMC. Baudat and Anouar (2000), Generalized discriminant analysis using a kernel
-approach.
+Zhang, Yeung and Kwok (2003), Probabilistic kernel matrix learning with a mixture model of kernels,
+section 5.3: KNNC and KNMC. Baudat and Anouar (2000), Generalized discriminant analysis using a
+kernel approach.
 """
 
 from abc import abstractmethod

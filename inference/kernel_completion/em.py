@@ -57,7 +57,7 @@ def _without_mode(given: CompletionParameters) -> str | None:
 
 
 def _freedom(given: CompletionParameters) -> float:
-    """C = r + eta - n - 1."""
+    """Degrees of freedom c = r + eta - n - 1 of the M-step."""
     return given.r + given.eta - len(given.theta) - 1
 
 

@@ -13,7 +13,7 @@ K_bar = sum_s E[beta_s] K_s:
 | beta | appendix B.4, importance sampling | `simplex_factor`, the V_c terms included |
 | rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
 | beta, binary | not derived | `binary_factor`, all 2^S states |
-| beta, product; theta | appendix B.4, importance sampling | `kernel_parameters`, jointly |
+| beta, product; theta | appendix B.4, importance sampling | `vb_kernel_parameters`, jointly |
 | pi, chi | importance sampling | exact given beta, without a factor |
 
 Errors of mean field, measured on 24 objects against Gibbs (`test_agreement.py` has bounds):

@@ -2,7 +2,7 @@
 
 If the composite kernel is linear in the learned weights, the kernels and their products are fixed.
 Exponents of products and kernel parameters change the kernels; expectations are then taken under
-their factor (`kernel_parameters`).
+their factor (`vb_kernel_parameters`).
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...models.combinations.composition import Composition
+from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.scores import Scores
 from ...models.combinations.sums import WeightedSum
 from ...models.multinomial_probit import MultinomialProbit
@@ -60,8 +61,12 @@ class KernelFamily:
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
         """Read the model's kernels and combination rule."""
-        is_product = not isinstance(model.combination, WeightedSum)
-        return cls(model.composition, is_product)
+        rule = model.combination
+        if not isinstance(rule, FixedProduct | Product | WeightedSum):
+            raise TypeError(
+                f"VB takes weighted sums and products of kernels. {type(rule).__name__} is neither."
+            )
+        return cls(model.composition, not isinstance(rule, WeightedSum))
 
     @property
     def scores(self) -> Scores:

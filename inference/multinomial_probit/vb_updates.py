@@ -1,6 +1,6 @@
 """The factors of the multinomial probit's mean field: their state, updates, and draws.
 
-Equations and notation as in `multinomial_probit`, which runs these updates to convergence.
+Equations and notation as in `vb`, which runs these updates to convergence.
 """
 
 from collections.abc import Sequence
@@ -291,7 +291,28 @@ def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
 def update_weights(
     rule: Combination, plug_in: bool, state: State, linear: Array, curvature: Array
 ) -> State:
-    """Update q(beta), if the composite kernel is linear in beta, and its hyperparameters."""
+    """Update q(beta), if the composite kernel is linear in beta, and its hyperparameters.
+
+    Register a rule of your own with a function of these arguments.
+
+    Parameters
+    ----------
+    rule : Combination
+    plug_in : bool
+        Whether to iterate the paper's printed equations instead of the mean field.
+    state : State
+        Factors before the update.
+    linear, curvature : array of shape (S,), array of shape (S, S)
+        The expected log likelihood as a function of the weights is linear'beta -
+        beta'curvature beta / 2.
+
+    Returns
+    -------
+    State
+        `state` with new ``beta`` (a factor with ``mean``, ``sd``, ``sample`` and ``log_density``,
+        such as `simplex_factor` returns), ``beta_mean`` (S,), ``beta_second`` = E[beta beta']
+        (S, S), and ``gain``: E[log prior of beta] plus the factor's entropy.
+    """
     raise NotImplementedError(
         f"VB has no factor for the weights of {type(rule).__name__}: register it with "
         f"update_weights of {__name__}."

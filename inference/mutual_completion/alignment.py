@@ -3,7 +3,7 @@
 References
 ----------
 Cristianini et al. (2002), On kernel target alignment. Zhang, Yeung and Kwok, Probabilistic kernel
-matrix learning with a mixture model of kernels, section 4.
+matrix learning with a mixture model of kernels, section 5.1.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Entrywise products of kernels, with given or learned exponents.
 
-Notation (Damoulas & Girolami 2009, section 2 and Figure 2):
+Notation (Damoulas & Girolami 2009, sections 2 and 3.1, Figure 2):
 
 ========= ======================================= =====================
 paper     meaning                                 code

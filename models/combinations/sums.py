@@ -3,7 +3,7 @@
 A rule declares its weights inside a model and combines a stack with them; models and engines
 dispatch on its type. This file has the weighted sums; products are in `products`.
 
-Notation (Damoulas & Girolami 2009, section 2; Girolami & Rogers 2005, section 3):
+Notation (Damoulas & Girolami 2009, sections 2 and 3.1; Girolami & Rogers 2005, section 3):
 
 ========== ========= ============================== =====================
 2009       2005      meaning                        code
@@ -81,7 +81,22 @@ class Combination(Protocol):
 
 
 class WeightedSum(Combination):
-    """K_beta = sum_s beta_s K_s."""
+    """K_beta = sum_s beta_s K_s.
+
+    Raises
+    ------
+    TypeError
+        When a subclass redefines `combine`, `terms` or `from_terms`: engines compute the sum
+        themselves. Rules of another form are subclasses of `Combination`.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if redefined := sorted({"combine", "terms", "from_terms"} & vars(cls).keys()):
+            raise TypeError(
+                f"{cls.__name__} is a WeightedSum and must not define {', '.join(redefined)}: "
+                "make it a subclass of Combination."
+            )
 
     @override
     def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:

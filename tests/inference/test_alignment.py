@@ -186,7 +186,7 @@ REFUSED_TRUTH = {
 
 
 @pytest.mark.parametrize("case", REFUSED_TRUTH)
-@pytest.mark.parametrize("read", [kz.scores, kz.plots.plot_reliability])
+@pytest.mark.parametrize("read", [kz.scores.held_out, kz.plots.plot_reliability])
 def test_truth_is_refused_by_name(case, read, predictions):
     truth, message = REFUSED_TRUTH[case]
     with pytest.raises(ValueError, match=rf"'labels(?:_new)?' argument of \w+ must .*{message}"):
