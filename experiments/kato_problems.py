@@ -11,8 +11,8 @@ The paper's seven kernels of yeast proteins (2,318 objects) are not available. I
   is fully known; the data include masks that hide a further part of it.
 
 Masks follow the paper: entries that are missing at one ratio are missing at every higher ratio, and
-each object keeps one kernel, chosen at random. A ratio is a share of all pairs of object and kernel;
-in the embryo data it is a share of the known kernel's objects.
+each object keeps one kernel, chosen at random. A ratio is a share of all pairs of object and
+kernel; in the embryo data it is a share of the known kernel's objects.
 """
 
 from collections.abc import Callable
