@@ -84,10 +84,8 @@ def combination_unknown_to(*functions: Any) -> Callable[[Any], str | None]:
         known, rule = rules_known_to(*functions), type(model.combination).__name__
         if not isinstance(model.combination, tuple(known)):
             names = ", ".join(each.__name__ for each in known)
-            register = ", ".join(f"{f.__module__}.{f.__name__}" for f in functions)
-            return (
-                f"it knows the combinations {names}; this is {rule}, not registered with {register}"
-            )
+            where = ", ".join(f"{f.__module__}.{f.__name__}" for f in functions)
+            return f"it knows the combinations {names}; {rule} is not registered with {where}"
         if "beta" in {variable.name for variable in model.deterministics}:
             return f"it draws the weights beta themselves; {rule} declares them as a Deterministic"
         return None

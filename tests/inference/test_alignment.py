@@ -205,7 +205,7 @@ def test_truth_of_two_classes_goes_by_position_where_predictions_have_no_ids():
 def test_masked_predictions_are_refused():
     p = np.ma.masked_array([[0.5, 0.5], [0.2, 0.8]], [[True, False], [False, False]])
     dataset = xr.Dataset({"probability": (("obs", "class"), p)}, {"class": ["a", "b"]})
-    with pytest.raises(ValueError, match="'predictions' argument of scores must be finite"):
+    with pytest.raises(ValueError, match="'predictions' argument of held_out must be finite"):
         kz.scores.held_out(dataset, ["a", "b"])
 
 

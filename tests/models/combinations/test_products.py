@@ -95,5 +95,5 @@ def test_parameters_that_make_a_product_negative_are_impossible():
     # Draws of the normal factor may leave the support.
     result = by_vb(model, max_iterations=5, starts=1)
     result["posterior"]["theta"].values[0, 0] = 3.0
-    with pytest.raises(ValueError, match="'kernels_new' argument of predict must be nowhere nega"):
+    with pytest.raises(ValueError, match="'kernels_new' argument of predict must be non-negative"):
         kz.predict(model, result, kernels(x, x[:4]))
