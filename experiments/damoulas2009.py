@@ -11,6 +11,8 @@ Class probabilities are averaged over draws from the approximation, a Monte Carl
 The paper has one division into ten folds and prints mean and sd over the folds. Here a split is a
 whole cross-validation: its number is the mean over the ten folds, and the sd over the folds has its
 own row. Iris is the UCI file of that time, with its two typing errors.
+
+The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
 """
 
 from collections.abc import Mapping

@@ -11,6 +11,8 @@ weights and from each kernel alone; the printed weights tell which start the pap
 
 The figure: a kernel is split into the rank-one kernels of its eigenvectors, which a classifier
 reweights. The paper's points are not printed; here each class has two clusters, as in Figure 2.
+
+The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
 """
 
 import warnings

@@ -19,6 +19,8 @@ runs of the others. Choices where the paper is silent:
   scikit-learn's default.
 
 Labels of the test part are used for scores only.
+
+The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
 """
 
 import warnings

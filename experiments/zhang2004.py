@@ -7,6 +7,8 @@ mean in the completed kernel (KNM). The last three methods use A itself.
 Features are standardised over all objects, as a transductive method may; the labels of the test
 part are used for scores only. The paper does not state the regularisation of its KFDA; here
 cross-validation in the training part chooses it.
+
+The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
 """
 
 from collections.abc import Callable, Mapping, Sequence

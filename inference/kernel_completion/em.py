@@ -14,10 +14,12 @@ prior mean, kappa) the iterates have a closed form. With q = kappa / (1 + kappa)
     S_t &= a^t S_0 + \frac{1 - a^t}{c - r} \Theta_{22\cdot1} + (b_0 - m)\, \mathrm{diag}(w_t)
         (b_0 - m)', \qquad w_t = \frac{q}{c} \sum_{s<t} a^{t-1-s} q^{2s}
 
-for S = Sigma22.1, and Sigma11 = (K11 + Theta11)/c from the first iteration on. The point is K21 = B
-K11 and K22.1 = (r - n1) S. K21 converges to Theta21 Theta11^-1 K11. K22.1 converges to (r - n1)
-Theta22.1 / (eta - n - 1) when eta > n + 1. When eta = n + 1, the paper's setting, c = r and K22.1
-grows by (r - n1)/r Theta22.1 an iteration without limit; when eta < n + 1 it grows exponentially.
+for S = Sigma22.1, and Sigma11 = (K11 + Theta11)/c from the first iteration on. One iteration of S,
+the M-step of eq (6), is S_{t+1} = a S_t + Theta22.1 / c + (b_t - m) diag(q / c) (b_t - m)'; the
+fraction (1 - a^t)/(c - r) is t/c when c = r. The point is K21 = B K11 and K22.1 = (r - n1) S. K21
+converges to Theta21 Theta11^-1 K11. K22.1 converges to (r - n1) Theta22.1 / (eta - n - 1) when
+eta > n + 1. When eta = n + 1, the paper's setting, c = r and K22.1 grows by (r - n1)/r Theta22.1 an
+iteration without limit; when eta < n + 1 it grows exponentially.
 """
 
 from dataclasses import dataclass, replace
@@ -206,7 +208,7 @@ class _Path:
         return float(np.log(self.r / self.c))
 
     def B(self, t: float) -> Array:
-        """Sigma21 Sigma11^-1 (n2, n1)."""
+        """Sigma21 Sigma11^-1 (n2, n1) after t iterations: the first of the module's formulas."""
         if self.gap_start is None:
             return self.spectrum.coefficients
         gap = self.gap_start * np.exp(t * self.log_q)
@@ -217,7 +219,7 @@ class _Path:
         return _geometric(self.log_a, t) / self.c
 
     def S(self, t: float) -> Array:
-        """Sigma22.1 (n2, n2)."""
+        """Sigma22.1 (n2, n2) after t iterations: the second of the module's formulas."""
         S = self.growth(t) * self.spectrum.theta22_1 + np.exp(t * self.log_a) * self.S_start
         if self.gap_start is None or np.isinf(t):
             return S

@@ -86,7 +86,9 @@ class _Visible:
     def expectation(self, M: Array, spread: float | None) -> Completion:
         """E-step, eqs (18)-(20). O(n^3 / 3 + 4 n^2 m + 2 n m^2).
 
-        The paper's appendix writes the same in blocks of M^-1: eqs (27)-(29).
+        With M_vv = C C', Q_vv = R R', H = C^-1 M_vh, B = C'^-1 H = M_vv^-1 M_vh and G = R'B, the
+        missing blocks are Q_vh = R G = Q_vv M_vv^-1 M_vh, eq (19), and Q_hh = s (M_hh - H'H) + G'G,
+        eq (20). The paper's appendix writes the same in blocks of M^-1: eqs (27)-(29).
         """
         visible, hidden = self.kernel.visible, self.kernel.hidden
         n = len(visible)

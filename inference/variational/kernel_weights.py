@@ -238,6 +238,7 @@ class Importance(Integration[SampledWeights, SampledConcentrations]):
     def weights(
         self, concentration: Array, linear: Array, quadratic: Array, near: SampledWeights | None
     ) -> SampledWeights:
+        # Prior samples, weighted by exp(b'beta - beta'A beta / 2) for b = linear, A = quadratic.
         log_beta = _log_gamma(concentration, self.samples, self.rng(2))
         log_beta -= logsumexp(log_beta, axis=0)
         beta = np.exp(log_beta)
