@@ -113,7 +113,7 @@ def test_collapsed_mixture_goes_by_the_mean_given_alpha():
         ({"labels": None}, "'labels' argument of predict .* training objects"),
         ({"labels": ["a", "b"]}, "'labels' argument of predict"),
         ({"rule": "nearest"}, "'rule' argument of predict .* nearest is 'nearest mean'"),
-        ({"kernels_new": np.eye(3)}, "'kernels_new' .* WishartCompletion: it holds"),
+        ({"kernels_new": np.eye(3)}, "'kernels_new' .* WishartCompletion: it contains"),
         ({"keep_draws": True}, "'result' argument of predict .* draws of K21"),
     ],
 )
