@@ -84,11 +84,13 @@ class _CompositeKernel(pm.Model):
 
     def _declare_composite(self, stack: np.ndarray) -> TensorVariable:
         """Composite kernel (obs, function), eq (1); its first column is ones if there is a bias."""
-        K = pm.Data("K", stack, dims=("kernel", "obs", "basis"))
+        kernels, _, basis = stack.shape
+        dims = ("kernel", "obs", "basis")
+        K = pm.Data("K", stack, shape=(kernels, None, basis), dims=dims)
         composite = self.combination.combine(K, self.combination.declare())
         if self.bias:
             composite = pt.concatenate([pt.ones((composite.shape[0], 1)), composite], axis=1)
-        return pt.specify_shape(composite, (None, len(self.coords["function"])))
+        return composite
 
     def _declare_response(self, stack: np.ndarray) -> TensorVariable:
         """Model response y = K_beta alpha (obs), eq (1)."""

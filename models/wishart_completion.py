@@ -5,7 +5,6 @@ from typing import Any, Self, override
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from scipy.linalg import cholesky
 from scipy.special import multigammaln
 
@@ -176,9 +175,9 @@ class WishartCompletion(Declaration):
         super().__init__(coords=object_coords(given.labels, n1))
 
         with self:
-            theta_data = pm.Data("theta", given.theta, dims=("object", "object_"))
-            observed = pm.Data("K11_values", given.K11, dims=("train", "train_"))
-            Sigma = declare_inverse_wishart(pt.specify_shape(theta_data, (n, n)), self.eta, n1)
+            theta_data = pm.Data("theta", given.theta, shape=(n, n), dims=("object", "object_"))
+            observed = pm.Data("K11_values", given.K11, shape=(n1, n1), dims=("train", "train_"))
+            Sigma = declare_inverse_wishart(theta_data, self.eta, n1)
             declare_kernel(Sigma, self.r, observed, n1, deterministic_K=deterministic_K)
         self.seal()
 

@@ -205,19 +205,18 @@ class WishartKernelMixture(Declaration):
 
             dims = ("kernel", "object", "object_")
             if kernels is None:
-                kernels = pm.Data("theta", given.kernels, dims=dims)
+                kernels = pm.Data("theta", given.kernels, shape=given.kernels.shape, dims=dims)
             else:
                 ordered = kernels[:, given.order][:, :, given.order]
                 kernels = pm.Deterministic("kernels", ordered, dims=dims)
-            observed = pm.Data("K11_values", given.K11, dims=("train", "train_"))
+            observed = pm.Data("K11_values", given.K11, shape=(n1, n1), dims=("train", "train_"))
             if concentration is not None:
                 each = one_per_kernel(concentration, given.names, "concentration", owner)
                 shape = [check_positive(value, "concentration", owner) for value in each]
                 alpha = Dirichlet("alpha", np.array(shape), dims="kernel")
             else:
                 alpha = pm.Data("alpha", weights, dims="kernel")
-            fixed = pt.specify_shape(kernels, given.kernels.shape)
-            mixture = _Mixture(fixed, pt.as_tensor(self.etas), alpha)
+            mixture = _Mixture(kernels, pt.as_tensor(self.etas), alpha)
             if collapsed:
                 _declare_evidence(mixture, self.rho, observed, n1)
             else:
@@ -362,8 +361,7 @@ def _declare_evidence(mixture: _Mixture, rho: float, observed: TensorVariable, n
     eta, theta = mixture.matched()
     parts = partition(theta, n1)
     delta = eta - (theta.type.shape[0] - n1)
-    values = pt.specify_shape(observed, (n1, n1))
-    K11 = MatrixF("K11", rho, delta, parts.block11, observed=values, dims=("train", "train_"))
+    K11 = MatrixF("K11", rho, delta, parts.block11, observed=observed, dims=("train", "train_"))
     pm.Deterministic("eta", eta)
     mean = matrix_product(parts.coefficients, K11)
     pm.Deterministic("K21_mean_given_alpha", mean, dims=("test", "train"))

@@ -67,8 +67,7 @@ def declare_kernel(
     Deterministic variables: ``K22``, its trace, log det Sigma22.1 and, on request, ``K``.
     """
     Sigma11, Sigma22_1, S, B = sigma
-    values = pt.specify_shape(observed, (n1, n1))
-    K11 = Wishart("K11", r, Sigma11, observed=values, dims=("train", "train_"))
+    K11 = Wishart("K11", r, Sigma11, observed=observed, dims=("train", "train_"))
     C11 = cholesky_or_nan(K11)
     K21 = MatrixNormal("K21", matrix_product(B, K11), S, C11, dims=("test", "train"))
     K22_1 = Wishart("K22_1", r - n1, Sigma22_1, dims=("test", "test_"))

@@ -138,8 +138,8 @@ def declare_visible(
 def _visible_block(kernel: IncompleteKernel) -> TensorVariable:
     """Register the visible block as data (visible, visible_)."""
     dims = (f"visible_{kernel.name}", f"visible_{kernel.name}_")
-    data = pm.Data(f"Qvv_{kernel.name}_values", kernel.values, dims=dims)
-    return pt.specify_shape(data, kernel.values.shape)
+    values = kernel.values
+    return pm.Data(f"Qvv_{kernel.name}_values", values, shape=values.shape, dims=dims)
 
 
 def _joined(vv: TensorVariable, hv: TensorVariable, hh: TensorVariable) -> TensorVariable:

@@ -52,6 +52,23 @@ def cheapest(model):
     return next(engine for engine in engines if engine.why_not(model) is None)
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "shape"),
+    [
+        ("WishartCompletion", "theta", (4, 4)),
+        ("WishartKernelMixture", "K11_values", (2, 2)),
+        ("MutualKernelCompletion", "Qvv_near_values", (2, 2)),
+        ("CompositeKernelRegression", "K", (2, 8, 7)),
+    ],
+)
+def test_data_of_another_size_are_refused_when_they_are_set(name, data, shape):
+    model = MODELS[name].example()
+    before = model[data].get_value()
+    with pytest.raises(TypeError, match="not compatible"):
+        model[data].set_value(np.ones(shape))
+    np.testing.assert_array_equal(model[data].get_value(), before)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_models_pickle(name):
     model = MODELS[name].example(random_seed=2)
