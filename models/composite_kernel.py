@@ -83,20 +83,19 @@ class _CompositeKernel(pm.Model):
         return pm.Gamma("phi", alpha=self.sigma, beta=self.varsigma, dims="function")
 
     def _declare_composite(self, stack: np.ndarray) -> TensorVariable:
-        """Composite kernel (obs, function), eq (1); its first column is ones if there is a bias."""
+        """Composite kernel (obs, basis), eq (1)."""
         kernels, _, basis = stack.shape
         dims = ("kernel", "obs", "basis")
         K = pm.Data("K", stack, shape=(kernels, None, basis), dims=dims)
-        composite = self.combination.combine(K, self.combination.declare())
-        if self.bias:
-            composite = pt.concatenate([pt.ones((composite.shape[0], 1)), composite], axis=1)
-        return composite
+        return self.combination.combine(K, self.combination.declare())
 
     def _declare_response(self, stack: np.ndarray) -> TensorVariable:
         """Model response y = K_beta alpha (obs), eq (1)."""
         composite = self._declare_composite(stack)
         phi = self._declare_precisions()
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims="function")
+        if self.bias:
+            return alpha[0] + matrix_product(composite, alpha[1:])
         return matrix_product(composite, alpha)
 
     @property
@@ -239,8 +238,10 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho)
             if collapsed:
                 composite = self._declare_composite(stack.values)
-                scaled = composite / pt.sqrt(self._declare_precisions())
                 n_obs = composite.shape[0]
+                if self.bias:
+                    composite = pt.concatenate([pt.ones((n_obs, 1)), composite], axis=1)
+                scaled = composite / pt.sqrt(self._declare_precisions())
                 covariance = matrix_product(scaled, scaled.T) + pt.eye(n_obs) / gamma
                 MultivariateNormal("t", pt.zeros(n_obs), covariance, observed=observed, dims="obs")
             else:

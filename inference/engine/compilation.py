@@ -20,6 +20,7 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor.link.basic import PerformLinker
 
 from ...validation import argument_error
+from .numpy_rewrites import NUMPY_REWRITES
 
 __all__ = ["check_compile_kwargs", "compiling_with", "mode_worth", "python_mode"]
 
@@ -32,7 +33,7 @@ def python_mode() -> Mode:
 
     Fusion is off: a fused operation is a loop over elements, which is slow without a compiler.
     """
-    return Mode(linker="py", optimizer="fast_run").excluding("fusion")
+    return Mode(linker="py", optimizer="fast_run").excluding("fusion").register(*NUMPY_REWRITES)
 
 
 def mode_worth(evaluations: float) -> Mode:

@@ -1,7 +1,7 @@
 """Densities of the declaration at constrained draws, for Pareto k-hat and `az.loo`."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -14,11 +14,26 @@ from pytensor.graph.replace import graph_replace
 
 from .evaluation import compile_over_draws
 
-__all__ = ["compile_log_density", "log_density", "log_likelihood"]
+__all__ = ["compile_densities", "log_density", "log_likelihood", "log_likelihood_dataset"]
 
 
-def compile_log_density(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
-    """Make a function of the log joint density of the declaration at values of its free variables.
+class Densities(NamedTuple):
+    """Log densities at draws of the free variables.
+
+    Attributes
+    ----------
+    joint : array (draw,)
+        Log joint density of all variables.
+    observations : dict of str to array (draw, ...)
+        Log likelihood of the observed variables.
+    """
+
+    joint: np.ndarray
+    observations: dict[str, np.ndarray]
+
+
+def compile_densities(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], Densities]:
+    """Make a function of the log densities of the declaration at values of its free variables.
 
     No Jacobian enters. A density on the simplex is with respect to the first coordinates, as in the
     usual form of the Dirichlet distribution.
@@ -30,19 +45,24 @@ def compile_log_density(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]],
     Returns
     -------
     callable
-        From a mapping of str to array (draw, ...), draws of every free variable, to an array
-        (draw,).
+        From a mapping of str to array (draw, ...), draws of every free variable, to `Densities`.
     """
     values, terms = _terms(model)
     potentials = graph_replace(model.potentials, values, strict=False)
     total = pt.sum([term.sum() for term in (*terms.values(), *potentials)])
-    evaluate = compile_over_draws(model, list(values.values()), [total])
-    return lambda draws: evaluate(draws)[0]
+    observed = {str(rv.name): terms[model.rvs_to_values[rv]] for rv in model.observed_RVs}
+    evaluate = compile_over_draws(model, list(values.values()), [total, *observed.values()])
+
+    def densities(draws: Mapping[str, np.ndarray]) -> Densities:
+        joint, *observations = evaluate(draws)
+        return Densities(joint, dict(zip(observed, observations, strict=True)))
+
+    return densities
 
 
 def log_density(model: pm.Model, draws: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Log joint density of the declaration at constrained draws (see `compile_log_density`)."""
-    return compile_log_density(model)(draws)
+    """Log joint density (draw,) of the declaration at constrained draws (see `Densities`)."""
+    return compile_densities(model)(draws).joint
 
 
 def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
@@ -60,18 +80,33 @@ def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
         One variable (chain, draw, ...) for every observed variable.
     """
     values, terms = _terms(model)
-    names = [str(rv.name) for rv in model.observed_RVs]
-    evaluate = compile_over_draws(
-        model, list(values.values()), [terms[model.rvs_to_values[rv]] for rv in model.observed_RVs]
-    )
-    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    observed = {str(rv.name): terms[model.rvs_to_values[rv]] for rv in model.observed_RVs}
+    evaluate = compile_over_draws(model, list(values.values()), list(observed.values()))
     flat = {
         str(rv.name): (x := posterior[rv.name].to_numpy()).reshape(-1, *x.shape[2:])
         for rv in model.free_RVs
     }
+    found = dict(zip(observed, evaluate(flat), strict=True))
+    return log_likelihood_dataset(model, found, posterior)
+
+
+def log_likelihood_dataset(
+    model: pm.Model, values: Mapping[str, np.ndarray], posterior: xr.Dataset
+) -> xr.Dataset:
+    """Dataset of log likelihoods (chain * draw, ...) of the observed variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    values : mapping of str to array
+        One array for every observed variable.
+    posterior : Dataset
+        Its coordinates "chain" and "draw" are used.
+    """
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)
     found = {}
-    for name, array in zip(names, evaluate(flat), strict=True):
+    for name, array in values.items():
         every = dims.get(name) or [f"{name}_dim_{i}" for i in range(array.ndim - 1)]
         # A matrix-valued observation has one density.
         own = every[: array.ndim - 1]

@@ -43,6 +43,7 @@ class Run:
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
     mode: Mode | None = None
     clock: Clock = field(default_factory=Clock)
+    log_likelihood: bool = False
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Make a generator from the seed; different streams are independent."""

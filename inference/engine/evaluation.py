@@ -5,15 +5,19 @@ once, so that Python's overhead is small; only models that are not unamended dec
 evaluated draw by draw.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import local
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_graph
+from pytensor.compile.executor import Function
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import Nonzero
@@ -26,6 +30,8 @@ __all__ = ["compile_at_point", "compile_over_draws"]
 
 # Expected size of an operation's output for a block of draws, in bytes.
 BLOCK = 1 << 24
+# Number of compiled functions that are kept.
+MOST = 16
 # Operations that select the entries where a mask is true.
 PICKING = AdvancedSubtensor, AdvancedIncSubtensor
 
@@ -74,12 +80,7 @@ def compile_over_draws(
         return one_by_one
 
     rest, stand_ins, arrays = _apart_from_data(model, outputs)
-    draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs]
-    stacked = vectorize_graph(rest, replace=dict(zip(inputs, draws, strict=True)))
-    function = compile_graph(
-        [*draws, *stand_ins], stacked, on_unused_input="ignore", mode=python_mode()
-    )
-    function.trust_input = True
+    function = _FUNCTIONS.over_draws(inputs, stand_ins, rest)
     of_data = max((array.nbytes for array in (*arrays, *_data(rest))), default=0)
 
     def of_draws(values: Mapping[str, NDArray]) -> list[NDArray]:
@@ -101,6 +102,39 @@ def compile_over_draws(
         return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
     return of_draws
+
+
+class _Functions(local):
+    """Functions over draws that this thread compiled last.
+
+    Models of the same structure, such as those of cross-validation, have equal graphs apart from
+    their data. Comparing two graphs takes a hundredth of the time of compiling one. Threads do not
+    share functions, whose calls are not safe at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[list[Any], list[Any], Function]] = deque(maxlen=MOST)
+
+    def over_draws(
+        self, inputs: Sequence[Variable], fixed: Sequence[Variable], outputs: list[Any]
+    ) -> Function:
+        """Return the function of draws of `inputs`, followed by the values of `fixed`."""
+        arguments: list[Any] = [*inputs, *fixed]
+        for others, theirs, function in self._known:
+            same = len(others) == len(arguments) and len(theirs) == len(outputs)
+            if same and equal_computations(outputs, theirs, arguments, others):
+                return function
+        draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs]
+        stacked = vectorize_graph(outputs, replace=dict(zip(inputs, draws, strict=True)))
+        function = compile_graph(
+            [*draws, *fixed], stacked, on_unused_input="ignore", mode=python_mode()
+        )
+        function.trust_input = True
+        self._known.appendleft((arguments, outputs, function))
+        return function
+
+
+_FUNCTIONS = _Functions()
 
 
 def _takes_stacks(model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
@@ -132,13 +166,18 @@ def _apart_from_data(
     known = _of_data_alone(model, outputs)
     stand_ins = [variable.type() for variable in known]
     rest = graph_replace(list(outputs), dict(zip(known, stand_ins, strict=True)), strict=False)
-    arrays = compile_graph([], known, mode=python_mode())() if known else []
+    derived = [variable for variable in known if not isinstance(variable, SharedVariable)]
+    found = iter(compile_graph([], derived, mode=python_mode())() if derived else [])
+    arrays = [
+        v.get_value(borrow=True) if isinstance(v, SharedVariable) else next(found) for v in known
+    ]
     return rest, stand_ins, arrays
 
 
 def _of_data_alone(model: pm.Model, outputs: Sequence[Variable]) -> list[Variable]:
     """Variables, as late in the graph as possible, that depend on the model's data alone."""
-    fixed = set(model.data_vars)
+    lengths = [v for v in model.dim_lengths.values() if isinstance(v, SharedVariable)]
+    fixed = {*model.data_vars, *lengths}
     frontier: dict[Variable, None] = {}
     for node in toposort(outputs):
         needed = [v for v in node.inputs if not isinstance(v, Constant)]

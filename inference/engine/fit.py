@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from os import PathLike
 from typing import Any, get_args
@@ -57,16 +58,17 @@ def _by_observation(model: pm.Model) -> bool:
     return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
 
 
-def _no_log_likelihood(model: pm.Model, kind: Kind, tree: DataTree) -> str | None:
+def _no_log_likelihood(model: pm.Model, kind: Kind, run: Run) -> str | None:
     """Why a result has no group ``log_likelihood``; None when it has one."""
+    if run.store is not None:
+        return "the draws are in a store; pm.compute_log_likelihood reads them"
     if kind == "point":
         return "az.loo needs draws from the posterior, not a point"
     if not model.observed_RVs:
         return "the model has no observed variable"
     if not _by_observation(model):
         return "observations are dependent given the variables, so that az.loo has no meaning"
-    drawn = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
-    missing = {str(rv.name) for rv in model.free_RVs} - drawn
+    missing = {str(rv.name) for rv in model.free_RVs}.difference(run.kept(model))
     if missing:
         return f"it needs draws of {', '.join(sorted(missing))} (var_names)"
     return None
@@ -217,6 +219,8 @@ def fit(
         settings=engine.settings_on(model),
         own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
     )
+    reason = _no_log_likelihood(model, engine.kind, run) if log_likelihood else "not asked for"
+    run = replace(run, log_likelihood=reason is None)
     start = time.perf_counter()
     with (
         threadpool_limits(blas_threads, user_api="blas"),
@@ -226,15 +230,9 @@ def fit(
     seconds = time.perf_counter() - start
     if run.clock.ended:
         _mark_as_ended(tree, engine, max_seconds)
-    if not log_likelihood:
-        reason: str | None = "not asked for"
-    elif store is not None:
-        reason = "the draws are in a store; pm.compute_log_likelihood reads them"
-    else:
-        reason = _no_log_likelihood(model, engine.kind, tree)
     if reason:
         tree.attrs["no_log_likelihood"] = reason
-    else:
+    elif "log_likelihood" not in tree.children:
         with_group(tree, "log_likelihood", log_likelihood_of(model, tree["posterior"].to_dataset()))
     result = stamp(
         tree,

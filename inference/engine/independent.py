@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from xarray import DataTree
 
 from .applicability import coordinates
-from .density import compile_log_density
+from .density import compile_densities, log_likelihood_dataset
 from .draws_on_disk import DrawsOnDisk
 from .engine import Run
 from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
@@ -47,8 +47,9 @@ def independent_draws(
     Returns
     -------
     DataTree
-        ``posterior``, ``sample_stats`` with ``lp`` and ``lq`` if `sample` gives a log density, and
-        ``moments`` if any are known or accumulated.
+        ``posterior``, ``sample_stats`` with ``lp`` and ``lq`` if `sample` gives a log density (then
+        ``log_likelihood`` as well if the run asks for it), and ``moments`` if any are known or
+        accumulated.
     """
     # The second stream: the algorithm may have used the seed's first one.
     rng = run.rng(1)
@@ -62,7 +63,8 @@ def independent_draws(
         streamed = []
     deterministics = {str(variable.name) for variable in model.deterministics}
     derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
-    log_density = None
+    densities = None
+    likelihoods: dict[str, list[NDArray]] = {}
     blocks: dict[str, list[NDArray]] = {name: [] for name in kept}
     stats: dict[str, list[NDArray]] = {"lp": [], "lq": []}
     running = {name: RunningMoments() for name in streamed}
@@ -90,9 +92,13 @@ def independent_draws(
                 interrupted = left > 0
                 break
             if log_q is not None:
-                log_density = log_density or compile_log_density(model)
-                stats["lp"].append(log_density(draws))
+                densities = densities or compile_densities(model)
+                joint, observations = densities(draws)
+                stats["lp"].append(joint)
                 stats["lq"].append(log_q)
+                if run.log_likelihood:
+                    for name, values in observations.items():
+                        likelihoods.setdefault(name, []).append(values)
             if store is not None:
                 store.append(0, draws)
             else:
@@ -108,6 +114,10 @@ def independent_draws(
     )
     if store is not None:
         with_group(tree, "posterior", store.dataset())
+    if likelihoods:
+        whole = {name: np.concatenate(parts) for name, parts in likelihoods.items()}
+        dataset = log_likelihood_dataset(model, whole, tree["posterior"].to_dataset())
+        with_group(tree, "log_likelihood", dataset)
     known |= {
         name: finite_moments(entry.mean, entry.sd, (tails or {}).get(name, np.inf))
         for name, entry in running.items()

@@ -12,7 +12,7 @@ from pytensor.link.numba.linker import NumbaLinker
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.compilation import compiling_with, python_mode
-from kernelzoo.inference.engine.density import compile_log_density
+from kernelzoo.inference.engine.density import log_density
 
 RUN = {"draws": 20, "tune": 10, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
 
@@ -175,7 +175,7 @@ def test_density_by_python_is_the_declarations():
         "zeta": rng.gamma(1.0, size=(3, 12)),
         "W": rng.normal(size=(3, 12)),
     }
-    (mine,) = compile_log_density(model)({name: value[None] for name, value in point.items()})
+    (mine,) = log_density(model, {name: value[None] for name, value in point.items()})
     values = {model.rvs_to_values[model[name]]: value for name, value in point.items()}
     terms = {
         value.name: np.log(x)

@@ -1,10 +1,14 @@
 """The judge of approximations agrees with PyMC's own density up to the Jacobian."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from pymc.logprob.basic import conditional_logp
 from pytensor.graph.replace import graph_replace
 from scipy import stats
 
@@ -153,3 +157,60 @@ def test_what_depends_on_no_draw_is_repeated():
     twice, same = evaluate({"beta": np.ones((4, n))})
     np.testing.assert_array_equal(twice, np.full((4, n), 2.0))
     np.testing.assert_array_equal(same, np.tile([1.0, 2.0, 3.0], (4, 1)))
+
+
+def draws_of(model, n, seed=3):
+    """Made-up values of the free variables."""
+    rng = np.random.default_rng(seed)
+    return {
+        "phi": rng.gamma(2.0, size=(n, 9)),
+        "alpha": rng.normal(size=(n, 9)),
+        "beta": rng.dirichlet(np.ones(2), size=n),
+        "varphi": rng.gamma(2.0, size=(n, 2)),
+    }
+
+
+def point_by_point(model, draws):
+    """Log densities by PyMC, at values without transforms."""
+    values = {rv: rv.type() for rv in model.free_RVs}
+    known = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    total = sum(x.sum() for x in conditional_logp({**values, **known}).values())
+    function = pytensor.function(list(values.values()), total, mode=python_mode())
+    return [function(*(draws[rv.name][i] for rv in values)) for i in range(len(draws["phi"]))]
+
+
+def test_models_of_one_structure_share_a_function_but_neither_data_nor_constants():
+    first, second = (kz.CompositeKernelClassification.example(random_seed=s) for s in (0, 1))
+    other_prior = kz.CompositeKernelClassification.example(sigma=3.0)
+    draws = draws_of(first, 4)
+    evaluation._FUNCTIONS._known.clear()
+    for model, functions in ((first, 1), (second, 1), (other_prior, 2), (first, 2)):
+        np.testing.assert_allclose(log_density(model, draws), point_by_point(model, draws))
+        assert len(evaluation._FUNCTIONS._known) == functions
+    pm.set_data({"K": 2 * second["K"].get_value()}, model=second)
+    np.testing.assert_allclose(log_density(second, draws), point_by_point(second, draws))
+
+
+def test_threads_do_not_share_a_function():
+    model = kz.CompositeKernelClassification.example()
+    draws = draws_of(model, 300)
+    alone = log_density(model, draws)
+    own = []
+
+    def evaluate(_):
+        own.append(evaluation._FUNCTIONS._known)
+        return log_density(model, draws)
+
+    with ThreadPoolExecutor(3) as pool:
+        for together in pool.map(evaluate, range(6)):
+            np.testing.assert_array_equal(together, alone)
+    assert evaluation._FUNCTIONS._known not in own
+
+
+def test_the_log_likelihood_of_an_approximation_is_that_of_its_draws():
+    model = kz.CompositeKernelRegression.example()
+    result = kz.fit(model, kz.VB(max_iterations=20), draws=30, progressbar=False, random_seed=1)
+    separate = log_likelihood(model, result["posterior"].to_dataset())
+    xr.testing.assert_allclose(result["log_likelihood"].to_dataset().drop_attrs(), separate)
+    joint = log_density(model, {k: v.to_numpy()[0] for k, v in result["posterior"].items()})
+    np.testing.assert_allclose(result["sample_stats"]["lp"][0], joint)
