@@ -25,9 +25,11 @@ type Array = npt.NDArray[np.float64]
 # Q is neglected where log Q is this far below its maximum.
 DEPTH = 42.0
 NEWTON_STEPS = 200
-# Logits of the fractions are searched within this reach, to an error of 2 reach / 2^steps.
+# Logits of the fractions are searched within this reach, to an error in standard deviations. A grid
+# serves at a less exact mode, too.
 LOGIT_REACH = 100.0
-BISECTIONS = 50
+MODE_ERROR = 1e-3
+MODE_STEPS = 50
 
 
 def _log_weights(v: Array) -> Array:
@@ -153,8 +155,8 @@ def grid_of_three(target: Target, axes: Axes, nodes: int) -> tuple[Array, Array]
 
         a log x + a' log(1 - x) + g x - q x^2 / 2,    q >= 0,
 
-    has a single mode in the logit of x. Bisection finds the mode and the scale there, so that the
-    grid follows a ridge of any curvature.
+    has a single mode in the logit of x. Newton's method within a shrinking bracket finds the mode and
+    the scale there, so that the grid follows a ridge of any curvature.
     """
     along, log_width = axes.grid(nodes)
     v = axes.mode[0] + along[0]
@@ -166,13 +168,18 @@ def grid_of_three(target: Target, axes: Axes, nodes: int) -> tuple[Array, Array]
     force = rest * (linear[1] - linear[2] - across[0] * first - across[2] * rest)
     curvature = rest**2 * (across[1] - across[2])
     low, high = np.full((2, nodes), [[-LOGIT_REACH], [LOGIT_REACH]])
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
+    middle = np.zeros(nodes)
+    for _ in range(MODE_STEPS):
         x, y = _logistic(middle), _logistic(-middle)
-        rising = a[1] * y - a[2] * x + x * y * (force - curvature * x) > 0
-        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
-    bend = x * y * (a[1] + a[2] + curvature * x * y - (y - x) * (force - curvature * x))
-    scale = 1 / np.sqrt(np.maximum(bend, 1e-12))
+        slope = a[1] * y - a[2] * x + x * y * (force - curvature * x)
+        bend = x * y * (a[1] + a[2] + curvature * x * y - (y - x) * (force - curvature * x))
+        scale = 1 / np.sqrt(np.maximum(bend, 1e-12))
+        if np.all(np.abs(slope) * scale <= MODE_ERROR):
+            break
+        low, high = np.where(slope > 0, middle, low), np.where(slope > 0, high, middle)
+        newton = middle + slope * scale**2
+        inside = (low < newton) & (newton < high) & (bend > 0)
+        middle = np.where(inside, newton, 0.5 * (low + high))
     left = np.arcsinh(9 + DEPTH / (a[1] * scale))
     right = np.arcsinh(9 + DEPTH / (a[2] * scale))
     xi = -left + (left + right) * np.linspace(0, 1, nodes)[:, None]
