@@ -1,17 +1,15 @@
 """Albert-Chib data augmentation as a PyMC step method for the multinomial probit."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-import pymc as pm
-from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pytensor.tensor import TensorVariable
 
 from ...models.combinations.sums import rules_known_to
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import check_count
-from ..block import GibbsBlock, check_declaration
+from ..block import GibbsBlock, Names, Shared, declared
 from .sweep import REDRAWS, Moves, Tuning, adapt, initial_tuning, sweep
 
 __all__ = ["AlbertChib"]
@@ -47,12 +45,8 @@ class AlbertChib(GibbsBlock):
         C Cholesky factorisations each; 1 flips them one by one. Given the utilities of hundreds
         of objects a selection is rarely left: compare chains, and VB. The first 100 sweeps of a
         tuning chain leave it as it is.
-    model : MultinomialProbit, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
@@ -77,6 +71,7 @@ class AlbertChib(GibbsBlock):
     """
 
     name = "albert_chib"
+    declarations = (MultinomialProbit,)
     shown: ClassVar[Mapping[str, str]] = {
         "beta_accept": "Weights accepted",
         "collapsed_accept": "Kernels accepted",
@@ -90,18 +85,24 @@ class AlbertChib(GibbsBlock):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable] | None = None,
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         moves: int = 5,
         collapsed: int = 1,
         block: int = 6,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
+        **shared: Unpack[Shared],
     ):
-        model = pm.modelcontext(model)
         owner = type(self).__name__
-        check_declaration(model, owner, MultinomialProbit)
+        self._moves = Moves(
+            check_count(moves, "moves", owner, least=0),
+            check_count(collapsed, "collapsed", owner, least=0),
+            check_count(block, "block", owner),
+        )
+        super().__init__(vars, **shared)
+
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
+        """Read kernels and labels; choose the variables."""
+        owner = type(self).__name__
         rules = rules_known_to(*REDRAWS)
         if not isinstance(model.combination, tuple(rules)):
             known = ", ".join(rule.__name__ for rule in rules)
@@ -114,27 +115,20 @@ class AlbertChib(GibbsBlock):
                 "declares them as a Deterministic."
             )
         model.check_parametric(owner)
-        self._moves = Moves(
-            check_count(moves, "moves", owner, least=0),
-            check_count(collapsed, "collapsed", owner, least=0),
-            check_count(block, "block", owner),
-        )
         self._composition = model.composition
         self._labels = model.label_codes.astype(np.intp)
         self._tau, self._upsilon = model.tau, model.upsilon
-        added = model.amendments()
-        declared = [rv for rv in model.free_RVs if rv.name not in added]
-        values = get_value_vars_from_user_vars(declared if vars is None else list(vars), model)
-        self._owned = {str(model.values_to_rvs[value].name) for value in values}
-        left = [rv for rv in declared if rv.name not in self._owned]
+        owned = given or declared(model)
+        self._owned = set(owned)
+        left = [name for name in declared(model) if name not in self._owned]
         movable = initial_tuning(self._composition).weights is not None
         may_be_left = {"zeta", "beta", "rho"} if movable else {"zeta"}
-        if missing := {str(rv.name) for rv in left} - may_be_left:
+        if missing := set(left) - may_be_left:
             raise ValueError(
                 f"The 'vars' argument of {owner} must include {', '.join(sorted(missing))}. "
                 f"Got {sorted(self._owned)}."
             )
-        super().__init__(values, reads=left, model=model, rng=rng, blocked=blocked)
+        return owned, left
 
     def initial_tuning(self) -> Tuning:
         """Untuned proposals for what the step owns."""

@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-import pymc as pm
-from pymc.util import RandomGenerator, get_value_vars_from_user_vars
+from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 
 from ...models.combinations.sums import Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
 from ...validation import argument_error, check_positive
-from ..block import GibbsBlock, check_declaration
+from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.hamiltonian import StepTuning, adapt_step
 from .conditionals import Prior, State
 from .marginal_sweep import Target, marginal_sweep
@@ -43,19 +42,15 @@ class MarginalProbit(GibbsBlock):
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
-        W and zeta, with both beta and rho or neither. Default: all free variables of the model.
+        W and zeta, with both beta and rho or neither. Default: all that the model declares.
     length : float, default=4
         Expected length of a trajectory, in units of the mass matrix. Longer ones cost in
         proportion, and draw less correlated values. It is an eighth of this in tuning, but for the
         last 150 sweeps.
     target_accept : float, default=0.75
         Acceptance probability that the leapfrog step is tuned to.
-    model : MultinomialProbit, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
@@ -77,6 +72,7 @@ class MarginalProbit(GibbsBlock):
     """
 
     name = "marginal_probit"
+    declarations = (MultinomialProbit,)
     shown: ClassVar[Mapping[str, str]] = {
         "hmc_accept": "Accepted",
         "hmc_evaluations": "Evaluations",
@@ -89,30 +85,29 @@ class MarginalProbit(GibbsBlock):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable] | None = None,
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         length: float = 4.0,
         target_accept: float = 0.75,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
+        **shared: Unpack[Shared],
     ):
-        model = pm.modelcontext(model)
-        check_declaration(model, "MarginalProbit", MultinomialProbit)
-        if not serves(model):
-            raise TypeError(
-                "MarginalProbit knows kernels without parameters under Mean, FixedWeights and "
-                f"FixedProduct. Got {model.variant}."
-            )
         check_positive(length, "length", "MarginalProbit")
         if not 0 < target_accept < 1:
             raise argument_error(
                 "target_accept", "MarginalProbit", "between 0 and 1", f"{target_accept}"
             )
-        values = model.value_vars if vars is None else list(vars)
-        values = get_value_vars_from_user_vars(values, model)
-        owned = {model.values_to_rvs[value].name for value in values}
-        if owned not in ({"W", "zeta"}, {"W", "zeta", "beta", "rho"}):
+        self._length, self._target_accept = length, target_accept
+        super().__init__(vars, **shared)
+
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
+        """Read kernels and labels; choose the variables."""
+        if not serves(model):
+            raise TypeError(
+                "MarginalProbit knows kernels without parameters under Mean, FixedWeights and "
+                f"FixedProduct. Got {model.variant}."
+            )
+        owned = given or declared(model)
+        if set(owned) not in ({"W", "zeta"}, {"W", "zeta", "beta", "rho"}):
             raise argument_error(
                 "vars",
                 "MarginalProbit",
@@ -128,12 +123,9 @@ class MarginalProbit(GibbsBlock):
         self._target = Target.of(
             stack, model.label_codes, model.n_classes, prior, learn_weights="beta" in owned
         )
-        self._length = length
         # Sweeps with short trajectories that are still to come.
         self._shorter = 0
-        self._target_accept = target_accept
-        read = [rv for rv in model.free_RVs if rv.name == "beta" and "beta" not in owned]
-        super().__init__(values, reads=read, model=model, rng=rng, blocked=blocked)
+        return owned, [name for name in declared(model) if name == "beta" and name not in owned]
 
     def initial_tuning(self) -> StepTuning:
         """Leapfrog step before the first sweep."""
