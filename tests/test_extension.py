@@ -22,6 +22,7 @@ from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.multinomial_probit.vb_updates import update_weights
 from kernelzoo.models import composite_kernel
+from kernelzoo.models.combinations.sums import RULES
 from kernelzoo.numerics.probit import class_probabilities
 
 OPTIONS = {"random_seed": 3, "progressbar": False}
@@ -38,7 +39,7 @@ def registries():
     # An engine that was refused for its name may still be among the subclasses.
     written = [vars(engine) for engine in Handwritten.__subclasses__()]
     known += [engine["_implementations"] for engine in written if "_implementations" in engine]
-    known += [sys.modules["kernelzoo.inference.engine.identified"]._FUNCTIONS]
+    known += [sys.modules["kernelzoo.inference.engine.identified"]._FUNCTIONS, RULES]
     before = [dict(registry) for registry in known]
     yield
     for registry, entries in zip(known, before, strict=True):

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pytensor.tensor import TensorVariable
 
-from ...models.completion.diagonal_draws import Missing
+from ...models.completion.diagonal_draws import Missing, draw_diagonal, draw_W21
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...validation import argument_error, check_name
 from ..block import GibbsBlock, Names, Shared, check_owned
@@ -58,11 +58,6 @@ class Constants(NamedTuple):
     eta: float
     zeta: float
     tau: float
-
-
-def draw_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
-    """Diagonal of W22.1 (n2,), eq (15), or W22.1 itself when it is declared diagonal."""
-    return 2 * delta * rng.standard_gamma(df / 2, len(delta))
 
 
 def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
@@ -110,15 +105,10 @@ WHOLE: dict[str, DrawW22_1] = {"TW1": draw_wishart, "TW2": draw_around_diagonal}
 def impute(
     constants: Constants, delta: Array, draw_W22_1: DrawW22_1, rng: np.random.Generator
 ) -> dict[str, Array]:
-    """I-step: W21, eq (12), its rows by eq (14), and W22.1 given delta.
-
-    O(n1 n2), plus O(n2^2) unless W22.1 is diagonal.
-    """
+    """I-step: W21, eq (12), and W22.1 given delta. O(n1 n2 + n2^2)."""
     n1 = len(constants.w)
     test = delta[n1:]
-    W21 = rng.standard_normal((constants.n2, n1))
-    W21 *= np.sqrt(constants.w)
-    W21 *= np.sqrt(test)[:, None]
+    W21 = draw_W21(test, constants.w, rng)
     return {"W21": W21, "W22_1": draw_W22_1(test, constants.r - n1, rng)}
 
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...models.combinations.composition import Composition
+from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.products import FixedProduct, Product
-from ...models.combinations.scores import draw_hyperparameters
 from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
 from ...numerics.kernel_products import Design
 from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
@@ -103,7 +103,7 @@ class Info(NamedTuple):
 def initial_tuning(composition: Composition) -> Tuning:
     """Untuned proposals for what a composition learns."""
     tuning = _tuning_of_weights(composition.rule, len(composition.known))
-    if not (n_walked := len(composition.scores)):
+    if not (n_walked := len(composition.coordinates)):
         return tuning
     walk_tuning = initial_walk_tuning(n_walked)
     return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
@@ -131,7 +131,7 @@ def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) 
     if concentrations is not None:
         concentrations = adapt_concentrations(concentrations, info.concentrations)
     if given is not None and collapsed is not None:
-        psi = composition.scores.scores(values)
+        psi = composition.coordinates.psi(values)
         # A kind of move that a sweep does not make has no acceptance to learn from.
         if not np.isnan(info.given_regressors):
             given = adapt_walk(given, psi, info.given_regressors)
@@ -294,10 +294,10 @@ def _walk(
     """Move the exponents of a product and the kernels' parameters jointly."""
     if tuning is None:
         return np.nan
-    scores = task.composition.scores
+    coordinates = task.composition.coordinates
 
     def log_density(psi: np.ndarray) -> float:
-        values = scores.values(psi)
+        values = coordinates.values(psi)
         if any((value <= SMALLEST).any() for value in values.values()):
             return -np.inf
         composite = task.composition.composite(task.new | values)
@@ -305,8 +305,8 @@ def _walk(
             return -np.inf
         return log_likelihood(composite) - 0.5 * float(psi @ psi)
 
-    psi, rate = walk(scores.scores(task.new), log_density, tuning, task.rng, moves)
-    task.new.update(scores.values(psi))
+    psi, rate = walk(coordinates.psi(task.new), log_density, tuning, task.rng, moves)
+    task.new.update(coordinates.values(psi))
     return rate
 
 

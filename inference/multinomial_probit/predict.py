@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.combinations.sums import Combination, rule_named
+from ...models.combinations.sums import RULES, Combination
 from ...models.kernels.learned import LearnedKernel, ParametricStack
 from ...models.kernels.specification import as_stack
 from ...models.multinomial_probit import MultinomialProbit
@@ -180,7 +180,7 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     learned = [name for name in ("theta", "beta") if name in posterior]
     if "theta" in posterior:
         return posterior[learned]
-    rule = rule_named(variant)
+    rule = RULES.get(variant)
     if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = data["K"].transpose("kernel", "obs", "basis")
