@@ -1,9 +1,8 @@
 """Albert and Chib's sweep of the multinomial probit in NumPy, for every rule and learned kernels.
 
-A sweep draws the utilities Y (damoulas2009, eq 3), redraws what the composite kernel depends on,
-and then W and zeta (appendix A). Moves of the composite kernel given Y and W come first, then those
-given Y with W integrated out; W is redrawn right after them. `AlbertChib` runs the sweep as a PyMC
-step.
+A sweep draws the utilities Y (damoulas2009, eq 3), then the variables of the composite kernel, then
+W and zeta (appendix A). Moves given Y and W come before moves with W integrated out, and W is
+redrawn right after these. `AlbertChib` runs the sweep as a PyMC step.
 
 ============= ============================================ ========================
 paper         meaning                                      code
@@ -79,10 +78,7 @@ class Moves(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """Sweeps while the chain tuned, and proposals of what is learned about the kernels, if it is.
-
-    None stands for what is not.
-    """
+    """Number of tuning sweeps, and tuned proposals; None for variables that the model lacks."""
 
     sweeps: int = 0
     weights: WeightTuning | None = None
@@ -92,7 +88,7 @@ class Tuning(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Mean acceptance probabilities of the Metropolis moves in a sweep; NaN where none was made."""
+    """Mean acceptance probabilities of a sweep's Metropolis moves; NaN for moves not made."""
 
     weights: float = np.nan
     concentrations: np.ndarray = np.array([np.nan])
@@ -101,7 +97,7 @@ class Info(NamedTuple):
 
 
 def initial_tuning(composition: Composition) -> Tuning:
-    """Untuned proposals for what a composition learns."""
+    """Return untuned proposals for the learned variables of a composition."""
     tuning = _tuning_of_weights(composition.rule, len(composition.known))
     if not (n_walked := len(composition.coordinates)):
         return tuning
@@ -111,7 +107,7 @@ def initial_tuning(composition: Composition) -> Tuning:
 
 @singledispatch
 def _tuning_of_weights(rule: Combination, n_kernels: int) -> Tuning:
-    """Untuned proposals for the weights that a rule moves by proposals that adapt."""
+    """Return untuned proposals for a rule's weights, if the rule moves them by Metropolis."""
     return Tuning()
 
 
@@ -124,7 +120,7 @@ def _(rule: Mean, n_kernels: int) -> Tuning:
 
 
 def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
-    """Proposals after a sweep that ended at `values`; call it while the chain tunes only."""
+    """Adapt the proposals after a sweep that ended at `values`, while the chain tunes."""
     sweeps, weights, concentrations, given, collapsed = tuning
     if weights is not None:
         weights = adapt_weights(weights, values["beta"], info.weights)
@@ -132,7 +128,6 @@ def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) 
         concentrations = adapt_concentrations(concentrations, info.concentrations)
     if given is not None and collapsed is not None:
         psi = composition.coordinates.psi(values)
-        # A kind of move that a sweep does not make has no acceptance to learn from.
         if not np.isnan(info.given_regressors):
             given = adapt_walk(given, psi, info.given_regressors)
         if not np.isnan(info.collapsed):
@@ -152,7 +147,7 @@ def sweep(
     moves: Moves,
     redraw_variances: bool = True,
 ) -> tuple[Values, Info]:
-    """Redraw W and what the proposals are for once, leaving the posterior unchanged.
+    """Redraw W, zeta and the variables of the composite kernel once; the posterior is invariant.
 
     Parameters
     ----------
@@ -161,7 +156,7 @@ def sweep(
     labels : ndarray of shape (N,), integer
         Classes.
     composition : Composition
-        What makes the composite kernel.
+        Kernels and their combination rule.
     tau, upsilon : float
         Shape and rate of 1/zeta.
     rng : numpy.random.Generator
@@ -188,7 +183,7 @@ def sweep(
     new = {name: np.asarray(value) for name, value in values.items()}
     y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
     task = Task(new, y, composition, rng, tuning, moves)
-    # What is given W comes first: after a move with W integrated out W is stale.
+    # Moves given W come first, because collapsed moves make W stale.
     info = redraw_given_regressors(composition.rule, task)
     given = _walk_given_regressors(task)
     redraw_collapsed(composition.rule, task)
@@ -203,7 +198,7 @@ def sweep(
 
 
 class Task(NamedTuple):
-    """State of a sweep that its moves share; they replace entries of `new`.
+    """State of a sweep that its moves share, and in which they replace entries of `new`.
 
     `new` has the free variables of the model by name, and `y` the utilities of the sweep. Moves
     given the regressors target -|y - K W'|^2 / 2 plus the log prior, with K the composite kernel
@@ -219,7 +214,7 @@ class Task(NamedTuple):
 
 
 def _unknown(rule: Combination, function: str) -> NotImplementedError:
-    """Make the error for a rule whose weights would silently stay where they are."""
+    """Make the error for a rule that is not registered: its weights would never move."""
     return NotImplementedError(
         f"The sweep does not know how the weights of {type(rule).__name__} move: register it with "
         f"{function} of {__name__}."
@@ -311,7 +306,7 @@ def _walk(
 
 
 def _walk_given_regressors(task: Task) -> float:
-    """Move them given Y and W."""
+    """Move exponents and parameters given Y and W."""
 
     def log_likelihood(composite: np.ndarray) -> float:
         return -0.5 * float(np.sum((task.y - composite @ task.new["W"].T) ** 2))
@@ -320,7 +315,7 @@ def _walk_given_regressors(task: Task) -> float:
 
 
 def _walk_collapsed(task: Task) -> float:
-    """Move them with W integrated out, and the exponents' hyperparameters too."""
+    """Move exponents and parameters, with W and the exponents' hyperparameters integrated out."""
 
     def log_likelihood(composite: np.ndarray) -> float:
         return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
