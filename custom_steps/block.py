@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 import pymc as pm
@@ -24,9 +24,10 @@ from ..models.distributions.dirichlet import Simplex
 from ..models.distributions.positive_definite import PositiveDefinite
 from ..numerics.packed_factor import Triangle
 
-__all__ = ["GibbsBlock", "GibbsBlockState", "ValueMap"]
+__all__ = ["GibbsBlock", "GibbsBlockState", "Names", "Shared", "ValueMap"]
 
 Values = dict[str, np.ndarray]
+type Names = Sequence[str]
 type Map = Callable[[np.ndarray], np.ndarray]
 
 
@@ -169,17 +170,18 @@ def check_declaration(model: pm.Model, owner: str, *types: type[pm.Model]) -> No
         )
 
 
-def check_owned(
-    vars: Sequence[TensorVariable] | None, owns: Sequence[str], model: pm.Model, owner: str
-) -> None:
-    """Raise ValueError unless `vars` is None or the variables that the step owns."""
-    if vars is None:
-        return
-    given = {model.values_to_rvs.get(v, v).name for v in vars}
-    if given != set(owns):
+def check_owned(given: Names | None, owns: Names, owner: str) -> None:
+    """Raise ValueError unless `given` is None or names the variables that the step owns."""
+    if given is not None and set(given) != set(owns):
         raise ValueError(
             f"The 'vars' argument of {owner} must be {', '.join(owns)}. Got {sorted(given)}."
         )
+
+
+def declared(model: pm.Model) -> list[str]:
+    """Names of the model's free variables, without those that were added to a declaration."""
+    added = model.amendments() if isinstance(model, Declaration) else ()
+    return [str(rv.name) for rv in model.free_RVs if rv.name not in added]
 
 
 def check_conditional(model: pm.Model, owned: Sequence[TensorVariable], owner: str) -> None:
@@ -206,18 +208,27 @@ def _variables(given: Sequence[TensorVariable | str], model: pm.Model) -> list[T
     return [model[each] if isinstance(each, str) else each for each in given]
 
 
+class Shared(TypedDict, total=False):
+    """Keyword arguments that every step takes; `GibbsBlock` documents them."""
+
+    model: pm.Model | None
+    rng: RandomGenerator
+    blocked: bool
+
+
 class GibbsBlock(BlockedStep):
     """One Gibbs move of several variables, given all others, as a PyMC step method.
 
-    A subclass names its variables and implements `sweep`. This class translates points, keeps their
-    key order, never writes into them, and resets the tuning before each chain. It is never assigned
-    automatically: pass it in ``pm.sample(step=[...])``, where NUTS takes the variables that no step
-    owns.
+    A subclass implements `sweep`, and `prepare` if it reads constants from the model. This class
+    translates points, keeps their key order, never writes into them, and resets the tuning before
+    each chain. It is never assigned automatically: pass it in ``pm.sample(step=[...])``, where NUTS
+    takes the variables that no step owns.
 
     Parameters
     ----------
-    vars : sequence of TensorVariable or str
-        Free random variables (or their value variables or names) that the step redraws.
+    vars : sequence of TensorVariable or str, optional
+        Free random variables (or their value variables or names) that the step redraws. Default:
+        those that `prepare` names.
     reads : sequence of TensorVariable or str, default=()
         Other free random variables (or their names) whose current values `sweep` needs.
     model : pymc.Model, optional
@@ -227,8 +238,17 @@ class GibbsBlock(BlockedStep):
     blocked : bool, default=True
         As PyMC passes it; the step is always one block.
 
+    Raises
+    ------
+    TypeError
+        When the model is of none of the types in `declarations`.
+    ValueError
+        When the model was amended so that the conditional of the variables changes.
+
     Attributes
     ----------
+    declarations : tuple of type
+        Types of model that the step can read.
     tune : bool
         Whether the chain is still tuning.
     tuning : object
@@ -241,6 +261,7 @@ class GibbsBlock(BlockedStep):
 
     name = "gibbs_block"
     default_blocked = True
+    declarations: ClassVar[tuple[type[pm.Model], ...]] = (pm.Model,)
     packed: frozenset[str] = frozenset()
     # Statistics that the progress bar shows, with the title of their column.
     shown: ClassVar[Mapping[str, str]] = {}
@@ -248,7 +269,7 @@ class GibbsBlock(BlockedStep):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable | str],
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         reads: Sequence[TensorVariable | str] = (),
         model: pm.Model | None = None,
@@ -256,17 +277,43 @@ class GibbsBlock(BlockedStep):
         blocked: bool = True,
     ):
         model = pm.modelcontext(model)
-        self.vars = get_value_vars_from_user_vars(_variables(vars, model), model)
-        owned = [model.values_to_rvs[value] for value in self.vars]
+        check_declaration(model, type(self).__name__, *self.declarations)
+        given = None
+        if vars is not None:
+            values = get_value_vars_from_user_vars(_variables(vars, model), model)
+            given = [model.values_to_rvs[value].name for value in values]
+        owns, needs = self.prepare(model, given)
+        owned = _variables(owns, model)
+        self.vars = [model.rvs_to_values[rv] for rv in owned]
         check_conditional(model, owned, type(self).__name__)
         self.rng = get_random_generator(rng)
         self._output_map = ValueMap(model, owned, self.packed)
-        read = _variables(reads, model)
+        read = _variables([*needs, *reads], model)
         self._input_map = (
             ValueMap(model, [*owned, *read], self.packed) if read else self._output_map
         )
         self.tune = True
         self.tuning = self.initial_tuning()
+
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
+        """Read the model's constants, and choose variables.
+
+        Called once, at construction, before the maps between points and values are made.
+
+        Parameters
+        ----------
+        model : pymc.Model
+            One of `declarations`.
+        given : sequence of str or None
+            Names of the variables in `vars`, if given.
+
+        Returns
+        -------
+        owned, read : sequence of str
+            Names of the variables that the step redraws, and of others that `sweep` needs.
+            By default the given variables, or else the declared ones, and no others.
+        """
+        return given or declared(model), ()
 
     @abstractmethod
     def sweep(

@@ -27,6 +27,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erfcx, ndtr
 
 from ..validation import check_count
+from .probit_constants import LARGEST_SCORE, LOG_2PI, SQRT_2PI
 
 __all__ = [
     "class_probabilities",
@@ -39,17 +40,13 @@ __all__ = [
 
 type Array = npt.NDArray[np.float64]
 
-LOG_2PI = float(np.log(2 * np.pi))
 TINY = float(np.finfo(float).tiny)
-SQRT_2PI = float(np.sqrt(2 * np.pi))
 # Half width of the range in standard deviations; a normal has mass 4e-10 on one side beyond it.
 REACH = 6.15
 # Classes with scores this far below the largest have probability zero in double precision.
 FLOOR = 54.0
 # Node spacing in units of 1/sqrt(C), the narrowest possible width: relative error about 2e-9.
 SPACING = 0.95
-# Squares of differences of larger scores overflow.
-LARGEST_SCORE = 1e150
 # Elements of one work array (half a megabyte): objects are processed in blocks of this size.
 BLOCK = 1 << 16
 # Total number of nodes above which compilation (seconds) pays off.

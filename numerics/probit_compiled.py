@@ -10,7 +10,7 @@ The loops call no array functions of numba: each takes longer to compile than th
 import math
 
 from .compiled import compiled
-from .probit import LARGEST_SCORE, LOG_2PI, SQRT_2PI
+from .probit_constants import LARGEST_SCORE, LOG_2PI, SQRT_2PI
 from .probit_tail import FAST, scaled_tail
 
 __all__ = ["probit_kernel"]
@@ -20,7 +20,7 @@ _CERTAIN = 8.5
 
 
 _cached = compiled(
-    *("numerics/probit.py", "numerics/probit_tail.py", "numerics/probit_compiled.py"),
+    *("numerics/probit_constants.py", "numerics/probit_tail.py", "numerics/probit_compiled.py"),
     fastmath=FAST,
     error_model="numpy",
 )

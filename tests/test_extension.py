@@ -22,6 +22,7 @@ from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.multinomial_probit.vb_updates import update_weights
 from kernelzoo.models import composite_kernel
+from kernelzoo.models.combinations.sums import RULES
 from kernelzoo.numerics.probit import class_probabilities
 
 OPTIONS = {"random_seed": 3, "progressbar": False}
@@ -38,7 +39,7 @@ def registries():
     # An engine that was refused for its name may still be among the subclasses.
     written = [vars(engine) for engine in Handwritten.__subclasses__()]
     known += [engine["_implementations"] for engine in written if "_implementations" in engine]
-    known += [sys.modules["kernelzoo.inference.engine.identified"]._FUNCTIONS]
+    known += [sys.modules["kernelzoo.inference.engine.identified"]._FUNCTIONS, RULES]
     before = [dict(registry) for registry in known]
     yield
     for registry, entries in zip(known, before, strict=True):
@@ -186,6 +187,37 @@ def test_predictions_under_a_new_rule(sampled):
     p = class_probabilities(np.einsum("dnm,dcm->dnc", trained, W))
     likelihood = np.exp(result["log_likelihood"]["t"].to_numpy().reshape(-1, 4))
     np.testing.assert_allclose(likelihood, p[:, np.arange(4), model.label_codes], atol=1e-8)
+
+
+def test_a_new_rule_with_vb(rules):
+    """Gibbs and VB of conjugate weights agree up to the mean field's error."""
+    model = probit(rules.NormalWeights(0.3))
+    reasons = {row.engine: row.reason for row in kz.engines(model).rows}
+    assert [reasons[name] for name in ("VB", "Gibbs", "NUTS")] == [None] * 3
+    assert "starts" in kz.describe(model, "vb").settings
+    results = {
+        "gibbs": kz.fit(model, "gibbs", draws=1_000, tune=50, chains=2, cores=1, **OPTIONS),
+        "vb": kz.fit(model, "vb", draws=4_000, **OPTIONS),
+    }
+    elbo = results["vb"]["trajectory"]["elbo"].isel(start=0).to_numpy()
+    assert (np.diff(elbo[np.isfinite(elbo)]) > -1e-6).all()
+    # Draws of q integrate the utilities out, as `lp` does, and so come nearer to the evidence.
+    stats = results["vb"]["sample_stats"]
+    log_ratio = (stats["lp"] - stats["lq"]).to_numpy().ravel()
+    rng, size = np.random.default_rng(5), 20_000
+    beta = rng.normal(1.0, 0.3, size=(size, 2))
+    W = rng.normal(size=(size, 2, 2)) / np.sqrt(rng.gamma(3.0, size=(size, 2, 2)))
+    f = np.einsum("dk,knm,dcm->dnc", beta, model.design, W, optimize=True)
+    p = class_probabilities(f)[:, np.arange(4), model.label_codes].prod(1)
+    assert elbo[np.isfinite(elbo)][-1] < log_ratio.mean() < np.log(p.mean())
+    variables = kz.compare_engines(results, reference="gibbs").variables
+    # Measured: 0.45 and 0.32 standard deviations.
+    assert abs(variables.loc[("contrast", "vb"), "difference"]) < 0.6
+    assert abs(variables.loc[("beta", "vb"), "difference"]) < 0.5
+    new = np.abs(np.random.default_rng(1).normal(size=(2, 3, 2)))
+    for result in results.values():
+        beta = result["posterior"]["beta"].to_numpy().reshape(-1, 2)
+        check_predictions(model, result, new, np.einsum("dk,knm->dnm", beta, new))
 
 
 def test_weights_of_a_new_rule_may_follow_from_other_variables(rules):

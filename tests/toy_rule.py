@@ -1,10 +1,11 @@
 """Combination rules added from outside the package."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from scipy import stats
 
 from kernelzoo.custom_steps.multinomial_probit.sweep import (
     Info,
@@ -12,6 +13,7 @@ from kernelzoo.custom_steps.multinomial_probit.sweep import (
     redraw_given_regressors,
     redraw_hyperparameters,
 )
+from kernelzoo.inference.multinomial_probit.vb_updates import update_weights
 from kernelzoo.models.combinations import Combination, WeightedSum
 
 
@@ -51,8 +53,60 @@ def _(rule: RootOfSquares, task):
     return Info(weights=float(np.mean(accepted)))
 
 
-redraw_collapsed.register(RootOfSquares, lambda rule, task: None)
-redraw_hyperparameters.register(RootOfSquares, lambda rule, task: None)
+@dataclass(frozen=True)
+class NormalWeights(WeightedSum):
+    """K = sum_s beta_s K_s with beta_s ~ N(1, sd^2), conjugate given the utilities and W."""
+
+    sd: float = 0.5
+
+    def declare(self):
+        return pm.Normal("beta", 1.0, self.sd, dims="kernel")
+
+    def posterior(self, linear, curvature):
+        """Distribution of beta for the log likelihood linear'beta - beta'curvature beta / 2."""
+        covariance = np.linalg.inv(curvature + np.eye(len(linear)) / self.sd**2)
+        return Normal(covariance @ (linear + 1 / self.sd**2), covariance)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A normal distribution of the weights, as VB needs it."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    @property
+    def sd(self):
+        return np.sqrt(np.diagonal(self.covariance))
+
+    def sample(self, draws, rng):
+        return rng.multivariate_normal(self.mean, self.covariance, size=draws)
+
+    def log_density(self, beta):
+        return stats.multivariate_normal(self.mean, self.covariance).logpdf(beta)
+
+
+@redraw_given_regressors.register
+def _(rule: NormalWeights, task):
+    functions = task.composition.kernels(task.new) @ task.new["W"].T
+    functions = functions.reshape(len(functions), -1)
+    posterior = rule.posterior(functions @ task.y.ravel(), functions @ functions.T)
+    task.new["beta"] = posterior.sample(None, task.rng)
+    return Info()
+
+
+@update_weights.register
+def _(rule: NormalWeights, plug_in, state, linear, curvature):
+    q = rule.posterior(linear, curvature)
+    log_prior = stats.norm.logpdf(q.mean, 1.0, rule.sd) - 0.5 * (q.sd / rule.sd) ** 2
+    gain = log_prior.sum() + stats.multivariate_normal(q.mean, q.covariance).entropy()
+    second = q.covariance + np.outer(q.mean, q.mean)
+    return replace(state, beta=q, beta_mean=q.mean, beta_second=second, gain=gain)
+
+
+for rule in (RootOfSquares, NormalWeights):
+    redraw_collapsed.register(rule, lambda rule, task: None)
+    redraw_hyperparameters.register(rule, lambda rule, task: None)
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-import pymc as pm
-from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pytensor.tensor import TensorVariable
 
 from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.kernel_products import Design
 from ...validation import check_count
-from ..block import GibbsBlock, check_declaration
+from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.simplex_metropolis import (
     adapt_concentrations,
     adapt_weights,
@@ -38,19 +36,15 @@ class CompositeKernelGibbs(GibbsBlock):
     ----------
     vars : sequence of TensorVariable, optional
         alpha, if the model has it, and any of phi, beta, varphi, gamma. Default: all free variables
-        of the model.
+        of the declaration.
     collapsed : bool, default=True
         Move beta and varphi together with alpha integrated out, by elliptical slice sampling, which
         needs no tuning. If False, move them by Metropolis given alpha, as the paper sketches; such
         a chain may keep its weights for thousands of sweeps.
     moves : int, default=2
         Number of moves of beta, and of varphi, a sweep.
-    model : CompositeKernelRegression or CompositeKernelClassification, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC sets the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
@@ -73,6 +67,7 @@ class CompositeKernelGibbs(GibbsBlock):
     """
 
     name = "composite_kernel_gibbs"
+    declarations = (CompositeKernelRegression, CompositeKernelClassification)
     shown: ClassVar[Mapping[str, str]] = {"evaluations": "Evaluations"}
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "beta_accept": (np.float64, []),
@@ -82,33 +77,31 @@ class CompositeKernelGibbs(GibbsBlock):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable] | None = None,
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         collapsed: bool = True,
         moves: int = 2,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
+        **shared: Unpack[Shared],
     ):
-        model = pm.modelcontext(model)
+        self._collapsed = collapsed
+        self._moves = check_count(moves, "moves", type(self).__name__)
+        super().__init__(vars, **shared)
+
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
+        """Read kernels and responses; choose the variables."""
         owner = type(self).__name__
-        check_declaration(model, owner, CompositeKernelRegression, CompositeKernelClassification)
-        check_count(moves, "moves", owner)
-        values = model.value_vars if vars is None else list(vars)
-        values = get_value_vars_from_user_vars(values, model)
-        self._owned = frozenset(model.values_to_rvs[value].name for value in values)
+        owned = given or declared(model)
+        self._owned = frozenset(owned)
         marginal = "alpha" not in model.named_vars
         if not marginal and "alpha" not in self._owned:
             raise ValueError(
                 f"The 'vars' argument of {owner} must include alpha. Got {sorted(self._owned)}."
             )
-        if marginal and not collapsed and "beta" in self._owned:
+        if marginal and not self._collapsed and "beta" in self._owned:
             raise ValueError(
                 f"The 'collapsed' argument of {owner} must be True where the model has alpha "
                 "integrated out: its beta cannot be moved given alpha. Got False."
             )
-        self._collapsed = collapsed
-        self._moves = moves
         self._design = Design.of(model.design)
         self._likelihood, self._prior = _likelihood(model), _prior(model)
         concentration = getattr(model.combination, "varphi", None) or 1.0
@@ -120,10 +113,7 @@ class CompositeKernelGibbs(GibbsBlock):
             "varphi": np.full(k, concentration),
             "gamma": 1.0,
         }
-        others = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in values]
-        # Variables added to the declaration are not part of the state.
-        needed = [rv for rv in others if rv.name in State._fields]
-        super().__init__(values, reads=needed, model=model, rng=rng, blocked=blocked)
+        return owned, [n for n in declared(model) if n in State._fields and n not in owned]
 
     def initial_tuning(self) -> Tuning:
         """Make untuned proposals for those of beta and varphi that move by Metropolis."""

@@ -15,18 +15,16 @@ diagonal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
-import pymc as pm
-from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 
-from ...models.completion.diagonal_draws import Missing
+from ...models.completion.diagonal_draws import Missing, draw_diagonal, draw_W21
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...validation import argument_error, check_name
-from ..block import GibbsBlock, check_declaration, check_owned
+from ..block import GibbsBlock, Names, Shared, check_owned
 
 __all__ = ["DiagonalTannerWongImputation", "DiagonalTannerWongPosterior"]
 
@@ -60,11 +58,6 @@ class Constants(NamedTuple):
     eta: float
     zeta: float
     tau: float
-
-
-def draw_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
-    """Diagonal of W22.1 (n2,), eq (15), or W22.1 itself when it is declared diagonal."""
-    return 2 * delta * rng.standard_gamma(df / 2, len(delta))
 
 
 def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
@@ -112,15 +105,10 @@ WHOLE: dict[str, DrawW22_1] = {"TW1": draw_wishart, "TW2": draw_around_diagonal}
 def impute(
     constants: Constants, delta: Array, draw_W22_1: DrawW22_1, rng: np.random.Generator
 ) -> dict[str, Array]:
-    """I-step: W21, eq (12), its rows by eq (14), and W22.1 given delta.
-
-    O(n1 n2), plus O(n2^2) unless W22.1 is diagonal.
-    """
+    """I-step: W21, eq (12), and W22.1 given delta. O(n1 n2 + n2^2)."""
     n1 = len(constants.w)
     test = delta[n1:]
-    W21 = rng.standard_normal((constants.n2, n1))
-    W21 *= np.sqrt(constants.w)
-    W21 *= np.sqrt(test)[:, None]
+    W21 = draw_W21(test, constants.w, rng)
     return {"W21": W21, "W22_1": draw_W22_1(test, constants.r - n1, rng)}
 
 
@@ -137,28 +125,19 @@ def draw_parameters(
 class _DiagonalTannerWong(GibbsBlock):
     """Base class of both steps."""
 
+    declarations = (DiagonalWishartCompletion,)
     owns: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]]
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
 
-    def __init__(
-        self,
-        vars: Sequence[TensorVariable] | None = None,
-        *,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
-    ):
-        model = pm.modelcontext(model)
-        owner = type(self).__name__
-        check_declaration(model, owner, DiagonalWishartCompletion)
-        check_owned(vars, self.owns, model, owner)
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
+        check_owned(given, self.owns, type(self).__name__)
         self._constants = Constants(
             model.w.copy(), model.n_test, model.r, model.eta, model.zeta, model.tau
         )
         # A diagonal W22_1 is not packed.
         self.packed = frozenset() if model.diagonal_W22_1 else frozenset({"W22_1"})
-        super().__init__(self.owns, reads=self.needs, model=model, rng=rng, blocked=blocked)
+        return self.owns, self.needs
 
 
 class DiagonalTannerWongImputation(_DiagonalTannerWong):
@@ -174,12 +153,8 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
         How W22_1 is drawn: as a Wishart matrix, eq (13), or its diagonal by independent Gammas,
         eq (15), and its correlations separately. Both give the same distribution. A W22_1 that is
         declared diagonal needs "TW2". Default: "TW1" unless W22_1 is diagonal.
-    model : DiagonalWishartCompletion, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC sets the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
@@ -195,14 +170,12 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable] | None = None,
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         variant: str | None = None,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
+        **shared: Unpack[Shared],
     ):
-        super().__init__(vars, model=model, rng=rng, blocked=blocked)
+        super().__init__(vars, **shared)
         owner = type(self).__name__
         whole = bool(self.packed)
         name = check_name(variant or ("TW1" if whole else "TW2"), WHOLE, "variant", owner)
@@ -228,12 +201,8 @@ class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     ----------
     vars : sequence of TensorVariable, optional
         lambda and delta, in any order.
-    model : DiagonalWishartCompletion, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC sets the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------

@@ -12,12 +12,10 @@ of `Spectrum` its middle factor is diagonal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
-import pymc as pm
-from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 from scipy.linalg import cholesky, solve_triangular
 
@@ -26,7 +24,7 @@ from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, solve_right
 from ...validation import check_name
-from ..block import GibbsBlock, check_declaration, check_owned
+from ..block import GibbsBlock, Names, Shared, check_owned
 
 __all__ = ["TannerWongImputation", "TannerWongPosterior"]
 
@@ -140,23 +138,14 @@ P_STEPS: dict[str, PStep] = {"joint": draw_joint, "inverse-wishart": draw_whole}
 class _TannerWong(GibbsBlock):
     """Base class of both steps."""
 
+    declarations = (WishartCompletion, WishartKernelMixture)
     owns: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]]
 
-    def __init__(
-        self,
-        vars: Sequence[TensorVariable] | None = None,
-        *,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
-    ):
-        model = pm.modelcontext(model)
-        owner = type(self).__name__
-        check_declaration(model, owner, WishartCompletion, WishartKernelMixture)
-        check_owned(vars, self.owns, model, owner)
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
+        check_owned(given, self.owns, type(self).__name__)
         self._constants = Constants.of(model.parameters)
-        super().__init__(self.owns, reads=self.needs, model=model, rng=rng, blocked=blocked)
+        return self.owns, self.needs
 
 
 class TannerWongImputation(_TannerWong):
@@ -168,12 +157,8 @@ class TannerWongImputation(_TannerWong):
     ----------
     vars : sequence of TensorVariable, optional
         K21 and K22_1, in any order.
-    model : WishartCompletion or WishartKernelMixture, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC sets the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
@@ -209,12 +194,8 @@ class TannerWongPosterior(_TannerWong):
     p_step : {"joint", "inverse-wishart"}, default="joint"
         Block by block (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)). Both give
         the same distribution.
-    model : WishartCompletion or WishartKernelMixture, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC sets the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
@@ -237,15 +218,13 @@ class TannerWongPosterior(_TannerWong):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable] | None = None,
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         p_step: str = "joint",
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
+        **shared: Unpack[Shared],
     ):
         self._draw = P_STEPS[check_name(p_step, P_STEPS, "p_step", type(self).__name__)]
-        super().__init__(vars, model=model, rng=rng, blocked=blocked)
+        super().__init__(vars, **shared)
 
     def sweep(
         self, values: Mapping[str, Array], rng: np.random.Generator

@@ -1,74 +1,66 @@
 """Albert-Chib data augmentation as a PyMC step method for the multinomial probit."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-import pymc as pm
-from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pytensor.tensor import TensorVariable
 
 from ...models.combinations.sums import rules_known_to
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import check_count
-from ..block import GibbsBlock, check_declaration
+from ..block import GibbsBlock, Names, Shared, declared
 from .sweep import REDRAWS, Moves, Tuning, adapt, initial_tuning, sweep
 
 __all__ = ["AlbertChib"]
 
 
-# Sweeps of a tuning chain that leave a binary selection as it is. At the regressors' start, zero,
-# the utilities are noise, which the kernel of least effect explains best; a selection is hardly
-# ever left again once the utilities have come to agree with it.
+# Number of first tuning sweeps that keep a binary selection. The regressors start at zero, so the
+# utilities are noise at first, which favours the kernel of least effect; once the utilities agree
+# with a selection, the chain hardly ever leaves it.
 HELD = 100
 
 
 class AlbertChib(GibbsBlock):
     """Albert-Chib data augmentation for `MultinomialProbit`, as a PyMC step method.
 
-    A sweep redraws W and the other variables that the step is given. The latent utilities are drawn
-    afresh in each sweep and not recorded. Kernels and labels are read when the step is made: make
-    it anew after ``pm.set_data``, which may not change what kernels with parameters are made of.
+    A sweep redraws W and the other variables in `vars`. The latent utilities are drawn anew in each
+    sweep and not recorded. Kernels and labels are read at construction: make a new step after
+    ``pm.set_data``, which must not change the features of kernels with parameters.
 
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
-        W, and all other free variables of the declaration but zeta, and but beta and rho of `Mean`,
-        which may be left to other steps: NUTS takes them on the marginal declaration. Default: all
-        free variables of the declaration.
+        W and all other free variables of the declaration. Only zeta, and beta and rho of `Mean`,
+        may be left to other steps, for instance NUTS. Default: all free variables of the
+        declaration.
     moves : int, default=5
-        Metropolis moves in a sweep given the utilities and the regressors: of weights and
+        Number of Metropolis moves in a sweep given utilities and regressors. They move weights and
         concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none.
     collapsed : int, default=1
-        Metropolis moves of exponents and parameters with the regressors integrated out: they go
-        farther and cost C Cholesky factorisations each. 0 for none.
+        Number of Metropolis moves in a sweep of exponents and kernel parameters with the regressors
+        integrated out. They are longer and cost C Cholesky factorisations each. 0 for none.
     block : int, default=6
-        Kernels of a binary selection that are redrawn jointly, over all their 2^block states with
-        C Cholesky factorisations each; 1 flips them one by one. Given the utilities of hundreds
-        of objects a selection is rarely left: compare chains, and VB. The first 100 sweeps of a
-        tuning chain leave it as it is.
-    model : MultinomialProbit, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+        Number of kernels of a binary selection that are redrawn jointly, from all 2^block states
+        at C Cholesky factorisations each. Chains of hundreds of objects rarely leave a selection:
+        compare several chains, and VB. The first 100 tuning sweeps keep the selection.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
     TypeError
-        When the model is not a `MultinomialProbit`, or has a rule of combination that the sweep
-        does not know.
+        When the model is not a `MultinomialProbit`, or its combination rule is not registered.
     ValueError
-        When a variable is missing that the step must redraw, for settings out of range, and for
-        features that ``pm.set_data`` has changed.
+        When `vars` lacks a required variable, for settings out of range, and for features that
+        ``pm.set_data`` has changed.
 
     Notes
     -----
-    Sample statistics: mean acceptance probabilities of a sweep, NaN where a move is not made:
-    ``beta_accept`` and ``rho_accept`` of `Mean`; ``kernel_accept`` and ``collapsed_accept`` of
-    exponents and parameters given the regressors and without them. Source: damoulas2009, appendix
-    A; the collapsed moves are ours.
+    Sample statistics are mean acceptance probabilities of a sweep, NaN without such moves:
+    ``beta_accept`` and ``rho_accept`` for `Mean`; ``kernel_accept`` and ``collapsed_accept`` for
+    exponents and parameters, given the regressors and with them integrated out. Source:
+    damoulas2009, appendix A; the collapsed moves are ours.
 
     Examples
     --------
@@ -77,6 +69,7 @@ class AlbertChib(GibbsBlock):
     """
 
     name = "albert_chib"
+    declarations = (MultinomialProbit,)
     shown: ClassVar[Mapping[str, str]] = {
         "beta_accept": "Weights accepted",
         "collapsed_accept": "Kernels accepted",
@@ -90,18 +83,24 @@ class AlbertChib(GibbsBlock):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable] | None = None,
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         moves: int = 5,
         collapsed: int = 1,
         block: int = 6,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
+        **shared: Unpack[Shared],
     ):
-        model = pm.modelcontext(model)
         owner = type(self).__name__
-        check_declaration(model, owner, MultinomialProbit)
+        self._moves = Moves(
+            check_count(moves, "moves", owner, least=0),
+            check_count(collapsed, "collapsed", owner, least=0),
+            check_count(block, "block", owner),
+        )
+        super().__init__(vars, **shared)
+
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
+        """Read kernels and labels; choose the variables."""
+        owner = type(self).__name__
         rules = rules_known_to(*REDRAWS)
         if not isinstance(model.combination, tuple(rules)):
             known = ", ".join(rule.__name__ for rule in rules)
@@ -114,30 +113,23 @@ class AlbertChib(GibbsBlock):
                 "declares them as a Deterministic."
             )
         model.check_parametric(owner)
-        self._moves = Moves(
-            check_count(moves, "moves", owner, least=0),
-            check_count(collapsed, "collapsed", owner, least=0),
-            check_count(block, "block", owner),
-        )
         self._composition = model.composition
         self._labels = model.label_codes.astype(np.intp)
         self._tau, self._upsilon = model.tau, model.upsilon
-        added = model.amendments()
-        declared = [rv for rv in model.free_RVs if rv.name not in added]
-        values = get_value_vars_from_user_vars(declared if vars is None else list(vars), model)
-        self._owned = {str(model.values_to_rvs[value].name) for value in values}
-        left = [rv for rv in declared if rv.name not in self._owned]
+        owned = given or declared(model)
+        self._owned = set(owned)
+        left = [name for name in declared(model) if name not in self._owned]
         movable = initial_tuning(self._composition).weights is not None
         may_be_left = {"zeta", "beta", "rho"} if movable else {"zeta"}
-        if missing := {str(rv.name) for rv in left} - may_be_left:
+        if missing := set(left) - may_be_left:
             raise ValueError(
                 f"The 'vars' argument of {owner} must include {', '.join(sorted(missing))}. "
                 f"Got {sorted(self._owned)}."
             )
-        super().__init__(values, reads=left, model=model, rng=rng, blocked=blocked)
+        return owned, left
 
     def initial_tuning(self) -> Tuning:
-        """Untuned proposals for what the step owns."""
+        """Return untuned proposals for the variables that the step owns."""
         tuning = initial_tuning(self._composition)
         return tuning._replace(
             weights=tuning.weights if "beta" in self._owned else None,

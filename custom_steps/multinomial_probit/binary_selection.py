@@ -6,8 +6,8 @@ selection beta has (damoulas2009, appendix A)
 .. math:: p(\beta \mid Y) \propto p(\beta) \prod_c \mathcal N(y_c; 0, \Omega_c),
     \qquad \Omega_c = I + K_\beta Z_c K_\beta'.
 
-The paper prints :math:`Z_c^{-1}` in Omega and Omega itself, not its inverse, in the exponent. W is
-no longer W given Y and beta after the move: it must be redrawn straight after.
+The paper prints :math:`Z_c^{-1}` in Omega and Omega itself, not its inverse, in the exponent. W
+must be redrawn right after the move, because the move ignores its value.
 """
 
 import numpy as np
@@ -60,10 +60,11 @@ def update_selection(
     block: int,
     empty: bool = True,
 ) -> np.ndarray:
-    """Redraw the selection, as many kernels jointly as `block` says.
+    """Redraw the selection, `block` kernels at a time.
 
-    The kernels are shuffled and dealt into blocks; each block is drawn from all its 2^block states
-    given the others. A block of all kernels makes the draw independent of the selection before.
+    The kernels are shuffled and split into blocks; each block is drawn from all its 2^block states
+    given the other blocks. With all kernels in one block the new selection is independent of the
+    old one.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def update_selection(
     rng : numpy.random.Generator
         Source of randomness.
     block : int
-        Kernels drawn jointly at most; 0 for none.
+        Largest number of kernels drawn jointly; 0 keeps the selection.
     empty : bool, default=True
         Whether the empty selection is a state.
 
@@ -91,7 +92,7 @@ def update_selection(
 
     Notes
     -----
-    Cost: C Cholesky factorisations of size M a state; about S / block 2^block states.
+    Cost: C Cholesky factorisations of size M for each of about 2^block S / block states.
     """
     known: dict[bytes, float] = {}
 

@@ -34,12 +34,13 @@ def sample_cone(f: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> np.nd
     Raises
     ------
     ValueError
-        When a mean is not finite, or above 1e8 in size: double precision ends there.
+        When a mean is not finite or above 1e8 in size, where double precision fails.
 
     Notes
     -----
     Source: damoulas2009, appendix A (the conditional of Y); the algorithm is ours.
-    Cost O(N C), with 1.3 to 2.1 proposals for C = 3 to 27 an object whose first plain draw missed.
+    Cost O(N C). An object whose first plain draw missed its cone takes 1.3 to 2.1 proposals for
+    C = 3 to 27.
     """
     largest = np.abs(f).max()
     if not largest <= _LARGEST:
@@ -47,7 +48,7 @@ def sample_cone(f: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> np.nd
             f"The 'f' argument of sample_cone must be finite and at most {_LARGEST:g} in size. "
             f"Got {largest:g}: scale the kernels down, or make tau and upsilon larger."
         )
-    # A plain draw that lands in its cone is exact already; the rest are drawn inside.
+    # An unconstrained draw that lands in its cone is exact already.
     y = f + rng.standard_normal(f.shape)
     missed = y.argmax(axis=1) != t
     y[missed] = _draw_inside(f[missed], t[missed], rng)
@@ -80,12 +81,12 @@ def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) 
     step = np.zeros_like(own)
     tangent = _lower_mode(own, others)
     for _ in range(_MAX_NEWTON):
-        # The tangent moves before its slope is taken: however the loop ends, they belong together.
+        # Moving the tangent first keeps point and slope consistent however the loop ends.
         tangent += step
         x = tangent[:, None] - others
         slopes = _inverse_mills(x)
         slope = slopes.sum(axis=1)
-        # Its proven range, which rounding leaves where scores are of the order 1e6 and more.
+        # The exact curvature is in this range; rounding leaves it at scores of 1e6 and more.
         curvature = np.clip(1.0 + (slopes * (slopes + x)).sum(axis=1), 1.0, others.shape[1] + 1.0)
         step = (own - tangent + slope) / curvature
         if (step < _NEAR_MODE).all():

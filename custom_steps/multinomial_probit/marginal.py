@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-import pymc as pm
-from pymc.util import RandomGenerator, get_value_vars_from_user_vars
+from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 
 from ...models.combinations.sums import Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
 from ...validation import argument_error, check_positive
-from ..block import GibbsBlock, check_declaration
+from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.hamiltonian import StepTuning, adapt_step
 from .conditionals import Prior, State
 from .marginal_sweep import Target, marginal_sweep
@@ -21,14 +20,14 @@ from .marginal_sweep import Target, marginal_sweep
 __all__ = ["MarginalProbit", "serves"]
 
 FIRST_STEP = 0.1
-# Last sweeps of tuning with trajectories of full length. Those before find the posterior and a step
-# with a fraction of it: nobody needs their draws to be independent.
+# Number of last tuning sweeps with trajectories of full length. Earlier sweeps only find the
+# posterior and a step size, for which a fraction of the length suffices.
 FULL_LENGTH = 150
 FRACTION = 1 / 8
 
 
 def serves(model: MultinomialProbit) -> bool:
-    """Whether `MarginalProbit` knows a model's combination of kernels."""
+    """Whether `MarginalProbit` applies to a model's combination of kernels."""
     learned_otherwise = model.learned and not isinstance(model.combination, Mean)
     return model.parametric is None and not learned_otherwise
 
@@ -38,32 +37,28 @@ class MarginalProbit(GibbsBlock):
 
     W and the weights move by Hamiltonian Monte Carlo with the utilities Y, the variances zeta and
     the concentrations rho integrated out; zeta and rho are redrawn from their conditionals.
-    Kernels and labels are read when the step is made: make it anew after ``pm.set_data``.
+    Kernels and labels are read at construction: make a new step after ``pm.set_data``.
 
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
-        W and zeta, with both beta and rho or neither. Default: all free variables of the model.
+        W and zeta, with both beta and rho or neither. Default: all that the model declares.
     length : float, default=4
-        Expected length of a trajectory, in units of the mass matrix. Longer ones cost in
-        proportion, and draw less correlated values. It is an eighth of this in tuning, but for the
-        last 150 sweeps.
+        Expected length of a trajectory, in units of the mass matrix. Cost is proportional to it;
+        longer trajectories give less correlated draws. Tuning uses an eighth of it until the last
+        150 sweeps.
     target_accept : float, default=0.75
-        Acceptance probability that the leapfrog step is tuned to.
-    model : MultinomialProbit, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC hands over the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+        Acceptance probability to which the leapfrog step is tuned.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
     TypeError
-        When the model is not a `MultinomialProbit` of kernels without parameters whose weights or
-        exponents are fixed, or are the weights of `Mean`: `AlbertChib` serves the others.
+        Unless the model is a `MultinomialProbit` whose kernels have no parameters and whose rule is
+        `Mean`, `FixedWeights` or `FixedProduct`: `AlbertChib` serves the others.
     ValueError
-        For other variables; for a length or an acceptance that is out of range.
+        For other variables, and for settings out of range.
 
     Notes
     -----
@@ -77,6 +72,7 @@ class MarginalProbit(GibbsBlock):
     """
 
     name = "marginal_probit"
+    declarations = (MultinomialProbit,)
     shown: ClassVar[Mapping[str, str]] = {
         "hmc_accept": "Accepted",
         "hmc_evaluations": "Evaluations",
@@ -89,30 +85,29 @@ class MarginalProbit(GibbsBlock):
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable] | None = None,
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         length: float = 4.0,
         target_accept: float = 0.75,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
+        **shared: Unpack[Shared],
     ):
-        model = pm.modelcontext(model)
-        check_declaration(model, "MarginalProbit", MultinomialProbit)
-        if not serves(model):
-            raise TypeError(
-                "MarginalProbit knows kernels without parameters under Mean, FixedWeights and "
-                f"FixedProduct. Got {model.variant}."
-            )
         check_positive(length, "length", "MarginalProbit")
         if not 0 < target_accept < 1:
             raise argument_error(
                 "target_accept", "MarginalProbit", "between 0 and 1", f"{target_accept}"
             )
-        values = model.value_vars if vars is None else list(vars)
-        values = get_value_vars_from_user_vars(values, model)
-        owned = {model.values_to_rvs[value].name for value in values}
-        if owned not in ({"W", "zeta"}, {"W", "zeta", "beta", "rho"}):
+        self._length, self._target_accept = length, target_accept
+        super().__init__(vars, **shared)
+
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
+        """Read kernels and labels; choose the variables."""
+        if not serves(model):
+            raise TypeError(
+                "MarginalProbit knows kernels without parameters under Mean, FixedWeights and "
+                f"FixedProduct. Got {model.variant}."
+            )
+        owned = given or declared(model)
+        if set(owned) not in ({"W", "zeta"}, {"W", "zeta", "beta", "rho"}):
             raise argument_error(
                 "vars",
                 "MarginalProbit",
@@ -122,25 +117,22 @@ class MarginalProbit(GibbsBlock):
         prior, stack, rule = Prior(model.tau, model.upsilon), model.summands, model.combination
         if isinstance(rule, Mean):
             prior = replace(prior, mu=rule.mu, lam=rule.lam)
-        # Compiles here, once: chains in processes of their own would each do so, for seconds.
+        # Compile once here: otherwise each chain's process would compile for seconds.
         log_probability_and_gradient(np.zeros((1, 2)), np.zeros(1, dtype=int))
         self._unit = np.ones(len(stack))
         self._target = Target.of(
             stack, model.label_codes, model.n_classes, prior, learn_weights="beta" in owned
         )
-        self._length = length
-        # Sweeps with short trajectories that are still to come.
+        # Remaining number of sweeps with short trajectories.
         self._shorter = 0
-        self._target_accept = target_accept
-        read = [rv for rv in model.free_RVs if rv.name == "beta" and "beta" not in owned]
-        super().__init__(values, reads=read, model=model, rng=rng, blocked=blocked)
+        return owned, [name for name in declared(model) if name == "beta" and name not in owned]
 
     def initial_tuning(self) -> StepTuning:
-        """Leapfrog step before the first sweep."""
+        """Return the leapfrog step before the first sweep."""
         return StepTuning.start(FIRST_STEP)
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Start a chain, with short trajectories where it tunes for long."""
+        """Start a chain, whose first trajectories are short if it tunes for long."""
         super().setup_chain(rng, tune, draws)
         self._shorter = max(tune - FULL_LENGTH, 0)
 
@@ -151,7 +143,7 @@ class MarginalProbit(GibbsBlock):
         tuning: StepTuning = self.tuning
         step = float(np.exp(tuning.log_step if self.tune else tuning.log_average))
         is_short = self.tune and self._shorter > 0
-        # What the model does not learn has no value: the stack is then a single kernel.
+        # With fixed weights, the stack is a single kernel of weight one.
         state, info = marginal_sweep(
             State(**{"beta": self._unit, "rho": self._unit, **values}),
             self._target,
@@ -164,7 +156,7 @@ class MarginalProbit(GibbsBlock):
         if is_short:
             self._shorter -= 1
             if not self._shorter:
-                # Longer trajectories meet stiffer places, which take a smaller step.
+                # Longer trajectories reach regions of higher curvature, which need a smaller step.
                 self.tuning = StepTuning.start(float(np.exp(self.tuning.log_average)))
         stats = {
             "hmc_accept": info.acceptance,

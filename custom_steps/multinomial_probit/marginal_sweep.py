@@ -1,7 +1,7 @@
 r"""A sweep of the multinomial probit with Y, zeta and rho integrated out, in NumPy.
 
-In the sweep of Albert & Chib the latent utilities hold the scores where they are, the variances
-hold the regressors, the concentrations hold the weights.  All three can be integrated out:
+In the sweep of Albert & Chib, the utilities restrict the moves of the scores, the variances those
+of the regressors, and the concentrations those of the weights. All three can be integrated out:
 
 ======================= ======================================================================
 Y                       log P(t | f), eq 4, by quadrature, with its gradient E[y] - f
@@ -10,16 +10,16 @@ zeta                    w_cm is Student's t with 2 tau degrees of freedom and sc
 rho                     beta = g / sum g, with the law of log g in `GammaMixture`
 ======================= ======================================================================
 
-What is left, W and log g, moves by Hamiltonian Monte Carlo; zeta and rho are then drawn from their
-exact conditionals given W and log g, which makes the whole a partially collapsed Gibbs sampler
-(van Dyk & Park 2008).  The coordinates x of W are
+W and log g move by Hamiltonian Monte Carlo; zeta and rho are then drawn from their exact
+conditionals given W and log g. This is a partially collapsed Gibbs sampler (van Dyk & Park 2008).
+The coordinates x of W are
 
 .. math:: w_c = b s \sinh(Q x_c / b), \qquad s^2 = \upsilon / \tau,
 
-where Q turns to the principal axes of the average kernel, so that a diagonal mass matrix knows
-their stiffness, and sinh shortens the tails of Student's t.  The bend turns stiff axes into soft
-ones far from the origin: the stiffer the kernel, the larger b has to be.  The PyMC step that runs
-the sweep is `kernelzoo.custom_steps.multinomial_probit.marginal.MarginalProbit`.
+where Q rotates to the principal axes of the average kernel, so that a diagonal mass matrix fits
+their curvatures, and sinh shortens the tails of Student's t. Far from the origin sinh mixes axes of
+high and low curvature: kernels of larger norm need a larger b. `MarginalProbit` runs the sweep as a
+PyMC step.
 """
 
 from dataclasses import dataclass
@@ -36,12 +36,12 @@ from .conditionals import Prior, State, draw_shift, draw_variances
 
 __all__ = ["Info", "Target", "marginal_sweep"]
 
-# Where sinh bends, in scales of the prior: beyond it steps grow with the regressor. An axis tilts
-# by the square of 1 / b: b keeps tilt times stiffness as it is for a kernel of this norm.
+# Value of b, in scales of the prior, for kernels up to the norm BENT_NORM: beyond b, steps grow
+# with the regressor. Axes tilt by 1 / b^2, so b grows with the norm to keep tilt times curvature.
 BEND = 3.0
 BENT_NORM = 30.0
-# Curvature of -log P(t | f) in f that the mass matrix assumes. The likelihood is a wall, curved
-# by about one half on one side and flat on the other: between the two.
+# Curvature of -log P(t | f) in f that the mass matrix assumes: a value between that of
+# misclassified objects, about one half, and that of well classified ones, zero.
 STIFFNESS = 0.01
 # Scale of the weights' coordinates in the mass matrix.
 WEIGHT_SCALE = 0.5
@@ -216,8 +216,7 @@ def marginal_sweep(
 ) -> tuple[State, Info]:
     """Redraw W, zeta and, where they are learned, beta and rho.
 
-    The order matters: zeta and rho are out of date once W and the weights have moved, and are drawn
-    anew before anything else is conditioned on them.
+    The order matters: zeta and rho must be redrawn right after W and the weights have moved.
 
     Parameters
     ----------

@@ -1,9 +1,8 @@
 """Albert and Chib's sweep of the multinomial probit in NumPy, for every rule and learned kernels.
 
-A sweep draws the utilities Y (damoulas2009, eq 3), redraws what the composite kernel depends on,
-and then W and zeta (appendix A). Moves of the composite kernel given Y and W come first, then those
-given Y with W integrated out; W is redrawn right after them. `AlbertChib` runs the sweep as a PyMC
-step.
+A sweep draws the utilities Y (damoulas2009, eq 3), then the variables of the composite kernel, then
+W and zeta (appendix A). Moves given Y and W come before moves with W integrated out, and W is
+redrawn right after these. `AlbertChib` runs the sweep as a PyMC step.
 
 ============= ============================================ ========================
 paper         meaning                                      code
@@ -23,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...models.combinations.composition import Composition
+from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.products import FixedProduct, Product
-from ...models.combinations.scores import draw_hyperparameters
 from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
 from ...numerics.kernel_products import Design
 from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
@@ -79,10 +78,7 @@ class Moves(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """Sweeps while the chain tuned, and proposals of what is learned about the kernels, if it is.
-
-    None stands for what is not.
-    """
+    """Number of tuning sweeps, and tuned proposals; None for variables that the model lacks."""
 
     sweeps: int = 0
     weights: WeightTuning | None = None
@@ -92,7 +88,7 @@ class Tuning(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Mean acceptance probabilities of the Metropolis moves in a sweep; NaN where none was made."""
+    """Mean acceptance probabilities of a sweep's Metropolis moves; NaN for moves not made."""
 
     weights: float = np.nan
     concentrations: np.ndarray = np.array([np.nan])
@@ -101,9 +97,9 @@ class Info(NamedTuple):
 
 
 def initial_tuning(composition: Composition) -> Tuning:
-    """Untuned proposals for what a composition learns."""
+    """Return untuned proposals for the learned variables of a composition."""
     tuning = _tuning_of_weights(composition.rule, len(composition.known))
-    if not (n_walked := len(composition.scores)):
+    if not (n_walked := len(composition.coordinates)):
         return tuning
     walk_tuning = initial_walk_tuning(n_walked)
     return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
@@ -111,7 +107,7 @@ def initial_tuning(composition: Composition) -> Tuning:
 
 @singledispatch
 def _tuning_of_weights(rule: Combination, n_kernels: int) -> Tuning:
-    """Untuned proposals for the weights that a rule moves by proposals that adapt."""
+    """Return untuned proposals for a rule's weights, if the rule moves them by Metropolis."""
     return Tuning()
 
 
@@ -124,15 +120,14 @@ def _(rule: Mean, n_kernels: int) -> Tuning:
 
 
 def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
-    """Proposals after a sweep that ended at `values`; call it while the chain tunes only."""
+    """Adapt the proposals after a sweep that ended at `values`, while the chain tunes."""
     sweeps, weights, concentrations, given, collapsed = tuning
     if weights is not None:
         weights = adapt_weights(weights, values["beta"], info.weights)
     if concentrations is not None:
         concentrations = adapt_concentrations(concentrations, info.concentrations)
     if given is not None and collapsed is not None:
-        psi = composition.scores.scores(values)
-        # A kind of move that a sweep does not make has no acceptance to learn from.
+        psi = composition.coordinates.psi(values)
         if not np.isnan(info.given_regressors):
             given = adapt_walk(given, psi, info.given_regressors)
         if not np.isnan(info.collapsed):
@@ -152,7 +147,7 @@ def sweep(
     moves: Moves,
     redraw_variances: bool = True,
 ) -> tuple[Values, Info]:
-    """Redraw W and what the proposals are for once, leaving the posterior unchanged.
+    """Redraw W, zeta and the variables of the composite kernel once; the posterior is invariant.
 
     Parameters
     ----------
@@ -161,7 +156,7 @@ def sweep(
     labels : ndarray of shape (N,), integer
         Classes.
     composition : Composition
-        What makes the composite kernel.
+        Kernels and their combination rule.
     tau, upsilon : float
         Shape and rate of 1/zeta.
     rng : numpy.random.Generator
@@ -188,7 +183,7 @@ def sweep(
     new = {name: np.asarray(value) for name, value in values.items()}
     y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
     task = Task(new, y, composition, rng, tuning, moves)
-    # What is given W comes first: after a move with W integrated out W is stale.
+    # Moves given W come first, because collapsed moves make W stale.
     info = redraw_given_regressors(composition.rule, task)
     given = _walk_given_regressors(task)
     redraw_collapsed(composition.rule, task)
@@ -203,7 +198,7 @@ def sweep(
 
 
 class Task(NamedTuple):
-    """State of a sweep that its moves share; they replace entries of `new`.
+    """State of a sweep that its moves share, and in which they replace entries of `new`.
 
     `new` has the free variables of the model by name, and `y` the utilities of the sweep. Moves
     given the regressors target -|y - K W'|^2 / 2 plus the log prior, with K the composite kernel
@@ -219,7 +214,7 @@ class Task(NamedTuple):
 
 
 def _unknown(rule: Combination, function: str) -> NotImplementedError:
-    """Make the error for a rule whose weights would silently stay where they are."""
+    """Make the error for a rule that is not registered: its weights would never move."""
     return NotImplementedError(
         f"The sweep does not know how the weights of {type(rule).__name__} move: register it with "
         f"{function} of {__name__}."
@@ -294,10 +289,10 @@ def _walk(
     """Move the exponents of a product and the kernels' parameters jointly."""
     if tuning is None:
         return np.nan
-    scores = task.composition.scores
+    coordinates = task.composition.coordinates
 
     def log_density(psi: np.ndarray) -> float:
-        values = scores.values(psi)
+        values = coordinates.values(psi)
         if any((value <= SMALLEST).any() for value in values.values()):
             return -np.inf
         composite = task.composition.composite(task.new | values)
@@ -305,13 +300,13 @@ def _walk(
             return -np.inf
         return log_likelihood(composite) - 0.5 * float(psi @ psi)
 
-    psi, rate = walk(scores.scores(task.new), log_density, tuning, task.rng, moves)
-    task.new.update(scores.values(psi))
+    psi, rate = walk(coordinates.psi(task.new), log_density, tuning, task.rng, moves)
+    task.new.update(coordinates.values(psi))
     return rate
 
 
 def _walk_given_regressors(task: Task) -> float:
-    """Move them given Y and W."""
+    """Move exponents and parameters given Y and W."""
 
     def log_likelihood(composite: np.ndarray) -> float:
         return -0.5 * float(np.sum((task.y - composite @ task.new["W"].T) ** 2))
@@ -320,7 +315,7 @@ def _walk_given_regressors(task: Task) -> float:
 
 
 def _walk_collapsed(task: Task) -> float:
-    """Move them with W integrated out, and the exponents' hyperparameters too."""
+    """Move exponents and parameters, with W and the exponents' hyperparameters integrated out."""
 
     def log_likelihood(composite: np.ndarray) -> float:
         return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)

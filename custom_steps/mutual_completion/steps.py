@@ -26,12 +26,10 @@ lower triangle of the factor by rows with the logarithms of its diagonal.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
-import pymc as pm
-from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 from scipy.linalg import blas, cholesky
 
@@ -40,7 +38,7 @@ from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...numerics.matrix_draws import Bartlett
 from ...numerics.packed_factor import Triangle
 from ...validation import argument_error
-from ..block import GibbsBlock, check_declaration, check_owned
+from ..block import GibbsBlock, Names, Shared, check_owned
 from ..moves.overrelaxation import fresh_share, overrelaxed_bartlett
 from .degrees_of_freedom import ModelMatrix, VisibleBlock, draw_excess, draw_scales
 
@@ -190,37 +188,37 @@ class _MutualStep(GibbsBlock):
     """Base class of both steps."""
 
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
+    declarations = (MutualKernelCompletion,)
     owns_M: ClassVar[bool]
 
     def __init__(
         self,
-        vars: Sequence[TensorVariable] | None = None,
+        vars: Sequence[TensorVariable | str] | None = None,
         *,
         alpha: float = ALPHA,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
+        **shared: Unpack[Shared],
     ):
-        model = pm.modelcontext(model)
+        if not -1 < alpha < 1:
+            raise argument_error("alpha", type(self).__name__, "between -1 and 1", repr(alpha))
+        self._alpha = alpha
+        super().__init__(vars, **shared)
+
+    def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
         owner = type(self).__name__
-        check_declaration(model, owner, MutualKernelCompletion)
         if model.collapsed:
             raise ValueError(f"{owner} needs a model that is not collapsed.")
-        if not -1 < alpha < 1:
-            raise argument_error("alpha", owner, "between -1 and 1", repr(alpha))
-        self._alpha = alpha
         problem = model.problem
         blocks = [f"{block}_{k.name}" for k in problem.kernels for block in ("Qhv", "Qhh_v")]
         latent = [name for name in (*blocks, "s", "excess") if name in model.named_vars]
         owns, reads = (["M"], latent) if self.owns_M else (latent, ["M"])
-        check_owned(vars, owns, model, owner)
+        check_owned(given, owns, owner)
         factors = [name for name in latent if name.startswith("Qhh_v_")]
         self.packed = frozenset({"M", *factors})
         self._problem = problem
         self._known = [Known.of(kernel) for kernel in problem.kernels]
         sizes = {problem.n_objects, *(len(kernel.hidden) for kernel in problem.kernels)}
         self._triangles = {n: Triangle(n) for n in sizes}
-        super().__init__(owns, reads=reads, model=model, rng=rng, blocked=blocked)
+        return owns, reads
 
     def initial_tuning(self) -> int:
         """Return the number of sweeps made, which is counted up to `FRESH_SWEEPS`."""
@@ -256,12 +254,8 @@ class MutualImputation(_MutualStep):
     alpha : float, default=-0.9
         Overrelaxation of Q_hv: correlation of its noise with that of the previous sweep. 0 gives
         independent draws, as always in a chain's first sweeps.
-    model : MutualKernelCompletion, optional
-        Default: the model on the context stack.
-    rng : seed or Generator, optional
-        Used until PyMC sets the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
@@ -332,8 +326,8 @@ class MutualPosterior(_MutualStep):
         M.
     alpha : float, default=-0.9
         Overrelaxation of M, as for `MutualImputation`.
-    model, rng, blocked
-        As in `MutualImputation`.
+    **shared
+        model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------

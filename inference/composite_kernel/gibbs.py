@@ -1,10 +1,13 @@
 """Gibbs steps of the composite-kernel models (Girolami & Rogers 2005, sections 3 and 4)."""
 
+from typing import Any
+
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.composite_kernel.steps import CompositeKernelGibbs, concentration_prior
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..engine.applicability import combination_unknown_to
+from ..engine.description import settings_of
 from ..engine.engine import Run
 from ..engine.mcmc import Gibbs
 
@@ -15,12 +18,9 @@ _other_combination = combination_unknown_to(concentration_prior)
 
 @Gibbs.register(CompositeKernelRegression, unless=_other_combination)
 @Gibbs.register(CompositeKernelClassification, unless=_other_combination)
+@settings_of(CompositeKernelGibbs)
 def composite_kernel_steps(
-    model: CompositeKernelRegression | CompositeKernelClassification,
-    run: Run,
-    *,
-    collapsed: bool = True,
-    moves: int = 2,
+    model: CompositeKernelRegression | CompositeKernelClassification, run: Run, **settings: Any
 ) -> list[BlockedStep]:
     """One block for all variables.
 
@@ -30,15 +30,10 @@ def composite_kernel_steps(
         Declaration.
     run : Run
         Unused: the step gets its generators from PyMC.
-    collapsed : bool, default=True
-        Move the kernels' weights with the regression weights integrated out. False gives the
-        sampler that the paper sketches, which mixes slowly.
-    moves : int, default=2
-        Number of moves of the kernels' weights, and of their concentrations, a sweep.
 
     Returns
     -------
     list of BlockedStep
         Steps for ``pm.sample``.
     """
-    return [CompositeKernelGibbs(collapsed=collapsed, moves=moves, model=model)]
+    return [CompositeKernelGibbs(model=model, **settings)]

@@ -47,7 +47,7 @@ from ..engine.outputs import ModeOutput
 from ..variational.ascent import check_settings, multistart_ascent
 from .simplex_program import maximize_on_simplex
 
-__all__ = ["fit_composite_kernel_classification", "fit_composite_kernel_regression"]
+__all__ = ["find_composite_kernel_mode"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -217,48 +217,6 @@ class _Alternation:
         return replace(moved, gain=gain)
 
 
-def _alternate(
-    model: CompositeKernelRegression | CompositeKernelClassification,
-    likelihood: _Likelihood,
-    run: Run,
-    max_iterations: int,
-    tolerance: float,
-    starts: int | None,
-) -> ModeOutput:
-    owner = f"MAP on {type(model).__name__}"
-    check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
-    design = model.design
-    alternation = _Alternation(design, likelihood, model.sigma, model.varsigma, tolerance)
-    ascended = multistart_ascent(
-        [partial(alternation.start, ridge=ridge) for ridge in RIDGES],
-        alternation.update,
-        run,
-        len(design),
-        known=None if model.learned else np.ones(1),
-        starts=starts,
-        max_iterations=max_iterations,
-        # `update` returns the same state at the end.
-        tolerance=0.0,
-        engine="MAP",
-    )
-    state = ascended.state
-    phi = alternation.phi(state.alpha)
-    values = {"phi": phi, "alpha": state.alpha, **likelihood.values(state.f)}
-    ends = {}
-    if model.learned:
-        values["beta"] = state.beta
-        ends["beta"] = np.array([end.beta for end in ascended.states])
-    return ModeOutput(
-        values=values,
-        log_density=state.objective - float(np.log(phi).sum()),
-        climbs=ascended.histories,
-        best=ascended.best,
-        converged=ascended.converged,
-        attributes={"lp_measure": "constrained", "expected_gain": float(state.gain)},
-        ends=ends,
-    )
-
-
 def _uneven_weights(
     model: CompositeKernelRegression | CompositeKernelClassification,
 ) -> str | None:
@@ -292,9 +250,20 @@ def _not_regression(model: CompositeKernelRegression) -> str | None:
     return _uneven_weights(model)
 
 
+@singledispatch
+def _likelihood(model: CompositeKernelRegression) -> _Likelihood:
+    return _Normal(model.target_values, model.rho, model.varrho)
+
+
+@_likelihood.register
+def _(model: CompositeKernelClassification) -> _Likelihood:
+    return _Logit(model.label_codes.astype(float))
+
+
+@MAP.register(CompositeKernelClassification, unless=_uneven_weights)
 @MAP.register(CompositeKernelRegression, unless=_not_regression)
-def fit_composite_kernel_regression(
-    model: CompositeKernelRegression,
+def find_composite_kernel_mode(
+    model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
     *,
     max_iterations: int = 2000,
@@ -305,7 +274,7 @@ def fit_composite_kernel_regression(
 
     Parameters
     ----------
-    model : CompositeKernelRegression
+    model : CompositeKernelRegression or CompositeKernelClassification
         With alpha, and with weights that are uniform on the simplex or known.
     run : Run
         Seed and progress bar.
@@ -335,43 +304,35 @@ def fit_composite_kernel_regression(
     FloatingPointError
         When no start has a finite density.
     """
-    likelihood = _Normal(model.target_values, model.rho, model.varrho)
-    return _alternate(model, likelihood, run, max_iterations, tolerance, starts)
-
-
-@MAP.register(CompositeKernelClassification, unless=_uneven_weights)
-def fit_composite_kernel_classification(
-    model: CompositeKernelClassification,
-    run: Run,
-    *,
-    max_iterations: int = 2000,
-    tolerance: float = 1e-6,
-    starts: int | None = None,
-) -> ModeOutput:
-    """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
-
-    Parameters
-    ----------
-    model : CompositeKernelClassification
-        With weights that are uniform on the simplex or known.
-    run : Run
-        Seed and progress bar.
-    max_iterations : int, default=2000
-        Iterations a start at most.
-    tolerance : float, default=1e-6
-        A start ends when an iteration has at most this to gain, in nats.
-    starts : int, optional
-        Number of initial weights: uniform, each kernel alone, random. From each of them it climbs
-        four times: alpha starts at ridge regressions with penalties of 1 to 0.001 times the mean
-        diagonal of K_beta' W K_beta. The highest mode wins; sparse priors have many. If there are
-        more kernels than starts, the kernels that stand highest after one iteration alone are
-        taken. Default: uniform and each kernel alone, 8 at most. Known weights are the only ones
-        started from.
-
-    Returns
-    -------
-    ModeOutput
-        As of `fit_composite_kernel_regression`.
-    """
-    likelihood = _Logit(model.label_codes.astype(float))
-    return _alternate(model, likelihood, run, max_iterations, tolerance, starts)
+    owner = f"MAP on {type(model).__name__}"
+    check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
+    design, likelihood = model.design, _likelihood(model)
+    alternation = _Alternation(design, likelihood, model.sigma, model.varsigma, tolerance)
+    ascended = multistart_ascent(
+        [partial(alternation.start, ridge=ridge) for ridge in RIDGES],
+        alternation.update,
+        run,
+        len(design),
+        known=None if model.learned else np.ones(1),
+        starts=starts,
+        max_iterations=max_iterations,
+        # `update` returns the same state at the end.
+        tolerance=0.0,
+        engine="MAP",
+    )
+    state = ascended.state
+    phi = alternation.phi(state.alpha)
+    values = {"phi": phi, "alpha": state.alpha, **likelihood.values(state.f)}
+    ends = {}
+    if model.learned:
+        values["beta"] = state.beta
+        ends["beta"] = np.array([end.beta for end in ascended.states])
+    return ModeOutput(
+        values=values,
+        log_density=state.objective - float(np.log(phi).sum()),
+        climbs=ascended.histories,
+        best=ascended.best,
+        converged=ascended.converged,
+        attributes={"lp_measure": "constrained", "expected_gain": float(state.gain)},
+        ends=ends,
+    )

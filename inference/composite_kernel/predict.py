@@ -17,6 +17,7 @@ from xarray import Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
+from ..engine.class_predictions import ProbabilityDraws, predict_classes, probability_draws
 from ..engine.composite_functions import (
     check_draws,
     composite_functions,
@@ -168,65 +169,22 @@ def _expected_responses(
     return expected, spread
 
 
-@predictive.register
-def _(
-    model: CompositeKernelClassification,
-    result: DataTree,
-    kernels_new: Any,
-    *,
-    keep_draws: bool,
-    progressbar: bool,
-) -> Dataset:
-    """Class probabilities of new objects.
+predictive.register(CompositeKernelClassification, predict_classes)
 
-    Returns
-    -------
-    Dataset
-        ==================  ========================  ==========================================
-        probability         obs, class                posterior predictive
-        probability_sd      obs, class                posterior standard deviation of p
-        label               obs                       the most probable class
-        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
-        ==================  ========================  ==========================================
-    """
-    posterior = result["posterior"].to_dataset()
+
+@probability_draws.register
+def _(
+    model: CompositeKernelClassification, posterior: Dataset, kernels_new: Any
+) -> ProbabilityDraws:
     check_draws(model, posterior, "alpha", "beta")
     design = _design_of_new_objects(model, kernels_new)
-    new, obs = design.to_numpy(), design["obs"].to_numpy()
-    classes = np.asarray(model.coords["class"])
-    parameters = _Parameters.of(model, posterior)
-    n_draws = len(parameters)
-    moments = RunningMoments()
-    draws = np.empty((n_draws, len(obs))) if keep_draws else None
-    with tracked_blocks(n_draws, len(obs), progressbar) as blocks:
-        for block in blocks:
-            p = expit(_drawn_responses(model, parameters[block], new)[0])
-            moments.update(p)
-            if draws is not None:
-                draws[block] = p
-    mean, sd = moments.mean, moments.spread
-    predictions = Dataset(
-        {
-            "probability": (
-                ("obs", "class"),
-                np.stack([1 - mean, mean], axis=1),
-                {"long_name": "posterior predictive"},
-            ),
-            "probability_sd": (
-                ("obs", "class"),
-                np.stack([sd, sd], axis=1),
-                {"long_name": "posterior sd of p"},
-            ),
-            "label": ("obs", classes[(mean > 0.5).astype(int)]),
-        },
-        coords={"obs": design["obs"], "class": classes},
-    )
-    if draws is not None:
-        both = np.stack([1 - draws, draws], axis=-1)
-        predictions["probability_draws"] = xr.concat(
-            [_by_draw(both[..., c], posterior, design["obs"]) for c in (0, 1)], dim="class"
-        ).transpose("chain", "draw", "obs", "class")
-    return predictions
+    new, parameters = design.to_numpy(), _Parameters.of(model, posterior)
+
+    def probabilities(block: slice) -> NDArray:
+        p = expit(_drawn_responses(model, parameters[block], new)[0])
+        return np.stack([1 - p, p], axis=-1)
+
+    return ProbabilityDraws(probabilities, design["obs"].to_numpy())
 
 
 @identifies(CompositeKernelRegression, "gamma")

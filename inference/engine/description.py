@@ -2,13 +2,13 @@
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .settings import Setting
 
-__all__ = ["EngineDescription", "explained_parameters", "sections"]
+__all__ = ["EngineDescription", "explained_parameters", "sections", "settings_of"]
 
 # Sections of a docstring, besides the parameters, that help to choose settings.
 TOLD = ("Notes", "References")
@@ -96,3 +96,28 @@ def explained_parameters(documented: Any) -> dict[str, str]:
     """Entries of a docstring's section Parameters, by the name of each parameter."""
     entries = re.split(r"\n+(?=\S)", sections(documented).get("Parameters", ""))
     return {name: entry for entry in entries for name in re.split(r" ?: |\n", entry)[0].split(", ")}
+
+
+def settings_of[F: Callable[..., Any]](*steps: type) -> Callable[[F], F]:
+    """Give a function that takes ``**settings`` the settings of step methods, with their texts.
+
+    The settings are the keyword arguments of the constructors that their classes explain.
+    """
+
+    def decorate(function: F) -> F:
+        entries, taken = explained_parameters(function), []
+        for step in steps:
+            explained = explained_parameters(step)
+            for parameter in inspect.signature(step).parameters.values():
+                if parameter.kind is parameter.KEYWORD_ONLY:
+                    taken.append(parameter)
+                    entries[parameter.name] = explained[parameter.name]
+        own = inspect.signature(function)
+        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        vars(function)["__signature__"] = own.replace(parameters=[*kept, *taken])
+        told = inspect.getdoc(function) or ""
+        listed = "\n".join(entries.values())
+        function.__doc__ = told.replace(sections(function)["Parameters"], listed)
+        return function
+
+    return decorate

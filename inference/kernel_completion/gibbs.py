@@ -3,11 +3,14 @@
 `WishartKernelMixture` with an inverse-Wishart prior uses them with the matched parameters.
 """
 
+from typing import Any
+
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.kernel_completion.tanner_wong import TannerWongImputation, TannerWongPosterior
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
+from ..engine.description import settings_of
 from ..engine.engine import Run
 from ..engine.mcmc import Gibbs
 
@@ -16,8 +19,9 @@ __all__ = ["completion_steps"]
 
 @Gibbs.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @Gibbs.register(WishartCompletion)
+@settings_of(TannerWongPosterior)
 def completion_steps(
-    model: WishartCompletion | WishartKernelMixture, run: Run, *, p_step: str = "joint"
+    model: WishartCompletion | WishartKernelMixture, run: Run, **settings: Any
 ) -> list[BlockedStep]:
     """Run the Tanner-Wong algorithm: I-step (eq 5), then P-step (eq 6).
 
@@ -27,16 +31,10 @@ def completion_steps(
         A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
         Unused: the steps get their generators from PyMC.
-    p_step : {"joint", "inverse-wishart"}, default="joint"
-        "joint" draws Sigma block by block, "inverse-wishart" as a whole matrix, as the paper prints
-        it.
 
     Returns
     -------
     list of BlockedStep
         Steps for ``pm.sample``.
     """
-    return [
-        TannerWongImputation(model=model),
-        TannerWongPosterior(p_step=p_step, model=model),
-    ]
+    return [TannerWongImputation(model=model), TannerWongPosterior(model=model, **settings)]

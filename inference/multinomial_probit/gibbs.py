@@ -1,6 +1,7 @@
 """Gibbs steps of `MultinomialProbit` (Damoulas & Girolami 2009, section 3.2 and appendix A)."""
 
 from inspect import signature
+from typing import Any
 
 from pymc.step_methods.compound import BlockedStep
 
@@ -10,6 +11,7 @@ from ...custom_steps.multinomial_probit.sweep import REDRAWS
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import argument_error, check_name
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
+from ..engine.description import settings_of
 from ..engine.engine import Run
 from ..engine.mcmc import Gibbs
 
@@ -25,16 +27,9 @@ _PAPER = ("moves", "collapsed", "block")
     MultinomialProbit,
     unless=combination_unknown_to(*REDRAWS),
 )
+@settings_of(MarginalProbit, AlbertChib)
 def multinomial_probit_steps(
-    model: MultinomialProbit,
-    run: Run,
-    *,
-    scheme: str = "auto",
-    length: float = 4.0,
-    target_accept: float = 0.75,
-    moves: int = 5,
-    collapsed: int = 1,
-    block: int = 6,
+    model: MultinomialProbit, run: Run, *, scheme: str = "auto", **settings: Any
 ) -> list[BlockedStep]:
     r"""One block for all variables.
 
@@ -50,20 +45,8 @@ def multinomial_probit_steps(
         `FixedWeights` or `FixedProduct`. "paper" is the sampler of Albert and Chib with Metropolis
         moves (appendix A), plus moves along directions that the likelihood ignores; it serves all
         models. "auto" is "marginal" where that applies and there are at least as many basis
-        functions as objects, as in Gram matrices, and "paper" otherwise.
-    length : float, default=4
-        Expected length of a trajectory of the marginal scheme, in units of the mass matrix.
-    target_accept : float, default=0.75
-        Acceptance probability to which the marginal scheme tunes its leapfrog step.
-    moves : int, default=5
-        Number of Metropolis moves a sweep in the paper's scheme, each for the weights, their
-        concentrations, exponents and kernel parameters.
-    collapsed : int, default=1
-        Number of Metropolis moves a sweep in the paper's scheme that move exponents and kernel
-        parameters with W integrated out.
-    block : int, default=6
-        Number of kernels of a binary selection that the paper's scheme redraws jointly, from all
-        2^block states.
+        functions as objects, as in Gram matrices, and "paper" otherwise. The marginal scheme takes
+        `length` and `target_accept`, the paper's `moves`, `collapsed` and `block`.
 
     Returns
     -------
@@ -102,26 +85,19 @@ def multinomial_probit_steps(
         raise argument_error(
             "scheme", "Gibbs", f"'auto' or 'paper' for {model.variant}", repr(scheme)
         )
-    given = {
-        "length": length,
-        "target_accept": target_accept,
-        "moves": moves,
-        "collapsed": collapsed,
-        "block": block,
-    }
     step: type[BlockedStep] = AlbertChib
     taken: tuple[str, ...] = _PAPER[:1] if known else _PAPER
     if scheme == "marginal" or (scheme == "auto" and known and _mixes_better(model)):
         step, taken = MarginalProbit, _MARGINAL
     defaults = signature(multinomial_probit_steps).parameters
-    for name, value in given.items():
+    for name, value in settings.items():
         if name not in taken and value != defaults[name].default:
             raise setting_of_no_use(
                 name,
                 "Gibbs on MultinomialProbit",
                 f"{step.__name__}, which samples {model.variant} here, takes {', '.join(taken)}",
             )
-    return [step(**{name: given[name] for name in taken}, model=model)]
+    return [step(model=model, **{name: settings[name] for name in taken if name in settings})]
 
 
 def _mixes_better(model: MultinomialProbit) -> bool:

@@ -13,20 +13,15 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.combinations.sums import Combination, rule_named
+from ...models.combinations.sums import RULES, Combination
 from ...models.kernels.learned import LearnedKernel, ParametricStack
 from ...models.kernels.specification import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
-from ..engine.composite_functions import (
-    check_draws,
-    combined_functions,
-    stack_of_new_objects,
-    tracked_blocks,
-)
+from ..engine.class_predictions import ProbabilityDraws, predict_classes, probability_draws
+from ..engine.composite_functions import check_draws, combined_functions, stack_of_new_objects
 from ..engine.identified import identifies
-from ..engine.moments import RunningMoments
 from ..engine.predict import predictive
 
 # Contrasts are compared on at most this many training objects, evenly spaced,
@@ -150,67 +145,27 @@ def _spaced(n: int, most: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, n - 1, most).round().astype(int))
 
 
-@predictive.register
-def _(
-    model: MultinomialProbit,
-    result: DataTree,
-    kernels_new: Any,
-    *,
-    keep_draws: bool,
-    progressbar: bool,
-) -> Dataset:
-    """Class probabilities of new objects.
+predictive.register(MultinomialProbit, predict_classes)
 
-    Returns
-    -------
-    Dataset
-        ==================  ========================  ==========================================
-        probability         obs, class                posterior predictive
-        probability_sd      obs, class                posterior standard deviation of p
-        label               obs                       the most probable class
-        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
-        ==================  ========================  ==========================================
-    """
-    rule = model.combination
-    posterior = result["posterior"].to_dataset()
+
+@probability_draws.register
+def _(model: MultinomialProbit, posterior: Dataset, kernels_new: Any) -> ProbabilityDraws:
     check_draws(model, posterior, "W", "beta", "theta")
     if model.parametric is not None and isinstance(kernels_new, ParametricStack):
         kernels_new = kernels_new.in_order_of(model.parametric)
     stack = _kernels_of_new_objects(model, kernels_new)
     drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
-    n_draws, n_classes = drawn.W.shape[:2]
-    n_obs = stack.sizes["obs"]
-    moments = RunningMoments()
-    draws = np.empty((n_draws, n_obs, n_classes)) if keep_draws else None
-    with tracked_blocks(n_draws, n_obs * n_classes, progressbar) as blocks:
-        for block in blocks:
-            if model.parametric is None:
-                f = drawn[block].functions(rule, stack.values)
-            else:
-                f = drawn[block].functions_with_parameters(rule, kernels_new, n_obs)
-            # In the order of the axes in memory.
-            p = class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
-            moments.update(p)
-            if draws is not None:
-                draws[block] = p
-    mean, sd = moments.mean, moments.spread
-    classes = np.asarray(model.coords["class"])
-    predictions = Dataset(
-        {
-            "probability": (("obs", "class"), mean, {"long_name": "posterior predictive"}),
-            "probability_sd": (("obs", "class"), sd, {"long_name": "posterior sd of p"}),
-            "label": ("obs", classes[mean.argmax(-1)]),
-        },
-        coords={"obs": stack["obs"], "class": classes},
-    )
-    if draws is not None:
-        shape = (posterior.sizes["chain"], posterior.sizes["draw"], n_obs, n_classes)
-        predictions["probability_draws"] = xr.DataArray(
-            draws.reshape(shape),
-            dims=("chain", "draw", "obs", "class"),
-            coords={dim: posterior[dim] for dim in ("chain", "draw")},
-        )
-    return predictions
+    rule, n_obs = model.combination, stack.sizes["obs"]
+
+    def probabilities(block: slice) -> NDArray:
+        if model.parametric is None:
+            f = drawn[block].functions(rule, stack.values)
+        else:
+            f = drawn[block].functions_with_parameters(rule, kernels_new, n_obs)
+        # In the order of the axes in memory.
+        return class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
+
+    return ProbabilityDraws(probabilities, stack["obs"].to_numpy())
 
 
 @identifies(MultinomialProbit, "W")
@@ -225,7 +180,7 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     learned = [name for name in ("theta", "beta") if name in posterior]
     if "theta" in posterior:
         return posterior[learned]
-    rule = rule_named(variant)
+    rule = RULES.get(variant)
     if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = data["K"].transpose("kernel", "obs", "basis")

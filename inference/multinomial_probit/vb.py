@@ -45,7 +45,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...models.combinations.scores import Scores
+from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Binary, Combination, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...user_warnings import warn_user
@@ -155,7 +155,7 @@ def fit_multinomial_probit(
     prior_samples : int, optional
         Number of prior samples for the paper's importance sampling of a product's exponents and of
         kernel parameters (1,000 suffice for two or three of them). By default their factor is a
-        normal distribution of their normal scores.
+        normal distribution of their normal coordinates.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def fit_multinomial_probit(
     n_kernels = len(model.coords["kernel"])
     if prior_samples is not None:
         check_count(prior_samples, "prior_samples", owner)
-        if not len(Scores.of(model.combination, n_kernels, model.parametric)):
+        if not len(NormalCoordinates.of(model.combination, n_kernels, model.parametric)):
             raise setting_of_no_use(
                 "prior_samples", owner, f"{model.variant} has no exponents or kernel parameters"
             )

@@ -1,7 +1,7 @@
 r"""The variational factor of exponents and kernel parameters.
 
 Exponents beta of a product and kernel parameters theta enter the kernels nonlinearly. They share
-one factor of their normal scores psi, which have the prior N(0, I) (`kernel_scores`). Mean field
+one factor of their coordinates psi with prior N(0, I) (`normal_coordinates`). Mean field
 gives
 
     log Q(psi) = log p(psi) + sum_s E[beta_s] tr(K_s' E[Y] E[W])
@@ -16,7 +16,7 @@ of two ways:
     Q is a normal distribution of psi, fitted by damped natural-gradient steps. Expectations are
     sums over fixed nodes, so that the bound cannot fall: Gauss-Hermite products for up to three
     coordinates, else quasi-random nodes with the exact mean and covariance.
-`Importance`
+`WeightedSample`
     Samples of the prior with importance weights. Their effective number is small where the
     posterior is narrow.
 """
@@ -31,7 +31,7 @@ import numpy.typing as npt
 from scipy.special import logsumexp, roots_hermitenorm
 from scipy.stats import norm, qmc
 
-__all__ = ["Expectation", "Importance", "Normal", "ParameterFactor"]
+__all__ = ["Expectation", "Normal", "ParameterFactor", "WeightedSample"]
 
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
@@ -167,13 +167,13 @@ class Normal:
         values = np.array([log_likelihood(psi) for psi in points])
         height = weights @ values + self.gain
         coefficients = fit @ values
-        gradient, curvature = coefficients[1 : n + 1], np.diag(coefficients[n + 1 : 2 * n + 1])
+        gradient, hessian = coefficients[1 : n + 1], np.diag(coefficients[n + 1 : 2 * n + 1])
         if n <= LARGEST_FULL:
             i, j = np.triu_indices(n, 1)
-            curvature[i, j] = curvature[j, i] = coefficients[2 * n + 1 :]
+            hessian[i, j] = hessian[j, i] = coefficients[2 * n + 1 :]
         # The prior's terms are exact. Gradient and curvature are in the factor's own coordinates.
         gradient = gradient - self.factor.T @ self.mean
-        eigenvalues, axes = np.linalg.eigh(self.factor.T @ self.factor - curvature)
+        eigenvalues, axes = np.linalg.eigh(self.factor.T @ self.factor - hessian)
         target = np.clip(eigenvalues, LEAST_PRECISION, LARGEST_PRECISION)
         along = axes.T @ gradient
         steps = 0.5 ** np.arange(HALVINGS)
@@ -194,7 +194,7 @@ class Normal:
 
 
 @dataclass(frozen=True)
-class Importance:
+class WeightedSample:
     """Q(psi) by samples of the prior with importance weights (appendix B.4).
 
     Parameters

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...models.combinations.composition import Composition
+from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.products import FixedProduct, Product
-from ...models.combinations.scores import Scores
 from ...models.combinations.sums import WeightedSum
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
-from .vb_kernel_parameters import Importance, Normal, ParameterFactor
+from .vb_kernel_parameters import Normal, ParameterFactor, WeightedSample
 
 __all__ = ["ExpectedKernels", "KernelFamily"]
 
@@ -69,13 +69,13 @@ class KernelFamily:
         return cls(model.composition, not isinstance(rule, WeightedSum))
 
     @property
-    def scores(self) -> Scores:
+    def coordinates(self) -> NormalCoordinates:
         """Coordinates psi; empty if the kernels are known."""
-        return self.composition.scores
+        return self.composition.coordinates
 
     def stack(self, psi: Array) -> Array:
         """Kernels (S, N, M) at coordinates (P,)."""
-        values = self.scores.values(psi)
+        values = self.coordinates.values(psi)
         if self.is_product:
             return self.composition.composite(values)[None]
         return self.composition.kernels(values)
@@ -85,14 +85,14 @@ class KernelFamily:
     ) -> ParameterFactor:
         """Make the factor before the first update, at kernel weights (S,)."""
         if samples is not None:
-            factor = Importance.of_prior(samples, len(self.scores), rng)
+            factor = WeightedSample.of_prior(samples, len(self.coordinates), rng)
             # Parameters at which the kernels are not finite get weight zero.
             return factor.updated(
                 lambda psi: 0.0 if np.isfinite(self.stack(psi)).all() else -np.inf
             )
         exponents = np.maximum(weights / weights.max(), LEAST_EXPONENT)
-        prior_means = self.scores.omega / self.scores.phi
-        center = self.scores.scores({"beta": exponents, "theta": prior_means})
+        prior_means = self.coordinates.omega / self.coordinates.phi
+        center = self.coordinates.psi({"beta": exponents, "theta": prior_means})
         return Normal(center, FIRST_SD * np.eye(len(center)))
 
     def expected(self, factor: ParameterFactor, first_order: bool) -> ExpectedKernels:
@@ -102,9 +102,9 @@ class KernelFamily:
         """
         points, weights = factor.expectation
         if first_order:
-            values = self.scores.values(points)
+            values = self.coordinates.values(points)
             means = {name: weights @ value for name, value in values.items()}
-            return ExpectedKernels.of(self.stack(self.scores.scores(means)))
+            return ExpectedKernels.of(self.stack(self.coordinates.psi(means)))
         first = ExpectedKernels.of(self.stack(points[0]))
         design, products = weights[0] * first.design, weights[0] * first.products.products
         for psi, weight in zip(points[1:], weights[1:], strict=True):
@@ -114,7 +114,7 @@ class KernelFamily:
         return ExpectedKernels(design, replace(first.products, products=products))
 
     def log_likelihood(
-        self, target: Array, mean: Array, second: Array, moment: Array
+        self, target: Array, mean: Array, second_moment: Array, moment: Array
     ) -> Callable[[Array], float]:
         """Make the expected log likelihood of psi, up to a constant.
 
@@ -122,7 +122,7 @@ class KernelFamily:
         ----------
         target : array of shape (N, M)
             E[Y] E[W].
-        mean, second : array of shape (S,) and (S, S)
+        mean, second_moment : array of shape (S,) and (S, S)
             Moments of the weights.
         moment : array of shape (M, M)
             E[W'W].
@@ -131,7 +131,7 @@ class KernelFamily:
         -----
         An evaluation costs one stack of kernels and O(S N M^2).
         """
-        eigenvalues, axes = np.linalg.eigh(second)
+        eigenvalues, axes = np.linalg.eigh(second_moment)
         kept = eigenvalues > 1e-14 * eigenvalues.max()
         roots = (axes[:, kept] * np.sqrt(eigenvalues[kept])).T
 

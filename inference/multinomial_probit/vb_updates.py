@@ -14,8 +14,11 @@ import xarray as xr
 from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
 
+from ...models.combinations.normal_coordinates import (
+    draw_hyperparameters,
+    log_hyperparameter_density,
+)
 from ...models.combinations.products import FixedProduct, Product
-from ...models.combinations.scores import draw_hyperparameters, log_hyperparameter_density
 from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
@@ -76,7 +79,7 @@ class Data:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
         family = KernelFamily.of(model)
         known = None
-        if not len(family.scores):
+        if not len(family.coordinates):
             known = ExpectedKernels.of(family.stack(np.empty(0)))
         labels, n_classes = model.label_codes, model.n_classes
         return cls(labels, n_classes, model.tau, model.upsilon, family, known, plug_in, samples)
@@ -140,7 +143,7 @@ def start(
     n_basis = kernels.design.shape[2]
     shape = (data.n_classes, n_basis)
     beta = np.ones(1) if data.family.is_product else first_weights(data.rule, weights)
-    second = np.outer(beta, beta)
+    second_moment = np.outer(beta, beta)
     f = np.zeros((len(data.labels), data.n_classes))
     if random:
         f = np.tensordot(beta, kernels.design, axes=1) @ rng.normal(size=shape).T
@@ -151,12 +154,12 @@ def start(
         W_mean=np.zeros(shape),
         W_var=np.zeros(shape),
         W_precision=np.ones(shape),
-        W_weights=second,
+        W_weights=second_moment,
         W_products=kernels.products,
         zeta_rate=np.full(shape, data.tau + 0.5),
         kernels=kernels,
         beta_mean=beta,
-        beta_second=second,
+        beta_second=second_moment,
         rho_mean=np.full(len(beta), _prior_concentration(data.rule)),
         objective=-np.inf,
         psi=psi,
@@ -336,13 +339,13 @@ def _(rule: Mean, plug_in: bool, state: State, linear: Array, curvature: Array) 
     beta = simplex_factor(state.rho_mean, linear, curvature, near=near)
     mean_log = np.log(beta.mean) if plug_in else beta.mean_log
     rho = concentration_factor(rule.mu, rule.lam, mean_log, near=state.rho)
-    second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
+    second_moment = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
     return replace(
         state,
         beta=beta,
         rho=rho,
         beta_mean=beta.mean,
-        beta_second=second,
+        beta_second=second_moment,
         rho_mean=rho.mean,
         gain=beta.entropy + rho.log_normaliser,
     )
@@ -351,8 +354,8 @@ def _(rule: Mean, plug_in: bool, state: State, linear: Array, curvature: Array) 
 @update_weights.register
 def _(rule: Binary, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
     beta = binary_factor(rule.probabilities(len(linear)), linear, curvature, rule.empty)
-    second = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
-    return replace(state, beta=beta, beta_mean=beta.mean, beta_second=second, gain=beta.gain)
+    second_moment = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
+    return replace(state, beta=beta, beta_mean=beta.mean, beta_second=second_moment, gain=beta.gain)
 
 
 def _update_parameters(data: Data, state: State, moment: Array) -> State:
@@ -383,8 +386,8 @@ def _at_coordinates(state: State, values: Array) -> State:
     if not len(weights):
         return state
     log_beta, log_rho = weights.reshape(2, -1)
-    mean, second = moments_around(log_beta, state.beta_mean, state.beta_second)
-    return replace(state, beta_mean=mean, beta_second=second, rho_mean=np.exp(log_rho))
+    mean, second_moment = moments_around(log_beta, state.beta_mean, state.beta_second)
+    return replace(state, beta_mean=mean, beta_second=second_moment, rho_mean=np.exp(log_rho))
 
 
 # E[y], the rates of zeta, and the means of weights on the simplex and of their concentrations. The
@@ -442,11 +445,11 @@ class Approximation:
             log_q += state.beta.log_density(out["beta"])
         if state.psi is not None:
             psi, log_density = state.psi.sample(draws, rng)
-            values = self.data.family.scores.values(psi)
+            values = self.data.family.coordinates.values(psi)
             out |= values
-            # The Jacobian of the scores is the ratio of the prior densities; the scores' prior is
+            # The Jacobian of psi is the ratio of the prior densities; the prior of psi is
             # N(0, I).
-            jacobian = self.data.family.scores.log_density(values)
+            jacobian = self.data.family.coordinates.log_density(values)
             log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
             log_q += self._sample_hyperparameters(out, rng)
         shape = self.data.tau + 0.5
@@ -466,7 +469,7 @@ class Approximation:
         points, weights = psi.expectation
         variables: dict[str, Any] = {"parameters_ess": ((), psi.ess)}
         dims = {"beta": ("kernel",), "theta": ("parameter",)}
-        for name, values in self.data.family.scores.values(points).items():
+        for name, values in self.data.family.coordinates.values(points).items():
             mean = weights @ values
             variables[f"{name}_mean"] = (dims[name], mean)
             variables[f"{name}_sd"] = (dims[name], np.sqrt(weights @ (values - mean) ** 2))
@@ -476,10 +479,10 @@ class Approximation:
         self, out: dict[str, Array], rng: np.random.Generator
     ) -> Array | float:
         """Add draws of the exponents' hyperparameters, exact given the exponents; return log q."""
-        scores = self.data.family.scores
-        if not scores.n_exponents:
+        coordinates = self.data.family.coordinates
+        if not coordinates.n_exponents:
             return 0.0
-        rates = scores.a, scores.b
+        rates = coordinates.a, coordinates.b
         out["pi"], out["chi"] = draw_hyperparameters(out["beta"], *rates, rng)
         densities = log_hyperparameter_density(out["pi"], out["chi"], out["beta"], *rates)
         return densities.sum(axis=1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...numerics.kernel_products import Design
 from ..kernels.learned import ParametricStack
-from .scores import Scores
+from .normal_coordinates import NormalCoordinates
 from .sums import Combination, WeightedSum
 
 __all__ = ["Composition"]
@@ -58,9 +58,9 @@ class Composition:
         return self._design.gram(np.asarray(values.get("beta", self.known), dtype=float), composite)
 
     @cached_property
-    def scores(self) -> Scores:
-        """Normal scores of learned exponents and parameters."""
-        return Scores.of(self.rule, len(self.known), self.parametric)
+    def coordinates(self) -> NormalCoordinates:
+        """Normal coordinates of learned exponents and parameters."""
+        return NormalCoordinates.of(self.rule, len(self.known), self.parametric)
 
     @cached_property
     def _design(self) -> Design | None:

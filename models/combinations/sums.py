@@ -35,6 +35,7 @@ from ..kernels.alignment import in_order, kernel_names
 from ..operations.weighted_sum import weighted_sum
 
 __all__ = [
+    "RULES",
     "SMALLEST",
     "Binary",
     "Combination",
@@ -43,7 +44,6 @@ __all__ = [
     "Mean",
     "WeightedSum",
     "for_kernels",
-    "rule_named",
     "rules_known_to",
     "weighted_sum",
 ]
@@ -56,6 +56,10 @@ type Numbers = Sequence[float] | Mapping[str, float] | pd.Series | xr.DataArray
 SMALLEST = 1e-300
 
 
+#: Every rule by the name of its class, which saved results hold.
+RULES: dict[str, type["Combination"]] = {}
+
+
 class Combination(Protocol):
     """Interface of a rule that combines kernels.
 
@@ -63,6 +67,10 @@ class Combination(Protocol):
     sum_s beta_s `terms`(K)_s. Both methods depend only on the class of the rule, not on its
     settings, because saved results do not hold settings.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        RULES[cls.__name__] = cls
 
     def check(self, stack: xr.DataArray) -> None:
         """Raise a ValueError if the rule does not fit a stack (kernel, obs, basis)."""
@@ -325,17 +333,6 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
     kernel = np.arange(p.shape[-1])
     later = (kernel > first) & (rng.random(p.shape) < p)
     return ((kernel == first) | later).astype(np.int64)
-
-
-def rule_named(name: str) -> type[Combination] | None:
-    """Find a rule by the name of its class; None if no such class has been defined."""
-    classes: list[type[Combination]] = [*Combination.__subclasses__()]
-    while classes:
-        cls = classes.pop()
-        if cls.__name__ == name:
-            return cls
-        classes += cls.__subclasses__()
-    return None
 
 
 def rules_known_to(*functions: Any) -> list[type]:

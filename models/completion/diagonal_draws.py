@@ -9,7 +9,14 @@ from scipy.special import multigammaln
 from ...numerics.matrix_draws import Bartlett
 from ..diagonal_wishart_completion import DiagonalWishartCompletion
 
-__all__ = ["Missing", "draw_missing", "log_constant_of_W11", "moments_of_K"]
+__all__ = [
+    "Missing",
+    "draw_W21",
+    "draw_diagonal",
+    "draw_missing",
+    "log_constant_of_W11",
+    "moments_of_K",
+]
 
 type Array = npt.NDArray[np.float64]
 
@@ -26,12 +33,23 @@ class Missing(NamedTuple):
         return own + np.square(self.W21) @ (1 / w)
 
 
+def draw_W21(delta: Array, w: Array, rng: np.random.Generator) -> Array:
+    """W21 (n2, n1), eq (12), whose rows are the b_j of eq (14). O(n1 n2)."""
+    W21 = rng.standard_normal((len(delta), len(w)))
+    W21 *= np.sqrt(w)
+    W21 *= np.sqrt(delta)[:, None]
+    return W21
+
+
+def draw_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
+    """Diagonal of W22.1 (n2,), eq (15), or W22.1 itself when it is declared diagonal."""
+    return 2 * delta * rng.standard_gamma(df / 2, len(delta))
+
+
 def draw_missing(
     delta: Array, w: Array, r: float, rng: np.random.Generator, *, diagonal: bool
 ) -> Missing:
     """Draw W21, eq (12), and W22.1, eq (13), or its diagonal, eq (15), given delta of test objects.
-
-    The rows of W21 are the b_j of eq (14).
 
     Parameters
     ----------
@@ -48,14 +66,10 @@ def draw_missing(
     -----
     O(n1 n2), and O(n2^3) for the whole of W22.1.
     """
-    n1, n2 = len(w), len(delta)
-    root = np.sqrt(delta)
-    W21 = rng.standard_normal((n2, n1))
-    W21 *= root[:, None]
-    W21 *= np.sqrt(w)
+    W21, df = draw_W21(delta, w, rng), r - len(w)
     if diagonal:
-        return Missing(W21, delta * rng.chisquare(r - n1, size=n2))
-    factor = root[:, None] * Bartlett.draw(r - n1, n2, rng).a
+        return Missing(W21, draw_diagonal(delta, df, rng))
+    factor = np.sqrt(delta)[:, None] * Bartlett.draw(df, len(delta), rng).a
     return Missing(W21, factor @ factor.T)
 
 

@@ -89,9 +89,9 @@ def match_wishart(
     kernels, n = stack.values, stack.sizes["obs"]
     check_gram(stack, _OWNER)
     etas = check_component_degrees(eta, stack["kernel"].values, n, _OWNER)
-    weights = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas
-    matched = _METHODS[check_name(method, _METHODS, "method", _OWNER)](kernels, etas, weights)
-    return matched, np.tensordot(weights / matched, kernels, axes=1)
+    a = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas
+    matched = _METHODS[check_name(method, _METHODS, "method", _OWNER)](kernels, etas, a)
+    return matched, np.tensordot(a / matched, kernels, axes=1)
 
 
 def check_component_degrees(eta: Any, names: npt.NDArray[Any], n: int, owner: str) -> Array:
@@ -126,22 +126,22 @@ def traces_of_products(kernels: Any) -> tuple[Any, Any]:
     return pt.trace(kernels, axis1=1, axis2=2), matrix_product(flat, flat.T)
 
 
-def matched_degrees(traces: Any, products: Any, etas: Any, weights: Any) -> Any:
-    """Eq (13) from the traces; `weights` are alpha_k eta_k. Arrays or tensors, O(K^2)."""
-    mean = (weights * traces).sum() ** 2 + (weights[:, None] * products * weights).sum()
+def matched_degrees(traces: Any, products: Any, etas: Any, a: Any) -> Any:
+    """Eq (13) from the traces; a_k = alpha_k eta_k. Arrays or tensors, O(K^2)."""
+    mean = (a * traces).sum() ** 2 + (a[:, None] * products * a).sum()
     squares = traces**2 + products.diagonal()
-    return mean / (weights**2 / etas * squares).sum()
+    return mean / (a**2 / etas * squares).sum()
 
 
-def matched_by_trace(kernels: Array, etas: Array, weights: Array) -> float:
+def matched_by_trace(kernels: Array, etas: Array, a: Array) -> float:
     """Eq (13) for arrays; exactly eta_k if only kernel k has a weight."""
-    alone = np.flatnonzero(weights)
+    alone = np.flatnonzero(a)
     if len(alone) == 1:
         return float(etas[alone[0]])
-    return float(matched_degrees(*traces_of_products(kernels), etas, weights))
+    return float(matched_degrees(*traces_of_products(kernels), etas, a))
 
 
-def _by_determinant(kernels: Array, etas: Array, weights: Array) -> float:
+def _by_determinant(kernels: Array, etas: Array, a: Array) -> float:
     n = kernels.shape[-1]
     if n > LARGEST_ORDER:
         raise argument_error(
@@ -152,12 +152,12 @@ def _by_determinant(kernels: Array, etas: Array, weights: Array) -> float:
             f"{n} objects",
         )
     # In the basis where the mean is the identity, the first determinant of eq (14) is 1.
-    factor = _factor(np.tensordot(weights, kernels, axes=1), "the weighted sum of theta")
+    factor = _factor(np.tensordot(a, kernels, axes=1), "the weighted sum of theta")
     products = np.zeros((n * n, n * n))
-    for kernel, weight, df in zip(kernels, weights, etas, strict=True):
+    for kernel, a_k, df in zip(kernels, a, etas, strict=True):
         half = np.linalg.solve(factor, kernel)
         white = np.linalg.solve(factor, half.T)
-        products += weight**2 / df * np.kron(white, white)
+        products += a_k**2 / df * np.kron(white, white)
     return float(np.exp(-log_det_of_factor(_factor(products, "theta")) / n**2))
 
 

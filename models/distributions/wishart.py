@@ -5,6 +5,7 @@ work in any ``pm.Model``: as free variables (NUTS, ADVI and MAP use the packed C
 `PositiveDefinite`), observed, and in prior and posterior predictive sampling.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, override
 
@@ -50,41 +51,43 @@ def _bartlett(
     return next_rng, pt.tril(below, -1) + on_diagonal
 
 
-class WishartRV(SymbolicRandomVariable):
-    name = "real_wishart"
+class _BartlettRV(SymbolicRandomVariable):
     extended_signature = "[rng],[size],(),(n,n)->[rng],(n,n)"
+
+    @classmethod
+    def rv_op(
+        cls, nu: TensorLike, psi: TensorLike, *, size: Any = None, rng: Any = None
+    ) -> TensorVariable:
+        nu, psi = pt.as_tensor(nu), pt.as_tensor(psi)
+        rng, size = normalize_rng_param(rng), normalize_size_param(size)
+        next_rng, a = _bartlett(rng, size, nu, psi)
+        draw = cls.draw(a, pt.linalg.cholesky(psi, lower=True))
+        return cls(inputs=[rng, size, nu, psi], outputs=[next_rng, draw])(rng, size, nu, psi)
+
+    @staticmethod
+    @abstractmethod
+    def draw(a: TensorVariable, factor: TensorVariable) -> TensorVariable:
+        """Make a draw from Bartlett's factor and the scale's lower Cholesky factor."""
+
+
+class WishartRV(_BartlettRV):
+    name = "real_wishart"
     _print_name = ("Wishart", "\\operatorname{Wishart}")
 
-    @classmethod
-    def rv_op(
-        cls, nu: TensorLike, psi: TensorLike, *, size: Any = None, rng: Any = None
-    ) -> TensorVariable:
-        nu, psi = pt.as_tensor(nu), pt.as_tensor(psi)
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        next_rng, a = _bartlett(rng, size, nu, psi)
-        factor = pt.linalg.cholesky(psi, lower=True) @ a
-        return cls(inputs=[rng, size, nu, psi], outputs=[next_rng, factor @ factor.mT])(
-            rng, size, nu, psi
-        )
+    @staticmethod
+    def draw(a: TensorVariable, factor: TensorVariable) -> TensorVariable:
+        root = factor @ a
+        return root @ root.mT
 
 
-class InverseWishartRV(SymbolicRandomVariable):
+class InverseWishartRV(_BartlettRV):
     name = "inverse_wishart"
-    extended_signature = "[rng],[size],(),(n,n)->[rng],(n,n)"
     _print_name = ("InverseWishart", "\\operatorname{InverseWishart}")
 
-    @classmethod
-    def rv_op(
-        cls, nu: TensorLike, psi: TensorLike, *, size: Any = None, rng: Any = None
-    ) -> TensorVariable:
-        nu, psi = pt.as_tensor(nu), pt.as_tensor(psi)
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        next_rng, a = _bartlett(rng, size, nu, psi)
-        upper = pt.linalg.cholesky(psi, lower=True).mT
-        root = pt.linalg.solve_triangular(a, upper, lower=True, b_ndim=2)
-        return cls(inputs=[rng, size, nu, psi], outputs=[next_rng, root.mT @ root])(
-            rng, size, nu, psi
-        )
+    @staticmethod
+    def draw(a: TensorVariable, factor: TensorVariable) -> TensorVariable:
+        root = pt.linalg.solve_triangular(a, factor.mT, lower=True, b_ndim=2)
+        return root.mT @ root
 
 
 class MatrixFRV(SymbolicRandomVariable):

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 from pytensor.link.jax.dispatch import jax_funcify
 
-from ...numerics.probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL, default_nodes
+from ...numerics.probit import MIDDLE, REACH, TAIL, default_nodes
+from ...numerics.probit_constants import LARGEST_SCORE, LOG_2PI, SQRT_2PI
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
 __all__ = ["hessian", "log_probability_and_gradient"]
@@ -86,11 +87,11 @@ def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
         - slope[:, :, None] * jnp.eye(n_classes - 1)
     )
     gradient = jnp.einsum("nj,njc->nc", mean, to_gaps)
-    second = jnp.einsum("njc,njk,nkd->ncd", to_gaps, of_gaps, to_gaps)
+    hessian = jnp.einsum("njc,njk,nkd->ncd", to_gaps, of_gaps, to_gaps)
     return (
         jnp.where(possible, log_p, -jnp.inf),
         jnp.where(possible[:, None], gradient, 0.0),
-        jnp.where(possible[:, None, None], second, 0.0),
+        jnp.where(possible[:, None, None], hessian, 0.0),
     )
 
 
@@ -103,9 +104,9 @@ def log_probability_and_gradient(f: Array, t: Array) -> tuple[Array, Array]:
 
 @log_probability_and_gradient.defjvp
 def _jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    log_p, gradient, second = _moments(*primals)
+    log_p, gradient, hessian = _moments(*primals)
     moved, _ = tangents
-    slopes = (gradient * moved).sum(axis=1), jnp.einsum("ncd,nd->nc", second, moved)
+    slopes = (gradient * moved).sum(axis=1), jnp.einsum("ncd,nd->nc", hessian, moved)
     return (log_p, gradient), slopes
 
 

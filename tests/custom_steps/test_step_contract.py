@@ -236,10 +236,8 @@ def test_other_models_and_amended_ones_are_refused(case):
 def test_a_variable_apart_is_left_to_others(case):
     """One that what the step draws does not depend on, and that does not depend on it."""
     model = case.declare()
-    own = list(model.free_RVs)
     with model:
         pm.Normal("apart")
-    settings = dict(case.settings)
-    step = case.step(own, model=model, rng=1, **settings)
+    step = case.step(model=model, rng=1, **case.settings)
     new, _ = step.step(model.initial_point())
     assert new["apart"] == 0.0

@@ -14,11 +14,10 @@ from kernelzoo.custom_steps.kernel_completion.diagonal_tanner_wong import (
     DiagonalTannerWongPosterior,
     Parameters,
     diagonal_of_packed,
-    draw_diagonal,
     draw_parameters,
     impute,
 )
-from kernelzoo.models.completion.diagonal_draws import Missing
+from kernelzoo.models.completion.diagonal_draws import Missing, draw_diagonal
 from kernelzoo.models.diagonal_wishart_completion import DiagonalWishartCompletion
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 

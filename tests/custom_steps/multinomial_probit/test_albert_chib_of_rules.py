@@ -159,11 +159,11 @@ def keep_regressors(monkeypatch):
 def drop_jacobian(monkeypatch):
     """The density of theta is taken for that of its score."""
     correct = probit_kernel_sweep.walk
-    scores = AlbertChib(model=declaration("mean"))._composition.scores
+    coordinates = AlbertChib(model=declaration("mean"))._composition.coordinates
 
     def without(psi, log_density, *rest):
         def wrong(psi):
-            prior = float(scores.log_density(scores.values(psi)))
+            prior = float(coordinates.log_density(coordinates.values(psi)))
             return log_density(psi) + 0.5 * float(psi @ psi) + prior
 
         return correct(psi, wrong, *rest)
@@ -221,7 +221,7 @@ def test_changed_features_are_refused(name):
 
 @pytest.mark.parametrize("codes", [[0, 1, 3], [0, -1, 2]])
 def test_codes_of_no_class_are_refused(codes):
-    """They would index beyond the scores, in compiled code without a word."""
+    """They would index beyond the coordinates, in compiled code without a word."""
     X, labels = labelled()
     model = kz.MultinomialProbit(kz.linear()(X), labels)
     with model:

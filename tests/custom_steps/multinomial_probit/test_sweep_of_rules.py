@@ -22,7 +22,7 @@ from kernelzoo.custom_steps.multinomial_probit.sweep import (
     initial_tuning,
     sweep,
 )
-from kernelzoo.models.combinations import scores as kernel_scores
+from kernelzoo.models.combinations import normal_coordinates
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.kernels.specification import Theta, gaussian
@@ -216,12 +216,12 @@ def test_printed_marginal_covariance_is_detected(monkeypatch):
 
 def test_a_wrong_prior_of_the_parameters_is_detected(monkeypatch):
     """Planted bug: scores of exponential priors in place of the Gamma priors."""
-    correct = kernel_scores.Scores.values
+    correct = normal_coordinates.NormalCoordinates.values
 
     def exponential(scores, psi):
         return correct(replace(scores, omega=np.ones_like(scores.omega)), psi)
 
-    monkeypatch.setattr(kernel_scores.Scores, "values", exponential)
+    monkeypatch.setattr(normal_coordinates.NormalCoordinates, "values", exponential)
     with pytest.raises(AssertionError):
         joint_test("fixed, theta")
 
@@ -231,7 +231,7 @@ def test_wrong_hyperparameters_of_exponents_are_detected(monkeypatch):
     """Planted bug: the shape of chi given pi is pi in place of pi + 1."""
 
     def wrong(beta, a, b, rng):
-        pi, _ = kernel_scores.draw_hyperparameters(beta, a, b, rng)
+        pi, _ = normal_coordinates.draw_hyperparameters(beta, a, b, rng)
         return pi, rng.gamma(np.maximum(pi, 1e-3)) / (b + beta)
 
     monkeypatch.setattr(probit_kernel_sweep, "draw_hyperparameters", wrong)

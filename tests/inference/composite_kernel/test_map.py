@@ -12,21 +12,16 @@ from scipy import stats
 
 import kernelzoo as kz
 from kernelzoo.inference.composite_kernel import map as composite_kernel
-from kernelzoo.inference.composite_kernel.map import (
-    fit_composite_kernel_classification,
-    fit_composite_kernel_regression,
-)
+from kernelzoo.inference.composite_kernel.map import find_composite_kernel_mode
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.generic.map import search_by_gradients
 
 RUN = Run(random_seed=1, progressbar=False)
 QUIET = {"random_seed": 1, "progressbar": False, "log_likelihood": False}
 UNIFORM = kz.combinations.DirichletWeights(varphi=1)
-FIT = {
-    kz.CompositeKernelRegression: fit_composite_kernel_regression,
-    kz.CompositeKernelClassification: fit_composite_kernel_classification,
-}
-MODELS = pytest.mark.parametrize("model_type", FIT)
+MODELS = pytest.mark.parametrize(
+    "model_type", [kz.CompositeKernelRegression, kz.CompositeKernelClassification]
+)
 
 
 def stack_and_response(seed, n=30, noise=0.3):
@@ -47,7 +42,7 @@ def build(model_type, kernels, response, **options):
 
 
 def answer_of(model, **settings):
-    return FIT[type(model)](model, RUN, **settings)
+    return find_composite_kernel_mode(model, RUN, **settings)
 
 
 def with_weights(model, values):
@@ -355,7 +350,7 @@ def test_settings_are_checked(settings, message):
 def test_gradients_take_over_where_the_alternation_does_not_apply(model_type, options, reason):
     model = model_type.example(**({"combination": UNIFORM} | options))
     own, general = kz.MAP().candidates(model)
-    assert own.function is FIT[model_type]
+    assert own.function is find_composite_kernel_mode
     assert reason in own.why_not(model)
     assert general.why_not(model) is None
     assert kz.MAP().implementation(model).function is search_by_gradients

@@ -111,7 +111,7 @@ def test_factors_against_quadrature(rule, parametric):
     log_p = norm.logpdf(psi).sum(axis=1) + [log_likelihood(each) for each in psi]
     exact = np.logaddexp.reduce(log_p) + n * np.log(0.16)
     mean = np.exp(log_p - np.logaddexp.reduce(log_p)) @ psi
-    samples = kp.Importance.of_prior(4_000, n, np.random.default_rng(2)).updated(log_likelihood)
+    samples = kp.WeightedSample.of_prior(4_000, n, np.random.default_rng(2)).updated(log_likelihood)
     assert_mean(np.exp(samples.log_likelihood - exact), 1.0)
     error = np.sqrt(samples.weights**2 @ (samples.samples - samples.mean) ** 2)
     assert_z((samples.mean - mean) / error)
@@ -207,7 +207,7 @@ def test_importance_factor_against_quadrature():
     def log_likelihood(psi):
         return float(-2 * (psi[0] - 1) ** 2)
 
-    factor = kp.Importance.of_prior(20_000, 1, np.random.default_rng(3)).updated(log_likelihood)
+    factor = kp.WeightedSample.of_prior(20_000, 1, np.random.default_rng(3)).updated(log_likelihood)
     nodes, weights = roots_hermitenorm(60)
     mass = weights / weights.sum() * np.exp(-2 * (nodes - 1) ** 2)
     importance = np.exp(factor.log_likelihood)

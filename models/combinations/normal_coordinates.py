@@ -1,4 +1,4 @@
-r"""Normal scores of exponents of a product and of kernel parameters.
+r"""Normal coordinates of exponents of a product and of kernel parameters.
 
 Gibbs steps move them, and VB approximates them, in coordinates psi that are independent standard
 normals under the prior: psi = Phi^-1(F(value)) with F the prior's distribution function. Parameters
@@ -14,7 +14,7 @@ forms, with kappa = a + log(1 + b / beta):
 
 Exact draws therefore replace the paper's Metropolis moves of pi and chi, and moves of beta need
 neither. On the log scale the prior of beta has a Cauchy-like tail towards zero (kernels left out),
-unlike the prior of its score.
+unlike the prior of its coordinate.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ from ..kernels.learned import ParametricStack
 from .products import Product
 from .sums import SMALLEST, Combination
 
-__all__ = ["Scores", "draw_hyperparameters", "log_hyperparameter_density"]
+__all__ = ["NormalCoordinates", "draw_hyperparameters", "log_hyperparameter_density"]
 
 type Values = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Scores:
+class NormalCoordinates:
     """Coordinates psi of exponents and parameters, in this order.
 
     Parameters
@@ -78,7 +78,7 @@ class Scores:
             named["theta"] = np.maximum(np.where(v > 0, upper, lower) / self.phi, SMALLEST)
         return named
 
-    def scores(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    def psi(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Coordinates (..., d) of exponents and parameters."""
         parts = []
         if self.n_exponents:

@@ -1,4 +1,4 @@
-"""Normal scores of exponents and parameters against their priors by scipy and by draws."""
+"""Normal coordinates of exponents and parameters against their priors by scipy and by draws."""
 
 import numpy as np
 import pytest
@@ -6,51 +6,51 @@ from scipy import stats
 from scipy.integrate import dblquad
 
 from family import assert_ks, assert_mean
-from kernelzoo.models.combinations.scores import (
+from kernelzoo.models.combinations.normal_coordinates import (
     SMALLEST,
-    Scores,
+    NormalCoordinates,
     draw_hyperparameters,
     log_hyperparameter_density,
 )
 
 A, B = 1.5, 0.6
-SCORES = Scores(2, A, B, np.array([2.0, 0.3]), np.array([3.0, 0.1]))
+PSI = NormalCoordinates(2, A, B, np.array([2.0, 0.3]), np.array([3.0, 0.1]))
 
 
 def test_values_of_normal_draws_have_the_prior():
     rng = np.random.default_rng(1)
-    values = SCORES.values(rng.standard_normal((20_000, 4)))
+    values = PSI.values(rng.standard_normal((20_000, 4)))
     pi, chi = rng.exponential(1 / A, 20_000), rng.exponential(1 / B, 20_000)
     beta = np.maximum(rng.gamma(pi) / chi, SMALLEST)
     for column in values["beta"].T:
         assert_ks(column, beta)
-    for column, omega, phi in zip(values["theta"].T, SCORES.omega, SCORES.phi, strict=True):
+    for column, omega, phi in zip(values["theta"].T, PSI.omega, PSI.phi, strict=True):
         assert_ks(column, stats.gamma(omega, scale=1 / phi).cdf)
 
 
 @pytest.mark.parametrize("size", [1.0, 2.5, 7.0])
-def test_scores_are_the_inverse_of_values(size):
+def test_psi_is_the_inverse_of_values(size):
     psi = np.clip(size * np.random.default_rng(2).normal(size=(500, 4)), -9, 9)
-    values = SCORES.values(psi)
+    values = PSI.values(psi)
     inside = values["beta"] > SMALLEST
-    found = SCORES.scores(values)
+    found = PSI.psi(values)
     np.testing.assert_allclose(found[:, :2][inside], psi[:, :2][inside], atol=1e-9)
     inside = values["theta"] > SMALLEST
     np.testing.assert_allclose(found[:, 2:][inside], psi[:, 2:][inside], atol=1e-7)
 
 
-def test_density_is_the_scores_jacobian():
+def test_density_is_the_jacobian_of_psi():
     """p(value) dvalue = phi(psi) dpsi, by central differences."""
     step = 1e-5 * np.eye(4)
     for psi in np.random.default_rng(3).normal(size=(4, 4)):
         log_slopes = []
         for i, direction in enumerate(step):
             up, down = (
-                np.concatenate(list(SCORES.values(psi + s * direction).values())) for s in (1, -1)
+                np.concatenate(list(PSI.values(psi + s * direction).values())) for s in (1, -1)
             )
             log_slopes.append(np.log((up - down)[i] / 2e-5))
         expected = stats.norm.logpdf(psi).sum() - np.sum(log_slopes)
-        np.testing.assert_allclose(SCORES.log_density(SCORES.values(psi)), expected, atol=1e-5)
+        np.testing.assert_allclose(PSI.log_density(PSI.values(psi)), expected, atol=1e-5)
 
 
 def test_hyperparameters_have_their_conditional():

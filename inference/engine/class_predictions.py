@@ -1,0 +1,82 @@
+"""Predicted class probabilities of new objects, averaged over the draws of a posterior."""
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from xarray import DataArray, Dataset, DataTree
+
+from .composite_functions import tracked_blocks
+from .moments import RunningMoments
+
+__all__ = ["ProbabilityDraws", "predict_classes", "probability_draws"]
+
+
+class ProbabilityDraws(NamedTuple):
+    """Class probabilities of new objects by draw.
+
+    Attributes
+    ----------
+    of : callable (slice) -> array (draw, obs, class)
+        Evaluates a block of the draws, chains joined.
+    obs : array (obs,)
+        Coordinates of the new objects.
+    """
+
+    of: Callable[[slice], NDArray]
+    obs: NDArray
+
+
+@singledispatch
+def probability_draws(model: pm.Model, posterior: Dataset, kernels_new: Any) -> ProbabilityDraws:
+    """Prepare the class probabilities of new objects under a classifier."""
+    raise NotImplementedError(f"{type(model).__name__} is not registered with probability_draws.")
+
+
+def predict_classes(
+    model: pm.Model, result: DataTree, kernels_new: Any, *, keep_draws: bool, progressbar: bool
+) -> Dataset:
+    """Class probabilities of new objects.
+
+    Returns
+    -------
+    Dataset
+        ==================  ========================  ==========================================
+        probability         obs, class                posterior predictive
+        probability_sd      obs, class                posterior standard deviation of p
+        label               obs                       the most probable class
+        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
+        ==================  ========================  ==========================================
+    """
+    posterior = result["posterior"].to_dataset()
+    probabilities, obs = probability_draws(model, posterior, kernels_new)
+    classes = np.asarray(model.coords["class"])
+    chains = posterior.sizes["chain"], posterior.sizes["draw"]
+    n_draws, shape = chains[0] * chains[1], (len(obs), len(classes))
+    moments = RunningMoments()
+    draws = np.empty((n_draws, *shape)) if keep_draws else None
+    with tracked_blocks(n_draws, len(obs) * len(classes), progressbar) as blocks:
+        for block in blocks:
+            p = probabilities(block)
+            moments.update(p)
+            if draws is not None:
+                draws[block] = p
+    mean, sd = moments.mean, moments.spread
+    predictions = Dataset(
+        {
+            "probability": (("obs", "class"), mean, {"long_name": "posterior predictive"}),
+            "probability_sd": (("obs", "class"), sd, {"long_name": "posterior sd of p"}),
+            "label": ("obs", classes[mean.argmax(-1)]),
+        },
+        coords={"obs": obs, "class": classes},
+    )
+    if draws is not None:
+        predictions["probability_draws"] = DataArray(
+            draws.reshape(*chains, *shape),
+            dims=("chain", "draw", "obs", "class"),
+            coords={dim: posterior[dim] for dim in ("chain", "draw")},
+        )
+    return predictions
