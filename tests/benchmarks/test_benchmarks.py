@@ -123,7 +123,7 @@ def test_composite_kernels(monkeypatch):
     assert {("regression", "12"), ("classification", "12")} == rows("composite").keys()
     model = composite_kernel.problems(12)["regression"]
     for engine in (kz.Gibbs(), kz.Gibbs(collapsed=False)):
-        assert np.isfinite(composite_kernel.weights_per_second(model, engine, 20)).all()
+        assert np.isfinite(composite_kernel.weights_per_second(model, engine, 20, tune=20)).all()
 
 
 def test_held_out_scores(monkeypatch):
@@ -161,10 +161,10 @@ def test_held_out_says_what_is_left_out(monkeypatch):
 def test_first_fits_in_processes_of_their_own(monkeypatch):
     monkeypatch.setattr(cold, "MODELS", (kz.WishartCompletion,))
     rows_of = kz.engines(kz.WishartCompletion.example()).rows
-    table_of = SimpleNamespace(rows=[row for row in rows_of if row.engine in ("EM", "VB")])
+    table_of = SimpleNamespace(rows=[row for row in rows_of if row.engine == "EM"])
     monkeypatch.setattr(cold, "engines", lambda model: table_of)
     table = rows("cold")
-    assert table.keys() == {("WishartCompletion", "EM()"), ("WishartCompletion", "VB()")}
+    assert table.keys() == {("WishartCompletion", "EM()")}
     for _, pymc, both, first, second in table.values():
         assert_numbers([pymc, both, first, second])
         assert 0 < float(pymc) < float(both)

@@ -176,7 +176,7 @@ def test_evidence_agrees_with_draws_from_the_prior(model):
     assert_mean(np.exp(np.array(log_w) - log_evidence(model)), 1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     n1=st.integers(1, 8),
     n2=st.integers(1, 6),
