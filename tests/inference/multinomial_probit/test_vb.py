@@ -115,6 +115,7 @@ def test_bound_is_what_the_declaration_says(case, max_iterations):
     assert bound <= without_y.mean() + z_bound() * error
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:VB did not converge")
 def test_the_comparison_sees_pairs_of_kernels_counted_twice(monkeypatch):
     """A test of the test: a planted factor of two in the quadratic of the weights."""
@@ -132,7 +133,9 @@ def test_the_comparison_sees_pairs_of_kernels_counted_twice(monkeypatch):
     assert abs(with_y.mean() - answer.elbo[0][-1]) > z_bound() * error
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 30))]
+)
 def test_bound_never_falls(seed):
     """Beyond three weights: but for the quadrature's error where its points are placed anew."""
     rng = np.random.default_rng(seed)
