@@ -65,6 +65,8 @@ def test_the_papers_times_stand_beside_ours(monkeypatch):
 def test_iterations_and_sweeps_beside_plain_ones(monkeypatch):
     for name, value in (("SIZES", (8,)), ("SMALL", 8), ("TURNS", 2), ("MOST", 40)):
         monkeypatch.setattr(mutual_kernel, name, value)
+    # Has a test of its own, and compilation is slow where memory is traced.
+    monkeypatch.setattr(mutual_kernel, "peak", lambda model, engine: 1.0)
     table = rows("mutual")
     for what in ("EM iteration", "Gibbs sweep"):
         assert_numbers(table["8", what][1:])

@@ -329,7 +329,7 @@ def test_only_the_main_thread_can_be_interrupted():
     ]
 
 
-@pytest.mark.parametrize("chains", [1, 3])
+@pytest.mark.parametrize("chains", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_blocks_of_numpyro_are_its_chains(chains):
     engine = kz.NUTS(backend="numpyro")
     if reason := engine.why_not(normal()):

@@ -128,7 +128,7 @@ def test_draws_agree_with_a_long_tanner_wong_chain(model, draws, p_step):
     rng = np.random.default_rng(3)
     parameters = Parameters(*(draws[name][0] for name in Parameters._fields))
     rows = []
-    for _ in range(15_000):
+    for _ in range(5_000):
         missing = impute(constants, parameters, rng)
         parameters = P_STEPS[p_step](constants, missing, rng)
         rows.append(parameters._asdict() | missing._asdict())
