@@ -33,7 +33,8 @@ def monte_carlo_bound(model, answer, draws=4000):
     beta_mean = q["beta_mean"].values if "beta_mean" in q else beta[0]
     f = np.einsum("ds,snm,dcm->dnc", beta, design, sample["W"])
     f_mean = np.einsum("s,snm,cm->nc", beta_mean, design, q["W_mean"].values)
-    likelihood = np.array([log_probability(row, labels).sum() for row in f])
+    each = log_probability(f.reshape(-1, f.shape[2]), np.tile(labels, draws))
+    likelihood = each.reshape(draws, -1).sum(axis=1)
     joint = log_density(model, sample)
     y = cone_draws(f_mean, labels, draws, rng)
     log_q_y = norm.logpdf(y - f_mean).sum((1, 2)) - log_probability(f_mean, labels).sum()
