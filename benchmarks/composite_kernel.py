@@ -116,13 +116,15 @@ def effective_points(model: Model, weights: str) -> float:
     return float(result["variational"]["beta_ess"])
 
 
-def weights_per_second(model: Model, engine: Engine, draws: int) -> tuple[float, float]:
+def weights_per_second(
+    model: Model, engine: Engine, draws: int, tune: int = 500
+) -> tuple[float, float]:
     """Smallest effective number of draws of a weight, in total and a second of the fit."""
     result = fit(
         model,
         engine,
         draws=draws,
-        tune=500,
+        tune=tune,
         chains=2,
         cores=1,
         random_seed=1,

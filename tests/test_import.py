@@ -12,6 +12,7 @@ NOT_BY_ITSELF = (
     *("jax._src", "numpyro.infer"),
     *("nutpie", "pymc_extras"),
     *("kernelzoo.experiments", "kernelzoo.benchmarks", "kernelzoo.__main__"),
+    *("kernelzoo.models.operations.probit_jax", "kernelzoo.models.operations.probit_numba"),
 )
 SCRIPT = "import sys, pymc, arviz; print(*sys.modules); import kernelzoo; print(*sys.modules)"
 

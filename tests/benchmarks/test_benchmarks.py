@@ -65,6 +65,8 @@ def test_the_papers_times_stand_beside_ours(monkeypatch):
 def test_iterations_and_sweeps_beside_plain_ones(monkeypatch):
     for name, value in (("SIZES", (8,)), ("SMALL", 8), ("TURNS", 2), ("MOST", 40)):
         monkeypatch.setattr(mutual_kernel, name, value)
+    # Has a test of its own, and compilation is slow where memory is traced.
+    monkeypatch.setattr(mutual_kernel, "peak", lambda model, engine: 1.0)
     table = rows("mutual")
     for what in ("EM iteration", "Gibbs sweep"):
         assert_numbers(table["8", what][1:])
@@ -123,7 +125,7 @@ def test_composite_kernels(monkeypatch):
     assert {("regression", "12"), ("classification", "12")} == rows("composite").keys()
     model = composite_kernel.problems(12)["regression"]
     for engine in (kz.Gibbs(), kz.Gibbs(collapsed=False)):
-        assert np.isfinite(composite_kernel.weights_per_second(model, engine, 20)).all()
+        assert np.isfinite(composite_kernel.weights_per_second(model, engine, 20, tune=20)).all()
 
 
 def test_held_out_scores(monkeypatch):
@@ -161,10 +163,10 @@ def test_held_out_says_what_is_left_out(monkeypatch):
 def test_first_fits_in_processes_of_their_own(monkeypatch):
     monkeypatch.setattr(cold, "MODELS", (kz.WishartCompletion,))
     rows_of = kz.engines(kz.WishartCompletion.example()).rows
-    table_of = SimpleNamespace(rows=[row for row in rows_of if row.engine in ("EM", "VB")])
+    table_of = SimpleNamespace(rows=[row for row in rows_of if row.engine == "EM"])
     monkeypatch.setattr(cold, "engines", lambda model: table_of)
     table = rows("cold")
-    assert table.keys() == {("WishartCompletion", "EM()"), ("WishartCompletion", "VB()")}
+    assert table.keys() == {("WishartCompletion", "EM()")}
     for _, pymc, both, first, second in table.values():
         assert_numbers([pymc, both, first, second])
         assert 0 < float(pymc) < float(both)

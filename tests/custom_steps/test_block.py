@@ -184,7 +184,7 @@ def test_a_block_inside_pm_sample_with_nuts_on_the_rest():
         mu = pm.Normal("mu", 0.0, scale * pm.math.sqrt(tau2), shape=2)
         pm.Normal("y", mu, 1.0, observed=Y)
         options = {
-            "tune": 100,
+            "tune": 50,
             "chains": 2,
             "random_seed": 5,
             "progressbar": False,
@@ -193,12 +193,12 @@ def test_a_block_inside_pm_sample_with_nuts_on_the_rest():
 
         def draws(cores):
             step = Toy([mu, tau2], reads=[scale])
-            return pm.sample(200, cores=cores, step=[step], **options)
+            return pm.sample(100, cores=cores, step=[step], **options)
 
         one, two = draws(1), draws(2)
         for name in ("mu", "tau2", "scale"):
             np.testing.assert_array_equal(one["posterior"][name], two["posterior"][name])
-        assert one["sample_stats"]["toy_learned"].max() == 100
+        assert one["sample_stats"]["toy_learned"].max() == 50
 
     posterior = one["posterior"]["mu"].values
     ess = [float(az.ess(posterior[..., i])) for i in range(2)]

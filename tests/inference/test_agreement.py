@@ -36,7 +36,7 @@ def problem():
 def handwritten():
     model, kernels_new = problem()
     results = {
-        "Gibbs": kz.fit(model, "gibbs", chains=2, draws=1_000, tune=200, cores=1, **QUIET),
+        "Gibbs": kz.fit(model, "gibbs", chains=2, draws=500, tune=100, cores=1, **QUIET),
         "VB": kz.fit(model, "vb", draws=2000, **QUIET),
     }
     return model, kernels_new, results

@@ -122,7 +122,7 @@ def test_collapsed_density_is_the_marginal_one_up_to_a_constant():
 def test_prior_draws_have_the_law_of_whole_matrices():
     """Completed kernels of forward draws, in the units given, against Q | M ~ W in one piece."""
     model = model_of(nu=NU)
-    draws = 2_000
+    draws = 1_000
     names = ["M", "Q_a", "Q_b", "Q_c", "trace_Q", "log_det_M"]
     drawn = pm.draw([model[name] for name in names], draws, random_seed=1, mode=MODE)
     prior = dict(zip(names, drawn, strict=True))

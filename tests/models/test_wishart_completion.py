@@ -57,7 +57,7 @@ def model():
 def prior(model):
     """Draws from the declaration, K11 included, of the free blocks and deterministics."""
     names = [*FREE, "K11", "K22", "trace_K22", "log_det_Sigma22_1"]
-    draws = pm.draw([model[name] for name in names], 4_000, random_seed=1, mode=MODE)
+    draws = pm.draw([model[name] for name in names], 2_000, random_seed=1, mode=MODE)
     return dict(zip(names, draws, strict=True))
 
 

@@ -98,7 +98,7 @@ def test_mean_of_sigma_by_prior():
     means = {}
     for prior in PRIORS:
         model = WishartKernelMixture.example(prior=prior, **options)
-        draws = pm.draw(model["Sigma11"], 2_000, random_seed=1, mode=MODE)
+        draws = pm.draw(model["Sigma11"], 1_000, random_seed=1, mode=MODE)
         expected = np.tensordot(model.etas / 2, model.theta, axes=1)[:3, :3]
         if prior == "inverse-wishart":
             given = model.parameters

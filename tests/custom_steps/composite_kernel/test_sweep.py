@@ -178,6 +178,7 @@ def test_wrong_degrees_of_freedom_of_the_precisions_are_detected(monkeypatch):
         joint_test("regression")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_stale_regression_weights_are_detected(monkeypatch, model):
     """Planted bug: alpha is drawn given the beta before its collapsed move."""
@@ -269,6 +270,7 @@ def test_ellipse_of_the_wrong_prior_is_detected(monkeypatch):
         joint_test("regression")
 
 
+@pytest.mark.slow
 def test_missing_jacobian_is_detected(monkeypatch):
     monkeypatch.setattr(
         simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)

@@ -174,10 +174,15 @@ def drop_jacobian(monkeypatch):
 @pytest.mark.parametrize(
     ("rule", "plant", "replicates"),
     [
-        ("binary", shift_labels, 500),
-        ("product", keep_hyperparameters, 500),
-        ("binary, empty", keep_regressors, 2_500),
         ("mean", drop_jacobian, 500),
+        *(
+            pytest.param(*bug, marks=pytest.mark.slow)
+            for bug in (
+                ("binary", shift_labels, 500),
+                ("product", keep_hyperparameters, 500),
+                ("binary, empty", keep_regressors, 2_500),
+            )
+        ),
     ],
 )
 def test_planted_bugs_are_detected(rule, plant, replicates, monkeypatch):
@@ -186,6 +191,7 @@ def test_planted_bugs_are_detected(rule, plant, replicates, monkeypatch):
         joint_test(rule, replicates)
 
 
+@pytest.mark.slow
 def test_shape_and_rate_swapped_are_detected():
     with pytest.raises(AssertionError):
         joint_test("product", tau=UPSILON, upsilon=TAU)

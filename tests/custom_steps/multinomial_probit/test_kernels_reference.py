@@ -85,6 +85,7 @@ def test_nuts_agrees(name):
     engine_test(name, kz.NUTS(target_accept=0.95), 2_000, 1_000)
 
 
+@pytest.mark.slow
 def test_wrong_hyperparameter_is_detected(monkeypatch):
     """Planted bug: the variances' rate is taken for twice what it is."""
     monkeypatch.setattr(probit_kernels_reference, "UPSILON", 2.0)

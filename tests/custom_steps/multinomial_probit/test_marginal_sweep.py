@@ -65,6 +65,7 @@ def test_missing_jacobian_is_detected(monkeypatch):
         sweep_test(replicates=500)
 
 
+@pytest.mark.slow
 def test_wrong_acceptance_ratio_is_detected(monkeypatch):
     """Planted bug: the acceptance ratio forgets the potential energy."""
     correct = probit_marginal_sweep.hamiltonian_move
@@ -95,6 +96,7 @@ def test_stale_variances_are_detected(monkeypatch):
         sweep_test(replicates=500)
 
 
+@pytest.mark.slow
 def test_stale_concentrations_are_detected(monkeypatch):
     """Planted bug: rho, integrated out of the move of the weights, is not drawn anew."""
     memory = []
@@ -113,6 +115,7 @@ def test_stale_concentrations_are_detected(monkeypatch):
         sweep_test(replicates=500)
 
 
+@pytest.mark.slow
 def test_wrong_exponent_of_the_concentrations_is_detected(monkeypatch):
     """Planted bug: the factor 1 / Gamma(rho) = rho / Gamma(rho + 1) loses its rho."""
     correct = GammaMixture.draw_concentrations

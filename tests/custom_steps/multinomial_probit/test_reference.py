@@ -91,4 +91,4 @@ def test_wrong_hyperparameter_is_detected(monkeypatch):
 
     monkeypatch.setattr(probit_reference, "Target", Wrong)
     with pytest.raises(AssertionError, match="z-score"):
-        chains_test("two classes", marginal_chain, 800, 200)
+        chains_test("two classes", marginal_chain, 400, 200)

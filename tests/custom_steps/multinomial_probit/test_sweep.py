@@ -63,6 +63,7 @@ def test_joint_law_is_invariant_in_a_long_run():
     sweep_test(replicates=30_000)
 
 
+@pytest.mark.slow
 def test_wrong_degrees_of_freedom_are_detected(monkeypatch):
     correct = probit_sweep.draw_variances
     monkeypatch.setattr(
@@ -88,6 +89,7 @@ def test_stale_latent_utilities_are_detected(monkeypatch):
         sweep_test()
 
 
+@pytest.mark.slow
 def test_wrong_dirichlet_ratio_is_detected(monkeypatch):
     monkeypatch.setattr(
         simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)
@@ -96,6 +98,7 @@ def test_wrong_dirichlet_ratio_is_detected(monkeypatch):
         sweep_test(replicates=3_000)
 
 
+@pytest.mark.slow
 def test_wrong_shift_is_detected(monkeypatch):
     """Planted bug: the shift forgets that classes differ in their variances."""
 

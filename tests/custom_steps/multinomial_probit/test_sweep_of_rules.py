@@ -202,6 +202,7 @@ def test_a_rule_that_is_not_registered_is_refused(function):
         getattr(probit_kernel_sweep, function)(DirichletWeights(), None)
 
 
+@pytest.mark.slow
 def test_printed_marginal_covariance_is_detected(monkeypatch):
     """Planted bug: the paper's Omega = I + K Z^-1 K."""
     correct = probit_kernel_sweep.update_selection
@@ -306,7 +307,7 @@ def test_selection_has_its_exact_posterior():
     rng = np.random.default_rng(0)
     composition = Composition(Binary(empty=True), np.ones(2), K)
     values = {"W": np.zeros((2, 1)), "zeta": np.ones((2, 1)), "beta": np.ones(2, int)}
-    draws = np.empty(6_000, int)
+    draws = np.empty(3_000, int)
     for i in range(len(draws)):
         values, _ = sweep(
             *(values, labels, composition, TAU, UPSILON, rng),
@@ -349,7 +350,7 @@ def test_parameters_follow_their_posterior_on_a_grid():
     composition = Composition(FixedWeights(), np.ones(1), None, stack)
     tuning, moves = initial_tuning(composition), Moves(3, 2)
     values = {"W": np.zeros((2, 3)), "zeta": np.ones((2, 3)), "theta": np.ones(1)}
-    log_theta = np.empty(3_000)
+    log_theta = np.empty(1_500)
     for i in range(-500, len(log_theta)):
         values, info = sweep(
             *(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves

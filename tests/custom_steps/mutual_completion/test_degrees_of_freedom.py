@@ -64,15 +64,19 @@ def test_density_of_freedom_is_that_of_the_declaration():
         np.testing.assert_allclose(np.diff(ours), np.diff(exact), rtol=1e-9)
 
 
-@pytest.fixture(scope="module")
-def free_prior():
+def prior_draws(replicates):
     """Excess, scales, and what their law takes of M and the visible blocks."""
     rng = np.random.default_rng(3)
     draws = []
-    for _ in range(2_500):
+    for _ in range(replicates):
         excess, s, M, wholes = free_draw(rng)
         draws.append((excess, s, *blocks_of(M, wholes)))
     return draws
+
+
+@pytest.fixture(scope="module")
+def free_prior():
+    return prior_draws(1_500)
 
 
 def freedom_test(prior):
@@ -94,10 +98,11 @@ def freedom_test(prior):
 
 
 def test_freedom_and_scales_leave_the_joint_law(free_prior):
-    freedom_test(free_prior[:1_500])
+    freedom_test(free_prior)
 
 
-def test_prior_of_M_forgotten_is_detected(free_prior, monkeypatch):
+@pytest.mark.slow
+def test_prior_of_M_forgotten_is_detected(monkeypatch):
     """Planted bug: lambda' depends on the degrees of freedom, and with it the prior of M."""
     right = mutual_freedom.log_density
 
@@ -110,14 +115,14 @@ def test_prior_of_M_forgotten_is_detected(free_prior, monkeypatch):
 
     monkeypatch.setattr(mutual_freedom, "log_density", forgetful)
     with pytest.raises(AssertionError):
-        freedom_test(free_prior)
+        freedom_test(prior_draws(2_500))
 
 
 def test_missing_objects_counted_as_seen_are_detected(free_prior):
     """Planted bug: all l objects where only the n visible ones speak of scale and freedom."""
     wrong = [
         (excess, s, [b._replace(n=N) if b.n else b for b in blocks], M)
-        for excess, s, blocks, M in free_prior[:1_500]
+        for excess, s, blocks, M in free_prior
     ]
     with pytest.raises(AssertionError):
         freedom_test(wrong)

@@ -191,8 +191,8 @@ def noise_of_a_stale_matrix(monkeypatch):
     ("plant", "replicates"),
     [
         pytest.param(new_parameters_for_old, 15_000, marks=pytest.mark.slow),
-        (whole_noise_in_the_imputation, None),
-        (whole_noise_in_the_posterior, None),
+        pytest.param(whole_noise_in_the_imputation, None, marks=pytest.mark.slow),
+        pytest.param(whole_noise_in_the_posterior, None, marks=pytest.mark.slow),
         pytest.param(noise_of_a_stale_matrix, None, marks=pytest.mark.slow),
     ],
 )
@@ -214,7 +214,7 @@ def test_scales_left_out_of_the_imputation_are_detected(steps, prior, monkeypatc
     [
         pytest.param(MutualImputation, 1, 15_000, marks=pytest.mark.slow),
         pytest.param(MutualPosterior, 1, 15_000, marks=pytest.mark.slow),
-        (MutualPosterior, 1 - N, None),
+        pytest.param(MutualPosterior, 1 - N, None, marks=pytest.mark.slow),
     ],
 )
 def test_a_wrong_degree_of_freedom_is_detected(steps, prior, monkeypatch, step, change, replicates):

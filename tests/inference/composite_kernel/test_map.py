@@ -132,7 +132,7 @@ def test_nothing_nearby_is_more_probable_with_phi_integrated_out(model_type):
         assert moved < highest
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(9), pytest.param(9, marks=pytest.mark.slow)])
 @MODELS
 def test_density_never_falls(model_type, seed):
     rng = np.random.default_rng(seed)

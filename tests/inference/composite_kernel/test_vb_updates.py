@@ -46,7 +46,9 @@ def random_problem(seed, regression, type_two_from=np.inf):
 
 @pytest.mark.parametrize("type_two_from", [np.inf, 5])
 @pytest.mark.parametrize("regression", [True, False])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(7), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(7, 20))]
+)
 def test_bound_never_falls(seed, regression, type_two_from):
     """Beyond three weights: but for the quadrature's error where its points are placed anew."""
     data, (n_kernels, _, n_functions) = random_problem(seed, regression, type_two_from)

@@ -73,7 +73,7 @@ def test_exact_keeps_the_blocks_that_are_drawn(monkeypatch):
 
 
 def test_advi_ends():
-    result = ended(normal(), kz.ADVI(), draws=7)
+    result = ended(normal(), kz.ADVI(iterations=1000), draws=7)
     assert result["posterior"].sizes["draw"] == 7
 
 
@@ -178,7 +178,7 @@ ENGINES = {
     "numpyro": (kz.NUTS(backend="numpyro"), None),
     "smc": (kz.SMC(), None),
     "smc by random walks": (kz.SMC(kernel="MH"), None),
-    "advi": (kz.ADVI(), None),
+    "advi": (kz.ADVI(iterations=1000), None),
     "pathfinder": (kz.Pathfinder(), None),
     "laplace": (kz.Laplace(), None),
     "map": (kz.MAP(), None),
@@ -329,7 +329,7 @@ def test_only_the_main_thread_can_be_interrupted():
     ]
 
 
-@pytest.mark.parametrize("chains", [1, 3])
+@pytest.mark.parametrize("chains", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_blocks_of_numpyro_are_its_chains(chains):
     engine = kz.NUTS(backend="numpyro")
     if reason := engine.why_not(normal()):

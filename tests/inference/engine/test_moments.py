@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorConstant
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import evaluation, independent, moments
+from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.moments import RunningMoments, pooled
 from kernelzoo.models.declaration import Declaration
@@ -50,6 +51,7 @@ def test_blocks_do_not_change_running_moments():
 def test_moments_of_chains_are_those_of_their_draws(cores):
     calls = []
     options = {"draws": 40, "tune": 30, "chains": 2, "cores": cores, **COMMON}
+    options |= {"compile_kwargs": {"mode": python_mode()}}
     lean = kz.fit(Walk(), "nuts", **options, callback=lambda trace, draw: calls.append(draw.chain))
     full = kz.fit(Walk(), "nuts", **options, var_names=["mu", "x", "square"])
     assert set(lean["posterior"].data_vars) == {"mu"}

@@ -22,7 +22,12 @@ def model():
 
 @pytest.mark.parametrize("covariance", ["mean-field", "full-rank"])
 def test_advi_puts_every_coordinate_in_its_place(model, covariance):
-    result = kz.fit(model, kz.ADVI(covariance=covariance, iterations=5000), draws=500, **QUIET)
+    result = kz.fit(
+        model,
+        kz.ADVI(covariance=covariance, iterations=2500, learning_rate=0.04),
+        draws=500,
+        **QUIET,
+    )
     posterior = result["posterior"]
     mean = {name: posterior[name].mean(("chain", "draw")).values for name in ("a", "b")}
     # Stochastic gradients leave an error: units are prior standard deviations.

@@ -68,7 +68,7 @@ def test_a_likelihood_that_is_never_a_number_is_an_error():
 
 def test_the_population_of_a_completion_is_one_of_its_blocks_together():
     """Each block is drawn given the same draws of the others, and given K11 as observed."""
-    model, n = kz.WishartCompletion.example(), 2_000
+    model, n = kz.WishartCompletion.example(), 700
     x = constrained(model, _prior_population(model, n, np.random.default_rng(1)))
     K11, theta = model.K11_values, model.theta
     coefficients = np.linalg.solve(theta[:3, :3], theta[:3, 3:]).T
@@ -106,7 +106,8 @@ def assert_same_law(found, reference, names):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kernel", ["MH", pytest.param("IMH", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_smc_completes_a_kernel_of_two_objects(kernel):
     """A population with simulated observations doubles the spread of K21 (random walk)."""
     model = kz.WishartCompletion([[1.0, 0.5], [0.5, 1.0]], [[0.05]], r=6, eta=9)
@@ -228,6 +229,8 @@ def test_time_that_is_over_before_the_start_leaves_the_prior_with_weights():
         )
     assert "from inverse temperatures of 0 to 0:" in result.attrs["note"]
     assert result["sample_stats"].sizes["stage"] == 1
+    first, second = result["posterior"]["mu"].values
+    assert not set(first) & set(second)
 
 
 def test_stages_have_their_effective_sample_size():

@@ -151,7 +151,7 @@ def test_moments_that_do_not_exist_are_left_out(eta, known):
     assert {name: sd is not None for name, (_, sd) in moments.items()} == known
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     n1=st.integers(1, 7),
     n2=st.integers(1, 5),

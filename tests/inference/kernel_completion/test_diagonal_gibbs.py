@@ -23,8 +23,8 @@ from kernelzoo.models.diagonal_wishart_completion import DiagonalWishartCompleti
 # (variant, whether W22_1 is declared diagonal)
 FORMS = [("TW1", False), ("TW2", False), (None, True)]
 OPTIONS = {
-    "draws": 4_000,
-    "tune": 200,
+    "draws": 1_000,
+    "tune": 100,
     "chains": 2,
     "cores": 1,
     "random_seed": 1,
@@ -48,12 +48,13 @@ def test_settings_are_checked():
         diagonal_wishart_completion_steps(model, Run(), variant="TW3")
 
 
+@pytest.mark.parametrize("longer", [{}, pytest.param({"draws": 4_000}, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("variant", "diagonal"), FORMS)
-def test_fit_finds_the_exact_moments(variant, diagonal):
+def test_fit_finds_the_exact_moments(variant, diagonal, longer):
     """TW1 and TW2 have the same exact posterior of lambda, delta and K21, and the same mean K22."""
     # Large eta and r: light tails, so that errors of means can be trusted.
     model = DiagonalWishartCompletion.example(diagonal_W22_1=diagonal, eta=8.0)
-    posterior = fit(model, Gibbs(variant=variant), **OPTIONS)["posterior"]
+    posterior = fit(model, Gibbs(variant=variant), **OPTIONS | longer)["posterior"]
     exact = sample_diagonal_completion(model, Run()).moments
     x, p = log_lambda(model).nodes()
     train = p @ np.log(np.exp(x)[:, None] + model.w / 2) - psi(model.eta + model.r / 2)

@@ -81,7 +81,7 @@ def test_moments_are_those_of_the_draws(model, answer, sample):
         assert_mean((values - mean) ** 2, sd**2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     n1=st.integers(1, 6),
     n2=st.integers(1, 4),

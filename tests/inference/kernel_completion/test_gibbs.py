@@ -32,7 +32,7 @@ def test_fit_finds_the_exact_moments():
     model = WishartCompletion.example()
     kept = ["K21", "K22", "trace_K22"]
     options = {"cores": 1, "random_seed": 1, "progressbar": False, "var_names": kept}
-    result = fit(model, "gibbs", draws=2_000, tune=100, chains=2, **options)
+    result = fit(model, "gibbs", draws=1_000, tune=100, chains=2, **options)
     exact = sample_completion(model, Run()).moments
     for name in ("K21", "K22"):
         mean, sd = exact[name]

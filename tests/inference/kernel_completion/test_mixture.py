@@ -11,6 +11,7 @@ from scipy import stats
 import kernelzoo as kz
 from family import assert_z
 from kernelzoo.custom_steps.kernel_completion.tanner_wong import TannerWongPosterior
+from kernelzoo.inference.engine.compilation import python_mode
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,8 @@ def test_learned_weights_complete_and_predict():
     model = kz.WishartKernelMixture.example(concentration=1.0, collapsed=True)
     name = "K21_mean_given_alpha"
     run = kz.fit(model, kz.NUTS(), chains=1, cores=1, draws=100, tune=100, random_seed=1,
-                 var_names=["alpha", name], progressbar=False)  # fmt: skip
+                 var_names=["alpha", name], progressbar=False,
+                 compile_kwargs={"mode": python_mode()})  # fmt: skip
     posterior = run["posterior"].to_dataset().isel(chain=0)
     for alpha, mean in zip(posterior["alpha"].values[:5], posterior[name].values, strict=False):
         fixed = kz.WishartKernelMixture.example(alpha=alpha)
@@ -151,6 +153,7 @@ def test_rounding_does_not_decide_whether_em_has_a_limit():
             kz.fit(model, kz.EM(iterations=None), progressbar=False)
 
 
+@pytest.mark.slow
 def test_nuts_learns_a_kernel_width_and_weights():
     """Against the same two-dimensional density on a grid."""
     x = np.random.default_rng(0).normal(size=(5, 2))

@@ -78,7 +78,7 @@ def test_fit_finds_the_exact_moments():
     visible = np.array([[1, 1], [1, 1], [1, 1], [1, 0]], dtype=bool)
     model = MutualKernelCompletion(kernels, visible, lam=1.0, nu=[7.0, 9.0])
     kept = ["M", "Q_K1", "log_det_M"]
-    result = fit(model, "gibbs", draws=2_000, tune=100, chains=2, var_names=kept, **QUIET)
+    result = fit(model, "gibbs", draws=1_000, tune=100, chains=2, var_names=kept, **QUIET)
     exact = fit(model, "exact", draws=4_000, var_names=kept, **QUIET)
     assert set(result["posterior"].data_vars) == set(kept)
     for name in ("M", "Q_K1"):

@@ -1,9 +1,5 @@
 """The probit log probability as an operation: values and derivatives on every linker."""
 
-import importlib.util
-import subprocess
-import sys
-
 import numpy as np
 import pymc as pm
 import pytensor
@@ -174,14 +170,3 @@ def test_log_probability_of_the_distribution():
         np.exp(pm.logp(CategoricalProbit.dist(np.zeros(3)), c).eval(mode=PYTHON)) for c in range(4)
     ]
     np.testing.assert_allclose(p, [1 / 3, 1 / 3, 1 / 3, 0], rtol=1e-8)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
-def test_importing_the_declaration_imports_no_linker():
-    code = (
-        "import sys, kernelzoo.models.operations.probit_likelihood as p\n"
-        "loaded = [m for m in sys.modules if m in ('kernelzoo.models.operations.probit_jax', "
-        "'kernelzoo.models.operations.probit_numba')]\n"
-        "assert not loaded, loaded\n"
-    )
-    subprocess.run([sys.executable, "-P", "-c", code], check=True)

@@ -74,15 +74,18 @@ def test_linkers_agree(mode):
     """In all memory layouts; vector instructions and what is left of a row."""
     rng = np.random.default_rng(3)
     n = 13
-    a, b = pt.matrix("a", shape=(n, n)), pt.matrix("b", shape=(n, n))
+    a, b, c = (pt.matrix(name, shape=(n, n)) for name in "abc")
     factor = cholesky_or_nan(a)
-    slope = pt.grad((solve_lower(factor, b) * b.T).sum(), [a, b])
-    outputs = [*slope, pt.grad((solve_lower(factor, b, transposed=True) * b).sum(), a)]
-    here = pytensor.function([a, b], outputs, mode=mode)
-    there = pytensor.function([a, b], outputs, mode=python_mode())
-    left, right = _positive_definite(rng, n), rng.normal(size=(n, n))
-    for x, y in ((left, right), (np.asfortranarray(left), right[::-1])):
-        for got, expected in zip(here(x, y), there(x, y), strict=True):
+    forward, backward = solve_lower(factor, b), solve_lower(factor, b, transposed=True)
+    outputs = [
+        *pt.grad(None, [a, b], known_grads={forward: c}),
+        pt.grad(None, a, known_grads={backward: c}),
+    ]
+    here = pytensor.function([a, b, c], outputs, mode=mode)
+    there = pytensor.function([a, b, c], outputs, mode=python_mode())
+    left, right, slope = _positive_definite(rng, n), *rng.normal(size=(2, n, n))
+    for arrays in ((left, right, slope), (np.asfortranarray(left), right[::-1], slope.T)):
+        for got, expected in zip(here(*arrays), there(*arrays), strict=True):
             scale = np.abs(expected).max()
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-11 * scale)
 
@@ -113,7 +116,10 @@ def test_no_factor_is_nan(mode, matrix):
     assert np.isnan(factor[np.tril_indices(2)]).all()
 
 
-def test_stacks_of_matrices(mode):
+# Numba takes some two seconds for each operation over a stack.
+@pytest.mark.parametrize("linker", ["python", "JAX", pytest.param("NUMBA", marks=pytest.mark.slow)])
+def test_stacks_of_matrices(linker):
+    mode = _mode(linker)
     rng = np.random.default_rng(5)
     stack = np.stack([_positive_definite(rng, 3) for _ in range(4)])
     right = rng.normal(size=(3, 2))
@@ -132,6 +138,14 @@ def test_stacks_of_matrices(mode):
     for i, matrix in enumerate(stack):
         for whole, alone in zip([*got, got_slope], each(matrix, right), strict=True):
             np.testing.assert_allclose(whole[i], alone, rtol=1e-9, atol=1e-12)
+
+
+def test_numba_goes_through_stacks():
+    rng = np.random.default_rng(5)
+    stack = np.stack([_positive_definite(rng, 3) for _ in range(4)])
+    a = pt.tensor("a", shape=(4, 3, 3))
+    factors = pytensor.function([a], cholesky_or_nan(a), mode="NUMBA")(stack)
+    np.testing.assert_allclose(factors, np.linalg.cholesky(stack), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("n", [1, 4])
