@@ -44,6 +44,7 @@ class Run:
     mode: Mode | None = None
     clock: Clock = field(default_factory=Clock)
     log_likelihood: bool = False
+    start: DataTree | None = None
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Make a generator from the seed; different streams are independent."""
@@ -128,6 +129,10 @@ class Engine(ABC):
     def sampler_arguments(self) -> frozenset[str]:
         """Names of the arguments that `fit` passes on to PyMC's sampler, if the engine uses one."""
         return frozenset()
+
+    def why_no_start(self) -> str | None:
+        """Why the engine cannot begin at another engine's result; None when it can."""
+        return "it has no chains of draws"
 
     def serves(self, model: pm.Model) -> int | None:
         """Largest number of coordinates that the engine serves in practice; None for any number."""

@@ -39,6 +39,7 @@ from .numpyro_blocks import ChainsInBlocks
 from .result import Converged, with_group
 from .sampler_options import keywords_of
 from .settings import DEFAULT, Default
+from .start import initial_values
 from .turns import cut_to_draws, sample_in_turns
 
 __all__ = ["NUTS", "Gibbs", "convergence_of_chains", "make_lean"]
@@ -105,6 +106,11 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     Interrupted chains are kept as PyMC keeps them, in memory and in a store: as many chains, cut to
     the shortest of them, as give the most draws, numbered from 0. The moments use all draws.
     """
+    if run.start is not None:
+        options["initvals"] = initial_values(run.start, model, run.chains, run.rng(2))
+        # PyMC would move the points at random by up to 1 in each unconstrained coordinate.
+        if options.get("nuts_sampler") == "pymc" and "init" not in run.sampler_options:
+            options["init"] = "adapt_diag"
     clash = sorted(options.keys() & run.sampler_options.keys())
     if clash:
         raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
@@ -302,6 +308,12 @@ class NUTS(Engine):
         return known | _OF_NUTS if self.backend == "pymc" else known
 
     @override
+    def why_no_start(self) -> str | None:
+        if self.backend == "nutpie":
+            return "nutpie begins all chains at one point: use backend='pymc'"
+        return None
+
+    @override
     def serves(self, model: pm.Model) -> int | None:
         return 2_000
 
@@ -366,6 +378,10 @@ class Gibbs(Handwritten):
 
     def __init__(self, *, scheme: str | Default = DEFAULT, **settings: Any) -> None:
         super().__init__(scheme=scheme, **settings)
+
+    @override
+    def why_no_start(self) -> str | None:
+        return None
 
     @override
     def sampler_arguments(self) -> frozenset[str]:

@@ -155,8 +155,8 @@ def grid_of_three(target: Target, axes: Axes, nodes: int) -> tuple[Array, Array]
 
         a log x + a' log(1 - x) + g x - q x^2 / 2,    q >= 0,
 
-    has a single mode in the logit of x. Newton's method within a shrinking bracket finds the mode and
-    the scale there, so that the grid follows a ridge of any curvature.
+    has a single mode in the logit of x. Newton's method within a shrinking bracket finds the mode
+    and the scale there, so that the grid follows a ridge of any curvature.
     """
     along, log_width = axes.grid(nodes)
     v = axes.mode[0] + along[0]
