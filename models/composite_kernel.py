@@ -12,6 +12,7 @@ from pytensor.tensor import TensorVariable
 from ..validation import (
     argument_error,
     check_codes,
+    check_flag,
     check_labels,
     check_name,
     check_positive,
@@ -57,7 +58,7 @@ class _CompositeKernel(pm.Model):
         stack = as_stack(kernels, owner=owner)
         self.sigma = check_positive(sigma, "sigma", owner)
         self.varsigma = check_positive(varsigma, "varsigma", owner)
-        self.bias = bias
+        self.bias = check_flag(bias, "bias", owner)
         if isinstance(combination, str):
             check_name(combination, COMBINATIONS, "combination", owner)
             combination = COMBINATIONS[combination]()
@@ -232,7 +233,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         values = check_targets(targets, stack.shape[1], owner)
         self.rho = check_positive(rho, "rho", owner)
         self.varrho = check_positive(varrho, "varrho", owner)
-        self.collapsed = collapsed
+        self.collapsed = check_flag(collapsed, "collapsed", owner)
         with self:
             observed = pm.Data("targets", values, dims="obs")
             gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho)

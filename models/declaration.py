@@ -13,7 +13,13 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor import TensorVariable
 
-from ..validation import argument_error
+from ..validation import (
+    argument_error,
+    check_finite,
+    check_psd,
+    check_square_symmetric,
+    check_unmasked,
+)
 
 __all__ = ["Declaration", "family"]
 
@@ -77,7 +83,40 @@ class Declaration(pm.Model):
         self._declared = self._terms()
         self._named = frozenset(self.named_vars)
         self._starts = list(self.rvs_to_initial_values.values())
+        own = vars(self).keys() - vars(pm.Model(name="", model=None)).keys()
+        self._fixed = frozenset(name for name in own if not name.startswith("_"))
         self._data = {str(data.name): data.get_value(borrow=True) for data in self.data_vars}
+
+    @override
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_fixed", ()):
+            raise AttributeError(
+                f"{name} of a {type(self).__name__} is fixed by its declaration: declare a new "
+                "model, or set data by pm.set_data."
+            )
+        super().__setattr__(name, value)
+
+    def check_data(self) -> None:
+        """Raise ValueError if ``pm.set_data`` set data that the constructor would refuse.
+
+        Numbers must be finite. Matrices that were symmetric or positive semidefinite when the model
+        was declared must still be. New data cost O(n^3) a matrix, unchanged data nothing.
+        """
+        for data in self.data_vars:
+            name = str(data.name)
+            now = data.get_value(borrow=True)
+            then = self._data.get(name, now)
+            if now is then or now.dtype.kind != "f":
+                continue
+            # PyMC masks NaN.
+            check_unmasked(now, name, "pm.set_data")
+            check_finite(now, name, "pm.set_data")
+            if now.ndim < 2:
+                continue
+            was = then[None] if then.ndim == 2 else then
+            for i, matrix in enumerate(now[None] if now.ndim == 2 else now):
+                entry = name if now.ndim == 2 else f"{name}[{i}]"
+                _check_as_before(was[min(i, len(was) - 1)], matrix, entry)
 
     def amendments(self) -> list[str]:
         """Names of the terms added to or taken from the declaration since it was sealed."""
@@ -134,6 +173,16 @@ class Declaration(pm.Model):
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
         return frozenset(str(term.name) for term in terms)
+
+
+def _check_as_before(then: np.ndarray, now: np.ndarray, argument: str) -> None:
+    """Raise unless a matrix is symmetric and positive semidefinite as far as another one is."""
+    for check in (check_square_symmetric, check_psd):
+        try:
+            check(then, argument, "pm.set_data")
+        except ValueError:
+            return
+        check(now, argument, "pm.set_data")
 
 
 def _redeclared[M: Declaration](

@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from ..numerics.completion_spectrum import Spectrum
-from ..validation import check_positive
+from ..validation import check_flag, check_positive
 from .completion.blocks import object_coords
 from .completion.input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
@@ -138,7 +138,8 @@ class DiagonalWishartCompletion(Declaration):
         self.eta = check_positive(eta, "eta", owner)
         self.zeta = check_positive(zeta, "zeta", owner)
         self.tau = check_positive(default_tau if tau is None else tau, "tau", owner)
-        self.diagonal_W22_1 = diagonal_W22_1
+        self.diagonal_W22_1 = check_flag(diagonal_W22_1, "diagonal_W22_1", owner)
+        check_flag(deterministic_K, "deterministic_K", owner)
         super().__init__(coords=object_coords(given.labels, n1))
 
         with self:

@@ -9,6 +9,7 @@ from scipy.linalg import cholesky
 from scipy.special import multigammaln
 
 from ..numerics.matrix_draws import log_det_of_factor
+from ..validation import check_flag
 from .completion.blocks import declare_inverse_wishart, declare_kernel, object_coords
 from .completion.input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
@@ -166,6 +167,7 @@ class WishartCompletion(Declaration):
         deterministic_K: bool = False,
     ):
         owner = type(self).__name__
+        check_flag(deterministic_K, "deterministic_K", owner)
         given = PartitionedKernels.of(theta, K11, weights, owner)
         n, n1 = len(given.theta), len(given.K11)
         self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)

@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ..validation import argument_error, check_name, check_positive
+from ..validation import argument_error, check_flag, check_name, check_positive
 from .completion.blocks import (
     Blocks,
     declare_inverse_wishart,
@@ -172,7 +172,8 @@ class WishartKernelMixture(Declaration):
         owner = type(self).__name__
         super().__init__()
         self.prior = check_name(prior, _PRIORS, "prior", owner)
-        self.collapsed, self.learned = collapsed, concentration is not None
+        self.collapsed = collapsed = check_flag(collapsed, "collapsed", owner)
+        self.learned = concentration is not None
         self.parametric = callable(theta) and not isinstance(theta, Kernels)
         # By the law of total expectation, both variables have the posterior mean of K21.
         self.completed = "K21_mean_given_alpha" if collapsed else "K21"

@@ -184,7 +184,7 @@ def _(
         p = expit(_drawn_responses(model, parameters[block], new)[0])
         return np.stack([1 - p, p], axis=-1)
 
-    return ProbabilityDraws(probabilities, design["obs"].to_numpy())
+    return ProbabilityDraws(probabilities, design["obs"])
 
 
 @identifies(CompositeKernelRegression, "gamma")

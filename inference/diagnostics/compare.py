@@ -1,6 +1,5 @@
 """Comparison of engines on one model: moments, distances, cost, held-out scores."""
 
-import json
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,7 +19,7 @@ from ..engine.identified import identified
 from ..engine.moments import pooled
 from ..engine.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
 from ..engine.predict import predict
-from ..engine.provenance import data_in, differing_data
+from ..engine.provenance import data_in, differing_data, differing_terms
 from .scores import held_out
 
 __all__ = ["Comparison", "compare_engines"]
@@ -235,24 +234,14 @@ def _check_data(results: Mapping[str, DataTree]) -> None:
 
 
 def _check_declared(results: Mapping[str, DataTree]) -> None:
-    """Raise if priors differ, or likelihoods with the same variables.
-
-    If variables have been integrated out, the likelihoods rightly differ. Fingerprints from
-    different versions of the libraries are not comparable.
-    """
+    """Raise if priors differ, or likelihoods with the same variables."""
     for one, other in combinations((tree.attrs for tree in results.values()), 2):
-        if not ("declared" in one and "declared" in other) or one["versions"] != other["versions"]:
-            continue
-        mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
-        same_variables = mine.keys() == theirs.keys()
-        common = mine.keys() if same_variables else (mine.keys() & theirs.keys()) - {""}
-        differ = sorted(name for name in common if mine[name] != theirs[name])
-        if differ:
+        if differ := differing_terms(one, other):
             raise argument_error(
                 "results",
                 "compare_engines",
                 "results under the same priors and likelihood",
-                f"others of {', '.join(name or 'the observations' for name in differ)}",
+                f"others of {', '.join(differ)}",
             )
 
 

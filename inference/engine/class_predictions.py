@@ -22,12 +22,12 @@ class ProbabilityDraws(NamedTuple):
     ----------
     of : callable (slice) -> array (draw, obs, class)
         Evaluates a block of the draws, chains joined.
-    obs : array (obs,)
-        Coordinates of the new objects.
+    obs : DataArray (obs,)
+        Coordinate of the new objects; its attributes say whether its labels are only numbers.
     """
 
     of: Callable[[slice], NDArray]
-    obs: NDArray
+    obs: DataArray
 
 
 @singledispatch

@@ -13,6 +13,7 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
+from ...models.declaration import Declaration
 from ...user_warnings import warn_user
 from ...validation import argument_error, check_count, check_name, check_positive
 from .applicability import small_only
@@ -44,6 +45,8 @@ def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
     if not isinstance(model, pm.Model):
         raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
     engine = as_engine(engine, owner)
+    if isinstance(model, Declaration):
+        model.check_data()
     if reason := engine.why_not(model):
         others = [row.engine for row in engines(model).rows if row.reason is None]
         raise ValueError(

@@ -15,6 +15,7 @@ from xarray import Dataset, DataTree
 from ...validation import check_count
 from .description import explained_parameters, sections
 from .moments import pooled
+from .provenance import check_fitted
 from .result import with_group
 
 __all__ = ["document_predictions", "predict", "predictive"]
@@ -97,7 +98,8 @@ def predict(
     Raises
     ------
     ValueError
-        When the kernels do not match the model's, or the result lacks draws that predictions need.
+        When the result is not of the model's current data, priors and likelihood, when the kernels
+        do not match the model's, or when the result lacks draws that predictions need.
     TypeError
         For a model without predictions, an option that its predictions do not take, or a `result`
         that is not a DataTree.
@@ -113,6 +115,7 @@ def predict(
         raise TypeError(
             f"The 'result' argument of predict must be a result of fit. Got {type(result)}."
         )
+    check_fitted(model, result, "predict")
     if "moments" in result.children:
         # A copy of the tree, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()

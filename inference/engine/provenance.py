@@ -5,8 +5,11 @@ and likelihoods are compared by a fingerprint of the graph that declares them, w
 distributions, operations and constants, but not the code of a user's Python functions.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -16,14 +19,28 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
 from xarray import DataTree
 
-__all__ = ["data_in", "data_of", "declared", "differing_data"]
+from ...validation import argument_error
+
+__all__ = [
+    "check_fitted",
+    "data_in",
+    "data_of",
+    "declared",
+    "differing_data",
+    "differing_terms",
+    "versions",
+]
 
 #: Relative difference up to which numbers count as the same.
 SAME = 1e-6
 #: Largest number of elements of a constant that counts as a hyperparameter.
 LONGEST = 100
 
+#: Libraries on which results depend.
+VERSIONED = ("kernelzoo", "pymc", "pytensor", "arviz", "numpy", "scipy")
+
 type Data = Mapping[str, NDArray]
+type Attributes = Mapping[Any, Any]
 
 
 def data_of(model: pm.Model) -> Data:
@@ -44,6 +61,44 @@ def data_in(result: DataTree) -> Data:
 def differing_data(one: Data, other: Data) -> list[str]:
     """Names of the data that both have, but with different values."""
     return sorted(name for name in one.keys() & other.keys() if not _same(one[name], other[name]))
+
+
+def differing_terms(one: Attributes, other: Attributes) -> list[str]:
+    """Names of the priors, and "the observations", that differ between two results' attributes.
+
+    If variables have been integrated out, the likelihoods rightly differ. Fingerprints from
+    different versions of the libraries are not comparable.
+    """
+    if not ("declared" in one and "declared" in other) or one["versions"] != other["versions"]:
+        return []
+    mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
+    same_variables = mine.keys() == theirs.keys()
+    common = mine.keys() if same_variables else (mine.keys() & theirs.keys()) - {""}
+    return [name or "the observations" for name in sorted(common) if mine[name] != theirs[name]]
+
+
+def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
+    """Raise ValueError unless a result is of the model's data, priors and likelihood.
+
+    Data are those of the model now, so that a result from before ``pm.set_data`` is refused.
+    """
+    if differ := differing_data(data_in(result), data_of(model)):
+        raise argument_error(
+            "result", owner, "a result of fit on the model's data", f"other {', '.join(differ)}"
+        )
+    now = {"declared": json.dumps(declared(model)), "versions": json.dumps(versions())}
+    if differ := differing_terms(result.attrs, now):
+        raise argument_error(
+            "result",
+            owner,
+            "a result of fit under the model's priors and likelihood",
+            f"others of {', '.join(differ)}",
+        )
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries on which results depend."""
+    return {name: version(name) for name in VERSIONED}
 
 
 def _same(one: NDArray, other: NDArray) -> bool:

@@ -16,7 +16,6 @@ their transforms, Jacobians included.
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Literal
 
 import arviz as az
@@ -30,13 +29,11 @@ from pymc.backends.arviz import (
 from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
-from .provenance import declared
+from .provenance import declared, versions
 
 __all__ = ["Converged", "draws_to_tree", "point_to_tree", "stamp", "trajectory", "with_group"]
 
 Converged = Literal["yes", "no", "unknown", "no fixed point"]
-
-_VERSIONED = ("kernelzoo", "pymc", "pytensor", "arviz", "numpy", "scipy")
 
 
 def draws_to_tree(
@@ -111,7 +108,7 @@ def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
         "family": family(model),
         "variant": model.variant if isinstance(model, Declaration) else "",
         "declared": json.dumps(declared(model)),
-        "versions": json.dumps({name: version(name) for name in _VERSIONED}),
+        "versions": json.dumps(versions()),
     }
     tree.attrs.setdefault("converged", "unknown")
     return tree

@@ -165,7 +165,7 @@ def _(model: MultinomialProbit, posterior: Dataset, kernels_new: Any) -> Probabi
         # In the order of the axes in memory.
         return class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
 
-    return ProbabilityDraws(probabilities, stack["obs"].to_numpy())
+    return ProbabilityDraws(probabilities, stack["obs"])
 
 
 @identifies(MultinomialProbit, "W")

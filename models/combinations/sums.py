@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_finite, check_positive, check_unmasked
+from ...validation import argument_error, check_finite, check_flag, check_positive, check_unmasked
 from ..distributions.dirichlet import Dirichlet
 from ..kernels.alignment import in_order, kernel_names
 from ..operations.weighted_sum import weighted_sum
@@ -274,6 +274,7 @@ class Binary(WeightedSum):
     kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_flag(self.empty, "empty", "Binary")
         names = kernel_names(self.probability, "probability", "Binary")
         object.__setattr__(self, "kernels", names)
         check_unmasked(self.probability, "probability", "Binary")

@@ -16,6 +16,7 @@ from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
 from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
 from pymc.distributions.transforms import _default_transform
 from pymc.pytensorf import normalize_rng_param
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 
@@ -26,6 +27,9 @@ from .positive_definite import PositiveDefinite, known_length
 __all__ = ["InverseWishart", "MatrixF", "Wishart"]
 
 _LOG2, _LOG_PI = np.log(2.0), np.log(np.pi)
+# PyMC turns its own checks of parameters into an infinite value, which a draw would hide.
+_ENOUGH: Any = CheckAndRaise(ValueError, "The degrees of freedom must be above n - 1.")
+_DEFINITE: Any = CheckAndRaise(ValueError, "The scale psi must be positive definite.")
 
 
 def _multigammaln(a: TensorVariable, n: Any) -> TensorVariable:
@@ -42,6 +46,7 @@ def _bartlett(
     if rv_size_is_none(size):
         size = implicit_size_from_params(df, scale, ndims_params=[0, 2])
     batch = tuple(size)
+    df = _ENOUGH(df, pt.all(df > n - 1))
     freedoms = df[..., None] - pt.arange(n)
     next_rng, squares = pt.random.chisquare(
         freedoms, size=(*batch, n), rng=rng, return_next_rng=True
@@ -49,6 +54,12 @@ def _bartlett(
     next_rng, below = pt.random.normal(size=(*batch, n, n), rng=next_rng, return_next_rng=True)
     on_diagonal = pt.eye(n) * pt.sqrt(squares)[..., None, :]
     return next_rng, pt.tril(below, -1) + on_diagonal
+
+
+def _factor_of(scale: TensorVariable) -> TensorVariable:
+    """Lower Cholesky factor of a scale, which draws cannot do without."""
+    factor = cholesky_or_nan(scale)
+    return _DEFINITE(factor, ~pt.any(pt.isnan(factor)))
 
 
 class _BartlettRV(SymbolicRandomVariable):
@@ -61,7 +72,7 @@ class _BartlettRV(SymbolicRandomVariable):
         nu, psi = pt.as_tensor(nu), pt.as_tensor(psi)
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         next_rng, a = _bartlett(rng, size, nu, psi)
-        draw = cls.draw(a, pt.linalg.cholesky(psi, lower=True))
+        draw = cls.draw(a, _factor_of(psi))
         return cls(inputs=[rng, size, nu, psi], outputs=[next_rng, draw])(rng, size, nu, psi)
 
     @staticmethod
@@ -112,7 +123,7 @@ class MatrixFRV(SymbolicRandomVariable):
             batch = implicit_size_from_params(*parameters, ndims_params=[0, 0, 2])
         next_rng, outer = _bartlett(rng, batch, delta, psi)
         next_rng, inner = _bartlett(next_rng, batch, nu, psi)
-        upper = pt.linalg.cholesky(psi, lower=True).mT
+        upper = _factor_of(psi).mT
         root = pt.linalg.solve_triangular(outer, upper, lower=True, b_ndim=2)
         factor = root.mT @ inner
         return cls(inputs=[rng, size, *parameters], outputs=[next_rng, factor @ factor.mT])(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.tensor import TensorVariable
 
-from ...validation import check_positive
+from ...validation import check_flag, check_positive
 from .base import BaseKernel, label
 from .normalization import Similarities, needs_training_gram, normalize
 
@@ -51,6 +51,7 @@ class Theta:
     def __post_init__(self) -> None:
         check_positive(self.omega, "omega", "Theta")
         check_positive(self.phi, "phi", "Theta")
+        check_flag(self.ard, "ard", "Theta")
 
 
 @dataclass(frozen=True)

@@ -204,3 +204,76 @@ def test_labels_of_data_are_in_a_copy():
         pm.set_data({"labels": model["labels"].get_value()}, coords={"obs": ids})
     copy = pickle.loads(pickle.dumps(model))
     assert list(copy.coords["obs"]) == ids
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "spoil", "message"),
+    [
+        ("MultinomialProbit", "K", lambda K: K * np.nan, "'K' argument of pm.set_data .*masked"),
+        ("MultinomialProbit", "K", lambda K: K * np.inf, "'K' argument of pm.set_data .*finite"),
+        ("MultinomialProbit", "K", lambda K: K + np.eye(12, k=1), r"'K\[0\]' .* symmetric"),
+        ("CompositeKernelRegression", "K", lambda K: -K, r"'K\[0\]' .* positive semidefinite"),
+        ("WishartCompletion", "theta", lambda theta: -theta, "'theta' .* positive semidefinite"),
+        ("MutualKernelCompletion", "Qvv_near_values", lambda Q: -Q, "positive semidefinite"),
+    ],
+)
+def test_engines_refuse_data_that_the_constructor_would(name, data, spoil, message):
+    model = MODELS[name].example()
+    pm.set_data({data: spoil(model[data].get_value())}, model=model)
+    with pytest.raises(ValueError, match=message):
+        kz.fit(model, cheapest(model), progressbar=False)
+
+
+def test_new_data_that_the_constructor_would_take_are_fitted():
+    """Rectangular data, such as features, need no symmetry; users' own data are theirs."""
+    model = kz.MultinomialProbit.example()
+    pm.set_data({"K": 2 * model["K"].get_value()}, model=model)
+    with model:
+        pm.Data("own", [np.inf])
+    model.check_data()
+    features = np.random.default_rng(1).normal(size=(2, 12, 5))
+    model = kz.MultinomialProbit(features, np.tile([0, 1, 2], 4))
+    pm.set_data({"K": -features}, model=model)
+    model.check_data()
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute"),
+    [
+        ("MultinomialProbit", "tau"),
+        ("CompositeKernelRegression", "sigma"),
+        ("CompositeKernelClassification", "combination"),
+        ("WishartCompletion", "r"),
+        ("DiagonalWishartCompletion", "eta"),
+        ("WishartKernelMixture", "rho"),
+    ],
+)
+def test_attributes_of_a_declaration_are_fixed(name, attribute):
+    """Some engines would read the new value, while the declared density keeps the old one."""
+    model = MODELS[name].example()
+    before = getattr(model, attribute)
+    with pytest.raises(AttributeError, match=f"{attribute} of a {name} is fixed"):
+        setattr(model, attribute, 3.0)
+    assert getattr(model, attribute) is before
+    model.remark = "a user's own attributes are free"
+    again = pickle.loads(pickle.dumps(model))
+    with pytest.raises(AttributeError, match="is fixed"):
+        setattr(again, attribute, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("declare", "argument"),
+    [
+        (lambda: kz.CompositeKernelRegression.example(bias="no"), "bias"),
+        (lambda: kz.CompositeKernelRegression.example(collapsed="no"), "collapsed"),
+        (lambda: kz.CompositeKernelClassification.example(bias=1), "bias"),
+        (lambda: kz.WishartKernelMixture.example(collapsed="no"), "collapsed"),
+        (lambda: kz.WishartCompletion(np.eye(3), np.eye(2), deterministic_K="no"), "deterministic"),
+        (lambda: kz.DiagonalWishartCompletion(np.eye(3), np.eye(2), diagonal_W22_1="no"), "W22"),
+        (lambda: kz.kernels.Theta(ard="yes"), "ard"),
+        (lambda: kz.combinations.Binary(empty="no"), "empty"),
+    ],
+)
+def test_flags_are_true_or_false(declare, argument):
+    with pytest.raises(ValueError, match=f"{argument}.* must be True or False"):
+        declare()

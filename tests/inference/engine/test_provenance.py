@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.provenance import data_of, declared, differing_data
@@ -99,3 +100,47 @@ def test_data_are_compared_by_value():
     assert not differing_data(one, same)
     for name, values in (("K", np.array([1.0, 2.0, 0.0])), ("labels", np.array([1, 1, 0]))):
         assert differing_data(one, same | {name: values}) == [name]
+
+
+def kernels_of(seed):
+    return np.random.default_rng(seed).normal(size=(2, 4, 3))
+
+
+def classifier(**changes):
+    given = {"kernels": kernels_of(1), "labels": list("abab"), "combination": "mean"} | changes
+    return kz.MultinomialProbit(given.pop("kernels"), given.pop("labels"), **given)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return kz.fit(classifier(), kz.VB(max_iterations=5), draws=5, progressbar=False, random_seed=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kernels": kernels_of(2)}, "on the model's data. Got other K"),
+        ({"kernels": kernels_of(1)[::-1]}, "on the model's data. Got other K"),
+        ({"kernels": kernels_of(1)[:, ::-1]}, "on the model's data. Got other K"),
+        ({"labels": list("abba")}, "on the model's data. Got other labels, t"),
+        ({"tau": 2.0}, "priors and likelihood. Got others of .*zeta"),
+        ({"combination": "binary"}, "priors and likelihood"),
+    ],
+)
+def test_predictions_refuse_a_result_of_another_model(fitted, changes, message, tmp_path):
+    new = np.ones((2, 1, 3))
+    fitted.to_netcdf(tmp_path / "fitted.nc")
+    with xr.open_datatree(tmp_path / "fitted.nc") as stored:
+        for result in (fitted, stored):
+            kz.predict(classifier(), result, new)
+            with pytest.raises(ValueError, match=message):
+                kz.predict(classifier(**changes), result, new)
+
+
+def test_predictions_refuse_a_result_from_before_set_data(fitted):
+    model = classifier()
+    pm.set_data({"labels": [1, 0, 1, 0]}, model=model)
+    with pytest.raises(ValueError, match="Got other labels, t"):
+        kz.predict(model, fitted, np.ones((2, 1, 3)))
+    again = kz.fit(model, kz.VB(max_iterations=5), draws=5, progressbar=False, random_seed=1)
+    kz.predict(model, again, np.ones((2, 1, 3)))

@@ -8,6 +8,7 @@ import xarray as xr
 
 import kernelzoo as kz
 from family import assert_z
+from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.start import initial_values
 
 OPTIONS = {"progressbar": False, "random_seed": 1}
@@ -136,7 +137,8 @@ def test_chains_of_both_samplers_begin_there():
     draws = vb["posterior"]["alpha"].to_numpy()[0]
     short = {"draws": 1, "tune": 0, "chains": 3, "cores": 1, "compute_convergence_checks": False}
     still = {"step_scale": 1e-9}
-    nuts = kz.fit(model, "nuts", start=vb, **short, **still, **OPTIONS)
+    python = {"mode": python_mode()}
+    nuts = kz.fit(model, "nuts", start=vb, compile_kwargs=python, **short, **still, **OPTIONS)
     first = nuts["posterior"]["alpha"].to_numpy()[:, 0]
     nearest = np.abs(draws - first[:, None]).max(-1).min(1)
     assert (nearest < 1e-4).all()

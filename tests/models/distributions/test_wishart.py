@@ -196,3 +196,21 @@ def test_a_batch_is_rewritten_without_complaint(ours, theirs, data, caplog, capf
     np.testing.assert_allclose(found, exact, rtol=1e-10)
     assert not [record for record in caplog.records if record.levelname != "INFO"]
     assert "rror" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("distribution", [Wishart, InverseWishart])
+@pytest.mark.parametrize(
+    ("nu", "psi", "message"),
+    [
+        (1.9, np.eye(3), "degrees of freedom must be above n - 1"),
+        (4.0, np.diag([1.0, 1.0, -1.0]), "psi must be positive definite"),
+    ],
+)
+def test_draws_refuse_parameters_without_a_density(distribution, nu, psi, message):
+    parameter = pt.scalar("nu")
+    draw = distribution.dist(nu=parameter, psi=psi)
+    function = pytensor.function([parameter], draw)
+    with pytest.raises(ValueError, match=message):
+        function(nu)
+    if np.linalg.det(psi) > 0:
+        assert np.isfinite(function(2.1)).all()
