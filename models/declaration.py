@@ -92,15 +92,16 @@ class Declaration(pm.Model):
         if name in self.__dict__.get("_fixed", ()):
             raise AttributeError(
                 f"{name} of a {type(self).__name__} is fixed by its declaration: declare a new "
-                "model, or set data by pm.set_data."
+                "model."
             )
         super().__setattr__(name, value)
 
     def check_data(self) -> None:
-        """Raise ValueError if ``pm.set_data`` set data that the constructor would refuse.
+        """Raise ValueError if ``pm.set_data`` set numbers or kernels that no engine should read.
 
-        Numbers must be finite. Matrices that were symmetric or positive semidefinite when the model
-        was declared must still be. New data cost O(n^3) a matrix, unchanged data nothing.
+        Numbers must be finite. Matrices whose rows and columns have the same labels must still be
+        symmetric or positive semidefinite if they were when the model was declared. New matrices
+        cost O(n^3), unchanged data nothing.
         """
         for data in self.data_vars:
             name = str(data.name)
@@ -112,6 +113,9 @@ class Declaration(pm.Model):
             check_unmasked(now, name, "pm.set_data")
             check_finite(now, name, "pm.set_data")
             if now.ndim < 2:
+                continue
+            rows, columns = self.named_vars_to_dims[name][-2:]
+            if not np.array_equal(self.coords[rows], self.coords[columns]):
                 continue
             was = then[None] if then.ndim == 2 else then
             for i, matrix in enumerate(now[None] if now.ndim == 2 else now):

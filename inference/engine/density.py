@@ -48,7 +48,8 @@ def compile_densities(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], D
         From a mapping of str to array (draw, ...), draws of every free variable, to `Densities`.
     """
     values, terms = _terms(model)
-    potentials = graph_replace(model.potentials, values, strict=False)
+    known = {**values, **{rv: model.rvs_to_values[rv] for rv in model.observed_RVs}}
+    potentials = graph_replace(model.potentials, known, strict=False)
     total = pt.sum([term.sum() for term in (*terms.values(), *potentials)])
     observed = {str(rv.name): terms[model.rvs_to_values[rv]] for rv in model.observed_RVs}
     evaluate = compile_over_draws(model, list(values.values()), [total, *observed.values()])

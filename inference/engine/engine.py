@@ -132,7 +132,7 @@ class Engine(ABC):
 
     def why_no_start(self) -> str | None:
         """Why the engine cannot begin at another engine's result; None when it can."""
-        return "it has no chains of draws"
+        return "only Gibbs and NUTS have chains that begin at a point"
 
     def serves(self, model: pm.Model) -> int | None:
         """Largest number of coordinates that the engine serves in practice; None for any number."""

@@ -119,13 +119,17 @@ class _Functions(local):
         self, inputs: Sequence[Variable], fixed: Sequence[Variable], outputs: list[Any]
     ) -> Function:
         """Return the function of draws of `inputs`, followed by the values of `fixed`."""
-        arguments: list[Any] = [*inputs, *fixed]
+        # Variables that two calls share would count as equal wherever they stand.
+        own: list[Any] = [v.type(name=v.name) for v in inputs]
+        replaced = graph_replace(outputs, dict(zip(inputs, own, strict=True)), strict=False)
+        outputs = [*replaced]
+        arguments: list[Any] = [*own, *fixed]
         for others, theirs, function in self._known:
             same = len(others) == len(arguments) and len(theirs) == len(outputs)
             if same and equal_computations(outputs, theirs, arguments, others):
                 return function
-        draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs]
-        stacked = vectorize_graph(outputs, replace=dict(zip(inputs, draws, strict=True)))
+        draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in own]
+        stacked = vectorize_graph(outputs, replace=dict(zip(own, draws, strict=True)))
         function = compile_graph(
             [*draws, *fixed], stacked, on_unused_input="ignore", mode=python_mode()
         )

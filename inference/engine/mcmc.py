@@ -107,6 +107,8 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     the shortest of them, as give the most draws, numbered from 0. The moments use all draws.
     """
     if run.start is not None:
+        if "initvals" in run.sampler_options:
+            raise ValueError("fit takes either 'start' or 'initvals', not both.")
         options["initvals"] = initial_values(run.start, model, run.chains, run.rng(2))
         # PyMC would move the points at random by up to 1 in each unconstrained coordinate.
         if options.get("nuts_sampler") == "pymc" and "init" not in run.sampler_options:
@@ -309,9 +311,9 @@ class NUTS(Engine):
 
     @override
     def why_no_start(self) -> str | None:
-        if self.backend == "nutpie":
-            return "nutpie begins all chains at one point: use backend='pymc'"
-        return None
+        if self.backend == "pymc":
+            return None
+        return f"{self.backend} moves the points where its chains begin: use backend='pymc'"
 
     @override
     def serves(self, model: pm.Model) -> int | None:

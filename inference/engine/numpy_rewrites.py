@@ -64,7 +64,8 @@ class SummedProducts(Op):
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         (stack,), weights, right = inputs
-        draws, columns = max(len(weights), len(right)), right.shape[2]
+        draws = len(right) if len(weights) == 1 else len(weights)
+        columns = right.shape[2]
         weights = np.broadcast_to(weights, (draws, len(stack)))
         right = np.broadcast_to(right, (draws, *right.shape[1:]))
         if columns == 1:

@@ -20,6 +20,8 @@ __all__ = [
 LARGEST_USABLE = 0.7
 # A Pareto tail is fitted to the largest fifth of the ratios, and to no fewer than five.
 LEAST_DRAWS = 25
+# Log ratios that differ by less, relative to the largest, are equal up to rounding: no tail.
+CONSTANT = 1e-9
 
 
 class ApproximationWarning(UserWarning):
@@ -43,8 +45,9 @@ def pareto_k(result: DataTree) -> float:
     -------
     float
         Below 0.7, importance sampling can correct the approximation. Above, the approximation
-        misses so much of the posterior that its spread should not be trusted. NaN when the result
-        has no ``lq`` or fewer than 25 draws.
+        misses so much of the posterior that its spread should not be trusted. -inf when all ratios
+        are equal: the approximation is the posterior. NaN when the result has no ``lq`` or fewer
+        than 25 draws.
 
     Notes
     -----
@@ -62,6 +65,9 @@ def pareto_k(result: DataTree) -> float:
         return float("nan")
     if not np.isfinite(log_ratio).all():
         return float("inf")
+    largest = max(1.0, float(np.abs(log_ratio).max()))
+    if np.ptp(log_ratio) <= CONSTANT * largest:
+        return -float("inf")
     # psislw takes the negative of the log weights, as loo takes the log likelihood.
     _, khat = array_stats.psislw(-log_ratio)
     # psislw finds no Pareto fit when a single draw carries the weight.

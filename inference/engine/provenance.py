@@ -69,7 +69,8 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
     If variables have been integrated out, the likelihoods rightly differ. Fingerprints from
     different versions of the libraries are not comparable.
     """
-    if not ("declared" in one and "declared" in other) or one["versions"] != other["versions"]:
+    compared = all("declared" in attributes for attributes in (one, other))
+    if not compared or one.get("versions") != other.get("versions"):
         return []
     mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
     same_variables = mine.keys() == theirs.keys()
@@ -82,9 +83,18 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
 
     Data are those of the model now, so that a result from before ``pm.set_data`` is refused.
     """
-    if differ := differing_data(data_in(result), data_of(model)):
+    theirs, own = data_in(result), data_of(model)
+    if differ := differing_data(theirs, own):
+        got = f"a result with other values of {', '.join(differ)}"
+        raise argument_error("result", owner, "a result of fit on the model's data", got)
+    drawn = json.loads(result.attrs.get("declared", "{}")).keys()
+    free = {str(rv.name) for rv in model.free_RVs}
+    if differ := sorted((drawn & own.keys()) | (free & theirs.keys())):
         raise argument_error(
-            "result", owner, "a result of fit on the model's data", f"other {', '.join(differ)}"
+            "result",
+            owner,
+            "a result of fit under the model's priors and likelihood",
+            f"a result in which {', '.join(differ)} is random, or known, and the reverse here",
         )
     now = {"declared": json.dumps(declared(model)), "versions": json.dumps(versions())}
     if differ := differing_terms(result.attrs, now):
@@ -92,7 +102,7 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
             "result",
             owner,
             "a result of fit under the model's priors and likelihood",
-            f"others of {', '.join(differ)}",
+            f"a result with another prior or likelihood of {', '.join(differ)}",
         )
 
 

@@ -1,13 +1,15 @@
 """Chains that begin at another engine's result."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
-from xarray import DataArray, DataTree
+from pytensor.tensor import TensorVariable
+from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error
+from .compilation import python_mode
 
 __all__ = ["initial_values"]
 
@@ -37,50 +39,65 @@ def initial_values(
     TypeError
         When `start` is no DataTree.
     ValueError
-        When it has no draws of any free variable, or none that are finite, and when a variable has
-        other labels or another shape than in the model.
+        When it has no draws of any free variable, or none that are finite and inside the support,
+        and when a variable has other labels or another shape than in the model.
     """
     if not isinstance(start, DataTree):
         raise TypeError(f"The 'start' argument of fit must be a result of fit. Got {type(start)}.")
-    posterior = start["posterior"].to_dataset() if "posterior" in start.children else None
-    drawn = [rv for rv in model.free_RVs if posterior is not None and rv.name in posterior]
-    if posterior is None or not drawn:
+    posterior = start["posterior"].to_dataset() if "posterior" in start.children else Dataset()
+    drawn = [rv for rv in model.free_RVs if rv.name in posterior]
+    if not drawn:
         names = ", ".join(str(rv.name) for rv in model.free_RVs)
         raise argument_error("start", "fit", f"a result with draws of {names}", "none of them")
-    shapes = model.eval_rv_shapes()
-    values = {}
+    values, usable = {}, np.array(True)
     for rv in drawn:
-        found = _aligned(posterior[rv.name], model)
-        flat = found.to_numpy().reshape(-1, *found.shape[2:])
-        shape = tuple(map(int, shapes[str(rv.name)]))
-        if flat.shape[1:] != shape:
-            got = f"{rv.name} of shape {flat.shape[1:]}"
-            raise argument_error("start", "fit", f"a result with {rv.name} of shape {shape}", got)
-        values[str(rv.name)] = flat.astype(rv.dtype)
-    finite = np.all(
-        [np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in values.values()], axis=0
-    )
-    usable = np.flatnonzero(finite)
-    if not len(usable):
-        raise argument_error("start", "fit", "a result with finite draws", "no finite draw")
-    chosen = rng.choice(usable, size=chains, replace=len(usable) < chains)
+        found = _aligned(posterior[rv.name], model).to_numpy()
+        flat = found.reshape(-1, *found.shape[2:]).astype(rv.dtype)
+        inside = _inside(rv, model.rvs_to_transforms[rv], flat)
+        if not inside.any():
+            rule = f"a result with finite draws inside the support of {rv.name}"
+            raise argument_error("start", "fit", rule, "no such draw")
+        values[str(rv.name)], usable = flat, usable & inside
+    places = np.flatnonzero(usable)
+    if not len(places):
+        raise argument_error("start", "fit", "a result with finite draws", "no such draw")
+    chosen = rng.choice(places, size=chains, replace=len(places) < chains)
     return [{name: x[i] for name, x in values.items()} for i in chosen]
 
 
+def _inside(rv: TensorVariable, transform: Any, draws: NDArray) -> NDArray[np.bool_]:
+    """Whether each draw (draw, ...) has finite unconstrained values."""
+    moved = draws
+    if transform is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = transform.forward(draws, *rv.owner.inputs).eval(mode=python_mode())
+    return np.isfinite(moved).reshape(len(draws), -1).all(axis=1)
+
+
 def _aligned(draws: DataArray, model: pm.Model) -> DataArray:
-    """Order the draws of a variable as the model's coordinates."""
-    dims: Sequence[str | None] = model.named_vars_to_dims.get(str(draws.name), ())
-    for dim in dims:
-        labels = model.coords.get(dim) if dim is not None else None
-        if labels is None or dim not in draws.coords:
+    """Draws (chain, draw, ...) of a variable, in the order of the model's dims and coordinates."""
+    if missing := {"chain", "draw"}.difference(draws.dims):
+        got = f"{draws.name} without {' and '.join(sorted(missing))}"
+        raise argument_error("start", "fit", "a result with the dims chain and draw", got)
+    dims = tuple(model.named_vars_to_dims.get(str(draws.name), ()))
+    known = set(dims) == set(draws.dims) - {"chain", "draw"}
+    order: tuple[Any, ...] = dims if known else (...,)
+    draws = draws.transpose("chain", "draw", *order)
+    for dim in dims if known else ():
+        labels = model.coords.get(dim)
+        theirs = draws.indexes.get(dim)
+        if labels is None or theirs is None or list(theirs) == list(labels):
             continue
-        theirs = draws.indexes[dim]
-        if missing := [label for label in labels if label not in theirs]:
-            raise argument_error(
-                "start",
-                "fit",
-                f"a result on the model's labels of {dim}",
-                f"no {missing[0]!r} in {draws.name}",
-            )
+        rule = f"a result on the model's labels of {dim}"
+        if absent := [label for label in labels if label not in theirs]:
+            got = f"no {absent[0]!r} in {draws.name}"
+            raise argument_error("start", "fit", rule, got)
+        if not theirs.is_unique:
+            repeated = theirs[theirs.duplicated()][0]
+            raise argument_error("start", "fit", rule, f"{repeated!r} more than once")
         draws = draws.sel({dim: list(labels)})
+    shape = tuple(map(int, model.eval_rv_shapes()[str(draws.name)]))
+    if draws.shape[2:] != shape:
+        rule = f"a result with {draws.name} of shape {shape}"
+        raise argument_error("start", "fit", rule, f"{draws.name} of shape {draws.shape[2:]}")
     return draws

@@ -214,3 +214,22 @@ def test_the_log_likelihood_of_an_approximation_is_that_of_its_draws():
     xr.testing.assert_allclose(result["log_likelihood"].to_dataset().drop_attrs(), separate)
     joint = log_density(model, {k: v.to_numpy()[0] for k, v in result["posterior"].items()})
     np.testing.assert_allclose(result["sample_stats"]["lp"][0], joint)
+
+
+def test_arguments_in_another_order_are_told_apart():
+    model = kz.CompositeKernelClassification.example()
+    a, b = pt.dscalar("a"), pt.dscalar("b")
+    draws = {"a": np.array([5.0]), "b": np.array([1.0])}
+    for inputs in ([a, b], [b, a]):
+        (found,) = evaluation.compile_over_draws(model, inputs, [a - b])(draws)
+        np.testing.assert_array_equal(found, [4.0])
+
+
+def test_potentials_read_observed_values():
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        y = pm.Normal("y", x, observed=[1.0, 2.0])
+        pm.Potential("p", -(y**2).sum())
+    given = {"x": np.array([0.5, 0.5])}
+    expected = stats.norm.logpdf(0.5) + stats.norm.logpdf([1.0, 2.0], 0.5).sum() - 5.0
+    np.testing.assert_allclose(log_density(model, given), [expected] * 2)

@@ -142,3 +142,12 @@ def test_every_engine_of_approximations_warns(engine):
         pm.Normal("y", width, 3.0, observed=0.0)
     with pytest.warns(kz.ApproximationWarning, match=f"k-hat of {engine.name}"):
         kz.fit(funnel, engine, draws=1000, random_seed=1, progressbar=False)
+
+
+def test_an_approximation_that_is_the_posterior_has_no_tail():
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Normal("y", x, observed=np.zeros(50))
+    for seed in range(4):
+        result = kz.fit(model, "laplace", draws=200, random_seed=seed, progressbar=False)
+        assert result.attrs["pareto_k"] < 0

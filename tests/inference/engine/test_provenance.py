@@ -113,17 +113,26 @@ def classifier(**changes):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return kz.fit(classifier(), kz.VB(max_iterations=5), draws=5, progressbar=False, random_seed=1)
+    return kz.fit(classifier(), "vb", draws=5, progressbar=False, random_seed=1)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kernels": kernels_of(2)}, "on the model's data. Got other K"),
-        ({"kernels": kernels_of(1)[::-1]}, "on the model's data. Got other K"),
-        ({"kernels": kernels_of(1)[:, ::-1]}, "on the model's data. Got other K"),
-        ({"labels": list("abba")}, "on the model's data. Got other labels, t"),
-        ({"tau": 2.0}, "priors and likelihood. Got others of .*zeta"),
+        ({"kernels": kernels_of(2)}, "Got a result with other values of K"),
+        (
+            {"kernels": kernels_of(1)[::-1]},
+            "Got a result with other values of K",
+        ),
+        (
+            {"kernels": kernels_of(1)[:, ::-1]},
+            "Got a result with other values of K",
+        ),
+        (
+            {"labels": list("abba")},
+            "Got a result with other values of labels, t",
+        ),
+        ({"tau": 2.0}, "Got a result with another .*zeta"),
         ({"combination": "binary"}, "priors and likelihood"),
     ],
 )
@@ -140,7 +149,18 @@ def test_predictions_refuse_a_result_of_another_model(fitted, changes, message, 
 def test_predictions_refuse_a_result_from_before_set_data(fitted):
     model = classifier()
     pm.set_data({"labels": [1, 0, 1, 0]}, model=model)
-    with pytest.raises(ValueError, match="Got other labels, t"):
+    with pytest.raises(ValueError, match="Got a result with other values of labels, t"):
         kz.predict(model, fitted, np.ones((2, 1, 3)))
-    again = kz.fit(model, kz.VB(max_iterations=5), draws=5, progressbar=False, random_seed=1)
+    again = kz.fit(model, "vb", draws=5, progressbar=False, random_seed=1)
     kz.predict(model, again, np.ones((2, 1, 3)))
+
+
+def test_known_weights_in_place_of_random_ones_are_told_apart():
+    kernels, targets = kernels_of(1), np.arange(4.0)
+    random = kz.CompositeKernelRegression(kernels, targets)
+    known = kz.CompositeKernelRegression(kernels, targets, combination="fixed")
+    options = {"draws": 5, "progressbar": False, "random_seed": 1}
+    for model, other in ((known, random), (random, known)):
+        result = kz.fit(model, "vb", **options)
+        with pytest.raises(ValueError, match=r"beta.* is random, or known, and the reverse here"):
+            kz.predict(other, result, kernels[:, :2])

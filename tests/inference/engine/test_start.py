@@ -109,8 +109,8 @@ def test_results_that_do_not_fit_are_refused(model, spoil, message):
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        ("advi", "ADVI takes no start: it has no chains"),
-        (kz.NUTS(backend="nutpie"), "begins all chains at one point"),
+        ("advi", "ADVI takes no start: only Gibbs and NUTS"),
+        (kz.NUTS(backend="nutpie"), "moves the points where its chains begin"),
     ],
 )
 def test_engines_that_take_no_start(model, engine, message):
@@ -126,7 +126,7 @@ def test_what_is_no_result_is_refused(model):
 
 
 def test_the_user_gives_either_a_start_or_initial_values(model):
-    with pytest.raises(ValueError, match="'initvals'"):
+    with pytest.raises(ValueError, match="either 'start' or 'initvals'"):
         kz.fit(model, "nuts", start=result_with(), initvals={"y": 0.0}, **OPTIONS)
 
 
@@ -163,3 +163,42 @@ def test_the_law_does_not_depend_on_the_start():
             gap = own[name].mean() - draws[name].mean()
             error = np.hypot(az.mcse(own)[name], draws[name].std() / np.sqrt(draws.sizes["draw"]))
             assert_z(gap / error)
+
+
+def test_dims_go_by_name():
+    with pm.Model(coords={"a": [0, 1], "b": ["x", "y"]}) as model:
+        pm.Normal("M", dims=("a", "b"))
+    draws = np.arange(4.0).reshape(1, 1, 2, 2)
+    posterior = xr.Dataset({"M": (("chain", "draw", "a", "b"), draws)})
+    for dims in (("chain", "draw", "b", "a"), ("a", "b", "draw", "chain")):
+        result = xr.DataTree.from_dict({"posterior": posterior.transpose(*dims)})
+        (values,) = initial_values(result, model, 1, np.random.default_rng(1))
+        np.testing.assert_array_equal(values["M"], draws[0, 0])
+    result = xr.DataTree.from_dict({"posterior": posterior.isel(chain=0)})
+    with pytest.raises(ValueError, match="M without chain"):
+        initial_values(result, model, 1, np.random.default_rng(1))
+
+
+def test_repeated_labels_are_taken_in_the_same_order_only(model):
+    with pm.Model(coords={"k": ["u", "u", "w"]}) as repeated:
+        pm.Normal("x", dims="k")
+    result = result_with()
+    posterior = result["posterior"].to_dataset().assign_coords(k=["u", "u", "w"])
+    result["posterior"] = posterior
+    (values,) = initial_values(result, repeated, 1, np.random.default_rng(1))
+    np.testing.assert_array_equal(values["x"], values["x"][0] + np.arange(3))
+    result["posterior"] = posterior.isel(k=[2, 0, 1])
+    with pytest.raises(ValueError, match="'u' more than once"):
+        initial_values(result, repeated, 1, np.random.default_rng(1))
+
+
+def test_draws_on_the_boundary_are_left_out(model):
+    result = result_with()
+    x = result["posterior"]["x"].to_numpy().copy()
+    x[0] = 0.0
+    result["posterior"] = result["posterior"].to_dataset().assign(x=(("chain", "draw", "k"), x))
+    found = initial_values(result, model, 6, np.random.default_rng(1))
+    assert all(values["x"].min() > 0 for values in found)
+    result["posterior"] = result["posterior"].to_dataset().isel(chain=[0])
+    with pytest.raises(ValueError, match="finite draws inside the support of x"):
+        initial_values(result, model, 1, np.random.default_rng(1))
