@@ -12,7 +12,6 @@ from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
 from ...validation import argument_error
 from ..engine.predict import predictive
-from ..engine.provenance import data_in, data_of, differing_data
 
 __all__ = ["completed_kernels"]
 
@@ -84,10 +83,6 @@ def completed_kernels(
         )
     if not (isinstance(level, Real) and 0 < level < 1):
         raise argument_error("level", OWNER, "one number between 0 and 1", repr(level))
-    if differ := differing_data(data_of(model), data_in(result)):
-        raise argument_error(
-            "result", OWNER, "a fit of the current data", f"one of other {', '.join(differ)}"
-        )
     kernels = model.problem.kernels
     objects = np.asarray(model.coords["object"])
     mean = np.stack([kernel.unit * kernel.with_zeros() for kernel in kernels])

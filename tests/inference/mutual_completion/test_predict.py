@@ -80,7 +80,7 @@ def test_results_of_other_data_are_told_apart(drawn):
     """Visible entries are the model's, hidden ones the result's: they must be of one fit."""
     _, result = drawn
     other = MutualKernelCompletion(dict(zip("ab", KERNELS[::-1], strict=True)), VISIBLE, nu=9.0)
-    with pytest.raises(ValueError, match=r"'result' argument .* other Qvv_a, .*units"):
+    with pytest.raises(ValueError, match=r"'result' argument .* other values of Qvv_a, .*units"):
         kz.predict(other, result)
 
 
