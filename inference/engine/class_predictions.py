@@ -32,14 +32,33 @@ class ProbabilityDraws(NamedTuple):
 
 @singledispatch
 def probability_draws(model: pm.Model, posterior: Dataset, kernels_new: Any) -> ProbabilityDraws:
-    """Prepare the class probabilities of new objects under a classifier."""
+    """Prepare the class probabilities of new objects; each classifier registers a function.
+
+    Parameters
+    ----------
+    model : pm.Model
+    posterior : Dataset
+        Draws (chain, draw, ...) of the classifier's variables.
+    kernels_new : stack of kernels (kernel, obs, basis)
+        Kernels between new objects and the basis, as in `predict`.
+
+    Raises
+    ------
+    ValueError
+        When the kernels do not match the model's.
+    """
     raise NotImplementedError(f"{type(model).__name__} is not registered with probability_draws.")
 
 
 def predict_classes(
     model: pm.Model, result: DataTree, kernels_new: Any, *, keep_draws: bool, progressbar: bool
 ) -> Dataset:
-    """Class probabilities of new objects.
+    """Class probabilities of new objects, averaged over the draws of a result in blocks.
+
+    Parameters
+    ----------
+    model, result, kernels_new, keep_draws, progressbar
+        As in `predict`.
 
     Returns
     -------

@@ -8,7 +8,7 @@ from typing import Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.description import explained_parameters
+from kernelzoo.inference.engine.description import explained_parameters, settings_of
 from kernelzoo.inference.engine.engine import Engine
 from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.engine.settings import DEFAULT, Default
@@ -122,3 +122,37 @@ def test_unknown_engines_and_models_are_refused():
         kz.describe(model, kz.EM(iteration=3))
     with pytest.raises(TypeError, match="'model' argument of describe"):
         kz.describe("wine", "vb")
+
+
+class _Step:
+    """A step.
+
+    Parameters
+    ----------
+    vars : sequence of str
+        Variables.
+    moves : int, default=3
+        Moves of a sweep.
+    """
+
+    def __init__(self, vars, *, moves=3, **shared):
+        pass
+
+
+def test_a_function_takes_the_settings_of_its_step():
+    @settings_of(_Step)
+    def gibbs(model, *, exact=False, **settings):
+        """Sample.
+
+        Parameters
+        ----------
+        exact : bool, default=False
+            Whether draws are exact.
+        """
+
+    taken = inspect.signature(gibbs).parameters
+    assert list(taken) == ["model", "exact", "moves"]
+    assert taken["moves"].default == 3
+    explained = explained_parameters(gibbs)
+    assert list(explained) == ["exact", "moves"]
+    assert "Moves of a sweep." in explained["moves"]
