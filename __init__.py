@@ -36,6 +36,7 @@ from .inference import (
     pareto_k,
     plots,
     predict,
+    recommend,
     scores,
 )
 from .models import (
@@ -93,5 +94,6 @@ __all__ = [
     "plots",
     "polynomial",
     "predict",
+    "recommend",
     "scores",
 ]

@@ -9,6 +9,7 @@ from . import (
     memory,
     mixing,
     mutual_kernel,
+    recommendation,
     scores,
     speed,
 )
@@ -25,4 +26,5 @@ BENCHMARKS = {
     "many": many_objects.run,
     "heldout": held_out.run,
     "mutual": mutual_kernel.run,
+    "recommend": recommendation.run,
 }

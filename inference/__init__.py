@@ -24,6 +24,7 @@ from .engine.mode import Laplace
 from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .engine.pareto_k import ApproximationWarning, pareto_k
 from .engine.predict import document_predictions, predict, predictive
+from .engine.recommend import Recommendation, recommend
 from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
@@ -47,6 +48,7 @@ __all__ = [
     "ModeOutput",
     "Pathfinder",
     "PointOutput",
+    "Recommendation",
     "Run",
     "VariationalOutput",
     "combine_classifiers",
@@ -64,6 +66,7 @@ __all__ = [
     "plots",
     "predict",
     "predictive",
+    "recommend",
     "scores",
 ]
 

@@ -43,6 +43,7 @@ class EM(Handwritten):
 
     name: ClassVar[str] = "EM"
     kind: ClassVar[Kind] = "point"
+    limits: ClassVar[str] = "no uncertainty"
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from .engine import Engine, Run
 from .fit import applicable, fit
 from .sampler_options import check_sampler_options
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "span"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Estimate:
     measured: str
 
     def __str__(self) -> str:
-        usual, most = (_span(seconds) for seconds in self.seconds)
+        usual, most = (span(seconds) for seconds in self.seconds)
         time = usual if usual == most else f"{usual}, at most {most}"
         return (
             f"{self.engine} on {self.model}: about {time}; {self.megabytes:,.0f} MB "
@@ -49,7 +49,8 @@ class Estimate:
         )
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Seconds in the largest unit of which there are two or more."""
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"

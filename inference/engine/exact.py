@@ -33,6 +33,7 @@ class Exact(Handwritten):
 
     name: ClassVar[str] = "Exact"
     kind: ClassVar[Kind] = "exact"
+    limits: ClassVar[str] = "none: the draws are independent"
     stores: ClassVar[bool] = True
 
     @override

@@ -28,7 +28,7 @@ from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
 
-__all__ = ["applicable", "as_engine", "describe", "engines", "fit"]
+__all__ = ["applicable", "as_engine", "checked_model", "describe", "engines", "fit"]
 
 
 def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
@@ -40,13 +40,19 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", owner)]()
 
 
-def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
-    """Engine by its name or as given; raise ValueError unless it applies to the model."""
+def checked_model(model: pm.Model, owner: str) -> pm.Model:
+    """Model as given; raise TypeError or ValueError unless it is one with data that fit it."""
     if not isinstance(model, pm.Model):
         raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
-    engine = as_engine(engine, owner)
     if isinstance(model, Declaration):
         model.check_data()
+    return model
+
+
+def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
+    """Engine by its name or as given; raise ValueError unless it applies to the model."""
+    checked_model(model, owner)
+    engine = as_engine(engine, owner)
     if reason := engine.why_not(model):
         others = [row.engine for row in engines(model).rows if row.reason is None]
         raise ValueError(

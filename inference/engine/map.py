@@ -43,6 +43,7 @@ class MAP(Handwritten):
 
     name: ClassVar[str] = "MAP"
     kind: ClassVar[Kind] = "point"
+    limits: ClassVar[str] = "no uncertainty"
 
     def __init__(
         self,

@@ -190,6 +190,7 @@ class Laplace(Engine):
 
     name: ClassVar[str] = "Laplace"
     kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = "one Gaussian at one mode: ignores skewness and other modes"
 
     max_iterations: int = 5000
 

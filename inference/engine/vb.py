@@ -51,6 +51,9 @@ class VB(Handwritten):
 
     name: ClassVar[str] = "VB"
     kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = (
+        "ignores dependence: intervals are too narrow, those of kernel weights most"
+    )
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ class ADVI(Engine):
 
     name: ClassVar[str] = "ADVI"
     kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = "Gaussian by noisy gradients: ignores skewness and other modes"
 
     covariance: Literal["mean-field", "full-rank"] = "mean-field"
     iterations: int = 30_000
@@ -121,6 +122,9 @@ class Pathfinder(Engine):
 
     name: ClassVar[str] = "Pathfinder"
     kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = (
+        "Gaussians along paths to a mode: few of its draws differ if pareto_k is high"
+    )
 
     paths: int = 8
 

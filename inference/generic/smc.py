@@ -202,6 +202,7 @@ class SMC(Engine):
 
     name: ClassVar[str] = "SMC"
     kind: ClassVar[Kind] = "mcmc"
+    limits: ClassVar[str] = "needs many particles; for few coordinates and several modes"
 
     kernel: Literal["IMH", "MH"] = "IMH"
 
