@@ -268,8 +268,13 @@ def fit(
 
 def _samplers(model: pm.Model) -> list[str]:
     """Names of the engines that draw from the model's posterior, independent draws first."""
-    rows = [row for row in engines(model).rows if row.reason is None]
-    return [row.engine for kind in ("exact", "mcmc") for row in rows if row.kind == kind]
+    every = sorted(Engine.registry.values(), key=lambda cls: cls.name)
+    return [
+        cls.name
+        for kind in ("exact", "mcmc")
+        for cls in every
+        if cls.kind == kind and cls().why_not(model) is None
+    ]
 
 
 def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) -> None:
