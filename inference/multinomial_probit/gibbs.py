@@ -8,6 +8,7 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
 from ...custom_steps.multinomial_probit.sweep import REDRAWS
+from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import argument_error, check_name
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
@@ -40,12 +41,12 @@ def multinomial_probit_steps(
     run : Run
         Unused: the step gets its generators from PyMC.
     scheme : {"auto", "marginal", "paper"}, default="auto"
-        "marginal" integrates utilities, variances and concentrations out, and moves regressors and
-        weights by Hamiltonian Monte Carlo. It needs kernels without parameters under `Mean`,
-        `FixedWeights` or `FixedProduct`. "paper" is the sampler of Albert and Chib with Metropolis
-        moves (appendix A), plus moves along directions that the likelihood ignores; it serves all
-        models. "auto" is "marginal" where that applies and there are at least as many basis
-        functions as objects, as in Gram matrices, and "paper" otherwise. The marginal scheme takes
+        "marginal" integrates utilities, variances and hyperparameters out, and moves regressors,
+        weights, exponents and kernel parameters by Hamiltonian Monte Carlo; it does not apply to
+        `Binary`. "paper" is the sampler of Albert and Chib with Metropolis moves (appendix A), plus
+        moves along directions that the likelihood ignores; it serves all models. "auto" is
+        "marginal" where that applies and there are at least as many basis functions as objects, as
+        in Gram matrices, and "paper" otherwise. The marginal scheme takes
         `length` and `target_accept`, the paper's `moves`, `collapsed` and `block`.
 
     Returns
@@ -86,7 +87,8 @@ def multinomial_probit_steps(
             "scheme", "Gibbs", f"'auto' or 'paper' for {model.variant}", repr(scheme)
         )
     step: type[BlockedStep] = AlbertChib
-    taken: tuple[str, ...] = _PAPER[:1] if known else _PAPER
+    walks = NormalCoordinates.of(model.combination, len(model.coords["kernel"]), model.parametric)
+    taken: tuple[str, ...] = _PAPER if len(walks) or not known else _PAPER[:1]
     if scheme == "marginal" or (scheme == "auto" and known and _mixes_better(model)):
         step, taken = MarginalProbit, _MARGINAL
     defaults = signature(multinomial_probit_steps).parameters
@@ -102,5 +104,4 @@ def multinomial_probit_steps(
 
 def _mixes_better(model: MultinomialProbit) -> bool:
     """Whether the marginal scheme gave more effective draws a second in the measurements."""
-    _, n_objects, n_basis = model.design.shape
-    return n_basis >= n_objects
+    return len(model.coords["basis"]) >= len(model.coords["obs"])

@@ -15,6 +15,8 @@ from kernelzoo.custom_steps.multinomial_probit.binary_selection import (
     log_evidence,
     update_selection,
 )
+from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
+from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
 from kernelzoo.custom_steps.multinomial_probit.sweep import (
     Composition,
     Moves,
@@ -121,7 +123,31 @@ def functionals(composition, draws, labels):
     )
 
 
-def joint_test(name, replicates=500, seed=1, moves=None):
+def by_gibbs(composition, moves=None):
+    """A sweep of Albert and Chib, as a function (values, labels, rng)."""
+    tuning, moves = initial_tuning(composition), moves or Moves(2, 2, 2)
+
+    def transition(values, labels, rng):
+        return sweep(*(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves)[
+            0
+        ]
+
+    return transition
+
+
+def by_gradients(composition):
+    """A sweep with the latent variables integrated out."""
+    kernels = KernelCoordinates.of(composition)
+    target = Target.of(kernels, np.arange(N_OBJECTS) % N_CLASSES, N_CLASSES, TAU, UPSILON)
+
+    def transition(values, labels, rng):
+        now = replace(target, labels=labels)
+        return values | marginal_sweep(values, now, rng, step=0.3, length=1.0)[0]
+
+    return transition
+
+
+def joint_test(name, replicates=500, seed=1, transition_of=by_gibbs, **options):
     """Getting it right (Geweke 2004): labels given parameters, sweep given labels, twice.
 
     From a draw of the prior the joint law never changes. Replicates are independent: paired
@@ -129,7 +155,7 @@ def joint_test(name, replicates=500, seed=1, moves=None):
     """
     rng = np.random.default_rng(seed)
     composition = COMPOSITIONS[name]
-    tuning, moves = initial_tuning(composition), moves or Moves(2, 2, 2)
+    transition = transition_of(composition, **options)
     starts, first, last, labelled = [], [], [], []
     for _ in range(replicates):
         values = prior_draw(composition, rng)
@@ -137,9 +163,7 @@ def joint_test(name, replicates=500, seed=1, moves=None):
         first.append(draw_labels(composition, values, rng))
         for _ in range(2):
             labels = draw_labels(composition, values, rng)
-            values, _ = sweep(
-                *(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves
-            )
+            values = transition(values, labels, rng)
         last.append(values)
         labelled.append(labels)
     differences = functionals(composition, last, labelled)
@@ -178,6 +202,32 @@ def joint_test(name, replicates=500, seed=1, moves=None):
 )
 def test_joint_law_is_invariant(name, replicates):
     joint_test(name, replicates)
+
+
+@pytest.mark.parametrize("name", ["product", "mean, theta", "product, theta", "fixed, theta"])
+def test_joint_law_is_invariant_under_moves_by_gradients(name):
+    joint_test(name, transition_of=by_gradients)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["product", "mean, theta", "product, theta", "fixed, theta"])
+def test_joint_law_is_invariant_under_moves_by_gradients_in_a_long_run(name):
+    joint_test(name, replicates=10_000, transition_of=by_gradients)
+
+
+@pytest.mark.parametrize("name", ["product", "mean, theta", "product, theta", "fixed, theta"])
+def test_gradient(name):
+    kernels = KernelCoordinates.of(COMPOSITIONS[name])
+    now = Target.of(kernels, np.arange(N_OBJECTS) % N_CLASSES, N_CLASSES, TAU, UPSILON)
+    rng = np.random.default_rng(1)
+    for scale in (0.1, 0.5, 1.5):
+        position = scale * rng.normal(size=len(now.scale))
+        _, gradient = now.log_density(position)
+        numeric = [
+            now.log_density(position + e)[0] - now.log_density(position - e)[0]
+            for e in 1e-5 * np.eye(len(position))
+        ]
+        np.testing.assert_allclose(gradient, np.array(numeric) / 2e-5, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

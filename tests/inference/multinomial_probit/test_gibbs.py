@@ -20,18 +20,17 @@ def step_of(combination, **settings):
     return type(step)
 
 
-@pytest.mark.parametrize("combination", ["mean", "fixed", "fixed product"])
-def test_schemes_of_composites_without_exponents_to_learn(combination):
+@pytest.mark.parametrize("combination", ["mean", "fixed", "fixed product", "product"])
+def test_schemes_of_composites_with_gradients(combination):
     assert step_of(combination) is MarginalProbit
     assert step_of(combination, scheme="marginal", length=2.0) is MarginalProbit
     assert step_of(combination, scheme="paper") is AlbertChib
 
 
-@pytest.mark.parametrize("combination", ["product", "binary"])
-def test_the_others_have_the_papers_scheme(combination):
-    assert step_of(combination) is AlbertChib
+def test_selections_have_the_papers_scheme():
+    assert step_of("binary") is AlbertChib
     with pytest.raises(ValueError, match="'scheme' argument of Gibbs must be 'auto' or 'paper'"):
-        step_of(combination, scheme="marginal")
+        step_of("binary", scheme="marginal")
 
 
 def test_fewer_basis_functions_than_objects_have_the_papers_scheme():
@@ -42,18 +41,18 @@ def test_fewer_basis_functions_than_objects_have_the_papers_scheme():
         assert type(step) is expected
 
 
-def test_parameters_of_kernels_have_the_papers_scheme():
+def test_parameters_of_kernels_have_the_marginal_scheme():
     X = np.random.default_rng(0).normal(size=(12, 2))
     model = kz.MultinomialProbit(kz.gaussian(kz.kernels.Theta(1.0, 1.0))(X), np.arange(12) % 3)
     (step,) = kz.Gibbs().implement(model, Run(random_seed=1))
-    assert type(step) is AlbertChib
+    assert type(step) is MarginalProbit
 
 
 def test_settings_of_the_moves_that_are_made_are_taken():
     assert step_of("mean", scheme="paper", moves=2) is AlbertChib
     # Nothing moves, but the algorithm is the same: one kernel and several take the same settings.
     assert step_of("fixed", scheme="paper", moves=2) is AlbertChib
-    assert step_of("product", moves=2, collapsed=2) is AlbertChib
+    assert step_of("product", scheme="paper", moves=2, collapsed=2) is AlbertChib
     assert step_of("binary", block=2) is AlbertChib
 
 
@@ -70,7 +69,7 @@ def test_wrong_settings():
         ("mean", {"scheme": "paper", "length": -1.0}, "AlbertChib"),
         ("mean", {"moves": 3}, "MarginalProbit"),
         ("mean", {"scheme": "paper", "block": 2}, "AlbertChib"),
-        ("product", {"target_accept": 0.9}, "AlbertChib"),
+        ("binary", {"target_accept": 0.9}, "AlbertChib"),
     ],
 )
 def test_settings_of_what_is_not_done_are_not_ignored(combination, settings, step):
