@@ -158,15 +158,20 @@ def _answers(model: pm.Model) -> tuple[dict[str, float], str]:
         start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = fit(
-                model,
-                row.engine,
-                cores=1,
-                random_seed=1,
-                log_likelihood=False,
-                progressbar=False,
-                max_seconds=LIMIT,
-            )
+            try:
+                result = fit(
+                    model,
+                    row.engine,
+                    cores=1,
+                    random_seed=1,
+                    log_likelihood=False,
+                    progressbar=False,
+                    max_seconds=LIMIT,
+                )
+            except ValueError:
+                # No chain was tuned in time.
+                seconds[row.engine] = np.inf
+                continue
         spent = time.process_time() - start
         ess, rhat = _quality(result)
         seconds[row.engine] = spent * max(1, ENOUGH / ess) if rhat <= RHAT_BOUND else np.inf
