@@ -21,12 +21,11 @@ import numpy as np
 
 from ...models.combinations.composition import Composition
 from ...models.combinations.normal_coordinates import draw_hyperparameters
-from ...models.combinations.products import Product
 from ...models.combinations.sums import SMALLEST, Combination, Mean
 from ..moves.gamma_mixture import GammaMixture
 from ..moves.simplex_metropolis import log_gamma_draw
 
-__all__ = ["KernelCoordinates", "KernelPoint", "moves_weights_of"]
+__all__ = ["KernelCoordinates", "KernelPoint"]
 
 # Scale of the coordinates in the mass matrix.
 SCALE = 0.5
@@ -48,11 +47,6 @@ def _(rule: Mean) -> GammaMixture:
     return GammaMixture.of(rule.mu, rule.lam)
 
 
-def moves_weights_of(rule: Combination) -> bool:
-    """Whether learned weights of a rule have coordinates here."""
-    return isinstance(rule, Mean | Product)
-
-
 class KernelPoint(NamedTuple):
     """Composite kernel at a position, and what its derivatives need.
 
@@ -62,6 +56,8 @@ class KernelPoint(NamedTuple):
         Log prior density of the coordinates, up to a constant.
     composite : ndarray of shape (N, M)
         Composite kernel.
+    weights : ndarray of shape (S,)
+        Weights beta.
     values : dict of str to ndarray
         beta and theta, if they have coordinates.
     terms : ndarray of shape (S, N, M)
@@ -72,6 +68,7 @@ class KernelPoint(NamedTuple):
 
     log_prior: float
     composite: np.ndarray
+    weights: np.ndarray
     values: Values
     terms: np.ndarray
     total: np.ndarray
@@ -132,8 +129,16 @@ class KernelCoordinates:
             new["pi"], new["chi"] = draw_hyperparameters(new["beta"], normal.a, normal.b, rng)
         return new
 
-    def at(self, u: np.ndarray) -> KernelPoint | None:
-        """Composite kernel at a position; None outside the support. O(S N M)."""
+    def at(self, u: np.ndarray, weights: np.ndarray | None = None) -> KernelPoint | None:
+        """Composite kernel at a position; None outside the support. O(S N M).
+
+        Parameters
+        ----------
+        u : ndarray of shape (d,)
+            Position.
+        weights : ndarray of shape (S,), optional
+            Weights if they have no coordinates. Default: those of the composition.
+        """
         z, psi = u[: self._n_weights], u[self._n_weights :]
         log_prior, values = -0.5 * float(psi @ psi), self._normal_values(psi)
         if self.mixture is not None:
@@ -146,17 +151,18 @@ class KernelCoordinates:
             return None
         terms = self.composition.terms(values)
         s, n, m = terms.shape
-        beta = values.get("beta", self.composition.known)
+        given = self.composition.known if weights is None else weights
+        beta = np.asarray(values.get("beta", given), dtype=float)
         total = (beta @ terms.reshape(s, n * m)).reshape(n, m)
         # Differences need the sum; otherwise the rule may work in place.
         composite = self._from_total(total) if len(psi) else self.composition.rule.from_terms(total)
-        return KernelPoint(log_prior, composite, values, terms, total)
+        return KernelPoint(log_prior, composite, beta, values, terms, total)
 
     def at_centre(self) -> np.ndarray:
-        """Composite kernel (N, M) with equal weights of `Mean`, else at the prior medians."""
+        """Composite kernel (N, M) at the prior medians, with equal weights of a learned sum."""
         values = self._normal_values(np.zeros(len(self.composition.coordinates)))
-        if self.mixture is not None:
-            values["beta"] = np.full(self._n_weights, 1 / self._n_weights)
+        if self.composition.learned and "beta" not in values:
+            values["beta"] = np.full(len(self.composition.known), 1 / len(self.composition.known))
         return self.composition.composite(values)
 
     def gradient(self, u: np.ndarray, point: KernelPoint, slope: np.ndarray) -> np.ndarray:
@@ -181,7 +187,7 @@ class KernelCoordinates:
         if self.mixture is not None:
             _, slope_of_z = self.mixture.value_and_slope(z)
             _, velocity = self.mixture.log_gamma(z)
-            beta = point.values["beta"]
+            beta = point.weights
             slope_of_beta = point.terms.reshape(len(beta), -1) @ slope.ravel()
             parts.append(velocity * beta * (slope_of_beta - beta @ slope_of_beta) + slope_of_z)
         if len(psi):
@@ -196,8 +202,7 @@ class KernelCoordinates:
 
     def _changed_totals(self, point: KernelPoint, changed: Values) -> Iterator[np.ndarray]:
         """Weighted sums with one exponent or parameter changed, in the order of psi."""
-        composition, values = self.composition, point.values
-        beta = values.get("beta", composition.known)
+        composition, values, beta = self.composition, point.values, point.weights
         if composition.coordinates.n_exponents:
             for s, term in enumerate(point.terms):
                 yield point.total + (changed["beta"][s] - beta[s]) * term

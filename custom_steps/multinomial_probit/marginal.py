@@ -7,13 +7,15 @@ import numpy as np
 from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 
+from ...models.combinations.products import Product
+from ...models.combinations.sums import Binary, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
-from ...validation import argument_error, check_positive
+from ...validation import argument_error, check_count, check_positive
 from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.hamiltonian import StepTuning, adapt_step
-from .kernel_coordinates import KernelCoordinates, moves_weights_of
-from .marginal_sweep import Target, marginal_sweep
+from .kernel_coordinates import KernelCoordinates
+from .marginal_sweep import STAGES, Target, marginal_sweep
 
 __all__ = ["MarginalProbit", "serves"]
 
@@ -26,7 +28,7 @@ FRACTION = 1 / 8
 
 def serves(model: MultinomialProbit) -> bool:
     """Whether `MarginalProbit` applies to a model's combination of kernels."""
-    return not model.learned or moves_weights_of(model.combination)
+    return not model.learned or isinstance(model.combination, Mean | Product | Binary)
 
 
 class MarginalProbit(GibbsBlock):
@@ -34,8 +36,9 @@ class MarginalProbit(GibbsBlock):
 
     W, weights, exponents and kernel parameters move by Hamiltonian Monte Carlo with the utilities
     Y, the variances zeta and the weights' hyperparameters integrated out; zeta and hyperparameters
-    are redrawn from their conditionals. Kernels and labels are read at construction: make a new
-    step after ``pm.set_data``, which must not change the features of kernels with parameters.
+    are redrawn from their conditionals. A selection of kernels moves by annealing W to another one
+    (`annealed_move`). Kernels and labels are read at construction: make a new step after
+    ``pm.set_data``, which must not change the features of kernels with parameters.
 
     Parameters
     ----------
@@ -47,22 +50,26 @@ class MarginalProbit(GibbsBlock):
         150 sweeps.
     target_accept : float, default=0.75
         Acceptance probability to which the leapfrog step is tuned.
+    stages : int, default=20
+        Number of parts in which a move of a selection changes the kernels. Cost is proportional to
+        it; more parts accept more moves.
     **shared
         model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
     TypeError
-        When the model is not a `MultinomialProbit`, or learns weights of a rule other than `Mean`
-        and `Product`: `AlbertChib` serves the others.
+        When the model is not a `MultinomialProbit`, or learns weights of a rule other than `Mean`,
+        `Product` and `Binary`: `AlbertChib` serves the others.
     ValueError
         For other variables, for settings out of range, and for features that ``pm.set_data`` has
         changed.
 
     Notes
     -----
-    Sample statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient) and
-    ``hmc_step``. Model: damoulas2009; the sampler is ours.
+    Sample statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient),
+    ``hmc_step``, and ``selection_accept``, NaN without a selection. Model: damoulas2009; the
+    sampler is ours.
 
     Examples
     --------
@@ -80,6 +87,7 @@ class MarginalProbit(GibbsBlock):
         "hmc_accept": (np.float64, []),
         "hmc_evaluations": (np.int64, []),
         "hmc_step": (np.float64, []),
+        "selection_accept": (np.float64, []),
     }
 
     def __init__(
@@ -88,6 +96,7 @@ class MarginalProbit(GibbsBlock):
         *,
         length: float = 4.0,
         target_accept: float = 0.75,
+        stages: int = STAGES,
         **shared: Unpack[Shared],
     ):
         check_positive(length, "length", "MarginalProbit")
@@ -96,6 +105,7 @@ class MarginalProbit(GibbsBlock):
                 "target_accept", "MarginalProbit", "between 0 and 1", f"{target_accept}"
             )
         self._length, self._target_accept = length, target_accept
+        self._stages = check_count(stages, "stages", "MarginalProbit")
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
@@ -103,8 +113,8 @@ class MarginalProbit(GibbsBlock):
         owner = type(self).__name__
         if not serves(model):
             raise TypeError(
-                f"{owner} moves the weights of Mean and Product. Got {model.variant}, which "
-                "AlbertChib serves."
+                f"{owner} moves the weights of Mean, Product and Binary. Got {model.variant}: use "
+                "AlbertChib."
             )
         model.check_parametric(owner)
         every = declared(model)
@@ -141,7 +151,9 @@ class MarginalProbit(GibbsBlock):
         step = float(np.exp(tuning.log_step if self.tune else tuning.log_average))
         is_short = self.tune and self._shorter > 0
         length = self._length * (FRACTION if is_short else 1)
-        new, info = marginal_sweep(values, self._target, rng, step=step, length=length)
+        new, info = marginal_sweep(
+            values, self._target, rng, step=step, length=length, stages=self._stages
+        )
         if self.tune:
             self.tuning = adapt_step(tuning, info.acceptance, self._target_accept)
         if is_short:
@@ -153,5 +165,6 @@ class MarginalProbit(GibbsBlock):
             "hmc_accept": info.acceptance,
             "hmc_evaluations": info.evaluations,
             "hmc_step": step,
+            "selection_accept": info.selection,
         }
         return new, stats

@@ -10,9 +10,9 @@ zeta                    w_cm is Student's t with 2 tau degrees of freedom and sc
 rho; pi, chi            priors of the weights in `KernelCoordinates`
 ======================= ======================================================================
 
-W, weights and kernel parameters move by Hamiltonian Monte Carlo; zeta and the hyperparameters are
-then drawn from their exact conditionals. This is a partially collapsed Gibbs sampler (van Dyk &
-Park 2008). The coordinates x of W are
+W, weights and kernel parameters move by Hamiltonian Monte Carlo, a selection of kernels by
+`annealed_move`; zeta and the hyperparameters are then drawn from their exact conditionals. This is
+a partially collapsed Gibbs sampler (van Dyk & Park 2008). The coordinates x of W are
 
 .. math:: w_c = b s \sinh(Q x_c / b), \qquad s^2 = \upsilon / \tau,
 
@@ -29,7 +29,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ...numerics.probit import log_probability_and_gradient
-from ..moves.hamiltonian import hamiltonian_move
+from ..moves.hamiltonian import LogDensity, hamiltonian_move
+from .annealed_selection import Selection, annealed_move, selection_of
 from .conditionals import draw_shift, draw_variances
 from .kernel_coordinates import KernelCoordinates
 
@@ -42,15 +43,23 @@ BENT_NORM = 30.0
 # Curvature of -log P(t | f) in f that the mass matrix assumes: a value between that of
 # misclassified objects, about one half, and that of well classified ones, zero.
 STIFFNESS = 0.01
+# Length of the trajectories that anneal a move of the selection, in lengths of the main one, and
+# their number.
+PART = 0.25
+STAGES = 20
 
 type Values = dict[str, np.ndarray]
 
 
 class Info(NamedTuple):
-    """Acceptance probability of the trajectory and evaluations of the density in it."""
+    """Acceptance probability of the trajectory, and evaluations of the density in the sweep.
+
+    `selection` is the acceptance probability of the move of a selection; NaN without one.
+    """
 
     acceptance: float
     evaluations: int
+    selection: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,8 @@ class Target:
         b, where the tails begin to be shortened.
     scale : ndarray of shape (C M,) or (C M + d,)
         Scales of the coordinates; without those of the kernel's variables if these are kept.
+    selection : Selection or None
+        Prior of a selection that moves.
     """
 
     kernels: KernelCoordinates
@@ -83,6 +94,7 @@ class Target:
     axes: np.ndarray
     bend: float
     scale: np.ndarray
+    selection: Selection | None = None
 
     @classmethod
     def of(
@@ -101,11 +113,12 @@ class Target:
         # Squared scores that a regressor of the prior's size makes along each axis.
         reach = eigenvalues.clip(0) * upsilon / tau
         bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
-        scale = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes)
+        scale, selection = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes), None
         if moves_kernel:
             scale = np.concatenate([scale, kernels.scale])
+            selection = selection_of(kernels.composition.rule, len(kernels.composition.known))
         labels = np.ascontiguousarray(labels, dtype=np.intp)
-        return cls(kernels, labels, n_classes, tau, upsilon, axes, bend, scale)
+        return cls(kernels, labels, n_classes, tau, upsilon, axes, bend, scale, selection)
 
     @property
     def spread(self) -> float:
@@ -114,8 +127,15 @@ class Target:
 
     @property
     def moves_kernel(self) -> bool:
-        """Whether weights and parameters of kernels move with W."""
+        """Whether variables of the composite kernel have coordinates that move with W."""
         return len(self.scale) > self.n_classes * len(self.axes)
+
+    def given(self, values: Mapping[str, np.ndarray]) -> LogDensity:
+        """Log density and gradient of positions, given the variables that have no coordinates."""
+        if self.moves_kernel:
+            return lambda position: self.log_density(position, weights=values.get("beta"))
+        composite = self.kernels.composition.composite(values)
+        return lambda position: self.log_density(position, composite)
 
     def coordinates(self, W: np.ndarray) -> np.ndarray:
         """Position (C M,) of W (C, M)."""
@@ -128,7 +148,10 @@ class Target:
         return self.bend * self.spread * np.sinh(x @ self.axes.T / self.bend)
 
     def log_density(
-        self, position: np.ndarray, composite: np.ndarray | None = None
+        self,
+        position: np.ndarray,
+        composite: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
     ) -> tuple[float, np.ndarray]:
         """Log density of a position and its gradient.
 
@@ -138,6 +161,8 @@ class Target:
             Coordinates.
         composite : ndarray of shape (N, M), optional
             Composite kernel, if its variables are kept.
+        weights : ndarray of shape (S,), optional
+            Weights of the kernels, if they have no coordinates, but parameters of kernels have.
 
         Returns
         -------
@@ -153,16 +178,16 @@ class Target:
         """
         # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            return self._log_density(position, composite)
+            return self._log_density(position, composite, weights)
 
     def _log_density(
-        self, position: np.ndarray, composite: np.ndarray | None
+        self, position: np.ndarray, composite: np.ndarray | None, weights: np.ndarray | None
     ) -> tuple[float, np.ndarray]:
         x, u = self.split(position)
         gradient = np.zeros_like(position)
         prior, point = 0.0, None
         if composite is None:
-            point = self.kernels.at(u)
+            point = self.kernels.at(u, weights)
             if point is None:
                 return -np.inf, gradient
             prior, composite = point.log_prior, point.composite
@@ -204,10 +229,11 @@ def marginal_sweep(
     *,
     step: float,
     length: float,
+    stages: int = STAGES,
 ) -> tuple[Values, Info]:
     """Redraw W, zeta and, if they move, the variables of the composite kernel.
 
-    The order matters: zeta and the hyperparameters must be redrawn right after the move.
+    The order matters: zeta and the hyperparameters must be redrawn right after the moves.
 
     Parameters
     ----------
@@ -221,6 +247,8 @@ def marginal_sweep(
         Leapfrog step.
     length : float
         Expected length of the trajectory.
+    stages : int, default=20
+        Number of parts in which a move of a selection changes the kernels.
 
     Returns
     -------
@@ -229,22 +257,28 @@ def marginal_sweep(
     info : Info
         Acceptance and cost.
     """
-    start, composite = target.coordinates(values["W"]), None
+    start = target.coordinates(values["W"])
     if target.moves_kernel:
         start = np.concatenate([start, target.kernels.position(values, rng)])
-    else:
-        composite = target.kernels.composition.composite(values)
-    move = hamiltonian_move(
-        lambda position: target.log_density(position, composite),
-        start,
-        target.scale,
-        step,
-        length,
-        rng,
-    )
-    W = target.regressors(move.position)
+    move = hamiltonian_move(target.given(values), start, target.scale, step, length, rng)
+    position, info, new = move.position, Info(move.acceptance, move.steps), {}
+    if target.selection is not None:
+        chosen = annealed_move(
+            values["beta"],
+            position,
+            lambda weights: target.given({**values, "beta": weights}),
+            target.scale,
+            target.selection,
+            rng,
+            step=step,
+            length=length * PART,
+            stages=stages,
+        )
+        position, new["beta"] = chosen.position, chosen.beta
+        info = Info(move.acceptance, move.steps + chosen.evaluations, chosen.acceptance)
+    W = target.regressors(position)
     zeta = draw_variances(W, target.tau, target.upsilon, rng)
-    new = {"W": draw_shift(W, zeta, rng), "zeta": zeta}
+    new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta}
     if target.moves_kernel:
-        new |= target.kernels.values(target.split(move.position)[1], rng)
-    return new, Info(move.acceptance, move.steps)
+        new |= target.kernels.values(target.split(position)[1], rng)
+    return new, info

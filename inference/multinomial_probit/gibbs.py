@@ -9,6 +9,7 @@ from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
 from ...custom_steps.multinomial_probit.sweep import REDRAWS
 from ...models.combinations.normal_coordinates import NormalCoordinates
+from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import argument_error, check_name
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
@@ -19,9 +20,6 @@ from ..engine.mcmc import Gibbs
 __all__ = ["multinomial_probit_steps"]
 
 _SCHEMES = ("auto", "marginal", "paper")
-# Settings of each scheme. The last two of the paper's need kernels to select or with parameters.
-_MARGINAL = ("length", "target_accept")
-_PAPER = ("moves", "collapsed", "block")
 
 
 @Gibbs.register(
@@ -42,12 +40,13 @@ def multinomial_probit_steps(
         Unused: the step gets its generators from PyMC.
     scheme : {"auto", "marginal", "paper"}, default="auto"
         "marginal" integrates utilities, variances and hyperparameters out, and moves regressors,
-        weights, exponents and kernel parameters by Hamiltonian Monte Carlo; it does not apply to
-        `Binary`. "paper" is the sampler of Albert and Chib with Metropolis moves (appendix A), plus
-        moves along directions that the likelihood ignores; it serves all models. "auto" is
-        "marginal" where that applies and there are at least as many basis functions as objects, as
-        in Gram matrices, and "paper" otherwise. The marginal scheme takes
-        `length` and `target_accept`, the paper's `moves`, `collapsed` and `block`.
+        weights, exponents and kernel parameters by Hamiltonian Monte Carlo, and selections by
+        annealing. "paper" is the sampler of Albert and Chib with Metropolis moves (appendix A),
+        plus moves along directions that the likelihood ignores; it hardly ever leaves a selection.
+        "auto" is "marginal" if there are at least as many basis functions as objects, as in Gram
+        matrices, or if a selection moves, and "paper" otherwise. The marginal scheme takes
+        `length`, `target_accept` and, for `Binary`, `stages`; the paper's takes `moves` and, where
+        they apply, `collapsed` (`Product`, kernel parameters) and `block` (`Binary`).
 
     Returns
     -------
@@ -86,11 +85,15 @@ def multinomial_probit_steps(
         raise argument_error(
             "scheme", "Gibbs", f"'auto' or 'paper' for {model.variant}", repr(scheme)
         )
+    selects = isinstance(model.combination, Binary)
+    walked = NormalCoordinates.of(model.combination, len(model.coords["kernel"]), model.parametric)
     step: type[BlockedStep] = AlbertChib
-    walks = NormalCoordinates.of(model.combination, len(model.coords["kernel"]), model.parametric)
-    taken: tuple[str, ...] = _PAPER if len(walks) or not known else _PAPER[:1]
-    if scheme == "marginal" or (scheme == "auto" and known and _mixes_better(model)):
-        step, taken = MarginalProbit, _MARGINAL
+    # A rule from elsewhere may use every setting.
+    applies = {"moves": True, "collapsed": bool(walked) or not known, "block": selects or not known}
+    if scheme == "marginal" or (scheme == "auto" and known and (selects or _is_gram(model))):
+        step = MarginalProbit
+        applies = {"length": True, "target_accept": True, "stages": selects}
+    taken = [name for name, does in applies.items() if does]
     defaults = signature(multinomial_probit_steps).parameters
     for name, value in settings.items():
         if name not in taken and value != defaults[name].default:
@@ -102,6 +105,6 @@ def multinomial_probit_steps(
     return [step(model=model, **{name: settings[name] for name in taken if name in settings})]
 
 
-def _mixes_better(model: MultinomialProbit) -> bool:
-    """Whether the marginal scheme gave more effective draws a second in the measurements."""
+def _is_gram(model: MultinomialProbit) -> bool:
+    """Whether there are as many basis functions as objects: there the marginal scheme is faster."""
     return len(model.coords["basis"]) >= len(model.coords["obs"])

@@ -23,6 +23,14 @@ from probit_fixture import (
     functionals,
 )
 
+
+class Doubled(combination.WeightedSum):
+    """A rule that no step knows."""
+
+    def declare(self):
+        return pm.Gamma("beta", 2.0, 1.0, dims="kernel")
+
+
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
@@ -162,9 +170,9 @@ def test_wrong_requests(model):
         MarginalProbit(model=model, length=0)
     with pytest.raises(ValueError, match="'target_accept' argument of MarginalProbit"):
         MarginalProbit(model=model, target_accept=1)
-    binary = MultinomialProbit(model.design, model.label_codes, combination="binary")
-    with pytest.raises(TypeError, match=r"moves the weights of Mean and Product\. Got Binary"):
-        MarginalProbit(model=binary)
+    of_a_rule_unknown = MultinomialProbit(model.design, model.label_codes, combination=Doubled())
+    with pytest.raises(TypeError, match=r"moves the weights of Mean, Product and Binary\. Got Dou"):
+        MarginalProbit(model=of_a_rule_unknown)
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def functionals(composition, draws, labels):
     )
 
 
-def by_gibbs(composition, moves=None):
+def by_gibbs(composition, moves=None, n_classes=N_CLASSES):
     """A sweep of Albert and Chib, as a function (values, labels, rng)."""
     tuning, moves = initial_tuning(composition), moves or Moves(2, 2, 2)
 
@@ -135,14 +135,14 @@ def by_gibbs(composition, moves=None):
     return transition
 
 
-def by_gradients(composition):
+def by_gradients(composition, n_classes=N_CLASSES):
     """A sweep with the latent variables integrated out."""
     kernels = KernelCoordinates.of(composition)
-    target = Target.of(kernels, np.arange(N_OBJECTS) % N_CLASSES, N_CLASSES, TAU, UPSILON)
+    target = Target.of(kernels, np.arange(N_OBJECTS) % n_classes, n_classes, TAU, UPSILON)
 
     def transition(values, labels, rng):
         now = replace(target, labels=labels)
-        return values | marginal_sweep(values, now, rng, step=0.3, length=1.0)[0]
+        return values | marginal_sweep(values, now, rng, step=0.3, length=1.0, stages=4)[0]
 
     return transition
 
@@ -204,13 +204,17 @@ def test_joint_law_is_invariant(name, replicates):
     joint_test(name, replicates)
 
 
-@pytest.mark.parametrize("name", ["product", "mean, theta", "product, theta", "fixed, theta"])
+BY_GRADIENTS = ["product", "product, theta", "mean, theta", "fixed, theta"]
+BY_GRADIENTS += ["binary", "binary, empty", "binary, signed", "binary, theta"]
+
+
+@pytest.mark.parametrize("name", ["product, theta", "binary, empty"])
 def test_joint_law_is_invariant_under_moves_by_gradients(name):
     joint_test(name, transition_of=by_gradients)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["product", "mean, theta", "product, theta", "fixed, theta"])
+@pytest.mark.parametrize("name", BY_GRADIENTS)
 def test_joint_law_is_invariant_under_moves_by_gradients_in_a_long_run(name):
     joint_test(name, replicates=10_000, transition_of=by_gradients)
 
@@ -333,7 +337,8 @@ def test_selection_follows_its_conditional(block):
     assert_mean(indicators, exact, ess=np.array(ess))
 
 
-def test_selection_has_its_exact_posterior():
+@pytest.mark.parametrize("transition_of", [by_gibbs, by_gradients])
+def test_selection_has_its_exact_posterior(transition_of):
     """The marginal likelihood of each selection by numerical integration over the regressors.
 
     Two classes and one basis function: the difference of two Student t regressors is all that the
@@ -358,12 +363,9 @@ def test_selection_has_its_exact_posterior():
     composition = Composition(Binary(empty=True), np.ones(2), K)
     values = {"W": np.zeros((2, 1)), "zeta": np.ones((2, 1)), "beta": np.ones(2, int)}
     draws = np.empty(3_000, int)
+    transition = transition_of(composition, n_classes=2)
     for i in range(len(draws)):
-        values, _ = sweep(
-            *(values, labels, composition, TAU, UPSILON, rng),
-            tuning=initial_tuning(composition),
-            moves=Moves(),
-        )
+        values = transition(values, labels, rng)
         draws[i] = values["beta"] @ [1, 2]
     indicators = (draws[:, None] == np.arange(4)).astype(float)
     ess = np.array([float(az.ess(column[None])) for column in indicators.T])
