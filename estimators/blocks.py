@@ -1,7 +1,7 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce, singledispatch
 from operator import or_
@@ -22,7 +22,7 @@ from ..models.kernels.features import CrossGram, Objects, feature_spaces
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..validation import argument_error, check_flag, check_name, check_unmasked
-from .reading import Tables, in_blocks, labelled, select
+from .reading import Tables, check_measured, in_blocks, labelled, select
 
 __all__ = ["KernelBlocks", "KernelReader"]
 
@@ -43,11 +43,18 @@ class KernelReader(BaseEstimator):
         owner = type(self).__name__
         standardize = check_flag(self.standardize, "standardize", owner)
         tables = self._tables(X, reset=True)
+        self._blocks_given = set(tables)
         specification = specified(self.kernels, list(tables), owner)
         self.specification_ = _normalized(specification, self.normalize, owner)
         members = self.specification_.members
-        used = {member.space for member in members} - {None} or set(tables)
-        objects = feature_spaces(_mapping({b: t for b, t in tables.items() if b in used}))
+        bound = [member.space for member in members if member.space is not None]
+        if None not in tables:
+            for space in bound:
+                check_name(space, map(str, tables), "kernels", owner)
+            if len(bound) == len(members):
+                tables = {block: tables[block] for block in tables if block in bound}
+        check_measured(tables, owner)
+        objects = feature_spaces(_mapping(tables))
         grams = {
             block
             for member in members
@@ -62,11 +69,11 @@ class KernelReader(BaseEstimator):
             for block, values in objects.features.items()
             if standardize and block not in grams
         }
-        self._blocks_given = set(tables)
         self._training = self._scaled(objects)
         stack = self.specification_(_as_input(self._training, labelled=True))
         table = stack.start if isinstance(stack, ParametricStack) else stack
         self.kernel_names_ = table["kernel"].to_numpy().astype(object)
+        self._descriptions = {str(name): str(told) for name, told in table.attrs.items()}
         return stack.astype(np.float32) if single and stack is table else stack
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
@@ -82,19 +89,27 @@ class KernelReader(BaseEstimator):
         DataArray (kernel, obs, basis), or ParametricStack for kernels with parameters to learn
         """
         check_is_fitted(self)
-        owner = type(self).__name__
         tables = self._tables(X, reset=False)
-        if missing := [b for b in self._training.features if b not in tables]:
-            required = f"of the blocks {listed_blocks(self._blocks_given)}"
-            raise argument_error("X", owner, required, f"none of the name {missing[0]!r}")
-        if unknown := [b for b in tables if b not in self._blocks_given]:
-            required = f"of the blocks {listed_blocks(self._blocks_given)}"
-            raise argument_error("X", owner, required, f"the unknown {unknown[0]!r}")
+        self._check_blocks(tables)
         used = {block: t for block, t in tables.items() if block in self._training.features}
+        check_measured(used, type(self).__name__)
         new = self._scaled(feature_spaces(_mapping(used), self._training))
         return self.specification_(
             _as_input(new, labelled=False), _as_input(self._training, labelled=True)
         )
+
+    def _check_blocks(self, tables: Tables) -> None:
+        """Raise unless new objects have the blocks used in training, and no unknown ones."""
+        missing = [block for block in self._training.features if block not in tables]
+        unknown = [block for block in tables if block not in self._blocks_given]
+        if not (missing or unknown):
+            return
+        one = "one array or frame without names of blocks"
+        known, given = sorted(map(str, self._blocks_given)), sorted(map(str, tables))
+        required = one if None in self._blocks_given else f"of the blocks {known}"
+        got = one if None in tables else f"the blocks {given}"
+        required = f"{required}, as the training objects are"
+        raise argument_error("X", type(self).__name__, required, got)
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records the names of the features."""
@@ -331,8 +346,7 @@ def _(kernels: None, blocks: list[str | None], owner: str) -> Kernels:
 
 @specified.register
 def _(kernels: Kernels, blocks: list[str | None], owner: str) -> Kernels:
-    bound = any(member.space is not None for member in kernels.members)
-    if blocks == [None] or bound or len(kernels) > 1:
+    if blocks == [None] or not _is_anonymous(kernels):
         return kernels
     return reduce(or_, (_on(kernels, block) for block in blocks))
 
@@ -360,15 +374,20 @@ def _on(kernels: Kernels, block: str | None) -> Kernels:
     """Kernels of a block; a single one without a name is named after it."""
     if block is None:
         return kernels
-    alone = len(kernels) == 1 and kernels.members[0].name is None
-    return kernels.on(block).named(block) if alone else kernels.on(block)
+    bound = kernels.on(block)
+    return bound.named(block) if _is_anonymous(kernels) else bound
+
+
+def _is_anonymous(kernels: Kernels) -> bool:
+    """Whether there is one kernel, without a name and not bound to a block."""
+    return len(kernels) == 1 and kernels.members[0].name is kernels.members[0].space is None
 
 
 def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
     """Append normalisations to the kernels that have none."""
     if steps is None:
         return kernels
-    named = (steps,) if isinstance(steps, str) else tuple(steps)
+    named = (steps,) if isinstance(steps, str) or not isinstance(steps, Iterable) else tuple(steps)
     for step in named:
         check_name(step, NORMALIZATIONS, "normalize", owner)
     return Kernels(
@@ -400,8 +419,3 @@ def _as_input(objects: Objects, *, labelled: bool) -> Any:
         if block in objects.self_similarity:
             tables[block] = CrossGram(values, objects.self_similarity[block])
     return _mapping(tables)
-
-
-def listed_blocks(blocks: set[str | None]) -> str:
-    """List the names of blocks, for a message."""
-    return ", ".join(sorted(map(repr, blocks)))

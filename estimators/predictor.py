@@ -1,7 +1,8 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import singledispatch
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -14,8 +15,8 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
 from ..inference.engine.provenance import check_fitted
-from ..models.kernels.alignment import aligned, labels_of
-from ..validation import check_unmasked
+from ..models.kernels.alignment import aligned, as_frame, ids_along, labels_of, listed
+from ..validation import argument_error, check_unmasked
 from .blocks import KernelReader
 
 __all__ = ["KernelPredictor", "document"]
@@ -46,7 +47,8 @@ result_ : DataTree
     Result of ``kz.fit``; ``result_.to_netcdf(path)`` saves it, `from_result` reads it back.
 weights_ : Dataset (kernel)
     Posterior ``mean`` and ``sd`` of the weights of the kernels; the standard deviation is 0 for
-    known weights and NaN for engines that give a point.
+    known weights and NaN for engines that give a point. The coordinate ``description`` has the
+    widths chosen for kernels that are named after their block.
 kernel_names_ : ndarray (kernel,)
 n_features_in_ : int
     Number of features of all blocks; of training objects, for precomputed kernels.
@@ -151,7 +153,7 @@ class KernelPredictor(KernelReader):
     def _declare(self, X: Any, y: Any) -> None:
         """Set `model_`, declared on training objects."""
         owner = type(self).__name__
-        check_unmasked(y, "y", owner)
+        _check_complete(y, owner)
         # Before X, because it deletes the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
         stack = self._fit_kernels(X)
@@ -164,6 +166,9 @@ class KernelPredictor(KernelReader):
     def _accept(self, result: DataTree) -> Self:
         self.result_ = result
         self.weights_ = _weights(self.model_, result)
+        told = [self._descriptions.get(name, name) for name in self.kernel_names_]
+        if told != list(self.kernel_names_):
+            self.weights_ = self.weights_.assign_coords(description=("kernel", told))
         return self
 
     _checks_of_response: ClassVar[dict[str, Any]] = {}
@@ -184,10 +189,32 @@ class KernelPredictor(KernelReader):
         return y if ids is None else aligned(y, ids, "y", type(self).__name__)
 
 
+def _check_complete(y: Any, owner: str) -> None:
+    """Raise if responses are masked or missing; the message names the objects."""
+    check_unmasked(y, "y", owner)
+    if np.ndim(y) != 1:
+        return
+    absent = np.flatnonzero(pd.isna(np.asarray(y, dtype=object)))
+    if len(absent):
+        ids = labels_of(y) or range(len(y))
+        got = f"none for {listed([ids[row] for row in absent])}"
+        raise argument_error("y", owner, "a response of every object", got)
+
+
+@singledispatch
 def ids_of(X: Any) -> Any:
-    """Ids of the rows of a prediction, or None."""
-    tables = list(X.values()) if isinstance(X, dict) else [X]
-    return next((labels for table in tables if (labels := labels_of(table)) is not None), None)
+    """Ids of the objects of an estimator's input, or None."""
+    return labels_of(X)
+
+
+@ids_of.register
+def _(X: Mapping) -> Any:
+    return next((ids for table in X.values() if (ids := labels_of(table)) is not None), None)
+
+
+@ids_of.register
+def _(X: DataArray) -> Any:
+    return ids_along(X, "obs") if X.ndim == 3 else labels_of(as_frame(X))
 
 
 def seed_of(random_state: Any) -> int | None:

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from ..models.kernels.alignment import check_distinct, listed
 from ..validation import argument_error, check_count
 
-__all__ = ["Tables", "in_blocks", "labelled", "select"]
+__all__ = ["Tables", "check_measured", "in_blocks", "labelled", "select"]
 
 #: Tables by the name of their block; a single table without blocks has the name None.
 type Tables = dict[str | None, Any]
@@ -32,8 +32,7 @@ def in_blocks(X: Any, owner: str) -> Tables | None:
     Raises
     ------
     ValueError
-        For sparse tables, columns of more than two levels, and objects without any value in a
-        block, which are named.
+        For sparse tables, columns of more than two levels, and columns that repeat.
     """
     return None
 
@@ -46,8 +45,6 @@ def _(X: Mapping, owner: str) -> Tables | None:
     for block, table in X.items():
         if issparse(table):
             raise argument_error(f'X["{block}"]', owner, "dense", "a sparse matrix")
-        if isinstance(table, pd.DataFrame):
-            _check_measured(table, str(block), owner)
     return dict(X)
 
 
@@ -74,16 +71,19 @@ def _(X: xr.DataArray, owner: str) -> Tables | None:
     return dict(zip(map(str, names), stack.drop_vars("kernel", errors="ignore"), strict=True))
 
 
-def _check_measured(table: pd.DataFrame, block: str, owner: str) -> None:
-    """Raise if objects have no value in a block; the message names them."""
-    absent = table.index[table.isna().all(axis=1)] if table.shape[1] else []
-    if len(absent):
-        raise argument_error(
-            f'X["{block}"]',
-            owner,
-            "measured for every object (kz.MutualKernelCompletion completes kernels)",
-            f"no value for {listed(absent)}",
-        )
+def check_measured(tables: Tables, owner: str) -> None:
+    """Raise if objects have no value in one of the tables; the message names them."""
+    for block, table in tables.items():
+        if not isinstance(table, pd.DataFrame) or not table.shape[1]:
+            continue
+        absent = table.index[table.isna().all(axis=1)]
+        if len(absent):
+            raise argument_error(
+                "X" if block is None else f'X["{block}"]',
+                owner,
+                "measured for every object (kz.MutualKernelCompletion completes kernels)",
+                f"no value for {listed(absent)}",
+            )
 
 
 def labelled(values: np.ndarray, like: Any) -> Any:
@@ -175,6 +175,4 @@ def _taken(X: Any, positions: Any, block: str, owner: str, got: str = "none") ->
         raise argument_error(f'blocks["{block}"]', owner, "of one column of X or more", got)
     if not isinstance(X, pd.DataFrame):
         return X[:, positions]
-    table = X.iloc[:, positions]
-    _check_measured(table, block, owner)
-    return table
+    return X.iloc[:, positions]
