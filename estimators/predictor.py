@@ -165,7 +165,7 @@ class KernelPredictor(KernelReader):
 
     def _accept(self, result: DataTree) -> Self:
         self.result_ = result
-        self.weights_ = _weights(self.model_, result)
+        self.weights_ = weights_of(self.model_, result)
         told = [self._descriptions.get(name, name) for name in self.kernel_names_]
         if told != list(self.kernel_names_):
             self.weights_ = self.weights_.assign_coords(description=("kernel", told))
@@ -226,7 +226,7 @@ def seed_of(random_state: Any) -> int | None:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def _weights(model: Any, result: DataTree) -> Dataset:
+def weights_of(model: Any, result: DataTree) -> Dataset:
     """Mean and standard deviation (kernel) of the weights of the kernels."""
     dims, names = ("kernel",), np.asarray(model.coords["kernel"])
     if model.learned:

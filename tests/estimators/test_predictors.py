@@ -6,6 +6,7 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
@@ -19,6 +20,7 @@ from kernelzoo.estimators import (
     KernelBlocks,
     KernelProbitClassifier,
 )
+from kernelzoo.estimators.predictor import seed_of, weights_of
 
 VB = kz.VB(tolerance=0.1, remaining=1.0)
 FEW = {"engine": VB, "draws": 30, "random_state": 5}
@@ -101,8 +103,13 @@ def test_weights_that_are_known_or_a_point(data):
     one = KernelProbitClassifier(kz.linear(), **FEW).fit(data.train.flat, y).weights_
     assert one["kernel"].values.tolist() == ["linear"]
     assert one["mean"].values.tolist() == [1]
-    point = CompositeKernelClassifier(**FEW | {"engine": "map"}).fit(X, y).weights_
-    assert point["sd"].isnull().all() or (point["sd"] == 0).all()
+
+
+def test_weights_of_a_point_have_no_deviation(classifier):
+    draws = classifier.result_["posterior"].to_dataset().isel(chain=[0], draw=[3])
+    weights = weights_of(classifier.model_, xr.DataTree.from_dict({"posterior": draws}))
+    np.testing.assert_array_equal(weights["mean"], draws["beta"][0, 0])
+    assert weights["sd"].isnull().all()
 
 
 def test_labelled_responses_go_by_id(data, classifier):
@@ -127,6 +134,13 @@ def test_permuted_new_objects_have_permuted_answers(data, classifier):
     np.testing.assert_allclose(answers(classifier, turned), expected, rtol=1e-10)
 
 
+def test_repeated_measurements_are_predicted(data, classifier):
+    """Other features of the training objects, under their ids, are new objects."""
+    again = data.train.X * 1.3
+    expected = answers(classifier, again.set_axis([f"again {i}" for i in again.index]))
+    np.testing.assert_array_equal(answers(classifier, again), expected)
+
+
 def test_permuted_training_objects_give_the_same_answer(data):
     settings = {"random_state": 5, "draws": 2000}
     one = KernelProbitClassifier(**settings).fit(data.train.X, data.train.y)
@@ -143,30 +157,29 @@ def test_permuted_training_objects_give_the_same_answer(data):
 
 def test_an_object_left_out_does_not_leak(data):
     """Scales, widths and traces of a fold are those of its training objects."""
-    folds = KFold(3)
+    folds = KFold(2)
     X = data.X
-    options = {"cv": folds, "method": "predict_proba"}
-    estimator = KernelProbitClassifier(kz.gaussian("median") | kz.linear(), **FEW)
-    p = cross_val_predict(estimator, X, data.y, **options)
+    estimator = CompositeKernelRegressor(kz.gaussian("median") | kz.linear(), **FEW)
+    mean = cross_val_predict(estimator, X, data.target, cv=folds)
     X.iloc[4] *= 1e3
-    changed = cross_val_predict(estimator, X, data.y, **options)
+    changed = cross_val_predict(estimator, X, data.target, cv=folds)
     # Object 4 is in the first fold, whose model has not seen it.
-    first = np.setdiff1d(next(folds.split(X))[1], 4)
-    np.testing.assert_allclose(changed[first], p[first], rtol=1e-10)
-    assert np.abs(changed[10:] - p[10:]).max() > 1e-3
+    (_, first), (_, second) = folds.split(X)
+    first = np.setdiff1d(first, 4)
+    np.testing.assert_allclose(changed[first], mean[first], rtol=1e-10)
+    assert np.abs(changed[second] - mean[second]).max() > 1e-3
 
 
 def test_cross_validation_takes_rows_and_columns_of_precomputed_kernels(data):
     X = {block: data.X[block].to_numpy() for block in ("rna", "protein")}
     grams = np.stack([x @ x.T for x in X.values()], axis=-1)
-    options = {"cv": 3, "method": "predict_proba"}
-    flat, blocks = data.flat.to_numpy(), {"rna": slice(3), "protein": slice(3, None)}
-    features = KernelProbitClassifier(kz.linear(), blocks=blocks, standardize=False, **FEW)
-    expected = cross_val_predict(features, flat, data.y.to_numpy(), **options)
-    p = cross_val_predict(KernelProbitClassifier("precomputed", **FEW), grams, data.y, **options)
-    np.testing.assert_allclose(p, expected, rtol=1e-6)
-    one = KernelProbitClassifier("precomputed", **FEW)
-    assert len(cross_val_score(one, grams[..., 0], data.y, cv=3)) == 3
+    flat, y = data.flat.to_numpy(), data.target.to_numpy()
+    options = {"blocks": {"rna": slice(3), "protein": slice(3, None)}, "standardize": False}
+    features = CompositeKernelRegressor(kz.linear(), **options, **FEW)
+    given = CompositeKernelRegressor("precomputed", **FEW)
+    expected = cross_val_predict(features, flat, y, cv=2)
+    np.testing.assert_allclose(cross_val_predict(given, grams, y, cv=2), expected, rtol=1e-6)
+    assert np.isfinite(cross_val_score(given, grams[..., 0], y, cv=2)).all()
 
 
 def test_pipeline_of_kernels_and_estimator_is_the_estimator(data, classifier):
@@ -179,17 +192,18 @@ def test_pipeline_of_kernels_and_estimator_is_the_estimator(data, classifier):
 
 
 def test_search_over_kernels_combinations_and_engines(data):
-    grid = {
-        "kernels": [kz.linear(), {"rna": kz.gaussian("median")}],
-        "combination": ["mean", kz.combinations.FixedWeights()],
-        "engine": [VB, kz.VB(tolerance=0.2, remaining=1.0)],
-    }
+    grid = [
+        {"kernels": [kz.linear(), {"rna": kz.gaussian("median")}]},
+        {
+            "combination": [kz.combinations.FixedWeights()],
+            "engine": [kz.VB(tolerance=0.2, remaining=1.0)],
+        },
+    ]
     search = GridSearchCV(KernelProbitClassifier(**FEW), grid, cv=2, error_score="raise")
     search.fit(data.X, data.y)
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
-    assert search.best_score_ == scores.max()
-    assert search.best_params_["kernels"] in grid["kernels"]
+    assert search.best_params_ == search.cv_results_["params"][scores.argmax()]
     assert search.predict(data.X).shape == data.y.shape
 
 
@@ -211,20 +225,16 @@ def test_calibration(data):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_pickled_estimator_predicts_the_same(estimator, data):
-    fitted = estimator(**FEW).fit(data.train.X, response(estimator, data.train))
-    again = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(answers(again, data.new.X), answers(fitted, data.new.X))
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_saved_result_makes_the_estimator_again(estimator, data, tmp_path):
+def test_pickled_and_saved_estimators_predict_the_same(estimator, data, tmp_path):
     train, y = data.train, response(estimator, data.train)
     fitted = estimator(**FEW).fit(train.X, y)
+    expected = answers(fitted, data.new.X)
+    pickled = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(answers(pickled, data.new.X), expected)
     fitted.result_.to_netcdf(tmp_path / "result.nc")
     saved = az.from_netcdf(tmp_path / "result.nc")
     again = estimator.from_result(saved, train.X, y, **fitted.get_params())
-    np.testing.assert_array_equal(answers(again, data.new.X), answers(fitted, data.new.X))
+    np.testing.assert_array_equal(answers(again, data.new.X), expected)
     assert again.weights_.identical(fitted.weights_)
 
 
@@ -243,19 +253,16 @@ def test_results_of_something_else_are_refused(data, classifier):
         CompositeKernelClassifier.from_result(result, train.X, train.y)
 
 
-def test_seeds(data):
-    def seed_and_answer(random_state):
-        fitted = KernelProbitClassifier(**FEW | {"random_state": random_state})
-        fitted.fit(data.train.X, data.train.y)
-        return fitted.result_.attrs["random_seed"], answers(fitted, data.new.X)
-
-    assert seed_and_answer(np.int64(7))[0] == 7
-    one, other = (seed_and_answer(np.random.RandomState(1)) for _ in range(2))
-    assert one[0] == other[0]
-    np.testing.assert_array_equal(one[1], other[1])
+def test_seeds(data, classifier):
+    assert seed_of(np.int64(7)) == 7
+    assert seed_of(None) is None
     drawn = np.random.RandomState(1)
-    assert seed_and_answer(drawn)[0] != seed_and_answer(drawn)[0]
-    assert seed_and_answer(None)[0] != seed_and_answer(None)[0]
+    seeds = [seed_of(drawn), seed_of(drawn)]
+    assert seeds[0] != seeds[1]
+    assert seeds[0] == seed_of(np.random.RandomState(1))
+    assert classifier.result_.attrs["random_seed"] == 5
+    other = clone(classifier).set_params(random_state=6).fit(data.train.X, data.train.y)
+    assert np.abs(answers(other, data.new.X) - answers(classifier, data.new.X)).max() > 0
 
 
 def test_warnings_of_engines_pass_through(data):
@@ -295,11 +302,9 @@ def test_unfit_labels_are_refused(case, data):
         KernelProbitClassifier(**FEW).fit(data.train.X, given(data.train.y))
 
 
-@pytest.mark.parametrize("labels", ["category", "string", "bool", "int"])
+@pytest.mark.parametrize("labels", ["category", "string", "bool"])
 def test_labels_of_any_type_are_predicted_as_given(labels, data):
-    case = data.train.y == "case"
-    y = {"bool": case, "int": case.astype(int) + 3}.get(labels, data.train.y)
-    y = y.astype(labels) if labels in ("category", "string") else y
+    y = data.train.y == "case" if labels == "bool" else data.train.y.astype(labels)
     if labels == "category":
         y = y.cat.add_categories("unused")
     fitted = KernelProbitClassifier(**FEW).fit(data.train.X, y)
