@@ -10,7 +10,9 @@
 >>> kz.predict(model, vb, kernels(data.X_test, data.X_train))
 """
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from . import datasets
 from .inference import (
@@ -54,6 +56,9 @@ from .models import (
 )
 from .models.kernels import gaussian, linear, polynomial
 
+if TYPE_CHECKING:
+    from . import estimators
+
 __version__ = version("kernelzoo")
 
 __all__ = [
@@ -85,6 +90,7 @@ __all__ = [
     "distributions",
     "engines",
     "estimate",
+    "estimators",
     "fit",
     "gaussian",
     "kernels",
@@ -97,3 +103,14 @@ __all__ = [
     "recommend",
     "scores",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators when they are asked for: scikit-learn takes half a second."""
+    if name == "estimators":
+        return import_module(".estimators", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

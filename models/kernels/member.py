@@ -33,6 +33,18 @@ class Member:
     space: str | None = None
     steps: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        settings = [
+            f"{name}={value!r}"
+            for name, value in vars(self.base).items()
+            if value is not getattr(type(self.base), name, None)
+        ]
+        calls = [f"{type(self.base).__name__.lower()}({', '.join(settings)})"]
+        calls += [f"on({self.space!r})"] if self.space is not None else []
+        calls += [f"normalize({', '.join(map(repr, self.steps))})"] if self.steps else []
+        calls += [f"named({self.name!r})"] if self.name is not None else []
+        return ".".join(calls)
+
     def name_on(self, space: str | None) -> str:
         """Name of this kernel on a feature space (None: the only one)."""
         if self.name is not None:

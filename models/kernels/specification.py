@@ -92,6 +92,9 @@ class Kernels:
     def __len__(self) -> int:
         return len(self.members)
 
+    def __repr__(self) -> str:
+        return " | ".join(map(repr, self.members))
+
     def named(self, name: str) -> "Kernels":
         """Return this kernel under another name; raise a ValueError for several kernels."""
         if len(self.members) != 1:

@@ -1,0 +1,16 @@
+"""Estimators of scikit-learn on the models of this package.
+
+The kernels of every block of features are computed inside of `fit`, with widths, scales and
+normalisations from the training objects only, so that cross-validation does not leak.
+"""
+
+from .blocks import KernelBlocks
+from .classifiers import CompositeKernelClassifier, KernelProbitClassifier
+from .regressor import CompositeKernelRegressor
+
+__all__ = [
+    "CompositeKernelClassifier",
+    "CompositeKernelRegressor",
+    "KernelBlocks",
+    "KernelProbitClassifier",
+]
