@@ -4,17 +4,19 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import singledispatch
+from os import PathLike
 from textwrap import dedent, indent
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import xarray as xr
 from xarray import Dataset, DataTree
 
+from ...models.kernels.blocks import KernelBlocks
 from ...validation import check_count
 from .description import explained_parameters, sections
 from .moments import pooled
+from .predict_blocks import predict_blocks
 from .provenance import check_fitted
 from .result import with_group
 
@@ -56,6 +58,7 @@ def predict(
     keep_draws: bool = False,
     draws: int | None = None,
     progressbar: bool = True,
+    store: str | PathLike[str] | None = None,
     **options: Any,
 ) -> Dataset:
     """Predict new objects or missing entries, averaged over an engine's draws.
@@ -66,10 +69,11 @@ def predict(
         The model that was fitted.
     result : DataTree
         Result of `fit` on it, by any engine.
-    kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
+    kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, array, or KernelBlocks
         Kernels between the new objects (rows) and the training objects (columns), normalised like
-        the training kernels: ``kernels(X_new, X_train)``. Leave out for kernel completion, whose
-        kernel matrices contain the new objects already.
+        the training kernels: ``kernels(X_new, X_train)``. For very many objects,
+        ``kernels.in_blocks(X_new, X_train)`` holds the kernels of one block at a time. Leave out
+        for kernel completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw (draws x objects numbers), for example for the Monte
         Carlo error by ``az.mcse``.
@@ -77,7 +81,11 @@ def predict(
         Average over only so many draws, evenly spaced, equally many a chain, rounded up. Saves time
         with many objects. Default: all.
     progressbar : bool, default=True
-        Show progress if the draws need several blocks.
+        Show progress if the draws or the objects need several blocks.
+    store : path, optional
+        New folder for a zarr store, for predictions that do not fit into memory. Predictions are
+        written block by block, and the returned Dataset reads them from there. A run that is
+        interrupted leaves the blocks that are finished. Needs the package zarr (extra ``zarr``).
     **options
         What each model's predictions take.
 
@@ -108,6 +116,7 @@ def predict(
     --------
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
+    >>> kz.predict(model, result, kernels.in_blocks(X_many, X_train), store="predictions.zarr")
     >>> kz.predict(completion, result, labels=data.y_train)["label"]
     """
     taken = _check_options(model, options)
@@ -120,8 +129,6 @@ def predict(
         # A copy of the tree, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
         result = with_group(result.copy(), "moments", pooled(moments))
-    if "progressbar" in taken:
-        options["progressbar"] = progressbar
     if draws is not None:
         check_count(draws, "draws", "predict")
         if "progressbar" not in taken:
@@ -130,13 +137,18 @@ def predict(
                 "them one by one."
             )
         result = _thinned(result, draws)
-    predictions: xr.Dataset = predictive(
-        model, result, kernels_new, keep_draws=keep_draws, **options
-    )
-    predictions.attrs.update(
-        {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
-    )
-    return predictions
+    if "progressbar" in taken:
+        # One bar suffices: over the objects if they come in blocks, otherwise over the draws.
+        options["progressbar"] = progressbar and not isinstance(kernels_new, KernelBlocks)
+
+    def predict_one(kernels: Any) -> Dataset:
+        predictions = predictive(model, result, kernels, keep_draws=keep_draws, **options)
+        predictions.attrs.update(
+            {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
+        )
+        return predictions
+
+    return predict_blocks(predict_one, kernels_new, store, progressbar)
 
 
 # The docstring without those of the registered functions.

@@ -1,5 +1,6 @@
 """Kernel functions, their normalisation and stacks of kernel matrices."""
 
+from .blocks import KernelBlocks
 from .eigenvectors import eigenvector_kernels
 from .specification import (
     Kernels,
@@ -19,6 +20,7 @@ from .specification import (
 from .warnings import KernelWarning
 
 __all__ = [
+    "KernelBlocks",
     "KernelWarning",
     "Kernels",
     "Theta",
