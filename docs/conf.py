@@ -18,6 +18,7 @@ extensions = [
     "numpydoc",
     "myst_nb",
     "sphinx_design",
+    "docstrings",
     "mathml",
     "pages",
 ]

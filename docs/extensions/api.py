@@ -4,6 +4,7 @@ import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import kernelzoo as kz
 
@@ -31,12 +32,12 @@ class Name:
     space : str
         Namespace as users write it: ``kz`` or ``kz.kernels``.
     name : str
-    value : object
+    value : Any
     """
 
     space: str
     name: str
-    value: object
+    value: Any
 
     @property
     def qualified(self) -> str:
@@ -53,12 +54,20 @@ class Name:
     def page(self) -> str:
         """Text of the reference page."""
         shown = f"{self.space}.{self.name}"
+        if isinstance(self.value, tuple):
+            return self._page_of_tuple(shown)
         lines = [shown, "=" * len(shown), "", f".. {self.directive}:: {self.qualified}"]
         if isinstance(self.value, type) and (members := own_members(self.value)):
             lines.append(f"   :members: {', '.join(members)}")
-        if self.directive == "autodata":
-            lines.append("   :no-value:")
         return "\n".join(lines) + "\n"
+
+    def _page_of_tuple(self, shown: str) -> str:
+        listed = "\n".join(f"   - `{each.__name__}`" for each in self.value)
+        return (
+            f"{shown}\n{'=' * len(shown)}\n\n.. py:data:: {self.qualified}\n\n"
+            f"   Tuple of classes:\n\n{listed}\n\n"
+            f"   .. rubric:: Examples\n\n   >>> [each.__name__ for each in {shown}]\n"
+        )
 
 
 def own_members(owner: type) -> list[str]:

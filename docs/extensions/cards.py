@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytensor
+from docstrings import escaped
 from plates import plate_diagram
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -30,10 +31,14 @@ def _with(model: type[Declaration], **changes: Any) -> Callable[[], Declaration]
     return make
 
 
-def _learned_widths() -> Declaration:
-    X = np.random.default_rng(0).normal(size=(12, 2))
-    kernels = kz.gaussian(kz.kernels.Theta(ard=True)) | kz.linear()
-    return kz.MultinomialProbit(kernels(X), np.arange(12) % 3)
+def _probit(kernels: kz.kernels.Kernels, combination: str = "mean") -> Callable[[], Declaration]:
+    """Constructor of a classifier on twelve made-up objects."""
+
+    def make() -> Declaration:
+        X = np.random.default_rng(0).normal(size=(12, 2))
+        return kz.MultinomialProbit(kernels(X), np.arange(12) % 3, combination=combination)
+
+    return make
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Card:
             rst(told.get("References", "")),
             "## The model",
             rst(formulas),
-            f"```{{raw}} html\n<figure class=\"plates\">{diagram(self)}</figure>\n```",
+            f'```{{raw}} html\n<figure class="plates">{diagram(self)}</figure>\n```',
             "*Drawn from the declaration of a small example. Ellipses are random variables, filled "
             "ones are observed; round boxes are data, sharp boxes are computed.*",
             "## Data",
@@ -89,19 +94,17 @@ class Card:
 
 PROBIT, MIXTURE, MUTUAL = kz.MultinomialProbit, kz.WishartKernelMixture, kz.MutualKernelCompletion
 REGRESSION, CLASSIFICATION = kz.CompositeKernelRegression, kz.CompositeKernelClassification
+#: Kernels without negative entries, for products, and kernels with parameters.
+POSITIVE = kz.gaussian(0.5) | kz.polynomial(2)
+WIDTHS = kz.gaussian(kz.kernels.Theta(ard=True)) | kz.linear()
 
 CARDS = (
     Card("probit", "learned weights", PROBIT, PROBIT.example),
     Card("probit-fixed", "fixed weights", PROBIT, _with(PROBIT, combination="fixed")),
-    Card("probit-product", "learned exponents", PROBIT, _with(PROBIT, combination="product")),
-    Card(
-        "probit-fixed-product",
-        "fixed exponents",
-        PROBIT,
-        _with(PROBIT, combination="fixed product"),
-    ),
+    Card("probit-product", "learned exponents", PROBIT, _probit(POSITIVE, "product")),
+    Card("probit-fixed-product", "fixed exponents", PROBIT, _probit(POSITIVE, "fixed product")),
     Card("probit-binary", "selection of kernels", PROBIT, _with(PROBIT, combination="binary")),
-    Card("probit-widths", "learned kernel parameters", PROBIT, _learned_widths),
+    Card("probit-widths", "learned kernel parameters", PROBIT, _probit(WIDTHS)),
     Card("regression", "", REGRESSION, REGRESSION.example),
     Card("regression-collapsed", "collapsed", REGRESSION, _with(REGRESSION, collapsed=True)),
     Card("classification", "", CLASSIFICATION, CLASSIFICATION.example),
@@ -134,7 +137,7 @@ def diagram(card: Card) -> str:
 
 def rst(text: str) -> str:
     """Fence that lets Markdown take a docstring's text."""
-    return f"````{{eval-rst}}\n{text.strip()}\n````" if text.strip() else ""
+    return f"````{{eval-rst}}\n{escaped(text.strip())}\n````" if text.strip() else ""
 
 
 def markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

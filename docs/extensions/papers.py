@@ -68,7 +68,7 @@ def _of_model(model: type[Declaration]) -> list[str]:
         f"## {model.__name__}",
         f"{summary} [Reference](../api/kernelzoo.{model.__name__}.rst); cards: {cards}.",
         rst(formulas),
-        f"```{{raw}} html\n<figure class=\"plates\">{diagram(own[0])}</figure>\n```",
+        f'```{{raw}} html\n<figure class="plates">{diagram(own[0])}</figure>\n```',
         f"### Notation of {model.__name__}",
         rst(told.get("Notes", "")),
     ]
