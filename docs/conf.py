@@ -14,7 +14,6 @@ version = release = installed_version("kernelzoo")
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.viewcode",
     "numpydoc",
     "myst_nb",
     "sphinx_design",
@@ -22,7 +21,7 @@ extensions = [
     "mathml",
     "pages",
 ]
-exclude_patterns = ["_build", "extensions", "README.md"]
+exclude_patterns = ["_build", "extensions", "generated"]
 nitpicky = False
 default_role = "py:obj"
 html_math_renderer = "mathml"

@@ -13,7 +13,8 @@ __all__ = ["INTRODUCTION", "Name", "namespaces", "pages", "public_names"]
 INTRODUCTION = """\
 # API reference
 
-Every public name, by namespace. The examples are run by the tests, one docstring at a time, with these names defined:
+Every public name, by namespace. The examples are run by the tests, one docstring at a time, with
+these names defined:
 
 :::{literalinclude} ../../tests/docstring_namespace.py
 :language: python
@@ -104,7 +105,7 @@ def public_names() -> Iterator[Name]:
 
 
 def pages() -> dict[str, str]:
-    """Reference pages by their file in ``docs``."""
+    """Write reference pages by their file in ``docs``."""
     names = list(public_names())
     written = {f"api/{name.qualified}.rst": name.page() for name in names}
     index = [INTRODUCTION]

@@ -22,7 +22,7 @@ __all__ = ["CARDS", "Card", "markdown_table", "pages", "rst"]
 
 
 def _with(model: type[Declaration], **changes: Any) -> Callable[[], Declaration]:
-    """Constructor of the model's example with other arguments."""
+    """Make a constructor of the model's example with other arguments."""
 
     def make() -> Declaration:
         given, named = model.example()._arguments
@@ -32,7 +32,7 @@ def _with(model: type[Declaration], **changes: Any) -> Callable[[], Declaration]
 
 
 def _probit(kernels: kz.kernels.Kernels, combination: str = "mean") -> Callable[[], Declaration]:
-    """Constructor of a classifier on twelve made-up objects."""
+    """Make a constructor of a classifier on twelve made-up objects."""
 
     def make() -> Declaration:
         X = np.random.default_rng(0).normal(size=(12, 2))
@@ -152,7 +152,7 @@ def markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def _dims(model: Declaration, name: str) -> str:
-    return " × ".join(f"{dim}" for dim in model.named_vars_to_dims.get(name, ())) or "scalar"
+    return " by ".join(f"{dim}" for dim in model.named_vars_to_dims.get(name, ())) or "scalar"
 
 
 def _data(model: Declaration) -> list[tuple[str, ...]]:
@@ -163,7 +163,7 @@ def _data(model: Declaration) -> list[tuple[str, ...]]:
 
 
 def _argument(model: Declaration, value: Variable) -> str:
-    """Number, name, or expression of names."""
+    """Write a number, a name, or an expression of names."""
     if value.name in model.named_vars:
         return str(value.name)
     above = list(ancestors([value], blockers=list(model.named_vars.values())))
@@ -225,7 +225,8 @@ def _settings(model: Declaration) -> str:
 INTRODUCTION = """\
 # Zoo cards
 
-One card a variant of a model, written from its declaration when the site is built: paper, data, variables with their
+One card a variant of a model, written from its declaration when the site is built: paper, data,
+variables with their
 distributions, the engines that apply, and their settings.
 """
 
@@ -249,7 +250,7 @@ def engine_matrix() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Cards and their index by their file in ``docs``."""
+    """Write cards and their index by their file in ``docs``."""
     tree = "\n".join(f"{card.slug}" for card in CARDS)
     index = (
         f"{INTRODUCTION}\n{engine_matrix()}\n\n*Answers of `kz.engines` on the small example of "

@@ -9,7 +9,8 @@ __all__ = ["escaped", "setup"]
 
 # Outside of literals: dims such as object_, and the bare star of a signature.
 LITERAL = re.compile(r"(``.*?``|:math:`.*?`)")
-REFERENCE = re.compile(r"(?<![\w`\\|])([A-Za-z]\w*)_(?=[,)\s.;:]|$)")
+# In a table the escape takes the place of a space, so that columns keep their places.
+REFERENCE = re.compile(r"(?<![\w`\\|])([A-Za-z]\w*)_(?=[,)\s.;:]|$)(?: (?=  ))?")
 STAR = re.compile(r"(?<=[\s(])\*(?=,)")
 
 

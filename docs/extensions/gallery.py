@@ -12,7 +12,8 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 INTRODUCTION = """\
 # Gallery
 
-Notebooks with the outputs that they had when they were last run. `make notebooks` runs them all, and fails where an
+Notebooks with the outputs that they had when they were last run. `make notebooks` runs them all,
+and fails where an
 assertion in them does.
 
 ::::{grid} 1 2 2 3
@@ -38,7 +39,7 @@ def _picture(notebook: dict[str, Any]) -> bytes | None:
 
 
 def pages() -> dict[str, str | bytes]:
-    """Notebooks, thumbnails and the index of the gallery, by their file in ``docs``."""
+    """Write notebooks, thumbnails and the index of the gallery, by their file in ``docs``."""
     written: dict[str, str | bytes] = {}
     index, names = [INTRODUCTION], []
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):

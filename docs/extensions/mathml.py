@@ -14,12 +14,12 @@ SIZES = re.compile(r"\\(?:textstyle|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])\s*")
 
 
 def to_mathml(tex: str, *, block: bool) -> str:
-    """Translate LaTeX to a ``math`` element.
+    r"""Translate LaTeX to a ``math`` element.
 
     Parameters
     ----------
     tex : str
-        Without dollar signs; ``&`` and ``\\\\`` align the rows of a block.
+        Without dollar signs; ``&`` and ``\\`` align the rows of a block.
     block : bool
         Whether the formula has a line of its own.
     """

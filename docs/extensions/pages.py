@@ -4,6 +4,7 @@ from pathlib import Path
 
 import api
 import cards
+import costs
 import gallery
 import papers
 from sphinx.application import Sphinx
@@ -11,7 +12,7 @@ from sphinx.application import Sphinx
 __all__ = ["setup", "write"]
 
 #: Folders of ``docs`` that hold generated pages only.
-GENERATED = ("api", "cards", "gallery", "papers")
+GENERATED = ("api", "cards", "gallery", "generated", "papers")
 
 
 def write(docs: Path) -> None:
@@ -22,7 +23,9 @@ def write(docs: Path) -> None:
     docs : Path
         Folder of the documentation's sources.
     """
-    wanted = api.pages() | cards.pages() | papers.pages() | gallery.pages()
+    wanted: dict[str, str | bytes] = {}
+    for room in (api, cards, costs, papers, gallery):
+        wanted |= room.pages()
     for folder in GENERATED:
         for path in (docs / folder).rglob("*"):
             if path.is_file() and path.relative_to(docs).as_posix() not in wanted:

@@ -164,13 +164,14 @@ PAPERS = (
 INTRODUCTION = """\
 # The papers
 
-Each page has the paper's models with their diagrams, the notation beside the names in the code, where each equation is,
+Each page has the paper's models with their diagrams, the notation beside the names in the code,
+where each equation is,
 what the paper leaves open, and its tables beside ours.
 """
 
 
 def pages() -> dict[str, str]:
-    """Pages of the papers and their index by their file in ``docs``."""
+    """Write the pages of the papers and their index by their file in ``docs``."""
     text = (DOCS / "equations.md").read_text(encoding="utf-8")
     headed = (part.partition("\n") for part in text.split("\n## ")[1:])
     equations = {heading: rest.strip() for heading, _, rest in headed}

@@ -121,7 +121,7 @@ def plate_diagram(model: pm.Model, title: str) -> str:
     levels = _levels(edges, [str(v.var.name) for plate in drawn for v in plate.variables])
     plates = [
         Plate(
-            " × ".join(
+            " by ".join(
                 f"{name} ({length})"
                 for name, length in zip(plate.dim_info.names, plate.dim_info.lengths, strict=True)
             ),

@@ -55,7 +55,8 @@ def eigenvector_kernels(gram: Any, count: int | None = None) -> xr.DataArray:
     --------
     >>> kernels = kz.kernels.eigenvector_kernels(kz.gaussian(0.5)(X_train), 5)
     >>> uniform = kz.combinations.DirichletWeights(varphi=1)
-    >>> model = kz.CompositeKernelClassification(kernels, y_train == 0, combination=uniform)
+    >>> first = y_train == y_train[0]
+    >>> model = kz.CompositeKernelClassification(kernels, first, combination=uniform)
     >>> kz.fit(model, "map")["point"]["beta"]
     """
     owner = "eigenvector_kernels"
