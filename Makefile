@@ -88,8 +88,8 @@ lint: .venv/installed ## ruff: rules and format; the laws of the rooms
 types: .venv/installed ## mypy on the package and on what writes its documentation
 	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/kernelzoo
 	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo
-	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions ../bin/python -m mypy \
-	    --config-file kernelzoo/pyproject.toml kernelzoo/docs/extensions kernelzoo/docs/*.py
+	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs ../bin/python -m mypy \
+	    --config-file kernelzoo/pyproject.toml -m pages -m docstrings -m mathml -m check -m measure
 
 docs: .venv/installed ## build the documentation into docs/_build/html; warnings are errors
 	$(VENV) -m sphinx -q -W --keep-going -b html docs docs/_build/html

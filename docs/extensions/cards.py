@@ -178,7 +178,7 @@ def _argument(model: Declaration, value: Variable) -> str:
 
 
 def _variables(model: Declaration) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for rv in model.basic_RVs:
         name = str(rv.name)
         op = rv.owner.op
@@ -195,7 +195,7 @@ def _variables(model: Declaration) -> list[tuple[str, ...]]:
 
 
 def _engines(model: Declaration) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for engine, kind, applies, _ in kz.engines(model).to_frame().itertuples(index=False):
         applies = re.sub(r"it is written for .*; this is .*", "no: written for others", applies)
         rows.append((f"[{engine}](../api/kernelzoo.{engine}.rst)", kind, applies))
