@@ -15,7 +15,12 @@ type Features = pd.DataFrame | dict[str, pd.DataFrame]
 
 @dataclass(frozen=True)
 class Card:
-    """Description, source and licence (as far as the source states it) of a data set."""
+    """Description, source and licence (as far as the source states it) of a data set.
+
+    Examples
+    --------
+    >>> kz.datasets.load("wine").card
+    """
 
     description: str
     source: str
@@ -32,6 +37,11 @@ class Split:
         The index holds the objects' labels from the whole data set.  The columns of both parts of a
         Gram matrix are the training objects.
     y_train, y_test : ndarray
+
+    Examples
+    --------
+    >>> split = kz.datasets.load("wine").split(test_size=0.3, seed=1)
+    >>> split.X_train.shape
     """
 
     X_train: Features
@@ -60,6 +70,11 @@ class Dataset:
         and square ones are Gram matrices: a split divides their rows and columns.
     extras : mapping of str to ndarray
         Further arrays, explained in the description.
+
+    Examples
+    --------
+    >>> data = kz.datasets.load("wine")
+    >>> data.X.shape
     """
 
     name: str

@@ -46,6 +46,10 @@ def balance_scale() -> Dataset:
     -------
     Dataset
         X of shape (625, 4); rows in lexicographic order, as in the UCI file.
+
+    Examples
+    --------
+    >>> kz.datasets.balance_scale().X.shape
     """
     names = ["left_weight", "left_distance", "right_weight", "right_distance"]
     X = np.array(list(itertools.product(range(1, 6), repeat=4)), dtype=float)
@@ -79,6 +83,10 @@ def twonorm(n: int = 7400, seed: int = 0) -> Dataset:
     ----------
     Breiman (1996), Bias, variance, and arcing classifiers, technical report 460, Statistics
     Department, University of California, Berkeley.
+
+    Examples
+    --------
+    >>> data = kz.datasets.twonorm(n=100, seed=1)
     """
     rng = np.random.default_rng(seed)
     y = rng.integers(2, size=n)
@@ -119,6 +127,10 @@ def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset
     ----------
     Neal (1998), Regression and classification using Gaussian process priors, Bayesian Statistics 6,
     475-501; the generator is in the examples of his software for flexible Bayesian modeling.
+
+    Examples
+    --------
+    >>> data = kz.datasets.neal_three_class(n=100, seed=1)
     """
     rng = np.random.default_rng(seed)
     clean = rng.uniform(size=(n, 4))
@@ -166,6 +178,10 @@ def cohort(n: int = 200, seed: int = 0, separation: float = 1.0) -> Dataset:
     Dataset
         X has the four blocks. The extra ``probability`` (n, 3) is p(y | u, v); no classifier on the
         blocks has a better expected log score.
+
+    Examples
+    --------
+    >>> data = kz.datasets.cohort(seed=1)
     """
     rng = np.random.default_rng(seed)
     y = rng.integers(3, size=n)

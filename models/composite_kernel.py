@@ -209,7 +209,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     Examples
     --------
     >>> kernels = (kz.gaussian(0.5) | kz.linear() | kz.polynomial(2)).normalize("trace")
-    >>> model = CompositeKernelRegression(kernels(X), (y - y.mean()) / y.std())
+    >>> model = kz.CompositeKernelRegression(kernels(X_train), response)  # standardised
     >>> result = kz.fit(model, "vb", random_seed=1)
     """
 
@@ -346,7 +346,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     --------
     >>> data = kz.datasets.load("sonar").split(seed=1)
     >>> kernels = (kz.gaussian(0.5) | kz.linear() | kz.polynomial(2)).normalize("trace")
-    >>> model = CompositeKernelClassification(kernels(data.X_train), data.y_train)
+    >>> model = kz.CompositeKernelClassification(kernels(data.X_train), data.y_train)
     >>> result = kz.fit(model, "vb", random_seed=1)
     >>> kz.predict(model, result, kernels(data.X_test, data.X_train))["probability"]
     """

@@ -103,10 +103,11 @@ class DiagonalWishartCompletion(Declaration):
 
     Examples
     --------
-    >>> theta = kz.gaussian(0.4)(X)                     # all objects, training first
-    >>> ideal = (y[:, None] == y).astype(float)         # training labels
+    >>> theta = kz.gaussian(0.4)(X)  # all objects, training first
+    >>> ideal = (y_train[:, None] == y_train).astype(float)
+    >>> n1 = len(ideal)
     >>> K11 = (theta.values[0, :n1, :n1] + ideal) / 2
-    >>> model = DiagonalWishartCompletion(theta, K11)
+    >>> model = kz.DiagonalWishartCompletion(theta, K11)
     >>> kz.fit(model, "exact")["moments"]["K21_mean"]
     """
 

@@ -51,16 +51,16 @@ class MultinomialProbit(Declaration):
     4); engines that need them draw or average them. The first two lines and the sum are the rule
     ``"mean"``; other rules replace them:
 
-    ================== ===================================== =================================
-    ``combination``    composite kernel                      weights
-    ================== ===================================== =================================
-    ``"mean"``         sum_s beta_s K_s                      as above
-    ``"fixed"``        sum_s beta_s K_s                      given: 1/S each
-    ``"binary"``       sum of the K_s with beta_s = 1        beta_s ~ Bernoulli(1/2), not all zero
-    ``"product"``      prod_s K_s^beta_s, entry by entry     beta_s ~ Gamma(pi_s, chi_s),
-                                                             pi_s, chi_s ~ Exponential(1)
-    ``"fixed product"``  prod_s K_s^beta_s, entry by entry   given: 1 each
-    ================== ===================================== =================================
+    =================== ===================================== =================================
+    ``combination``     composite kernel                      weights
+    =================== ===================================== =================================
+    ``"mean"``          sum_s beta_s K_s                      as above
+    ``"fixed"``         sum_s beta_s K_s                      given: 1/S each
+    ``"binary"``        sum of the K_s with beta_s = 1        beta_s ~ Bernoulli(1/2), not all zero
+    ``"product"``       prod_s K_s^beta_s, entry by entry     beta_s ~ Gamma(pi_s, chi_s),
+                                                              pi_s, chi_s ~ Exponential(1)
+    ``"fixed product"`` prod_s K_s^beta_s, entry by entry     given: 1 each
+    =================== ===================================== =================================
 
     Parameters
     ----------
@@ -142,14 +142,14 @@ class MultinomialProbit(Declaration):
     --------
     >>> data = kz.datasets.load("wine").split(seed=1)
     >>> kernels = kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)
-    >>> model = MultinomialProbit(kernels(data.X_train), data.y_train)
+    >>> model = kz.MultinomialProbit(kernels(data.X_train), data.y_train)
     >>> result = kz.fit(model, "gibbs", random_seed=1)
 
     A learned width of the Gaussian kernel, and a product:
 
     >>> kernels = kz.gaussian(kz.kernels.Theta(1, 13)) | kz.polynomial(2)
-    >>> model = MultinomialProbit(kernels(data.X_train), data.y_train, combination="product")
-    >>> kz.predict(model, kz.fit(model, "nuts"), kernels(data.X_test, data.X_train))
+    >>> model = kz.MultinomialProbit(kernels(data.X_train), data.y_train, combination="product")
+    >>> kz.engines(model)
     """
 
     def __init__(

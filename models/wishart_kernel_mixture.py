@@ -136,9 +136,9 @@ class WishartKernelMixture(Declaration):
 
     Examples
     --------
-    >>> theta = (kz.gaussian(2 / 3) | kz.polynomial(2) | kz.linear())(X)   # training objects first
-    >>> K11 = (y[:, None] == y) + 0.05 * np.eye(len(y))                    # training labels
-    >>> model = WishartKernelMixture(theta, K11)
+    >>> theta = (kz.gaussian(2 / 3) | kz.polynomial(2) | kz.linear())(X)  # training objects first
+    >>> K11 = (y_train[:, None] == y_train) + 0.05 * np.eye(len(y_train))
+    >>> model = kz.WishartKernelMixture(theta, K11)
     >>> kz.fit(model, kz.EM(iterations=100))["point"]["K21"]
 
     Weights and a kernel width from the evidence:
@@ -146,7 +146,7 @@ class WishartKernelMixture(Declaration):
     >>> def kernels():
     ...     width = pm.HalfNormal("width")
     ...     return pt.stack([pt.exp(-squared_distances / width), X @ X.T]) + 0.01 * np.eye(len(X))
-    >>> model = WishartKernelMixture(kernels, K11, concentration=1, collapsed=True)
+    >>> model = kz.WishartKernelMixture(kernels, K11, concentration=1, collapsed=True)
     >>> kz.fit(model, "nuts")
     """
 

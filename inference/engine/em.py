@@ -39,6 +39,10 @@ class EM(Handwritten):
     Notes
     -----
     An implementation is a function (model, run, *, settings) -> PointOutput.
+
+    Examples
+    --------
+    >>> kz.fit(completion, kz.EM(iterations=100))["point"]["K21"]
     """
 
     name: ClassVar[str] = "EM"

@@ -29,6 +29,11 @@ class Exact(Handwritten):
     Notes
     -----
     An implementation is a function (model, run, *, settings) -> ExactOutput.
+
+    Examples
+    --------
+    >>> exact = kz.fit(completion, kz.Exact(), random_seed=1)
+    >>> exact["moments"]["K21_sd"]
     """
 
     name: ClassVar[str] = "Exact"

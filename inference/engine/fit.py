@@ -305,6 +305,10 @@ def engines(model: pm.Model) -> EngineTable:
     with the dimension), Pathfinder and Laplace (two gradients a coordinate), 5,000 for ADVI
     (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
     cover more).
+
+    Examples
+    --------
+    >>> kz.engines(model)
     """
     rows = []
     kinds = get_args(Kind)

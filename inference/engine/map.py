@@ -39,6 +39,10 @@ class MAP(Handwritten):
     -----
     An implementation is a function (model, run, *, settings) -> ModeOutput. The one for any
     ``pm.Model`` searches by gradients.
+
+    Examples
+    --------
+    >>> kz.fit(regression, kz.MAP(method="gradient"))["point"]["alpha"]
     """
 
     name: ClassVar[str] = "MAP"

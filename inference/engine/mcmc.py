@@ -290,6 +290,10 @@ class NUTS(Engine):
     -----
     With a progress bar, a status line is shown while numba compiles the gradient for PyMC's
     implementation.
+
+    Examples
+    --------
+    >>> nuts = kz.fit(model, kz.NUTS(target_accept=0.95), chains=2, random_seed=1)
     """
 
     name: ClassVar[str] = "NUTS"
@@ -376,6 +380,11 @@ class Gibbs(Handwritten):
     Notes
     -----
     An implementation is a function (model, run, *, settings) -> list of PyMC step methods.
+
+    Examples
+    --------
+    >>> gibbs = kz.fit(model, kz.Gibbs(scheme="paper"), chains=4, random_seed=1)
+    >>> gibbs.attrs["converged"]
     """
 
     name: ClassVar[str] = "Gibbs"

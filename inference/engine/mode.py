@@ -186,6 +186,10 @@ class Laplace(Engine):
     The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
     factorisation, O(D^3). If the time is over before, the Gaussian is at the point reached, with
     the covariance of L-BFGS from the steps of the search, as in Pathfinder.
+
+    Examples
+    --------
+    >>> result = kz.fit(regression, kz.Laplace(), random_seed=1)
     """
 
     name: ClassVar[str] = "Laplace"

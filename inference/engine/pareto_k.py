@@ -29,6 +29,13 @@ class ApproximationWarning(UserWarning):
 
     ``warnings.filterwarnings("ignore", category=kz.ApproximationWarning)`` silences it, for
     instance where only predictions are of interest.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", category=kz.ApproximationWarning)
+    ...     vb = kz.fit(model, "vb")
     """
 
 
@@ -56,6 +63,10 @@ def pareto_k(result: DataTree) -> float:
     References
     ----------
     Yao, Vehtari, Simpson and Gelman (2018), Yes, but did it work?, ICML.
+
+    Examples
+    --------
+    >>> kz.pareto_k(kz.fit(model, "vb", random_seed=1))
     """
     if "sample_stats" not in result.children or "lq" not in result["sample_stats"]:
         return float("nan")

@@ -117,7 +117,7 @@ def predict(
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
     >>> kz.predict(model, result, kernels.in_blocks(X_many, X_train), store="predictions.zarr")
-    >>> kz.predict(completion, result, labels=data.y_train)["label"]
+    >>> kz.predict(completion, exact, labels=y_train)["label"]
     """
     taken = _check_options(model, options)
     if not isinstance(result, DataTree):

@@ -47,6 +47,12 @@ class VB(Handwritten):
     on held-out data. For weights, run ``"gibbs"`` or another engine that samples.
 
     An implementation is a function (model, run, *, settings) -> VariationalOutput.
+
+    Examples
+    --------
+    >>> vb = kz.fit(model, kz.VB(starts=3), random_seed=1)
+    >>> vb["trajectory"]
+    >>> vb.attrs["pareto_k"]
     """
 
     name: ClassVar[str] = "VB"

@@ -35,6 +35,11 @@ class ADVI(Engine):
         early.
     learning_rate : float, default=0.02
         Step size of windowed AdaGrad.
+
+    Examples
+    --------
+    >>> result = kz.fit(model, kz.ADVI(iterations=5000), random_seed=1)
+    >>> kz.pareto_k(result)
     """
 
     name: ClassVar[str] = "ADVI"
@@ -118,6 +123,10 @@ class Pathfinder(Engine):
     ----------
     paths : int, default=8
         Number of optimisation paths from jittered starts.
+
+    Examples
+    --------
+    >>> result = kz.fit(model, kz.Pathfinder(paths=4), random_seed=1)
     """
 
     name: ClassVar[str] = "Pathfinder"

@@ -198,6 +198,11 @@ class SMC(Engine):
 
     When the time is over, each chain weights its particles by the missing power of the likelihood
     and resamples them; the attribute ``note`` gives the effective number of draws.
+
+    Examples
+    --------
+    >>> result = kz.fit(small_model, kz.SMC(), draws=100, chains=2, random_seed=1)
+    >>> result.attrs["log_evidence"]
     """
 
     name: ClassVar[str] = "SMC"

@@ -83,7 +83,7 @@ def combine_classifiers(
     Examples
     --------
     >>> each = [kz.predict(m, r, k) for m, r, k in zip(models, results, kernels_new)]
-    >>> kz.scores.held_out(combine_classifiers(each, "mean"), labels_new)
+    >>> kz.scores.held_out(kz.combine_classifiers(each, "mean"), labels_new)
     """
     check_name(rule, _RULES, "rule", OWNER)
     each = list(predictions.values() if isinstance(predictions, Mapping) else predictions)

@@ -55,6 +55,11 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     Notes
     -----
     O(K l^2).
+
+    Examples
+    --------
+    >>> completed = kz.completion.impute_kernels({"a": A, "b": B}, method="mean")
+    >>> kz.scores.correlation_distance(completed, truth)
     """
     owner = "correlation_distance"
     stack = as_stack(truth, owner=owner, argument="truth")
@@ -108,6 +113,11 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
     Notes
     -----
     An SVM costs between O(n^2) and O(n^3) for n training objects.
+
+    Examples
+    --------
+    >>> train = np.arange(len(labels)) % 2 == 0
+    >>> kz.scores.svm_auc(theta[0], labels, train)
     """
     # Imported here: scikit-learn takes half a second to import.
     from sklearn.metrics import roc_auc_score
@@ -162,6 +172,10 @@ def missing_entries(
     Notes
     -----
     O(K l^2), and O(K l^3) for the checks.
+
+    Examples
+    --------
+    >>> chosen = kz.completion.missing_entries({"a": A, "b": B}, number=5, random_seed=1)
     """
     owner = "missing_entries"
     check_count(number, "number", owner)
@@ -200,6 +214,13 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
     ------
     ValueError
         If a kernel's intervals are not those of these entries, or the truth lacks the entries.
+
+    Examples
+    --------
+    >>> entries = kz.completion.missing_entries({"a": A, "b": B}, number=5, random_seed=1)
+    >>> mutual = kz.MutualKernelCompletion({"a": A, "b": B}, entries=entries)
+    >>> completed = kz.predict(mutual, kz.fit(mutual, "gibbs", random_seed=1))
+    >>> kz.scores.entry_coverage(completed, truth, entries)
     """
     owner = "entry_coverage"
     stack = as_stack(truth, owner=owner, argument="truth")

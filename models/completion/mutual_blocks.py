@@ -39,6 +39,11 @@ class GammaExcess:
     shape : float, default=2
     mean : float, optional
         Mean of nu_k - (l - 1). Default: l, the number of objects.
+
+    Examples
+    --------
+    >>> prior = kz.completion.GammaExcess()
+    >>> model = kz.MutualKernelCompletion({"a": A, "b": B}, nu=prior)
     """
 
     shape: float = 2.0

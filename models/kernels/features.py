@@ -33,6 +33,11 @@ def cross_gram(similarities: ArrayLike, *, self_similarity: ArrayLike) -> CrossG
         k(x_i, x_j) of new objects i and training objects j.
     self_similarity : array-like or Series of shape (n,)
         k(x_i, x_i) of the new objects.
+
+    Examples
+    --------
+    >>> similarities = np.array([[1.0, 0.5, 0.2]])
+    >>> new = kz.kernels.cross_gram(similarities, self_similarity=[1.0])
     """
     similarities = as_frame(similarities)
     shape = np.shape(similarities)

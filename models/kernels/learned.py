@@ -42,6 +42,11 @@ class Theta:
     ard : bool, default=False
         One parameter for each dimension of the feature space (automatic relevance determination)
         instead of one for all.
+
+    Examples
+    --------
+    >>> kernels = kz.gaussian(kz.kernels.Theta(1, 13)) | kz.linear()
+    >>> model = kz.MultinomialProbit(kernels(X_train), y_train)
     """
 
     omega: float = 1.0

@@ -79,6 +79,12 @@ class Kernels:
     Notes
     -----
     ``a | b`` puts kernels side by side.  Calling the specification computes the stack.
+
+    Examples
+    --------
+    >>> kernels = (kz.gaussian("median") | kz.linear()).normalize("trace")
+    >>> training = kernels(X_train)
+    >>> new = kernels(X_test, X_train)
     """
 
     members: tuple[Member, ...]
@@ -482,9 +488,9 @@ def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) ->
 
     Examples
     --------
-    >>> kernels = (gaussian("median") | linear()).normalize("trace")
+    >>> kernels = (kz.gaussian("median") | kz.linear()).normalize("trace")
     >>> kernels(X_train)["kernel"].values
-    array(['gaussian(median=0.0192)', 'linear'], dtype='<U23')
+    array(['gaussian(median=0.01911)', 'linear'], dtype='<U24')
     """
     return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else Gaussian(gamma))
 
@@ -494,6 +500,10 @@ def laplace(gamma: float | Literal["median"] | None = None) -> Kernels:
 
     `gamma` is 1 / n_features by default; "median" is 1 over the median of ||x_i - x_j||_1 over
     pairs of training objects. See `gaussian`.
+
+    Examples
+    --------
+    >>> stack = kz.kernels.laplace("median")(X_train)
     """
     return _one(Laplace(gamma))
 
@@ -504,17 +514,31 @@ def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kerne
     `degree` must be a whole number from 1, `gamma` > 0 and `coef0` >= 0, so that the kernel is
     positive semidefinite.  `gamma` is 1 by default, as in the papers; scikit-learn's default is
     1 / n_features.
+
+    Examples
+    --------
+    >>> stack = kz.polynomial(2, gamma=0.1)(X_train)
     """
     return _one(Polynomial(degree, gamma, coef0))
 
 
 def linear() -> Kernels:
-    """Linear kernel x'x, without a bias."""
+    """Linear kernel x'x, without a bias.
+
+    Examples
+    --------
+    >>> stack = kz.linear()(X_train)
+    """
     return _one(Linear())
 
 
 def cosine() -> Kernels:
-    """Cosine similarity x'x / (||x|| ||x'||); 0 for a vector of zeros."""
+    """Cosine similarity x'x / (||x|| ||x'||); 0 for a vector of zeros.
+
+    Examples
+    --------
+    >>> stack = kz.kernels.cosine()(X_train)
+    """
     return _one(Cosine())
 
 
@@ -525,6 +549,11 @@ def precomputed() -> Kernels:
     new objects to the training objects, shape (n, N), together with that Gram matrix.  To combine
     it with kernels of features, use a dict: ``gaussian().on("x") |
     precomputed().on("sequence")``.
+
+    Examples
+    --------
+    >>> gram = np.exp(-squared_distances)
+    >>> stack = kz.kernels.precomputed().normalize("trace")(gram)
     """
     return _one(Precomputed())
 
@@ -543,8 +572,9 @@ def covariance(function: Any, theta: Theta | None = None) -> Kernels:
 
     Examples
     --------
-    >>> covariance(pm.gp.cov.Matern52(3, ls=1.5))
-    >>> covariance(lambda scale: pm.gp.cov.Matern52(3, ls=scale), Theta(2, 1)).named("matern")
+    >>> kz.kernels.covariance(pm.gp.cov.Matern52(3, ls=1.5))
+    >>> scale = kz.kernels.Theta(2, 1)
+    >>> learned = kz.kernels.covariance(lambda ls: pm.gp.cov.Matern52(3, ls=ls), scale)
     """
     if theta is None:
         return _one(Covariance(function))
@@ -561,6 +591,11 @@ def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = N
         beforehand. For Nystroem features see `Kernels.nystroem`.
     name : str, optional
         Default: the name of the function.
+
+    Examples
+    --------
+    >>> squares = kz.kernels.basis_expansion(np.square, "squares")
+    >>> squares(X_train).shape
     """
     expansion = _one(BasisExpansion(function))
     return expansion if name is None else expansion.named(name)

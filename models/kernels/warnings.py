@@ -27,6 +27,13 @@ class KernelWarning(UserWarning):
     """Kernels, or features of kernels, from which a model can learn little.
 
     ``warnings.filterwarnings("ignore", category=kz.kernels.KernelWarning)`` silences the warning.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", category=kz.kernels.KernelWarning)
+    ...     stack = kz.gaussian(100.0)(X_train)
     """
 
 
