@@ -2,16 +2,27 @@
 
 # Names of the examples.
 import numpy as np
+import pandas as pd
 import pymc as pm  # noqa: F401
 import pytensor.tensor as pt  # noqa: F401
+from sklearn.pipeline import make_pipeline  # noqa: F401
 
 import kernelzoo as kz
+from kernelzoo.estimators import (
+    CompositeKernelClassifier,  # noqa: F401
+    CompositeKernelRegressor,  # noqa: F401
+    KernelBlocks,  # noqa: F401
+    KernelProbitClassifier,  # noqa: F401
+)
 
 data = kz.datasets.load("wine").split(test_size=0.85, seed=1)
 X_train, y_train = data.X_train, np.asarray(data.y_train)
 X_test, y_test = data.X_test.iloc[:10], np.asarray(data.y_test)[:10]
 X = np.vstack([X_train, X_test])  # all objects, training objects first
 labels = np.concatenate([y_train, y_test])
+y = (labels == labels[0]).astype(int)  # two classes, or targets
+X_new = X_many = X_test.to_numpy()
+rna, protein = pd.DataFrame(X[:, :6]), pd.DataFrame(X[:, 6:])  # blocks of the same objects
 
 # A classifier by two engines.
 kernels = (kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)).normalize("trace")

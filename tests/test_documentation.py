@@ -69,7 +69,7 @@ def test_every_public_name_has_a_page():
     assert all(qualified in written["api/index.md"] for qualified in NAMES)
 
 
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", [*cases()])
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("short_runs")
 def test_example_runs(name, namespace, tmp_path, monkeypatch):
