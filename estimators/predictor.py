@@ -192,11 +192,12 @@ class KernelPredictor(KernelReader):
 def _check_complete(y: Any, owner: str) -> None:
     """Raise if responses are masked or missing; the message names the objects."""
     check_unmasked(y, "y", owner)
-    if np.ndim(y) != 1:
+    values = np.asarray(y, dtype=object)
+    if values.ndim != 1:
         return
-    absent = np.flatnonzero(pd.isna(np.asarray(y, dtype=object)))
+    absent = np.flatnonzero(pd.isna(values))
     if len(absent):
-        ids = labels_of(y) or range(len(y))
+        ids = labels_of(y) or range(len(values))
         got = f"none for {listed([ids[row] for row in absent])}"
         raise argument_error("y", owner, "a response of every object", got)
 
