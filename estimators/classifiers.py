@@ -82,8 +82,8 @@ class KernelProbitClassifier(_KernelClassifier):
     --------
     >>> X = pd.concat({"rna": rna, "protein": protein}, axis=1)
     >>> classifier = KernelProbitClassifier(kz.gaussian("median"), random_state=1).fit(X, y)
-    >>> classifier.predict_proba(X_new)
-    >>> classifier.set_params(engine="gibbs").fit(X, y).weights_.to_dataframe()
+    >>> classifier.predict_proba(X)
+    >>> classifier.set_params(engine="gibbs", draws=50, tune=50, chains=2).fit(X, y).weights_.to_dataframe()
     """
 
     _model = MultinomialProbit
@@ -151,7 +151,7 @@ class CompositeKernelClassifier(_KernelClassifier):
 
     Examples
     --------
-    >>> blocks = {"sequence": slice(0, 20), "structure": slice(20, 45)}
+    >>> blocks = {"sequence": slice(0, 5), "structure": slice(5, 13)}
     >>> classifier = CompositeKernelClassifier(blocks=blocks, random_state=1).fit(X, y)
     >>> classifier.predict_proba(X_new)
     """

@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 from xarray import Dataset, DataTree
 
-from ...models.kernels.blocks import KernelBlocks
+from ...models.kernels.blocks import KernelsInBlocks
 from ...validation import check_count
 from .description import explained_parameters, sections
 from .moments import pooled
@@ -69,7 +69,7 @@ def predict(
         The model that was fitted.
     result : DataTree
         Result of `fit` on it, by any engine.
-    kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, array, or KernelBlocks
+    kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, array, or KernelsInBlocks
         Kernels between the new objects (rows) and the training objects (columns), normalised like
         the training kernels: ``kernels(X_new, X_train)``. For very many objects,
         ``kernels.in_blocks(X_new, X_train)`` holds the kernels of one block at a time. Leave out
@@ -139,7 +139,7 @@ def predict(
         result = _thinned(result, draws)
     if "progressbar" in taken:
         # One bar suffices: over the objects if they come in blocks, otherwise over the draws.
-        options["progressbar"] = progressbar and not isinstance(kernels_new, KernelBlocks)
+        options["progressbar"] = progressbar and not isinstance(kernels_new, KernelsInBlocks)
 
     def predict_one(kernels: Any) -> Dataset:
         predictions = predictive(model, result, kernels, keep_draws=keep_draws, **options)

@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 from xarray import Dataset
 
-from ...models.kernels.blocks import KernelBlocks
+from ...models.kernels.blocks import KernelsInBlocks
 from .draws_on_disk import check_store
 from .progress import track
 
@@ -37,7 +37,7 @@ def predict_blocks(
         In memory, or read from the store when it is used.
     """
     path = None if store is None else check_store(store, "predict")
-    if not isinstance(kernels_new, KernelBlocks):
+    if not isinstance(kernels_new, KernelsInBlocks):
         predictions = predict_one(kernels_new)
         return predictions if path is None else _written(iter([predictions]), path)
 

@@ -1,6 +1,6 @@
 """Kernel functions, their normalisation and stacks of kernel matrices."""
 
-from .blocks import KernelBlocks
+from .blocks import KernelsInBlocks
 from .eigenvectors import eigenvector_kernels
 from .specification import (
     Kernels,
@@ -20,9 +20,9 @@ from .specification import (
 from .warnings import KernelWarning
 
 __all__ = [
-    "KernelBlocks",
     "KernelWarning",
     "Kernels",
+    "KernelsInBlocks",
     "Theta",
     "as_stack",
     "basis_expansion",

@@ -14,14 +14,14 @@ from .kernel_features import ExactFeatures
 from .member import FittedMember
 from .rows import BLOCK, slices_of
 
-__all__ = ["KernelBlocks"]
+__all__ = ["KernelsInBlocks"]
 
 # Largest block of a stack by default, in numbers (64 MB).
 LARGEST = 4 * BLOCK
 
 
 @dataclass(frozen=True, eq=False)
-class KernelBlocks:
+class KernelsInBlocks:
     """Kernels of objects that are computed when they are needed; see `Kernels.in_blocks`.
 
     Iterating gives stacks (kernel, obs, basis) of successive blocks of objects.  ``len`` is the
@@ -37,6 +37,11 @@ class KernelBlocks:
         Descriptions of named kernels.
     size : int
         Objects a block.
+
+    Examples
+    --------
+    >>> blocks = kernels.in_blocks(X_many, X_train, size=5)
+    >>> [stack.sizes["obs"] for stack in blocks]
     """
 
     objects: Objects

@@ -36,7 +36,7 @@ from .base import (
     Polynomial,
     Precomputed,
 )
-from .blocks import KernelBlocks
+from .blocks import KernelsInBlocks
 from .features import Objects, cross_gram, feature_spaces
 from .kernel_features import ExactFeatures, KernelFeatures, check_exact
 from .learned import LearnedCovariance, LearnedGaussian, LearnedKernel, ParametricStack, Theta
@@ -292,7 +292,7 @@ class Kernels:
                 )
         return Kernels(tuple(replace(m, base=features(m.base)) for m in self.members))
 
-    def in_blocks(self, X: Any, X_train: Any, *, size: int | None = None) -> KernelBlocks:
+    def in_blocks(self, X: Any, X_train: Any, *, size: int | None = None) -> KernelsInBlocks:
         """Kernels of very many new objects, computed block by block when `predict` needs them.
 
         Parameters
@@ -305,7 +305,7 @@ class Kernels:
 
         Returns
         -------
-        KernelBlocks
+        KernelsInBlocks
             What landmarks and normalisations take from the training objects is computed once.
 
         Raises
@@ -457,9 +457,9 @@ def _descriptions(entries: Sequence[Entry]) -> dict[str, str]:
 
 def _blocks(
     entries: Sequence[Entry], new: Objects, train: Objects, size: int | None = None
-) -> KernelBlocks:
+) -> KernelsInBlocks:
     fitted = [member.fitted(name, train, space) for name, member, space in entries]
-    return KernelBlocks.of(new, fitted, train.labels, _descriptions(entries), size)
+    return KernelsInBlocks.of(new, fitted, train.labels, _descriptions(entries), size)
 
 
 def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) -> Kernels:

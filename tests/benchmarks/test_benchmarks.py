@@ -190,6 +190,7 @@ def test_none_is_forgotten():
         "mixing",
         "composite",
         "heldout",
+        "recommend",
     }
     assert BENCHMARKS.keys() == here | WHOLE
 
