@@ -23,6 +23,10 @@ ROUNDING = 1e-8
 OFF_ONE = 1e-5
 
 
+#: What public functions take as a seed; see `integer_seed`.
+type Seed = int | np.random.SeedSequence | np.random.Generator | None
+
+
 def argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
     """Return the error for an invalid argument.
 
@@ -73,6 +77,33 @@ def check_count(value: int, argument: str, owner: str, *, least: int = 1) -> int
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise argument_error(argument, owner, f"an integer of {least} or more", repr(value))
     return int(value)
+
+
+def integer_seed(seed: Seed, argument: str, owner: str) -> int:
+    """Return a seed in any form as the integer that repeats the run.
+
+    Parameters
+    ----------
+    seed : int, SeedSequence, Generator or None
+        An integer of 0 or more is returned. A SeedSequence always gives the same integer. A
+        Generator draws one and advances, so that the next call gets another. None takes fresh
+        entropy from the operating system.
+
+    Raises
+    ------
+    ValueError
+        For a negative integer, and anything else.
+    """
+    if seed is None:
+        seed = np.random.SeedSequence()
+    if isinstance(seed, np.random.SeedSequence):
+        return int(seed.generate_state(1)[0])
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**32))
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        rule = "an integer of 0 or more, a SeedSequence, a Generator or None"
+        raise argument_error(argument, owner, rule, repr(seed))
+    return int(seed)
 
 
 def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> str:

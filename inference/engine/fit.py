@@ -8,14 +8,20 @@ from inspect import signature
 from os import PathLike
 from typing import Any, get_args
 
-import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ...models.declaration import Declaration
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_count, check_name, check_positive
+from ...validation import (
+    Seed,
+    argument_error,
+    check_count,
+    check_name,
+    check_positive,
+    integer_seed,
+)
 from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .deadline import Clock
@@ -85,7 +91,7 @@ def fit(
     tune: int = 1000,
     chains: int = 4,
     cores: int | None = None,
-    random_seed: int | None = None,
+    random_seed: Seed = None,
     progressbar: bool = True,
     start: DataTree | None = None,
     var_names: Sequence[str] | None = None,
@@ -110,8 +116,9 @@ def fit(
         Draws a chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
         As in ``pm.sample``; engines without chains ignore them.
-    random_seed : int, optional
-        Seed. By default a seed is chosen and recorded, so that every result can be repeated.
+    random_seed : int, SeedSequence or Generator, optional
+        Seed; a Generator advances with each call. The integer used, by default a new one, is the
+        attribute ``random_seed`` of the result and repeats it.
     progressbar : bool, default=True
         Show progress.
     start : DataTree, optional
@@ -195,9 +202,7 @@ def fit(
     engine = applicable(model, engine, "fit")
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         check_count(value, name, "fit", least=least)
-    if random_seed is None:
-        random_seed = int(np.random.SeedSequence().generate_state(1)[0])
-    check_count(random_seed, "random_seed", "fit", least=0)
+    seed = integer_seed(random_seed, "random_seed", "fit")
     known = variables_drawn(model)
     var_names = [var_names] if isinstance(var_names, str) else var_names
     moments = [moments] if isinstance(moments, str) else moments
@@ -207,7 +212,6 @@ def fit(
         var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
     if moments is not None:
         moments = tuple(check_name(name, known, "moments", "fit") for name in moments)
-    seed = int(random_seed)
     if store is not None:
         if not engine.stores:
             able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)

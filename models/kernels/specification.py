@@ -24,7 +24,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ...validation import argument_error, check_count, check_name
+from ...validation import (
+    Seed,
+    argument_error,
+    check_count,
+    check_name,
+    integer_seed,
+)
 from .base import (
     BaseKernel,
     BasisExpansion,
@@ -130,14 +136,14 @@ class Kernels:
                 )
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
 
-    def nystroem(self, n_components: int, *, seed: int = 0) -> "Kernels":
+    def nystroem(self, n_components: int, *, seed: Seed = 0) -> "Kernels":
         """Replace every kernel by its Nystroem features, for many objects.
 
         Parameters
         ----------
         n_components : int
             Number of landmarks m, drawn from the training objects, and of columns of the stack.
-        seed : int, default=0
+        seed : int, SeedSequence, Generator or None, default=0
             Seed of the landmarks.
 
         Returns
@@ -171,6 +177,7 @@ class Kernels:
                     "functions of features, not normalised, without parameters to learn",
                     repr(member.name_on(None)),
                 )
+        seed = integer_seed(seed, "seed", "nystroem")
         bases = (NystroemFeatures(m.base, n_components, seed) for m in self.members)
         return Kernels(
             tuple(replace(m, base=base) for m, base in zip(self.members, bases, strict=True))
