@@ -26,6 +26,7 @@ from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
+from .density import why_no_log_likelihood
 from .description import EngineDescription
 from .draws_on_disk import check_store
 from .engine import Engine, Kind, Run, variables_drawn
@@ -59,28 +60,6 @@ def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
             f"{engine.name} does not apply: {reason}. Engines that do: {', '.join(others)}."
         )
     return engine
-
-
-def _by_observation(model: pm.Model) -> bool:
-    """Whether every observed variable has one log likelihood an observation."""
-    supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
-    return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
-
-
-def _no_log_likelihood(model: pm.Model, kind: Kind, run: Run) -> str | None:
-    """Why a result has no group ``log_likelihood``; None when it has one."""
-    if run.store is not None:
-        return "the draws are in a store; pm.compute_log_likelihood reads them"
-    if kind == "point":
-        return "az.loo needs draws from the posterior, not a point"
-    if not model.observed_RVs:
-        return "the model has no observed variable"
-    if not _by_observation(model):
-        return "observations are dependent given the variables, so that az.loo has no meaning"
-    missing = {str(rv.name) for rv in model.free_RVs}.difference(run.kept(model))
-    if missing:
-        return f"it needs draws of {', '.join(sorted(missing))} (var_names)"
-    return None
 
 
 def fit(
@@ -235,8 +214,13 @@ def fit(
         settings=engine.settings_on(model),
         own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
     )
-    reason = _no_log_likelihood(model, engine.kind, run) if log_likelihood else "not asked for"
-    run = replace(run, log_likelihood=reason is None)
+    if not log_likelihood:
+        missing: str | None = "not asked for"
+    elif run.store is not None:
+        missing = "the draws are in a store; kz.extend reads them"
+    else:
+        missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
+    run = replace(run, log_likelihood=missing is None)
     begun = time.perf_counter()
     with (
         threadpool_limits(blas_threads, user_api="blas"),
@@ -246,8 +230,8 @@ def fit(
     seconds = time.perf_counter() - begun
     if run.clock.ended:
         _mark_as_ended(tree, engine, max_seconds)
-    if reason:
-        tree.attrs["no_log_likelihood"] = reason
+    if missing:
+        tree.attrs["no_log_likelihood"] = missing
     elif "log_likelihood" not in tree.children:
         with_group(tree, "log_likelihood", log_likelihood_of(model, tree["posterior"].to_dataset()))
     result = stamp(
