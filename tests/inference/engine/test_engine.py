@@ -238,14 +238,14 @@ def test_a_point_says_why_it_has_no_log_likelihood():
     assert "no_log_likelihood" not in draws.attrs
 
 
-def test_log_likelihood_is_left_out_unlessby_observation():
+def test_log_likelihood_is_left_out_unless_by_observation():
     """One number for all objects is no observation of az.loo."""
-    by_observation = {
+    expectations = {
         kz.MultinomialProbit: True,
         kz.CompositeKernelClassification: True,
         kz.WishartCompletion: False,
     }
-    for cls, expected in by_observation.items():
+    for cls, expected in expectations.items():
         assert by_observation(cls.example()) == expected
     for collapsed in (False, True):
         model = kz.CompositeKernelRegression.example(collapsed=collapsed)
