@@ -12,6 +12,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference.engine.applicability import coordinates
 from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.density import by_observation
 from kernelzoo.inference.engine.engine import Engine
 from kernelzoo.inference.engine.fit import as_engine
 from kernelzoo.inference.engine.handwritten import Handwritten
