@@ -15,7 +15,7 @@ D features.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any, Literal
@@ -212,7 +212,8 @@ class Kernels:
         ------
         ValueError
             For inputs that are not finite and two-dimensional, differ in objects or features
-            (which are named), lack a feature space, or cannot be normalised.
+            (which are named), lack a feature space, cannot be normalised, or are so large that
+            kernels overflow.
 
         Warns
         -----
@@ -225,6 +226,11 @@ class Kernels:
         Costs O(S n N D).  For new objects the training Gram matrix is computed only for centring,
         O(S N^2 D) more.
         """
+        # What overflows is an error below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._stack(X, X_train)
+
+    def _stack(self, X: Any, X_train: Any) -> Any:
         train = feature_spaces(X if X_train is None else X_train)
         entries = list(self._resolve(train))
         for name, member, space in entries:
@@ -238,6 +244,7 @@ class Kernels:
         columns = [
             (name, member.evaluate(name, new, train, space)) for name, member, space in entries
         ]
+        _check_overflow(dict(columns), new)
         shapes = {name: values.shape for name, values in columns}
         if len(set(shapes.values())) > 1:
             raise argument_error(
@@ -393,3 +400,16 @@ def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = N
 
 def _one(base: BaseKernel) -> Kernels:
     return Kernels((Member(base),))
+
+
+def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:
+    """Raise if a kernel of finite features has entries that are not finite."""
+    for name, values in kernels.items():
+        if not np.isfinite(values).all():
+            largest = max(float(np.abs(each).max()) for each in objects.features.values())
+            raise argument_error(
+                "X",
+                "Kernels",
+                "small enough that kernels do not overflow: standardise the features",
+                f"entries up to {largest:.3g} in size, for which {name!r} is not finite",
+            )

@@ -29,6 +29,7 @@ def variance_of_entries(X: NDArray, owner: str) -> float:
     variance = float(X.var())
     if not variance > 0:
         raise argument_error("X", owner, "of training objects that differ", "one value throughout")
+    _check_overflow(variance, X, owner)
     return 1 / (X.shape[1] * variance)
 
 
@@ -55,7 +56,15 @@ def _median_distance(X: NDArray, metric: str, owner: str) -> float:
             "distance (or give the width as a number)",
             f"{len(X)} objects with a median distance of 0",
         )
+    _check_overflow(median, X, owner)
     return median
+
+
+def _check_overflow(size: float, X: NDArray, owner: str) -> None:
+    if not np.isfinite(size):
+        got = f"entries up to {np.abs(X).max():.3g} in size"
+        rule = "small enough that squares do not overflow: standardise the features"
+        raise argument_error("X", owner, rule, got)
 
 
 def _sample(X: NDArray) -> NDArray:
