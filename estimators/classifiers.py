@@ -83,7 +83,8 @@ class KernelProbitClassifier(_KernelClassifier):
     >>> X = pd.concat({"rna": rna, "protein": protein}, axis=1)
     >>> classifier = KernelProbitClassifier(kz.gaussian("median"), random_state=1).fit(X, y)
     >>> classifier.predict_proba(X)
-    >>> classifier.set_params(engine="gibbs", draws=50, tune=50, chains=2).fit(X, y).weights_.to_dataframe()
+    >>> sampled = classifier.set_params(engine="gibbs", draws=50, tune=50, chains=2).fit(X, y)
+    >>> sampled.weights_.to_dataframe()
     """
 
     _model = MultinomialProbit

@@ -16,6 +16,7 @@ from .engine.engine import Engine, Run
 from .engine.estimate import Estimate, estimate
 from .engine.evidence import log_evidence
 from .engine.exact import Exact
+from .engine.extend import extend
 from .engine.fit import describe, engines, fit
 from .engine.identified import identified, identifies
 from .engine.map import MAP
@@ -58,6 +59,7 @@ __all__ = [
     "document_predictions",
     "engines",
     "estimate",
+    "extend",
     "fit",
     "identified",
     "identifies",

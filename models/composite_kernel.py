@@ -10,6 +10,7 @@ import xarray as xr
 from pytensor.tensor import TensorVariable
 
 from ..validation import (
+    Seed,
     argument_error,
     check_codes,
     check_flag,
@@ -17,6 +18,7 @@ from ..validation import (
     check_name,
     check_positive,
     check_targets,
+    integer_seed,
 )
 from .combinations.sums import Combination, DirichletWeights, FixedWeights, for_kernels
 from .declaration import Declaration
@@ -252,12 +254,12 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 8 objects, 2 kernels.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         **options
             Arguments of the constructor.
@@ -385,12 +387,12 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 8 objects, 2 kernels.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         **options
             Arguments of the constructor.
@@ -415,9 +417,9 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         return check_codes(self["labels"].get_value(), 2, type(self).__name__)
 
 
-def _example(random_seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _example(random_seed: Seed) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Two kernels of eight made-up objects, and a response."""
-    rng = np.random.default_rng(random_seed)
+    rng = np.random.default_rng(integer_seed(random_seed, "random_seed", "example"))
     x = rng.normal(size=(8, 2))
     distances = ((x[:, None] - x[None]) ** 2).sum(-1)
     linear = x @ x.T

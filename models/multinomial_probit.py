@@ -9,7 +9,15 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 from xarray import DataArray
 
-from ..validation import argument_error, check_codes, check_labels, check_name, check_positive
+from ..validation import (
+    Seed,
+    argument_error,
+    check_codes,
+    check_labels,
+    check_name,
+    check_positive,
+    integer_seed,
+)
 from .combinations.composition import Composition
 from .combinations.products import FixedProduct, Product
 from .combinations.sums import Binary, Combination, FixedWeights, Mean, for_kernels
@@ -225,15 +233,15 @@ class MultinomialProbit(Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0) -> Self:
+    def example(cls, random_seed: Seed = 0) -> Self:
         """Smallest instance that every engine can fit: 12 objects, 3 classes, 2 kernels.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         """
-        rng = np.random.default_rng(random_seed)
+        rng = np.random.default_rng(integer_seed(random_seed, "random_seed", "example"))
         labels = np.arange(12) % 3
         x = rng.normal(size=(12, 2)) + np.eye(3)[labels, :2]
         distances = ((x[:, None] - x[None]) ** 2).sum(-1)

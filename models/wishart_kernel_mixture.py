@@ -8,7 +8,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ..validation import argument_error, check_flag, check_name, check_positive
+from ..validation import (
+    Seed,
+    argument_error,
+    check_flag,
+    check_name,
+    check_positive,
+    integer_seed,
+)
 from .completion.blocks import (
     Blocks,
     declare_inverse_wishart,
@@ -226,17 +233,18 @@ class WishartKernelMixture(Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         **options
             Arguments of the constructor.
         """
-        x = np.random.default_rng(random_seed).normal(size=(5, 2))
+        seed = integer_seed(random_seed, "random_seed", "example")
+        x = np.random.default_rng(seed).normal(size=(5, 2))
         squared = ((x[:, None] - x[None]) ** 2).sum(-1)
         theta = {"near": np.exp(-2 * squared), "far": np.exp(-squared / 2)}
         ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])

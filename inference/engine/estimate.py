@@ -8,7 +8,10 @@ import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 
-from ...validation import check_count
+from ...validation import (
+    check_count,
+    integer_seed,
+)
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .engine import Engine, Run
 from .fit import applicable, fit
@@ -109,7 +112,7 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     mode = check_compile_kwargs(given["compile_kwargs"], "estimate")
     run = Run(
         *(given["draws"], given["tune"], given["chains"], given["cores"]),
-        random_seed=given["random_seed"] or 0,
+        random_seed=integer_seed(given["random_seed"], "random_seed", "estimate"),
         progressbar=False,
         var_names=None if names is None else tuple(np.atleast_1d(names)),
         mode=mode,

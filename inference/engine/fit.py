@@ -8,18 +8,25 @@ from inspect import signature
 from os import PathLike
 from typing import Any, get_args
 
-import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ...models.declaration import Declaration
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_count, check_name, check_positive
+from ...validation import (
+    Seed,
+    argument_error,
+    check_count,
+    check_name,
+    check_positive,
+    integer_seed,
+)
 from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
+from .density import why_no_log_likelihood
 from .description import EngineDescription
 from .draws_on_disk import check_store
 from .engine import Engine, Kind, Run, variables_drawn
@@ -61,28 +68,6 @@ def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
     return engine
 
 
-def _by_observation(model: pm.Model) -> bool:
-    """Whether every observed variable has one log likelihood an observation."""
-    supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
-    return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
-
-
-def _no_log_likelihood(model: pm.Model, kind: Kind, run: Run) -> str | None:
-    """Why a result has no group ``log_likelihood``; None when it has one."""
-    if run.store is not None:
-        return "the draws are in a store; pm.compute_log_likelihood reads them"
-    if kind == "point":
-        return "az.loo needs draws from the posterior, not a point"
-    if not model.observed_RVs:
-        return "the model has no observed variable"
-    if not _by_observation(model):
-        return "observations are dependent given the variables, so that az.loo has no meaning"
-    missing = {str(rv.name) for rv in model.free_RVs}.difference(run.kept(model))
-    if missing:
-        return f"it needs draws of {', '.join(sorted(missing))} (var_names)"
-    return None
-
-
 def fit(
     model: pm.Model,
     engine: str | Engine,
@@ -91,7 +76,7 @@ def fit(
     tune: int = 1000,
     chains: int = 4,
     cores: int | None = None,
-    random_seed: int | None = None,
+    random_seed: Seed = None,
     progressbar: bool = True,
     start: DataTree | None = None,
     var_names: Sequence[str] | None = None,
@@ -116,8 +101,9 @@ def fit(
         Draws a chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
         As in ``pm.sample``; engines without chains ignore them.
-    random_seed : int, optional
-        Seed. By default a seed is chosen and recorded, so that every result can be repeated.
+    random_seed : int, SeedSequence or Generator, optional
+        Seed; a Generator advances with each call. The integer used, by default a new one, is the
+        attribute ``random_seed`` of the result and repeats it.
     progressbar : bool, default=True
         Show progress.
     start : DataTree, optional
@@ -201,9 +187,7 @@ def fit(
     engine = applicable(model, engine, "fit")
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         check_count(value, name, "fit", least=least)
-    if random_seed is None:
-        random_seed = int(np.random.SeedSequence().generate_state(1)[0])
-    check_count(random_seed, "random_seed", "fit", least=0)
+    seed = integer_seed(random_seed, "random_seed", "fit")
     known = variables_drawn(model)
     var_names = [var_names] if isinstance(var_names, str) else var_names
     moments = [moments] if isinstance(moments, str) else moments
@@ -213,7 +197,6 @@ def fit(
         var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
     if moments is not None:
         moments = tuple(check_name(name, known, "moments", "fit") for name in moments)
-    seed = int(random_seed)
     if store is not None:
         if not engine.stores:
             able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
@@ -237,8 +220,13 @@ def fit(
         settings=engine.settings_on(model),
         own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
     )
-    reason = _no_log_likelihood(model, engine.kind, run) if log_likelihood else "not asked for"
-    run = replace(run, log_likelihood=reason is None)
+    if not log_likelihood:
+        missing: str | None = "not asked for"
+    elif run.store is not None:
+        missing = "the draws are in a store; kz.extend reads them"
+    else:
+        missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
+    run = replace(run, log_likelihood=missing is None)
     begun = time.perf_counter()
     with (
         threadpool_limits(blas_threads, user_api="blas"),
@@ -248,8 +236,8 @@ def fit(
     seconds = time.perf_counter() - begun
     if run.clock.ended:
         _mark_as_ended(tree, engine, max_seconds)
-    if reason:
-        tree.attrs["no_log_likelihood"] = reason
+    if missing:
+        tree.attrs["no_log_likelihood"] = missing
     elif "log_likelihood" not in tree.children:
         with_group(tree, "log_likelihood", log_likelihood_of(model, tree["posterior"].to_dataset()))
     result = stamp(

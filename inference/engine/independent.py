@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from xarray import DataTree
 
 from .applicability import coordinates
-from .density import compile_densities, log_likelihood_dataset
+from .density import compile_densities, density_dataset
 from .draws_on_disk import DrawsOnDisk
 from .engine import Run
 from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
@@ -116,7 +116,7 @@ def independent_draws(
         with_group(tree, "posterior", store.dataset())
     if likelihoods:
         whole = {name: np.concatenate(parts) for name, parts in likelihoods.items()}
-        dataset = log_likelihood_dataset(model, whole, tree["posterior"].to_dataset())
+        dataset = density_dataset(model, whole, tree["posterior"].to_dataset())
         with_group(tree, "log_likelihood", dataset)
     known |= {
         name: finite_moments(entry.mean, entry.sd, (tails or {}).get(name, np.inf))

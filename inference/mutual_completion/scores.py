@@ -15,6 +15,7 @@ from ...models.completion.incomplete import IncompleteKernels
 from ...models.kernels.alignment import aligned, check_distinct, labelled_gram
 from ...models.kernels.stack import as_stack
 from ...validation import (
+    Seed,
     argument_error,
     check_count,
     check_finite,
@@ -23,6 +24,7 @@ from ...validation import (
     check_real,
     check_square_symmetric,
     check_unmasked,
+    integer_seed,
 )
 from .alignment import kernel_alignment
 
@@ -151,7 +153,7 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
 
 
 def missing_entries(
-    kernels: Any, visible: Any = None, *, number: int = 50, random_seed: Any = None
+    kernels: Any, visible: Any = None, *, number: int = 50, random_seed: Seed = None
 ) -> dict[str, list[tuple[Any, Any]]]:
     """Choose missing entries of each kernel at random, for `MutualKernelCompletion`'s `entries`.
 
@@ -162,7 +164,8 @@ def missing_entries(
     number : int, default=50
         Number of pairs of objects a kernel with at least one missing object, or all if there are
         fewer.
-    random_seed : int or Generator, optional
+    random_seed : int, SeedSequence or Generator, optional
+        Seed; a Generator advances with each call.
 
     Returns
     -------
@@ -179,7 +182,7 @@ def missing_entries(
     """
     owner = "missing_entries"
     check_count(number, "number", owner)
-    rng = np.random.default_rng(random_seed)
+    rng = np.random.default_rng(integer_seed(random_seed, "random_seed", owner))
     given = IncompleteKernels.of(kernels, visible, owner=owner)
     chosen = {}
     for kernel in given.kernels:

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from ...validation import argument_error, check_finite, check_name, check_real
+from ...validation import argument_error, check_finite, check_name, check_real, check_unmasked
 from .alignment import NUMBERED, aligned, as_frame, check_complete, counts_rows, labels_of, order_of
 from .rows import Rows
 
@@ -280,6 +280,7 @@ def _is_array_of_numbers(table: Any) -> bool:
 
 
 def _as_features(table: Any, argument: str) -> NDArray:
+    check_unmasked(table, argument, "Kernels")
     try:
         array = table if np.ma.isMaskedArray(table) else np.asarray(table)
     except ValueError:

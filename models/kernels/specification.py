@@ -15,7 +15,7 @@ D features.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any, Literal
@@ -24,7 +24,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ...validation import argument_error, check_count, check_flag, check_name
+from ...validation import (
+    Seed,
+    argument_error,
+    check_count,
+    check_flag,
+    check_name,
+    integer_seed,
+)
 from .base import (
     BaseKernel,
     BasisExpansion,
@@ -152,7 +159,7 @@ class Kernels:
         n_components: int,
         *,
         by: Literal["uniform", "leverage", "kmeans"] = "uniform",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> "Kernels":
         """Replace every kernel by its Nystroem features, for many objects.
 
@@ -167,7 +174,7 @@ class Kernels:
             MiniBatchKMeans on 50 m of them; Zhang et al. 2008). Kernels of one feature space share
             the landmarks of "uniform" and "kmeans"; leverage scores are those of each kernel
             without its normalisations.
-        seed : int, default=0
+        seed : int, SeedSequence, Generator or None, default=0
             Seed of the landmarks.
 
         Returns
@@ -198,12 +205,13 @@ class Kernels:
         """
         check_count(n_components, "n_components", "nystroem")
         check_name(by, LANDMARKS, "by", "nystroem")
+        seed = integer_seed(seed, "seed", "nystroem")
         return self._in_place(
             "nystroem", lambda base: NystroemFeatures(base, n_components, seed, by)
         )
 
     def random_features(
-        self, n_components: int, *, orthogonal: bool = True, seed: int = 0
+        self, n_components: int, *, orthogonal: bool = True, seed: Seed = 0
     ) -> "Kernels":
         """Replace every kernel by random Fourier features, for many objects.
 
@@ -214,7 +222,7 @@ class Kernels:
         orthogonal : bool, default=True
             Whether frequencies are orthogonal in groups of D, which reduces the error of a Gaussian
             kernel (Yu et al. 2016).
-        seed : int, default=0
+        seed : int, SeedSequence, Generator or None, default=0
             Seed of the frequencies. All kernels of a stack get the same directions.
 
         Returns
@@ -249,6 +257,7 @@ class Kernels:
                 str(n_components),
             )
         check_flag(orthogonal, "orthogonal", "random_features")
+        seed = integer_seed(seed, "seed", "random_features")
         for member in self.members:
             check_frequencies(member.base)
         return self._in_place(
@@ -362,7 +371,8 @@ class Kernels:
         ------
         ValueError
             For inputs that are not finite and two-dimensional, differ in objects or features
-            (which are named), lack a feature space, or cannot be normalised.
+            (which are named), lack a feature space, cannot be normalised, or are so large that
+            kernels overflow.
 
         Warns
         -----
@@ -375,6 +385,11 @@ class Kernels:
         Costs O(S n N D).  For new objects the training Gram matrix is computed only for centring,
         O(S N^2 D) more.
         """
+        # What overflows is an error below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._stack(X, X_train)
+
+    def _stack(self, X: Any, X_train: Any) -> Any:
         train, entries = self._trained(X if X_train is None else X_train)
         features = self._are_features
         new = train if X_train is None else feature_spaces(X, train, in_blocks=features)
@@ -393,6 +408,7 @@ class Kernels:
             )
             for name, member, space in entries
         ]
+        _check_overflow(dict(columns), new)
         shapes = {name: values.shape for name, values in columns}
         if len(set(shapes.values())) > 1:
             raise argument_error(
@@ -603,3 +619,16 @@ def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = N
 
 def _one(base: BaseKernel) -> Kernels:
     return Kernels((Member(base),))
+
+
+def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:
+    """Raise if a kernel of finite features has entries that are not finite."""
+    for name, values in kernels.items():
+        if not np.isfinite(values).all():
+            largest = max(float(np.abs(each).max()) for each in objects.features.values())
+            raise argument_error(
+                "X",
+                "Kernels",
+                "small enough that kernels do not overflow: standardise the features",
+                f"entries up to {largest:.3g} in size, for which {name!r} is not finite",
+            )

@@ -30,6 +30,7 @@ def variance_of_entries(X: NDArray | Rows, owner: str) -> float:
     variance = float(X.var())
     if not variance > 0:
         raise argument_error("X", owner, "of training objects that differ", "one value throughout")
+    _check_overflow(variance, X, owner)
     return 1 / (X.shape[1] * variance)
 
 
@@ -55,7 +56,16 @@ def _median_distance(X: NDArray | Rows, metric: str, owner: str) -> float:
             "distance (or give the width as a number)",
             f"{len(X)} objects with a median distance of 0",
         )
+    _check_overflow(median, X, owner)
     return median
+
+
+def _check_overflow(size: float, X: NDArray | Rows, owner: str) -> None:
+    if not np.isfinite(size):
+        largest = max(float(np.abs(block).max()) for _, block in blocks_of(X, X.shape[1]))
+        got = f"entries up to {largest:.3g} in size"
+        rule = "small enough that squares do not overflow: standardise the features"
+        raise argument_error("X", owner, rule, got)
 
 
 def _sample(X: NDArray | Rows) -> NDArray:
