@@ -10,7 +10,7 @@ import kernelzoo as kz
 from family import assert_mean
 from kernelzoo import CompositeKernelClassification, CompositeKernelRegression
 from kernelzoo.inference.engine.density import log_density
-from kernelzoo.models.combinations import Binary, DirichletWeights, FixedWeights
+from kernelzoo.models.combinations import Binary, DirichletWeights, FixedWeights, Mean
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -203,7 +203,7 @@ def test_new_data_change_the_density():
         ({"rho": np.inf}, "'rho' argument"),
         ({"varrho": "x"}, "'varrho' argument"),
         ({"combination": "direchlet"}, "nearest is 'dirichlet'"),
-        ({"combination": Binary()}, r"DirichletWeights or FixedWeights .* Got Binary"),
+        ({"combination": Mean()}, r"FixedWeights or Binary .* Got Mean"),
         ({"combination": FixedWeights([1.0])}, "'weights' argument of FixedWeights"),
         ({"kernels": -np.eye(3)}, "'kernels.*' argument of CompositeKernelRegression .* semi"),
     ],
