@@ -44,7 +44,7 @@ class CompositeKernelGibbs(GibbsBlock):
         out.
     moves : int, default=2
         Number of moves of beta, and of varphi, a sweep.
-    block : int, default=6
+    block : int, default=2
         Number of kernels of a selection that are drawn jointly, from all 2^block states. Each new
         state costs one factorisation. Other rules do not use it.
     **shared
@@ -85,7 +85,7 @@ class CompositeKernelGibbs(GibbsBlock):
         *,
         collapsed: bool = True,
         moves: int = 2,
-        block: int = 6,
+        block: int = 2,
         **shared: Unpack[Shared],
     ):
         self._collapsed = collapsed

@@ -194,7 +194,7 @@ def sweep(
     redraw: Collection[str],
     tuning: Tuning = COLLAPSED,
     moves: int = 2,
-    block: int = 6,
+    block: int = 2,
 ) -> tuple[State, Info]:
     """Redraw alpha and the variables in `redraw`, leaving the joint posterior invariant.
 
@@ -222,7 +222,7 @@ def sweep(
         integrated out, and selections by draws from their conditional.
     moves : int, default=2
         Number of moves of beta and of varphi.
-    block : int, default=6
+    block : int, default=2
         Number of kernels whose selection is drawn jointly.
 
     Returns

@@ -21,8 +21,9 @@ fall by the error of the quadrature when new points are placed (see `simplex`); 
 samples it is an estimate.
 
 Mean field neglects dependence: the standard deviations of beta are several times too small, and the
-bound has several maxima in beta. Hence the fit uses several starts, and the Pareto k-hat of the
-result compares Q with the declaration's density.
+bound has several maxima in beta. It is nearly certain of selections where the posterior is not:
+take Gibbs for inclusion probabilities. Hence the fit uses several starts, and the Pareto k-hat of
+the result compares Q with the declaration's density.
 
 Iterations are accelerated (`variational.anderson`), except with importance samples or type-II
 maximum likelihood.

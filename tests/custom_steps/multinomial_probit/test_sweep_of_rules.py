@@ -12,10 +12,7 @@ from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps.moves import random_walk
 from kernelzoo.custom_steps.moves.selection import update_selection
 from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
-from kernelzoo.custom_steps.multinomial_probit.binary_selection import (
-    log_evidence,
-    update_selection,
-)
+from kernelzoo.custom_steps.multinomial_probit.binary_selection import log_evidence
 from kernelzoo.custom_steps.multinomial_probit.sweep import (
     Composition,
     Moves,
