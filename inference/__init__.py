@@ -11,6 +11,7 @@ from . import (
     scores,
 )
 from .diagnostics.compare import Comparison, compare_engines
+from .diagnostics.inclusion import inclusion
 from .engine.em import EM
 from .engine.engine import Engine, Run
 from .engine.estimate import Estimate, estimate
@@ -63,6 +64,7 @@ __all__ = [
     "fit",
     "identified",
     "identifies",
+    "inclusion",
     "log_evidence",
     "pareto_k",
     "plots",

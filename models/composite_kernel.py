@@ -1,6 +1,7 @@
 """Regression and binary classification on a composite kernel (Girolami & Rogers 2005)."""
 
 from collections.abc import Hashable, Sequence
+from functools import singledispatch
 from typing import Any, Self, override
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..validation import (
     check_targets,
     integer_seed,
 )
-from .combinations.sums import Combination, DirichletWeights, FixedWeights, for_kernels
+from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights, for_kernels
 from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, ids_along
@@ -30,13 +31,24 @@ from .operations.matrix_product import matrix_product
 
 __all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression"]
 
-#: Rules of combination by name. Learned weights must sum to 1, because the bias is 1 in every
-#: matrix of `design`. VB, Gibbs and MAP apply to rules registered with them, the generic engines to
-#: all.
+#: Rules of combination by name. Learned weights must sum to 1, or the rule must be registered with
+#: `bias_apart`. VB, Gibbs and MAP apply to rules registered with them, the generic engines to all.
 COMBINATIONS: dict[str, type[Combination]] = {
     "dirichlet": DirichletWeights,
     "fixed": FixedWeights,
+    "binary": Binary,
 }
+
+
+@singledispatch
+def bias_apart(rule: Combination) -> bool:
+    """Whether the bias needs a matrix of its own, because learned weights do not sum to 1."""
+    return False
+
+
+@bias_apart.register
+def _(rule: Binary) -> bool:
+    return True
 
 
 class _CompositeKernel(pm.Model):
@@ -68,7 +80,8 @@ class _CompositeKernel(pm.Model):
             raise argument_error(
                 "combination",
                 owner,
-                "'dirichlet', DirichletWeights or FixedWeights (others are for MultinomialProbit)",
+                "'dirichlet', DirichletWeights, FixedWeights or Binary (others are for "
+                "MultinomialProbit)",
                 repr(combination),
             )
         rule: Combination = for_kernels(combination, stack["kernel"].values)
@@ -108,20 +121,37 @@ class _CompositeKernel(pm.Model):
 
     @property
     def design(self) -> np.ndarray:
-        """Matrices (kernel, obs, function) whose weighted sum is the current composite kernel.
+        """Matrices (matrix, obs, function) whose weighted sum is the current composite kernel.
 
-        With a bias the first function of each matrix is 1. If the weights are not random variables,
-        the only matrix is the composite kernel.
+        With a bias the first function of each matrix is 1. Selections do not sum to 1: for them it
+        is 0, and one more matrix, of weight 1, holds the bias alone. If the weights are not random
+        variables, the only matrix is the composite kernel.
         """
         return self.with_bias(self["K"].get_value())
 
+    @property
+    def bias_apart(self) -> bool:
+        """Whether the last matrix of `design` holds the bias alone, with weight 1."""
+        return self.bias and bias_apart(self.combination)
+
+    def matrix_weights(self, beta: np.ndarray) -> np.ndarray:
+        """Weights (..., matrix) of the matrices of `design` for random beta (..., kernel)."""
+        if not self.bias_apart:
+            return beta
+        return np.concatenate([beta, np.ones((*beta.shape[:-1], 1))], axis=-1)
+
     def with_bias(self, stack: np.ndarray) -> np.ndarray:
-        """`design` (kernel, obs, function) for another stack (kernel, obs, basis)."""
+        """`design` (matrix, obs, function) for another stack (kernel, obs, basis)."""
         if not self.learned:
             stack = np.tensordot(self["beta"].get_value(), stack, axes=1)[None]
         if not self.bias:
             return stack
-        return np.concatenate([np.ones((*stack.shape[:2], 1)), stack], axis=2)
+        if self.bias_apart:
+            stack = np.concatenate([stack, np.zeros((1, *stack.shape[1:]))])
+        first = np.ones((*stack.shape[:2], 1))
+        if self.bias_apart:
+            first[:-1] = 0.0
+        return np.concatenate([first, stack], axis=2)
 
 
 class CompositeKernelRegression(_CompositeKernel, Declaration):
@@ -147,8 +177,10 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     targets : array_like, Series or DataArray (obs,)
         Response. Standardise it: the priors assume about unit scale. A Series is aligned by object
         ids if both kernels and Series have ids, otherwise by position.
-    combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
-        Rule of combination. The weight of a single kernel is fixed at 1.
+    combination : {"dirichlet", "fixed", "binary"} or Combination, default="dirichlet"
+        Rule of combination. With "dirichlet" the weight of a single kernel is fixed at 1;
+        ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
+        "binary" selects kernels: `inclusion` gives the probability of each.
     bias : bool, default=True
         Whether to add a constant to the basis functions.
     sigma, varsigma : float, default=1
@@ -300,8 +332,10 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     labels : array_like, Series or DataArray (obs,)
         Class of each training object, one of two sortable values. A Series is aligned by object
         ids if both kernels and Series have ids, otherwise by position.
-    combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
-        Rule of combination. The weight of a single kernel is fixed at 1.
+    combination : {"dirichlet", "fixed", "binary"} or Combination, default="dirichlet"
+        Rule of combination. With "dirichlet" the weight of a single kernel is fixed at 1;
+        ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
+        "binary" selects kernels: `inclusion` gives the probability of each.
     bias : bool, default=True
         Whether to add a constant to the basis functions.
     sigma, varsigma : float, default=1

@@ -1,6 +1,7 @@
 """Names that the examples of docstrings use without defining them, on a small problem."""
 
 # Names of the examples.
+import arviz as az  # noqa: F401
 import numpy as np
 import pandas as pd
 import pymc as pm  # noqa: F401

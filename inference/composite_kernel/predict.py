@@ -52,7 +52,7 @@ def _design_of_new_objects(model: CompositeKernelModel, kernels_new: Any) -> xr.
 def _weights(model: CompositeKernelModel, posterior: Dataset) -> NDArray:
     """Weights (sample, matrix) of the matrices of the design."""
     if model.learned:
-        return _joined(posterior, "beta")
+        return model.matrix_weights(_joined(posterior, "beta"))
     return np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
 
 

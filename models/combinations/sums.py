@@ -27,6 +27,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
+from scipy.special import logit
 
 from ...user_warnings import warn_user
 from ...validation import argument_error, check_finite, check_flag, check_positive, check_unmasked
@@ -323,6 +324,10 @@ class Binary(WeightedSum):
     def probabilities(self, n_kernels: int) -> NDArray[np.float64]:
         """Prior probability of each kernel (kernel,), before excluding the empty selection."""
         return np.broadcast_to(np.asarray(self.probability, dtype=float), n_kernels)
+
+    def log_odds(self, n_kernels: int) -> NDArray[np.float64]:
+        """Prior log odds of each kernel (kernel,)."""
+        return logit(self.probabilities(n_kernels))
 
     @override
     def declare(self) -> TensorVariable:

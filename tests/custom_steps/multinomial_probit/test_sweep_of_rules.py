@@ -10,11 +10,9 @@ from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps.moves import random_walk
+from kernelzoo.custom_steps.moves.selection import update_selection
 from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
-from kernelzoo.custom_steps.multinomial_probit.binary_selection import (
-    log_evidence,
-    update_selection,
-)
+from kernelzoo.custom_steps.multinomial_probit.binary_selection import log_evidence
 from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
 from kernelzoo.custom_steps.multinomial_probit.sweep import (
@@ -259,11 +257,9 @@ def test_a_rule_that_is_not_registered_is_refused(function):
 @pytest.mark.slow
 def test_printed_marginal_covariance_is_detected(monkeypatch):
     """Planted bug: the paper's Omega = I + K Z^-1 K."""
-    correct = probit_kernel_sweep.update_selection
+    correct = probit_kernel_sweep.log_evidence
     monkeypatch.setattr(
-        probit_kernel_sweep,
-        "update_selection",
-        lambda beta, y, zeta, *rest: correct(beta, y, 1 / zeta, *rest),
+        probit_kernel_sweep, "log_evidence", lambda y, zeta, *rest: correct(y, 1 / zeta, *rest)
     )
     with pytest.raises(AssertionError):
         joint_test("binary, empty", 1_500)
@@ -329,8 +325,13 @@ def test_selection_follows_its_conditional(block):
         log_p.append(evidence + state @ log_odds)
     exact = np.exp(log_p - np.logaddexp.reduce(log_p))
     beta, design, draws = np.zeros(3, int), Design(stack, None), []
+
+    def evidence(state):
+        composite = design.composite(state)
+        return log_evidence(y, zeta, composite, design.gram(state, composite))
+
     for _ in range(4_000):
-        beta = update_selection(beta, y, zeta, design, log_odds, rng, block)
+        beta, _ = update_selection(beta, evidence, log_odds, rng, block)
         draws.append(beta @ [1, 2, 4])
     indicators = np.array(draws)[:, None] == np.arange(8)
     ess = [float(az.ess(column[None].astype(float))) for column in indicators.T]
