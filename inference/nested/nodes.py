@@ -1,0 +1,123 @@
+"""Weights at which the rest of the model is approximated, placed where the posterior is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp, ndtri
+from scipy.stats import qmc
+
+from .conditional import Mode
+
+__all__ = ["Nodes", "place_nodes"]
+
+type Array = npt.NDArray[np.float64]
+
+ROUNDS = 3
+# Mass that is spread equally over the nodes that are not hopeless, and how many nats of density
+# below the best make a node hopeless.
+DEFENSIVE = 0.1
+HOPELESS = 12.0
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A mixture of normals of the weights' coordinates v, with a `Mode` of the rest at each.
+
+    Attributes
+    ----------
+    v : array (J, K)
+        Centres.
+    modes : list of Mode
+    mass : array (J,)
+        Masses.
+    root : array (K, K)
+        Lower Cholesky factor of the covariance of every component.
+    """
+
+    v: Array
+    modes: list[Mode]
+    mass: Array
+    root: Array
+
+    def log_density(self, v: Array) -> Array:
+        """Log density (n,) of the mixture at coordinates (n, K), up to a constant."""
+        return _log_mixture(v, self.v, self.mass, self.root)
+
+
+def place_nodes(
+    n_kernels: int,
+    mode_at: Callable[[Array, Mode | None], Mode],
+    count: int,
+    rng: np.random.Generator,
+    advance: Callable[[], None] = lambda: None,
+) -> Nodes:
+    """Place nodes by adaptive importance sampling of the approximate posterior of the weights.
+
+    The first third are quasi-random draws of the prior. Each later round draws from a mixture
+    around the nodes so far, by their weights under the mixture of all rounds' proposals.
+
+    Parameters
+    ----------
+    n_kernels : int
+    mode_at : callable (v, near) -> Mode
+        Approximation at coordinates (K,) of the weights, begun at another one.
+    count : int
+        Number of nodes.
+    rng : Generator
+    advance : callable
+        Called after each node.
+    """
+    sizes = [len(part) for part in np.array_split(np.arange(count), ROUNDS)]
+    sobol = qmc.Sobol(n_kernels, scramble=True, rng=rng)
+    fresh = ndtri(np.clip(sobol.random(sizes[0]), 1e-6, 1 - 1e-6))
+    v, modes = np.empty((0, n_kernels)), list[Mode]()
+    proposals = [lambda at: -0.5 * np.sum(at**2, axis=1) - 0.5 * n_kernels * np.log(2 * np.pi)]
+    for place, size in enumerate(sizes):
+        for at in fresh:
+            near = modes[int(np.argmin(np.sum((v - at) ** 2, axis=1)))] if modes else None
+            modes.append(mode_at(at, near))
+            v = np.vstack([v, at])
+            advance()
+        log_target = np.array([mode.log_evidence for mode in modes])
+        log_target -= 0.5 * np.sum(v**2, axis=1)
+        shares = np.log(np.array(sizes[: place + 1]) / sum(sizes[: place + 1]))
+        log_proposal = logsumexp(
+            [share + proposal(v) for share, proposal in zip(shares, proposals, strict=True)], axis=0
+        )
+        log_mass = log_target - log_proposal
+        mass = np.exp(log_mass - logsumexp(log_mass))
+        root = _spread(v, mass)
+        if place + 1 < ROUNDS:
+            # The square root keeps single nodes from taking all.
+            centres = np.sqrt(mass) / np.sqrt(mass).sum()
+            chosen = rng.choice(len(v), size=sizes[place + 1], p=centres)
+            fresh = v[chosen] + rng.standard_normal((len(chosen), n_kernels)) @ root.T
+            proposals.append(_proposal(v, centres, root))
+    usable = log_target > log_target.max() - HOPELESS
+    mass = (1 - DEFENSIVE) * mass + DEFENSIVE * usable / usable.sum()
+    kept = np.flatnonzero(mass > 1e-4)
+    return Nodes(v[kept], [modes[j] for j in kept], mass[kept] / mass[kept].sum(), root)
+
+
+def _proposal(v: Array, mass: Array, root: Array) -> Callable[[Array], Array]:
+    return lambda at: _log_mixture(at, v, mass, root)
+
+
+def _log_mixture(at: Array, centres: Array, mass: Array, root: Array) -> Array:
+    white = np.linalg.solve(root, (at[:, None] - centres).reshape(-1, len(root)).T)
+    log_kernel = -0.5 * np.sum(white**2, axis=0).reshape(len(at), -1)
+    constant = np.log(np.diag(root)).sum() + 0.5 * len(root) * np.log(2 * np.pi)
+    return np.asarray(logsumexp(log_kernel + np.log(mass), axis=1) - constant)
+
+
+def _spread(v: Array, mass: Array) -> Array:
+    """Lower Cholesky factor of the kernels' covariance, by the rule of Silverman."""
+    dimension = v.shape[1]
+    mean = mass @ v
+    # A twentieth of the prior's covariance, for weights that are carried by few nodes.
+    cov = (mass[:, None] * (v - mean)).T @ (v - mean) + 0.05 * np.eye(dimension)
+    ess = 1 / (mass @ mass)
+    width = (4 / ((dimension + 2) * ess)) ** (1 / (dimension + 4))
+    return np.asarray(np.linalg.cholesky(min(width, 1.0) ** 2 * cov))

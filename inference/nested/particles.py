@@ -1,0 +1,228 @@
+r"""Annealed particles from an approximation of the posterior to the posterior itself.
+
+A particle is a component j of the mixture `Nodes` and noise e ~ N(0, I), which the approximation
+turns into values of all variables. With the exact log ratio r of the declaration to the
+approximation, the sequence of laws is N(e; 0, I) exp(b r(e)), b from 0 to 1: importance sampling in
+steps small enough for its weights, with moves
+
+.. math:: e' = \sqrt{1 - s^2} e + s \xi, \qquad \xi \sim N(0, I),
+
+between them, which are accepted with probability min(1, exp(b (r' - r))). They leave N(0, I)
+invariant in any dimension, so that their acceptance depends on the quality of the approximation
+alone (Cotter, Roberts, Stuart & White 2013, MCMC methods for functions, Statistical Science 28).
+
+Given j, r counts the density of j given the weights, which turns the density of its component into
+that of the whole mixture: the law of the variables at b = 1 is the posterior, whatever j.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+from ..engine.pareto_k import k_hat_of_ratios
+from .conditional import Conditional, Point
+from .coordinates import WeightCoordinates
+from .nodes import Nodes
+
+__all__ = ["Particle", "Population", "anneal"]
+
+type Array = npt.NDArray[np.float64]
+
+# Effective part of the particles that a step of b leaves.
+LEAST_ESS = 0.5
+# Acceptance probability to which the length s of the moves is tuned.
+TARGET_ACCEPTANCE = 0.35
+SHORTEST = 0.02
+
+
+@dataclass(frozen=True)
+class Particle:
+    """A component, noise, the values they give, and the log ratio."""
+
+    node: int
+    noise: Array
+    v: Array
+    point: Point
+    log_ratio: float
+
+
+@dataclass(frozen=True)
+class Space:
+    """What turns noise into particles."""
+
+    stack: Array
+    weights: WeightCoordinates
+    conditional: Conditional
+    nodes: Nodes
+
+    @property
+    def size(self) -> int:
+        """Length of a particle's noise."""
+        conditional = self.conditional
+        return self.nodes.v.shape[1] + conditional.size + conditional.n_regressors
+
+    def particle(self, node: int, noise: Array) -> Particle:
+        """Give the particle; its log ratio is minus infinity where values leave double precision."""
+        n_kernels = self.nodes.v.shape[1]
+        v = self.nodes.v[node] + self.nodes.root @ noise[:n_kernels]
+        composite = np.tensordot(self.weights.weights(v), self.stack, axes=1)
+        of_z, rest = np.split(noise[n_kernels:], [self.conditional.size])
+        mode = self.nodes.modes[node]
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            try:
+                point, log_ratio = self.conditional.evaluate(composite, mode, of_z, rest)
+            except np.linalg.LinAlgError:
+                empty = np.empty(0)
+                return Particle(node, noise, v, Point(empty, empty, empty), -np.inf)
+        log_ratio -= 0.5 * v @ v + float(self.nodes.log_density(v[None])[0])
+        return Particle(node, noise, v, point, log_ratio if np.isfinite(log_ratio) else -np.inf)
+
+
+@dataclass
+class Population:
+    """Particles, and how they came about.
+
+    Attributes
+    ----------
+    draws : list of Particle
+        Draws at b = 1, by sweep and particle.
+    temperatures : list of float
+        The values of b, one a stage.
+    acceptance : list of float
+        Mean acceptance of the moves of each stage.
+    length : list of float
+        Length s of these moves.
+    k_hat : list of float
+        Pareto k-hat of the weights of each stage.
+    complete : bool
+        Whether b reached 1 by the planned stages, and as many draws were made as were asked for.
+    """
+
+    draws: list[Particle] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)
+    acceptance: list[float] = field(default_factory=list)
+    length: list[float] = field(default_factory=list)
+    k_hat: list[float] = field(default_factory=list)
+    first_k_hat: float = np.nan
+    log_evidence: float = 0.0
+    complete: bool = False
+
+
+def anneal(
+    space: Space,
+    particles: int,
+    moves: int,
+    draws: int,
+    rng: np.random.Generator,
+    advance: Callable[[int, float], None],
+) -> Population:
+    """Anneal particles to the posterior, and draw there.
+
+    Parameters
+    ----------
+    space : Space
+    particles : int
+        Number of particles.
+    moves : int
+        Moves of every particle in a stage, and between draws.
+    draws : int
+        Number of draws.
+    rng : Generator
+    advance : callable (particles, b)
+        Called after so many evaluations; may raise KeyboardInterrupt, which ends the stages by one
+        last step to b = 1, without moves.
+    """
+    population = Population()
+    nodes = rng.choice(len(space.nodes.mass), size=particles, p=space.nodes.mass)
+    current = []
+    for node in nodes:
+        current.append(space.particle(int(node), rng.standard_normal(space.size)))
+        advance(1, 0.0)
+    ratios = np.array([particle.log_ratio for particle in current])
+    population.first_k_hat = k_hat_of_ratios(ratios[np.isfinite(ratios)])
+    b, length = 0.0, 0.5
+    try:
+        while b < 1:
+            current, b = _reweighted(current, b, population, rng)
+            for _ in range(moves):
+                current, length = _moved(space, current, b, length, population, rng, advance)
+        population.draws += current
+        while len(population.draws) < draws:
+            for _ in range(moves):
+                current, length = _moved(space, current, 1.0, length, population, rng, advance)
+            population.draws += current
+        population.complete = True
+    except KeyboardInterrupt:
+        if b < 1:
+            current, _ = _reweighted(current, b, population, rng, last=True)
+        population.draws += current
+    return population
+
+
+def _reweighted(
+    current: list[Particle],
+    b: float,
+    population: Population,
+    rng: np.random.Generator,
+    *,
+    last: bool = False,
+) -> tuple[list[Particle], float]:
+    """Raise b as far as the weights allow, or to 1 if it is the `last` time, and resample."""
+    ratios = np.array([particle.log_ratio for particle in current])
+    if not np.isfinite(ratios).any():
+        raise FloatingPointError("No particle has a finite density.")
+    reach = 1 - b
+    if not last and _effective(reach * ratios) < LEAST_ESS * len(ratios):
+        low, high = 0.0, reach
+        for _ in range(40):
+            reach = 0.5 * (low + high)
+            if _effective(reach * ratios) < LEAST_ESS * len(ratios):
+                high = reach
+            else:
+                low = reach
+        # Particles of zero density leave even where the step is tiny.
+        reach = max(low, 1e-6)
+    log_weights = reach * ratios
+    population.k_hat.append(k_hat_of_ratios(log_weights[np.isfinite(log_weights)]))
+    population.log_evidence += float(logsumexp(log_weights) - np.log(len(ratios)))
+    mass = np.exp(log_weights - logsumexp(log_weights))
+    ends = np.cumsum(mass) * len(mass)
+    chosen = np.searchsorted(ends / ends[-1] * len(mass), np.arange(len(mass)) + rng.random())
+    # Neighbours share an ancestor: the order must carry no meaning.
+    chosen = rng.permutation(chosen.clip(0, len(mass) - 1))
+    b = 1.0 if last or reach >= 1 - b else b + reach
+    population.temperatures.append(b)
+    return [current[i] for i in chosen], b
+
+
+def _effective(log_weights: Array) -> float:
+    return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
+
+
+def _moved(
+    space: Space,
+    current: list[Particle],
+    b: float,
+    length: float,
+    population: Population,
+    rng: np.random.Generator,
+    advance: Callable[[int, float], None],
+) -> tuple[list[Particle], float]:
+    """Move every particle once; return the length of the next moves, too."""
+    moved, accepted = [], 0.0
+    for particle in current:
+        fresh = rng.standard_normal(space.size)
+        noise = np.sqrt(1 - length**2) * particle.noise + length * fresh
+        proposal = space.particle(particle.node, noise)
+        chance = float(np.exp(min(b * (proposal.log_ratio - particle.log_ratio), 0.0)))
+        accepted += chance
+        moved.append(proposal if rng.random() < chance else particle)
+        advance(1, b)
+    acceptance = accepted / len(current)
+    population.acceptance.append(acceptance)
+    population.length.append(length)
+    length *= float(np.exp(acceptance - TARGET_ACCEPTANCE))
+    return moved, float(np.clip(length, SHORTEST, 1.0))
