@@ -38,6 +38,11 @@ class Gaussian(Likelihood):
 
     @property
     @override
+    def is_normal(self) -> bool:
+        return True
+
+    @property
+    @override
     def start(self) -> Array:
         return np.zeros(1)
 
@@ -83,6 +88,11 @@ class Bernoulli(Likelihood):
     @override
     def n_scores(self) -> int:
         return 1
+
+    @property
+    @override
+    def is_normal(self) -> bool:
+        return False
 
     @property
     @override
@@ -167,7 +177,7 @@ def fit_composite_kernel_nested(
         Number of particles, at least 50. The error of means falls as its root.
     nodes : int, default=48
         Number of weights at which the rest of the model is approximated, at least 6.
-    moves : int, default=4
+    moves : int, default=2
         Moves of every particle at each temperature, and between draws.
 
     Returns

@@ -36,6 +36,11 @@ class Probit(Likelihood):
 
     @property
     @override
+    def is_normal(self) -> bool:
+        return False
+
+    @property
+    @override
     def start(self) -> Array:
         return np.empty(0)
 
@@ -94,7 +99,7 @@ def fit_multinomial_probit_nested(
         Number of particles, at least 50. The error of means falls as its root.
     nodes : int, default=48
         Number of weights at which the rest of the model is approximated, at least 6.
-    moves : int, default=4
+    moves : int, default=2
         Moves of every particle at each temperature, and between draws.
 
     Returns

@@ -35,6 +35,8 @@ LONGEST = 1.5
 NEWTON_STEPS = 30
 # Least curvature, relative to the prior's, of the precisions' coordinates and of eigenvalues.
 LEAST_CURVATURE = 0.3
+# Sites that are not exact are made wider, because ratios to too narrow a proposal have heavy tails.
+WIDER = 0.85
 
 
 class Sites(NamedTuple):
@@ -56,6 +58,10 @@ class Likelihood(Protocol):
     @property
     def n_scores(self) -> int:
         """Number C of scores of an object."""
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether the sites are exact."""
 
     @property
     def start(self) -> Array:
@@ -226,6 +232,10 @@ class Conditional:
             np.log(precisions).sum() - precisions @ square - log_det + size - z[:size] @ z[:size]
         )
         log_evidence -= np.log(np.diag(root)).sum()
+        if not likelihood.is_normal:
+            W = WIDER * sites.W
+            slope = sites.linear - np.einsum("nab,nb->na", sites.W, f)
+            sites = Sites(W, slope + np.einsum("nab,nb->na", W, f))
         return Mode(z, root, sites, float(log_evidence))
 
     def evaluate(
@@ -236,13 +246,53 @@ class Conditional:
         The log ratio is that of the declaration's density to the approximation's, given the
         weights, up to a constant. O(N C^2 M^2 + C^3 M^3).
         """
-        size = self.n_regressors
         z = mode.z + solve_triangular(mode.root, noise_of_z, lower=True, trans="T")
+        factor, mean = self._given(composite, mode, z)
+        regressors = mean + solve_triangular(factor, noise, lower=False)
+        return self._point(composite, mode, z, regressors, factor, noise_of_z, noise)
+
+    def locate(
+        self, composite: Array, mode: Mode, point: Point
+    ) -> tuple[Array, Point, float]:
+        """Noise (D + C M,) that gives a point, the point, and the log ratio; cost of `evaluate`."""
+        z = np.concatenate(
+            [self.coordinate.inverse((point.log_precisions + np.log(self.rate)).ravel()), point.own]
+        )
+        factor, mean = self._given(composite, mode, z)
+        noise_of_z = mode.root.T @ (z - mode.z)
+        regressors = point.regressors.ravel()
+        noise = np.triu(factor) @ (regressors - mean)
+        return (
+            np.concatenate([noise_of_z, noise]),
+            *self._point(composite, mode, z, regressors, factor, noise_of_z, noise),
+        )
+
+    def redraw_precisions(self, point: Point, rng: np.random.Generator) -> Point:
+        """Draw the precisions given the regressors: Gamma(shape + 1/2, rate + w^2 / 2)."""
+        gamma = rng.standard_gamma(self.coordinate.shape + 0.5, point.regressors.shape)
+        rate = self.rate + 0.5 * point.regressors**2
+        return point._replace(log_precisions=np.log(np.maximum(gamma, 1e-300) / rate))
+
+    def _given(self, composite: Array, mode: Mode, z: Array) -> tuple[Array, Array]:
+        size = self.n_regressors
+        precisions = np.exp(self.coordinate(z[:size])) / self.rate
+        sites = self.likelihood.sites_given(mode.sites, z[size:])
+        return self._factor(composite, precisions, sites)
+
+    def _point(
+        self,
+        composite: Array,
+        mode: Mode,
+        z: Array,
+        regressors: Array,
+        factor: Array,
+        noise_of_z: Array,
+        noise: Array,
+    ) -> tuple[Point, float]:
+        """Make the point, and the log ratio of its density to the approximation's."""
+        size = self.n_regressors
         log_precisions = self.coordinate(z[:size]) - np.log(self.rate)
         own, precisions = z[size:], np.exp(log_precisions)
-        sites = self.likelihood.sites_given(mode.sites, own)
-        factor, mean = self._factor(composite, precisions, sites)
-        regressors = mean + solve_triangular(factor, noise, lower=False)
         shaped = regressors.reshape(-1, self.n_functions)
         log_ratio = self.likelihood.log_density(composite @ shaped.T, own)
         log_ratio += 0.5 * (log_precisions.sum() - precisions @ regressors**2 + noise @ noise)

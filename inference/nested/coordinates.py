@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.integrate import cumulative_trapezoid
 from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
-from scipy.special import gammainccinv, gammaincinv, gammaln, log_ndtr, ndtr, ndtri, softmax
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, gammaln, log_ndtr, ndtr, ndtri, ndtri_exp, softmax
 
 from ...custom_steps.moves.gamma_mixture import GammaMixture
 from ...models.combinations.sums import SMALLEST
@@ -50,6 +50,14 @@ class LogGamma:
     def __call__(self, v: Array) -> Array:
         """Logarithms at coordinates of any shape."""
         return np.asarray(self.table(np.clip(v, -FARTHEST, FARTHEST)))
+
+    def inverse(self, log_values: Array) -> Array:
+        """Coordinates of logarithms."""
+        values = np.exp(log_values)
+        power = ndtri_exp(np.minimum(self.shape * log_values - gammaln(self.shape + 1), -1e-300))
+        below, above = gammainc(self.shape, values), gammaincc(self.shape, values)
+        inside = np.where(below < 0.5, ndtri(below), -ndtri(above))
+        return np.clip(np.where(log_values < POWER_TAIL, power, inside), -FARTHEST, FARTHEST)
 
     def derivatives(self, v: Array) -> tuple[Array, Array, Array]:
         """Logarithms, and their first and second derivatives in the coordinate."""

@@ -28,7 +28,7 @@ type Array = npt.NDArray[np.float64]
 
 MOST_KERNELS = 8
 # Defaults of the settings.
-PARTICLES, NODES, MOVES = 400, 48, 4
+PARTICLES, NODES, MOVES = 400, 48, 2
 # Sweeps at the posterior of which the first must agree with the last, in standard errors.
 AGREEMENT = 4.0
 
@@ -66,7 +66,7 @@ class Nested(Handwritten):
     nodes : int, optional
         Number of weights at which the rest of the model is approximated. Default: 48.
     moves : int, optional
-        Moves of every particle at each temperature, and between draws. Default: 4.
+        Moves of every particle at each temperature, and between draws. Default: 2.
     **settings
         Further settings of the algorithm for the model, checked at run time:
         ``kz.describe(model, "nested")`` explains all.
@@ -111,7 +111,7 @@ class Nested(Handwritten):
         tree.attrs["pareto_k_first"] = population.first_k_hat
         tree.attrs["log_evidence"] = population.log_evidence
         tree.attrs["stages"] = len(b)
-        tree.attrs["acceptance"] = population.acceptance[-1] if population.acceptance else np.nan
+        tree.attrs["acceptance"] = [float(x) for x in population.acceptance[-1] if np.isfinite(x)] if population.acceptance else []
         tree.attrs["converged"] = "yes" if population.complete else "no"
         return tree
 

@@ -41,6 +41,13 @@ class Nodes:
     mass: Array
     root: Array
 
+    def draw_component(self, v: Array, rng: np.random.Generator) -> int:
+        """Draw a component given coordinates (K,) of the mixture."""
+        white = np.linalg.solve(self.root, (v - self.v).T)
+        log_mass = np.log(self.mass) - 0.5 * np.sum(white**2, axis=0)
+        ends = np.cumsum(np.exp(log_mass - log_mass.max()))
+        return min(int(np.searchsorted(ends, rng.random() * ends[-1])), len(ends) - 1)
+
     def log_density(self, v: Array) -> Array:
         """Log density (n,) of the mixture at coordinates (n, K), up to a constant."""
         return _log_mixture(v, self.v, self.mass, self.root)

@@ -36,6 +36,8 @@ LEAST_ESS = 0.5
 # Acceptance probability to which the length s of the moves is tuned.
 TARGET_ACCEPTANCE = 0.35
 SHORTEST = 0.02
+# Sweeps at b = 1 before the first draws, in multiples of those between draws.
+FIRST_SWEEPS = 2
 
 
 @dataclass(frozen=True)
@@ -64,21 +66,53 @@ class Space:
         conditional = self.conditional
         return self.nodes.v.shape[1] + conditional.size + conditional.n_regressors
 
+    @property
+    def blocks(self) -> list[slice]:
+        """Blocks of the noise that move together: weights; the rest, with the regressors or not.
+
+        Where the approximation of the regressors is exact, they have no part in the ratio.
+        """
+        first = self.nodes.v.shape[1]
+        if self.conditional.likelihood.is_normal:
+            return [slice(0, first), slice(first, None)]
+        second = first + self.conditional.size
+        return [slice(0, first), slice(first, second), slice(second, None)]
+
     def particle(self, node: int, noise: Array) -> Particle:
-        """Give the particle; its log ratio is minus infinity where values leave double precision."""
+        """Give the particle of some noise; its log ratio is -inf beyond double precision."""
         n_kernels = self.nodes.v.shape[1]
         v = self.nodes.v[node] + self.nodes.root @ noise[:n_kernels]
-        composite = np.tensordot(self.weights.weights(v), self.stack, axes=1)
         of_z, rest = np.split(noise[n_kernels:], [self.conditional.size])
-        mode = self.nodes.modes[node]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             try:
-                point, log_ratio = self.conditional.evaluate(composite, mode, of_z, rest)
+                point, log_ratio = self.conditional.evaluate(
+                    self._composite(v), self.nodes.modes[node], of_z, rest
+                )
             except np.linalg.LinAlgError:
-                empty = np.empty(0)
-                return Particle(node, noise, v, Point(empty, empty, empty), -np.inf)
-        log_ratio -= 0.5 * v @ v + float(self.nodes.log_density(v[None])[0])
-        return Particle(node, noise, v, point, log_ratio if np.isfinite(log_ratio) else -np.inf)
+                none = np.empty(0)
+                return Particle(node, noise, v, Point(none, none, none), -np.inf)
+        return Particle(node, noise, v, point, self._against_mixture(v, log_ratio))
+
+    def located(self, node: int, v: Array, point: Point) -> Particle:
+        """Give the particle of some values in a component."""
+        of_v = np.linalg.solve(self.nodes.root, v - self.nodes.v[node])
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            try:
+                noise, point, log_ratio = self.conditional.locate(
+                    self._composite(v), self.nodes.modes[node], point
+                )
+            except np.linalg.LinAlgError:
+                return Particle(node, of_v, v, point, -np.inf)
+        noise = np.concatenate([of_v, noise])
+        return Particle(node, noise, v, point, self._against_mixture(v, log_ratio))
+
+    def _composite(self, v: Array) -> Array:
+        return np.tensordot(self.weights.weights(v), self.stack, axes=1)
+
+    def _against_mixture(self, v: Array, log_ratio: float) -> float:
+        """Add the ratio of the weights' prior to the mixture."""
+        total = log_ratio - 0.5 * v @ v - float(self.nodes.log_density(v[None])[0])
+        return float(total) if np.isfinite(total) else -np.inf
 
 
 @dataclass
@@ -91,10 +125,8 @@ class Population:
         Draws at b = 1, by sweep and particle.
     temperatures : list of float
         The values of b, one a stage.
-    acceptance : list of float
-        Mean acceptance of the moves of each stage.
-    length : list of float
-        Length s of these moves.
+    acceptance : list of array
+        Mean acceptance, by block, of each stage's last moves.
     k_hat : list of float
         Pareto k-hat of the weights of each stage.
     complete : bool
@@ -103,8 +135,7 @@ class Population:
 
     draws: list[Particle] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
-    acceptance: list[float] = field(default_factory=list)
-    length: list[float] = field(default_factory=list)
+    acceptance: list[Array] = field(default_factory=list)
     k_hat: list[float] = field(default_factory=list)
     first_k_hat: float = np.nan
     log_evidence: float = 0.0
@@ -143,17 +174,21 @@ def anneal(
         advance(1, 0.0)
     ratios = np.array([particle.log_ratio for particle in current])
     population.first_k_hat = k_hat_of_ratios(ratios[np.isfinite(ratios)])
-    b, length = 0.0, 0.5
+    b, mover = 0.0, Mover(space, rng, advance)
     try:
         while b < 1:
             current, b = _reweighted(current, b, population, rng)
             for _ in range(moves):
-                current, length = _moved(space, current, b, length, population, rng, advance)
+                current = mover.sweep(current, b)
+            population.acceptance.append(mover.acceptance.copy())
+        for _ in range(FIRST_SWEEPS * moves):
+            current = mover.sweep(current, 1.0)
         population.draws += current
         while len(population.draws) < draws:
             for _ in range(moves):
-                current, length = _moved(space, current, 1.0, length, population, rng, advance)
+                current = mover.sweep(current, 1.0)
             population.draws += current
+        population.acceptance.append(mover.acceptance.copy())
         population.complete = True
     except KeyboardInterrupt:
         if b < 1:
@@ -202,27 +237,58 @@ def _effective(log_weights: Array) -> float:
     return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
 
 
-def _moved(
-    space: Space,
-    current: list[Particle],
-    b: float,
-    length: float,
-    population: Population,
-    rng: np.random.Generator,
-    advance: Callable[[int, float], None],
-) -> tuple[list[Particle], float]:
-    """Move every particle once; return the length of the next moves, too."""
-    moved, accepted = [], 0.0
-    for particle in current:
-        fresh = rng.standard_normal(space.size)
-        noise = np.sqrt(1 - length**2) * particle.noise + length * fresh
-        proposal = space.particle(particle.node, noise)
-        chance = float(np.exp(min(b * (proposal.log_ratio - particle.log_ratio), 0.0)))
-        accepted += chance
-        moved.append(proposal if rng.random() < chance else particle)
-        advance(1, b)
-    acceptance = accepted / len(current)
-    population.acceptance.append(acceptance)
-    population.length.append(length)
-    length *= float(np.exp(acceptance - TARGET_ACCEPTANCE))
-    return moved, float(np.clip(length, SHORTEST, 1.0))
+def _accepted(log_ratio: float, rng: np.random.Generator) -> tuple[bool, float]:
+    """Whether a move is accepted, and its probability."""
+    chance = float(np.exp(min(log_ratio, 0.0)))
+    return bool(rng.random() < chance), chance
+
+
+@dataclass
+class Mover:
+    """Moves of the particles, a block of the noise at a time; lengths are tuned as they go."""
+
+    space: Space
+    rng: np.random.Generator
+    advance: Callable[[int, float], None]
+    lengths: Array = field(default_factory=lambda: np.full(3, 0.5))
+    acceptance: Array = field(default_factory=lambda: np.full(3, np.nan))
+
+    def sweep(self, current: list[Particle], b: float) -> list[Particle]:
+        """Move every particle once in each block, then change its component."""
+        for place, block in enumerate(self.space.blocks):
+            moves = [self._move(particle, b, place, block) for particle in current]
+            current = [particle for particle, _ in moves]
+            rate = float(np.mean([chance for _, chance in moves]))
+            self.acceptance[place] = rate
+            # A move that any length would take has the greatest length.
+            length = self.lengths[place] * np.exp(2 * (rate - TARGET_ACCEPTANCE))
+            self.lengths[place] = np.clip(length, SHORTEST, 1.0)
+        return [self._relabelled(particle, b) for particle in current]
+
+    def _move(
+        self, particle: Particle, b: float, place: int, block: slice
+    ) -> tuple[Particle, float]:
+        length = self.lengths[place]
+        noise = particle.noise.copy()
+        fresh = self.rng.standard_normal(len(noise[block]))
+        noise[block] = np.sqrt(1 - length**2) * noise[block] + length * fresh
+        proposal = self.space.particle(particle.node, noise)
+        self.advance(1, b)
+        taken, chance = _accepted(b * (proposal.log_ratio - particle.log_ratio), self.rng)
+        return (proposal if taken else particle), chance
+
+    def _relabelled(self, particle: Particle, b: float) -> Particle:
+        """Draw the component given the weights; at b = 1 the precisions given the regressors."""
+        space = self.space
+        node = space.nodes.draw_component(particle.v, self.rng)
+        point = particle.point
+        if b == 1:
+            point = space.conditional.redraw_precisions(point, self.rng)
+        proposal = space.located(node, particle.v, point)
+        self.advance(1, b)
+        # The ratios differ in the approximation's density alone.
+        difference = proposal.log_ratio - particle.log_ratio
+        if not np.isfinite(proposal.log_ratio):
+            return particle
+        taken = b == 1 or _accepted(-(1 - b) * difference, self.rng)[0]
+        return proposal if taken else particle
