@@ -7,7 +7,7 @@ from typing import override
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, gammaln
 
 from ...models.combinations.sums import Combination, DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
@@ -53,8 +53,9 @@ class Gaussian(Likelihood):
     def _value(self, squares: float, own: Array) -> float:
         log_gamma = float(own[0])
         half = 0.5 * len(self.targets)
-        value = half * (log_gamma - np.log(2 * np.pi)) + self.shape * log_gamma
-        return float(value - (0.5 * squares + self.rate) * np.exp(log_gamma))
+        value = half * (log_gamma - np.log(2 * np.pi)) - 0.5 * squares * np.exp(log_gamma)
+        value += self.shape * (log_gamma + np.log(self.rate)) - gammaln(self.shape)
+        return float(value - self.rate * np.exp(log_gamma))
 
     @override
     def sites(self, mean: Array, cov: Array, own: Array) -> tuple[Sites, float]:

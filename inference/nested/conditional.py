@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack, solve_triangular
 
-from .coordinates import LogGamma
+from .coordinates import LOG_SQRT_2PI, LogGamma
 
 __all__ = ["Conditional", "Likelihood", "Mode", "Sites", "cubature"]
 
@@ -244,16 +244,14 @@ class Conditional:
         """Values at noise (D,) and (C M,), N(0, I) under the approximation, and the log ratio.
 
         The log ratio is that of the declaration's density to the approximation's, given the
-        weights, up to a constant. O(N C^2 M^2 + C^3 M^3).
+        weights. O(N C^2 M^2 + C^3 M^3).
         """
         z = mode.z + solve_triangular(mode.root, noise_of_z, lower=True, trans="T")
         factor, mean = self._given(composite, mode, z)
         regressors = mean + solve_triangular(factor, noise, lower=False)
         return self._point(composite, mode, z, regressors, factor, noise_of_z, noise)
 
-    def locate(
-        self, composite: Array, mode: Mode, point: Point
-    ) -> tuple[Array, Point, float]:
+    def locate(self, composite: Array, mode: Mode, point: Point) -> tuple[Array, Point, float]:
         """Noise (D + C M,) that gives a point, the point, and the log ratio; cost of `evaluate`."""
         z = np.concatenate(
             [self.coordinate.inverse((point.log_precisions + np.log(self.rate)).ravel()), point.own]
@@ -298,6 +296,7 @@ class Conditional:
         log_ratio += 0.5 * (log_precisions.sum() - precisions @ regressors**2 + noise @ noise)
         log_ratio -= np.log(np.diag(factor)).sum() + np.log(np.diag(mode.root)).sum()
         log_ratio += 0.5 * (noise_of_z @ noise_of_z - z[:size] @ z[:size])
+        log_ratio += LOG_SQRT_2PI * len(own)
         return Point(shaped, log_precisions.reshape(shaped.shape), own), float(log_ratio)
 
 

@@ -7,12 +7,22 @@ import numpy as np
 import numpy.typing as npt
 from scipy.integrate import cumulative_trapezoid
 from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, gammaln, log_ndtr, ndtr, ndtri, ndtri_exp, softmax
+from scipy.special import (
+    gammainc,
+    gammaincc,
+    gammainccinv,
+    gammaincinv,
+    gammaln,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    ndtri_exp,
+)
 
 from ...custom_steps.moves.gamma_mixture import GammaMixture
 from ...models.combinations.sums import SMALLEST
 
-__all__ = ["LogGamma", "WeightCoordinates"]
+__all__ = ["LOG_SQRT_2PI", "LogGamma", "WeightCoordinates"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -49,7 +59,7 @@ class LogGamma:
 
     def __call__(self, v: Array) -> Array:
         """Logarithms at coordinates of any shape."""
-        return np.asarray(self.table(np.clip(v, -FARTHEST, FARTHEST)))
+        return np.asarray(self.table(np.minimum(np.maximum(v, -FARTHEST), FARTHEST)))
 
     def inverse(self, log_values: Array) -> Array:
         """Coordinates of logarithms."""
@@ -104,7 +114,9 @@ class WeightCoordinates:
 
     def weights(self, v: Array) -> Array:
         """Weights (..., K) at coordinates (..., K)."""
-        return np.maximum(softmax(self.log_gamma(v), axis=-1), SMALLEST)
+        log_gamma = self.log_gamma(v)
+        gamma = np.exp(log_gamma - log_gamma.max(axis=-1, keepdims=True))
+        return np.maximum(gamma / gamma.sum(axis=-1, keepdims=True), SMALLEST)
 
     def concentrations(self, v: Array, rng: np.random.Generator) -> Array | None:
         """Draw concentrations (K,) given coordinates (K,); None where they are known."""
@@ -136,4 +148,5 @@ class _LogMixture:
         return cls(mixture, PchipInterpolator(v, z), (float(v[0]), float(v[-1])))
 
     def __call__(self, v: Array) -> Array:
-        return self.mixture.log_gamma(self.table(np.clip(v, *self.ends)))[0]
+        inside = np.minimum(np.maximum(v, self.ends[0]), self.ends[1])
+        return self.mixture.log_gamma(self.table(inside))[0]

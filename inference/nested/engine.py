@@ -20,7 +20,7 @@ from ..engine.settings import DEFAULT, Default
 from .conditional import Conditional, Likelihood, Mode
 from .coordinates import LogGamma, WeightCoordinates
 from .nodes import place_nodes
-from .particles import Particle, Population, Space, anneal
+from .particles import FIRST_SWEEPS, Particle, Population, Space, anneal
 
 __all__ = ["MOST_KERNELS", "Nested", "NestedOutput", "few_kernels", "fit_nested"]
 
@@ -29,8 +29,11 @@ type Array = npt.NDArray[np.float64]
 MOST_KERNELS = 8
 # Defaults of the settings.
 PARTICLES, NODES, MOVES = 400, 48, 2
-# Sweeps at the posterior of which the first must agree with the last, in standard errors.
-AGREEMENT = 4.0
+# Fewer effective ancestors leave the mean of the weights uncertain by a fifth of its sd.
+LEAST_ANCESTORS = 20
+STEPS_A_REPORT = 20
+# Usual and largest numbers of stages, for `estimate`.
+USUAL_STAGES, MOST_STAGES = 4, 20
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,9 @@ class Nested(Handwritten):
     """Posterior of the kernels' weights by nested approximations and annealed particles.
 
     For two to eight kernels with learned weights. The rest of the model is approximated given the
-    weights, at an adaptive set of weights. Particles drawn from this approximation are then annealed
-    to the posterior itself: their ratios to the declaration's density are exact, so that with many
-    particles the draws are those of the posterior, and the approximation costs time only.
+    weights, at an adaptive set of weights. Particles drawn from this approximation are then
+    annealed to the posterior. Their ratios to the declaration's density are exact: with enough
+    particles the draws are those of the posterior, whatever the error of the approximation.
 
     Parameters
     ----------
@@ -73,13 +76,15 @@ class Nested(Handwritten):
 
     Notes
     -----
-    ``fit``'s `draws` are taken from the particles after every `moves` moves, in random order; they
-    share ancestors, so that `az.ess` overstates them, and there is a single chain.
+    The draws of `fit` are the particles after every `moves` sweeps, in random order, as one chain.
+    Particles that descend from one another are alike, which `az.ess` does not see.
 
-    The attribute ``pareto_k`` is the largest Pareto k-hat of the weights of a stage; ``pareto_k_first``
-    that of the approximation by itself, ``stages`` and ``acceptance`` the number of stages and the
-    mean acceptance of the last one's moves. ``trajectory`` has these by stage. ``converged`` is "no"
-    where moves are hardly accepted, or where the weights still change from sweep to sweep.
+    Attributes of the result: ``pareto_k`` is the largest Pareto k-hat of the weights of a stage,
+    ``pareto_k_first`` that of the approximation by itself, ``ancestors`` the effective number of
+    first particles from which the draws descend, ``stages`` the number of stages, ``acceptance``
+    the mean acceptance of the last moves of weights, precisions and regressors, and
+    ``log_evidence`` the log marginal likelihood. ``converged`` is "no" with fewer than 20 effective
+    ancestors.
 
     An implementation is a function (model, run, *, settings) -> NestedOutput.
     """
@@ -111,8 +116,10 @@ class Nested(Handwritten):
         tree.attrs["pareto_k_first"] = population.first_k_hat
         tree.attrs["log_evidence"] = population.log_evidence
         tree.attrs["stages"] = len(b)
-        tree.attrs["acceptance"] = [float(x) for x in population.acceptance[-1] if np.isfinite(x)] if population.acceptance else []
-        tree.attrs["converged"] = "yes" if population.complete else "no"
+        tree.attrs["acceptance"] = [float(each) for each in population.last_acceptance]
+        tree.attrs["ancestors"] = population.ancestors
+        sound = population.complete and population.ancestors >= LEAST_ANCESTORS
+        tree.attrs["converged"] = "yes" if sound else "no"
         return tree
 
 
@@ -127,6 +134,20 @@ def few_kernels(model: Any) -> str | None:
     if count > MOST_KERNELS:
         return f"it takes {MOST_KERNELS} kernels at most, not {count}: take Gibbs"
     return None
+
+
+def _every(steps: int, advance: Callable[..., None]) -> Callable[[int, float], None]:
+    """Report to a progress bar after so many steps only, because a report takes time."""
+    waiting = 0
+
+    def advanced(taken: int, b: float) -> None:
+        nonlocal waiting
+        waiting += taken
+        if waiting >= steps:
+            waiting -= steps
+            advance(steps, temperature=b)
+
+    return advanced
 
 
 def fit_nested(
@@ -181,14 +202,19 @@ def fit_nested(
     with run.track(nodes, "Nodes") as bar:
         placed = place_nodes(len(stack), mode_at, nodes, rng, bar.advance)
     space = Space(stack, coordinates, conditional, placed)
-    with run.track(None, "Particles") as bar:
+    sweeps = -(-run.draws // particles) + FIRST_SWEEPS
+    evaluations = [
+        particles * (1 + (len(space.blocks) + 1) * moves * (stages + sweeps))
+        for stages in (USUAL_STAGES, MOST_STAGES)
+    ]
+    with run.track(None, "Particles", usual=evaluations[0], most=evaluations[1]) as bar:
         population = anneal(
             space,
             particles,
             moves,
             run.draws,
             rng,
-            lambda steps, b: bar.advance(steps, temperature=b),
+            _every(STEPS_A_REPORT, bar.advance),
         )
     drawn = population.draws
     # The last sweeps are the farthest from the proposals.

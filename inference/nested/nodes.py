@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,23 +35,42 @@ class Nodes:
         Masses.
     root : array (K, K)
         Lower Cholesky factor of the covariance of every component.
+    interrupted : bool
+        Whether the search was interrupted before all nodes were placed.
     """
 
     v: Array
     modes: list[Mode]
     mass: Array
     root: Array
+    interrupted: bool = False
+
+    @cached_property
+    def whitening(self) -> Array:
+        """Inverse of `root`."""
+        return np.linalg.inv(self.root)
+
+    @cached_property
+    def _log_mass(self) -> Array:
+        return np.log(self.mass)
+
+    def _log_terms(self, v: Array) -> Array:
+        """Log densities (J,) of the components at coordinates (K,), times their masses."""
+        white = (v - self.v) @ self.whitening.T
+        return np.asarray(self._log_mass - 0.5 * np.einsum("jk,jk->j", white, white))
 
     def draw_component(self, v: Array, rng: np.random.Generator) -> int:
         """Draw a component given coordinates (K,) of the mixture."""
-        white = np.linalg.solve(self.root, (v - self.v).T)
-        log_mass = np.log(self.mass) - 0.5 * np.sum(white**2, axis=0)
-        ends = np.cumsum(np.exp(log_mass - log_mass.max()))
+        terms = self._log_terms(v)
+        ends = np.cumsum(np.exp(terms - terms.max()))
         return min(int(np.searchsorted(ends, rng.random() * ends[-1])), len(ends) - 1)
 
-    def log_density(self, v: Array) -> Array:
-        """Log density (n,) of the mixture at coordinates (n, K), up to a constant."""
-        return _log_mixture(v, self.v, self.mass, self.root)
+    def log_density(self, v: Array) -> float:
+        """Log density of the mixture at coordinates (K,), plus K / 2 log(2 pi)."""
+        terms = self._log_terms(v)
+        peak = terms.max()
+        log_det = np.log(np.diag(self.root)).sum()
+        return float(peak + np.log(np.exp(terms - peak).sum()) - log_det)
 
 
 def place_nodes(
@@ -80,13 +100,19 @@ def place_nodes(
     sobol = qmc.Sobol(n_kernels, scramble=True, rng=rng)
     fresh = ndtri(np.clip(sobol.random(sizes[0]), 1e-6, 1 - 1e-6))
     v, modes = np.empty((0, n_kernels)), list[Mode]()
+    interrupted = False
     proposals = [lambda at: -0.5 * np.sum(at**2, axis=1) - 0.5 * n_kernels * np.log(2 * np.pi)]
-    for place, size in enumerate(sizes):
-        for at in fresh:
-            near = modes[int(np.argmin(np.sum((v - at) ** 2, axis=1)))] if modes else None
-            modes.append(mode_at(at, near))
-            v = np.vstack([v, at])
-            advance()
+    for place in range(ROUNDS):
+        try:
+            for at in fresh:
+                near = modes[int(np.argmin(np.sum((v - at) ** 2, axis=1)))] if modes else None
+                modes.append(mode_at(at, near))
+                v = np.vstack([v, at])
+                advance()
+        except KeyboardInterrupt:
+            if not modes:
+                raise
+            interrupted = True
         log_target = np.array([mode.log_evidence for mode in modes])
         log_target -= 0.5 * np.sum(v**2, axis=1)
         shares = np.log(np.array(sizes[: place + 1]) / sum(sizes[: place + 1]))
@@ -96,6 +122,8 @@ def place_nodes(
         log_mass = log_target - log_proposal
         mass = np.exp(log_mass - logsumexp(log_mass))
         root = _spread(v, mass)
+        if interrupted:
+            break
         if place + 1 < ROUNDS:
             # The square root keeps single nodes from taking all.
             centres = np.sqrt(mass) / np.sqrt(mass).sum()
@@ -105,7 +133,8 @@ def place_nodes(
     usable = log_target > log_target.max() - HOPELESS
     mass = (1 - DEFENSIVE) * mass + DEFENSIVE * usable / usable.sum()
     kept = np.flatnonzero(mass > 1e-4)
-    return Nodes(v[kept], [modes[j] for j in kept], mass[kept] / mass[kept].sum(), root)
+    modes = [modes[j] for j in kept]
+    return Nodes(v[kept], modes, mass[kept] / mass[kept].sum(), root, interrupted)
 
 
 def _proposal(v: Array, mass: Array, root: Array) -> Callable[[Array], Array]:

@@ -16,23 +16,26 @@ that of the whole mixture: the law of the variables at b = 1 is the posterior, w
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from ..engine.pareto_k import k_hat_of_ratios
+from ..engine.pareto_k import is_unreliable, k_hat_of_ratios
 from .conditional import Conditional, Point
 from .coordinates import WeightCoordinates
 from .nodes import Nodes
 
-__all__ = ["Particle", "Population", "anneal"]
+__all__ = ["FIRST_SWEEPS", "Particle", "Population", "Space", "anneal"]
 
 type Array = npt.NDArray[np.float64]
 
 # Effective part of the particles that a step of b leaves.
 LEAST_ESS = 0.5
+# Steps whose Pareto k-hat is above .7 are shortened by this factor.
+SHORTER = 0.5
+SMALLEST_STEP = 0.05
 # Acceptance probability to which the length s of the moves is tuned.
 TARGET_ACCEPTANCE = 0.35
 SHORTEST = 0.02
@@ -49,6 +52,7 @@ class Particle:
     v: Array
     point: Point
     log_ratio: float
+    ancestor: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class Space:
 
     def located(self, node: int, v: Array, point: Point) -> Particle:
         """Give the particle of some values in a component."""
-        of_v = np.linalg.solve(self.nodes.root, v - self.nodes.v[node])
+        of_v = self.nodes.whitening @ (v - self.nodes.v[node])
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             try:
                 noise, point, log_ratio = self.conditional.locate(
@@ -107,11 +111,12 @@ class Space:
         return Particle(node, noise, v, point, self._against_mixture(v, log_ratio))
 
     def _composite(self, v: Array) -> Array:
-        return np.tensordot(self.weights.weights(v), self.stack, axes=1)
+        k, n, m = self.stack.shape
+        return (self.weights.weights(v) @ self.stack.reshape(k, n * m)).reshape(n, m)
 
     def _against_mixture(self, v: Array, log_ratio: float) -> float:
         """Add the ratio of the weights' prior to the mixture."""
-        total = log_ratio - 0.5 * v @ v - float(self.nodes.log_density(v[None])[0])
+        total = log_ratio - 0.5 * v @ v - self.nodes.log_density(v)
         return float(total) if np.isfinite(total) else -np.inf
 
 
@@ -141,6 +146,18 @@ class Population:
     log_evidence: float = 0.0
     complete: bool = False
 
+    @property
+    def last_acceptance(self) -> Array:
+        """Mean acceptance of the last moves, by block; empty without moves."""
+        last = self.acceptance[-1] if self.acceptance else np.empty(0)
+        return np.asarray(last[np.isfinite(last)])
+
+    @property
+    def ancestors(self) -> float:
+        """Effective number of the first particles from which the draws descend."""
+        _, counts = np.unique([particle.ancestor for particle in self.draws], return_counts=True)
+        return float(counts.sum() ** 2 / np.square(counts).sum())
+
 
 def anneal(
     space: Space,
@@ -168,12 +185,20 @@ def anneal(
     """
     population = Population()
     nodes = rng.choice(len(space.nodes.mass), size=particles, p=space.nodes.mass)
-    current = []
-    for node in nodes:
-        current.append(space.particle(int(node), rng.standard_normal(space.size)))
-        advance(1, 0.0)
+    current: list[Particle] = []
+    interrupted = space.nodes.interrupted
+    try:
+        for ancestor, node in enumerate(nodes):
+            particle = space.particle(int(node), rng.standard_normal(space.size))
+            current.append(replace(particle, ancestor=ancestor))
+            advance(1, 0.0)
+    except KeyboardInterrupt:
+        interrupted = True
     ratios = np.array([particle.log_ratio for particle in current])
     population.first_k_hat = k_hat_of_ratios(ratios[np.isfinite(ratios)])
+    if interrupted:
+        population.draws, _ = _reweighted(current, 0.0, population, rng, last=True)
+        return population
     b, mover = 0.0, Mover(space, rng, advance)
     try:
         while b < 1:
@@ -219,9 +244,15 @@ def _reweighted(
             else:
                 low = reach
         # Particles of zero density leave even where the step is tiny.
-        reach = max(low, 1e-6)
+        reach = max(low, SMALLEST_STEP)
+    finite = ratios[np.isfinite(ratios)]
+    k_hat = k_hat_of_ratios(reach * finite)
+    if not last and is_unreliable(k_hat):
+        # The index of a tail is in proportion to the step.
+        reach = max(SHORTER * reach, SMALLEST_STEP)
+        k_hat = k_hat_of_ratios(reach * finite)
     log_weights = reach * ratios
-    population.k_hat.append(k_hat_of_ratios(log_weights[np.isfinite(log_weights)]))
+    population.k_hat.append(k_hat)
     population.log_evidence += float(logsumexp(log_weights) - np.log(len(ratios)))
     mass = np.exp(log_weights - logsumexp(log_weights))
     ends = np.cumsum(mass) * len(mass)
@@ -256,14 +287,21 @@ class Mover:
     def sweep(self, current: list[Particle], b: float) -> list[Particle]:
         """Move every particle once in each block, then change its component."""
         for place, block in enumerate(self.space.blocks):
-            moves = [self._move(particle, b, place, block) for particle in current]
+            moves = []
+            for particle in current:
+                moves.append(self._move(particle, b, place, block))
+                self.advance(1, b)
             current = [particle for particle, _ in moves]
             rate = float(np.mean([chance for _, chance in moves]))
             self.acceptance[place] = rate
             # A move that any length would take has the greatest length.
             length = self.lengths[place] * np.exp(2 * (rate - TARGET_ACCEPTANCE))
             self.lengths[place] = np.clip(length, SHORTEST, 1.0)
-        return [self._relabelled(particle, b) for particle in current]
+        relabelled = []
+        for particle in current:
+            relabelled.append(self._relabelled(particle, b))
+            self.advance(1, b)
+        return relabelled
 
     def _move(
         self, particle: Particle, b: float, place: int, block: slice
@@ -273,9 +311,9 @@ class Mover:
         fresh = self.rng.standard_normal(len(noise[block]))
         noise[block] = np.sqrt(1 - length**2) * noise[block] + length * fresh
         proposal = self.space.particle(particle.node, noise)
-        self.advance(1, b)
         taken, chance = _accepted(b * (proposal.log_ratio - particle.log_ratio), self.rng)
-        return (proposal if taken else particle), chance
+        taken_one = replace(proposal, ancestor=particle.ancestor) if taken else particle
+        return taken_one, chance
 
     def _relabelled(self, particle: Particle, b: float) -> Particle:
         """Draw the component given the weights; at b = 1 the precisions given the regressors."""
@@ -285,10 +323,9 @@ class Mover:
         if b == 1:
             point = space.conditional.redraw_precisions(point, self.rng)
         proposal = space.located(node, particle.v, point)
-        self.advance(1, b)
         # The ratios differ in the approximation's density alone.
         difference = proposal.log_ratio - particle.log_ratio
         if not np.isfinite(proposal.log_ratio):
             return particle
         taken = b == 1 or _accepted(-(1 - b) * difference, self.rng)[0]
-        return proposal if taken else particle
+        return replace(proposal, ancestor=particle.ancestor) if taken else particle
