@@ -1,6 +1,6 @@
 """Nested approximation of the composite-kernel models (Girolami & Rogers 2005, section 3)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import override
@@ -12,10 +12,9 @@ from scipy.special import expit, gammaln
 from ...models.combinations.sums import Combination, DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..engine.engine import Run
-from ..nested.conditional import Likelihood, Sites, cubature
+from ..nested.conditional import Likelihood, Point, Sites, cubature
 from ..nested.coordinates import WeightCoordinates
 from ..nested.engine import MOVES, NODES, PARTICLES, Nested, NestedOutput, few_kernels, fit_nested
-from ..nested.particles import Particle
 from ..variational.concentration import check_prior
 
 __all__ = ["fit_composite_kernel_nested"]
@@ -174,11 +173,11 @@ def fit_composite_kernel_nested(
         Declaration with alpha, not collapsed, and learned weights of two to eight kernels.
     run : Run
         Seed and progress bar.
-    particles : int, default=400
+    particles : int, default=300
         Number of particles, at least 50. The error of means falls as its root.
     nodes : int, default=48
         Number of weights at which the rest of the model is approximated, at least 6.
-    moves : int, default=2
+    moves : int, default=1
         Moves of every particle at each temperature, and between draws.
 
     Returns
@@ -198,16 +197,13 @@ def fit_composite_kernel_nested(
     """
     owner = f"Nested on {type(model).__name__}"
 
-    def variables(
-        particle: Particle, beta: Array, concentrations: Array | None
-    ) -> Mapping[str, Array]:
-        point = particle.point
-        values = {"alpha": point.regressors[0], "phi": np.exp(point.log_precisions[0])}
-        values["beta"] = beta
-        if concentrations is not None:
-            values["varphi"] = concentrations
-        if len(point.own):
-            values["gamma"] = np.exp(point.own[0])
+    def variables(points: Sequence[Point]) -> Mapping[str, Array]:
+        values = {
+            "alpha": np.array([point.regressors[0] for point in points]),
+            "phi": np.exp([point.log_precisions[0] for point in points]),
+        }
+        if len(points[0].own):
+            values["gamma"] = np.exp([point.own[0] for point in points])
         return values
 
     return fit_nested(
@@ -218,6 +214,7 @@ def fit_composite_kernel_nested(
         prior=(model.sigma, model.varsigma),
         weights=lambda: _coordinates(model.combination, owner),
         variables=variables,
+        concentrations="varphi",
         kernels=model.coords["kernel"],
         particles=particles,
         nodes=nodes,

@@ -119,10 +119,11 @@ class WeightCoordinates:
         return np.maximum(gamma / gamma.sum(axis=-1, keepdims=True), SMALLEST)
 
     def concentrations(self, v: Array, rng: np.random.Generator) -> Array | None:
-        """Draw concentrations (K,) given coordinates (K,); None where they are known."""
+        """Draw concentrations (n, K) given coordinates (n, K); None where they are known."""
         if self.mixture is None:
             return None
-        return self.mixture.draw_concentrations(self.log_gamma(v), rng)
+        flat = self.mixture.draw_concentrations(self.log_gamma(v).ravel(), rng)
+        return flat.reshape(v.shape)
 
 
 @dataclass(frozen=True)

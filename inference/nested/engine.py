@@ -1,6 +1,6 @@
 """The engine `Nested`: a posterior of the weights of kernels that can be read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
@@ -17,10 +17,10 @@ from ..engine.handwritten import Handwritten
 from ..engine.independent import lean_tree
 from ..engine.result import trajectory, with_group
 from ..engine.settings import DEFAULT, Default
-from .conditional import Conditional, Likelihood, Mode
+from .conditional import Conditional, Likelihood, Mode, Point
 from .coordinates import LogGamma, WeightCoordinates
 from .nodes import place_nodes
-from .particles import FIRST_SWEEPS, Particle, Population, Space, anneal
+from .particles import FIRST_SWEEPS, Population, Space, anneal
 
 __all__ = ["MOST_KERNELS", "Nested", "NestedOutput", "few_kernels", "fit_nested"]
 
@@ -28,9 +28,9 @@ type Array = npt.NDArray[np.float64]
 
 MOST_KERNELS = 8
 # Defaults of the settings.
-PARTICLES, NODES, MOVES = 400, 48, 2
-# Fewer effective ancestors leave the mean of the weights uncertain by a fifth of its sd.
-LEAST_ANCESTORS = 20
+PARTICLES, NODES, MOVES = 300, 48, 1
+# Fewer effective ancestors make moves alone responsible for the posterior.
+LEAST_ANCESTORS = 5
 STEPS_A_REPORT = 20
 # Usual and largest numbers of stages, for `estimate`.
 USUAL_STAGES, MOST_STAGES = 4, 20
@@ -65,11 +65,11 @@ class Nested(Handwritten):
     Parameters
     ----------
     particles : int, optional
-        Number of particles. The error of means falls as its root. Default: 400.
+        Number of particles. The error of means falls as its root. Default: 300; 150 for the probit.
     nodes : int, optional
         Number of weights at which the rest of the model is approximated. Default: 48.
     moves : int, optional
-        Moves of every particle at each temperature, and between draws. Default: 2.
+        Moves of every particle at each temperature, and between draws. Default: 1.
     **settings
         Further settings of the algorithm for the model, checked at run time:
         ``kz.describe(model, "nested")`` explains all.
@@ -82,8 +82,9 @@ class Nested(Handwritten):
     Attributes of the result: ``pareto_k`` is the largest Pareto k-hat of the weights of a stage,
     ``pareto_k_first`` that of the approximation by itself, ``ancestors`` the effective number of
     first particles from which the draws descend, ``stages`` the number of stages, ``acceptance``
-    the mean acceptance of the last moves of weights, precisions and regressors, and
-    ``log_evidence`` the log marginal likelihood. ``converged`` is "no" with fewer than 20 effective
+    the mean acceptance of the last moves (of the weights to anywhere, of the weights nearby, of
+    the precisions, of the regressors), and
+    ``log_evidence`` the log marginal likelihood. ``converged`` is "no" with fewer than 5 effective
     ancestors.
 
     An implementation is a function (model, run, *, settings) -> NestedOutput.
@@ -158,7 +159,8 @@ def fit_nested(
     likelihood: Likelihood,
     prior: tuple[float, float],
     weights: Callable[[], WeightCoordinates],
-    variables: Callable[[Particle, Array, Array | None], Mapping[str, Array]],
+    variables: Callable[[Sequence[Point]], Mapping[str, Array]],
+    concentrations: str,
     kernels: Any,
     particles: int,
     nodes: int,
@@ -178,8 +180,10 @@ def fit_nested(
         Prior of the regressors' precisions.
     weights : callable
         Makes the coordinates of the weights.
-    variables : callable (particle, weights, concentrations) -> dict
-        Values of the free random variables by name.
+    variables : callable (points) -> dict
+        Values (draw, ...) of the free random variables by name, without those of the weights.
+    concentrations : str
+        Name of the concentrations.
     kernels : sequence
         Labels of the kernels.
     particles, nodes, moves : int
@@ -222,17 +226,19 @@ def fit_nested(
     while len(last) < run.draws:
         last = [*last, *drawn[: run.draws - len(last)]]
     order = rng.permutation(run.draws)
-    rows = []
-    for i in order:
-        particle = last[i]
-        beta = coordinates.weights(particle.v)
-        rows.append(variables(particle, beta, coordinates.concentrations(particle.v, rng)))
-    draws = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    chosen = [last[i] for i in order]
+    v = np.array([particle.v for particle in chosen])
+    points = [particle.point for particle in chosen]
+    draws = dict(variables(points))
+    draws["beta"] = coordinates.weights(v)
+    drawn_concentrations = coordinates.concentrations(v, rng)
+    if drawn_concentrations is not None:
+        draws[concentrations] = drawn_concentrations
     parameters = xr.Dataset(
         {
             "node_beta": (("node", "kernel"), coordinates.weights(placed.v)),
-            "node_mass": (("node",), placed.mass),
+            "node_mass": (("node",), placed.mass[:-1]),
         },
-        coords={"kernel": list(kernels), "node": np.arange(len(placed.mass))},
+        coords={"kernel": list(kernels), "node": np.arange(len(placed.v))},
     )
     return NestedOutput(draws, population, parameters)

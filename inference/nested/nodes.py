@@ -16,25 +16,29 @@ __all__ = ["Nodes", "place_nodes"]
 type Array = npt.NDArray[np.float64]
 
 ROUNDS = 3
-# Mass that is spread equally over the nodes that are not hopeless, and how many nats of density
-# below the best make a node hopeless.
-DEFENSIVE = 0.1
-HOPELESS = 12.0
+# Mass of the prior in the mixture, and least mass of a node.
+OF_PRIOR = 0.1
+# Variance, relative to the prior's, added to that of the nodes, which may be few.
+LEAST_VARIANCE = 0.1
+NEGLIGIBLE = 1e-3
 
 
 @dataclass(frozen=True)
 class Nodes:
     """A mixture of normals of the weights' coordinates v, with a `Mode` of the rest at each.
 
+    The last component is the prior N(0, I), which keeps the ratio of the posterior to the mixture
+    bounded; for the rest it takes the mode of the nearest node.
+
     Attributes
     ----------
     v : array (J, K)
-        Centres.
+        Centres of the other components.
     modes : list of Mode
-    mass : array (J,)
-        Masses.
+    mass : array (J + 1,)
+        Masses of the components.
     root : array (K, K)
-        Lower Cholesky factor of the covariance of every component.
+        Lower Cholesky factor of the covariance of the other components.
     interrupted : bool
         Whether the search was interrupted before all nodes were placed.
     """
@@ -46,31 +50,50 @@ class Nodes:
     interrupted: bool = False
 
     @cached_property
-    def whitening(self) -> Array:
-        """Inverse of `root`."""
-        return np.linalg.inv(self.root)
+    def _components(self) -> tuple[Array, Array, Array]:
+        """Log masses over determinants (J + 1,), inverse of `root`, ends of the masses."""
+        log_mass = np.log(self.mass)
+        log_mass[:-1] -= np.log(np.diag(self.root)).sum()
+        return log_mass, np.linalg.inv(self.root), np.cumsum(self.mass)
 
-    @cached_property
-    def _log_mass(self) -> Array:
-        return np.log(self.mass)
+    def at(self, component: int, noise: Array) -> Array:
+        """Coordinates (K,) at standard normal noise (K,) in a component."""
+        if component == len(self.v):
+            return noise
+        return np.asarray(self.v[component] + self.root @ noise)
+
+    def noise(self, component: int, v: Array) -> Array:
+        """Noise (K,) that gives coordinates (K,) in a component."""
+        if component == len(self.v):
+            return v
+        return np.asarray(self._components[1] @ (v - self.v[component]))
+
+    def mode(self, component: int, v: Array) -> Mode:
+        """Approximation of the rest at coordinates (K,) in a component."""
+        if component == len(self.v):
+            component = int(np.argmin(np.sum((self.v - v) ** 2, axis=1)))
+        return self.modes[component]
 
     def _log_terms(self, v: Array) -> Array:
-        """Log densities (J,) of the components at coordinates (K,), times their masses."""
-        white = (v - self.v) @ self.whitening.T
-        return np.asarray(self._log_mass - 0.5 * np.einsum("jk,jk->j", white, white))
+        """Log densities (J + 1,) of the components at coordinates (K,), times their masses."""
+        log_mass, whitening, _ = self._components
+        white = np.vstack([(v - self.v) @ whitening.T, v])
+        return np.asarray(log_mass - 0.5 * np.einsum("jk,jk->j", white, white))
 
-    def draw_component(self, v: Array, rng: np.random.Generator) -> int:
-        """Draw a component given coordinates (K,) of the mixture."""
-        terms = self._log_terms(v)
-        ends = np.cumsum(np.exp(terms - terms.max()))
+    def draw_component(self, rng: np.random.Generator, v: Array | None = None) -> int:
+        """Draw a component by the masses, or given coordinates (K,) of the mixture."""
+        if v is None:
+            ends = self._components[2]
+        else:
+            terms = self._log_terms(v)
+            ends = np.cumsum(np.exp(terms - terms.max()))
         return min(int(np.searchsorted(ends, rng.random() * ends[-1])), len(ends) - 1)
 
     def log_density(self, v: Array) -> float:
         """Log density of the mixture at coordinates (K,), plus K / 2 log(2 pi)."""
         terms = self._log_terms(v)
         peak = terms.max()
-        log_det = np.log(np.diag(self.root)).sum()
-        return float(peak + np.log(np.exp(terms - peak).sum()) - log_det)
+        return float(peak + np.log(np.exp(terms - peak).sum()))
 
 
 def place_nodes(
@@ -121,20 +144,21 @@ def place_nodes(
         )
         log_mass = log_target - log_proposal
         mass = np.exp(log_mass - logsumexp(log_mass))
-        root = _spread(v, mass)
+        # The square root keeps single nodes, whose masses are rough, from taking all.
+        centres = np.sqrt(mass) / np.sqrt(mass).sum()
+        root = _spread(v, centres)
         if interrupted:
             break
         if place + 1 < ROUNDS:
-            # The square root keeps single nodes from taking all.
-            centres = np.sqrt(mass) / np.sqrt(mass).sum()
             chosen = rng.choice(len(v), size=sizes[place + 1], p=centres)
             fresh = v[chosen] + rng.standard_normal((len(chosen), n_kernels)) @ root.T
             proposals.append(_proposal(v, centres, root))
-    usable = log_target > log_target.max() - HOPELESS
-    mass = (1 - DEFENSIVE) * mass + DEFENSIVE * usable / usable.sum()
-    kept = np.flatnonzero(mass > 1e-4)
-    modes = [modes[j] for j in kept]
-    return Nodes(v[kept], modes, mass[kept] / mass[kept].sum(), root, interrupted)
+    mass = 0.5 * (mass + centres)
+    kept = np.flatnonzero(mass > NEGLIGIBLE)
+    of_nodes = (1 - OF_PRIOR) * mass[kept] / mass[kept].sum()
+    return Nodes(
+        v[kept], [modes[j] for j in kept], np.append(of_nodes, OF_PRIOR), root, interrupted
+    )
 
 
 def _proposal(v: Array, mass: Array, root: Array) -> Callable[[Array], Array]:
@@ -152,8 +176,7 @@ def _spread(v: Array, mass: Array) -> Array:
     """Lower Cholesky factor of the kernels' covariance, by the rule of Silverman."""
     dimension = v.shape[1]
     mean = mass @ v
-    # A twentieth of the prior's covariance, for weights that are carried by few nodes.
-    cov = (mass[:, None] * (v - mean)).T @ (v - mean) + 0.05 * np.eye(dimension)
+    cov = (mass[:, None] * (v - mean)).T @ (v - mean) + LEAST_VARIANCE * np.eye(dimension)
     ess = 1 / (mass @ mass)
     width = (4 / ((dimension + 2) * ess)) ** (1 / (dimension + 4))
     return np.asarray(np.linalg.cholesky(min(width, 1.0) ** 2 * cov))

@@ -11,12 +11,16 @@ between them, which are accepted with probability min(1, exp(b (r' - r))). They 
 invariant in any dimension, so that their acceptance depends on the quality of the approximation
 alone (Cotter, Roberts, Stuart & White 2013, MCMC methods for functions, Statistical Science 28).
 
-Given j, r counts the density of j given the weights, which turns the density of its component into
-that of the whole mixture: the law of the variables at b = 1 is the posterior, whatever j.
+Other moves draw component and weights from the mixture and keep the noise of the rest, whose values
+then follow the weights. At b = 1 the components and the precisions are redrawn from their exact
+conditionals, too. Given j, r counts the density of j given the weights, which turns the density of
+its component into that of the whole mixture: the law of the variables at b = 1 is the posterior,
+whatever j.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +44,7 @@ SMALLEST_STEP = 0.05
 TARGET_ACCEPTANCE = 0.35
 SHORTEST = 0.02
 # Sweeps at b = 1 before the first draws, in multiples of those between draws.
-FIRST_SWEEPS = 2
+FIRST_SWEEPS = 4
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,12 @@ class Space:
     def particle(self, node: int, noise: Array) -> Particle:
         """Give the particle of some noise; its log ratio is -inf beyond double precision."""
         n_kernels = self.nodes.v.shape[1]
-        v = self.nodes.v[node] + self.nodes.root @ noise[:n_kernels]
+        v = self.nodes.at(node, noise[:n_kernels])
         of_z, rest = np.split(noise[n_kernels:], [self.conditional.size])
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             try:
                 point, log_ratio = self.conditional.evaluate(
-                    self._composite(v), self.nodes.modes[node], of_z, rest
+                    self._composite(v), self.nodes.mode(node, v), of_z, rest
                 )
             except np.linalg.LinAlgError:
                 none = np.empty(0)
@@ -99,11 +103,11 @@ class Space:
 
     def located(self, node: int, v: Array, point: Point) -> Particle:
         """Give the particle of some values in a component."""
-        of_v = self.nodes.whitening @ (v - self.nodes.v[node])
+        of_v = self.nodes.noise(node, v)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             try:
                 noise, point, log_ratio = self.conditional.locate(
-                    self._composite(v), self.nodes.modes[node], point
+                    self._composite(v), self.nodes.mode(node, v), point
                 )
             except np.linalg.LinAlgError:
                 return Particle(node, of_v, v, point, -np.inf)
@@ -184,12 +188,12 @@ def anneal(
         last step to b = 1, without moves.
     """
     population = Population()
-    nodes = rng.choice(len(space.nodes.mass), size=particles, p=space.nodes.mass)
     current: list[Particle] = []
     interrupted = space.nodes.interrupted
     try:
-        for ancestor, node in enumerate(nodes):
-            particle = space.particle(int(node), rng.standard_normal(space.size))
+        for ancestor in range(particles):
+            node = space.nodes.draw_component(rng)
+            particle = space.particle(node, rng.standard_normal(space.size))
             current.append(replace(particle, ancestor=ancestor))
             advance(1, 0.0)
     except KeyboardInterrupt:
@@ -268,12 +272,6 @@ def _effective(log_weights: Array) -> float:
     return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
 
 
-def _accepted(log_ratio: float, rng: np.random.Generator) -> tuple[bool, float]:
-    """Whether a move is accepted, and its probability."""
-    chance = float(np.exp(min(log_ratio, 0.0)))
-    return bool(rng.random() < chance), chance
-
-
 @dataclass
 class Mover:
     """Moves of the particles, a block of the noise at a time; lengths are tuned as they go."""
@@ -281,51 +279,65 @@ class Mover:
     space: Space
     rng: np.random.Generator
     advance: Callable[[int, float], None]
-    lengths: Array = field(default_factory=lambda: np.full(3, 0.5))
-    acceptance: Array = field(default_factory=lambda: np.full(3, np.nan))
+    lengths: Array = field(default_factory=lambda: np.full(4, 0.5))
+    acceptance: Array = field(default_factory=lambda: np.full(4, np.nan))
 
     def sweep(self, current: list[Particle], b: float) -> list[Particle]:
-        """Move every particle once in each block, then change its component."""
-        for place, block in enumerate(self.space.blocks):
-            moves = []
-            for particle in current:
-                moves.append(self._move(particle, b, place, block))
-                self.advance(1, b)
-            current = [particle for particle, _ in moves]
-            rate = float(np.mean([chance for _, chance in moves]))
-            self.acceptance[place] = rate
+        """Move every particle once in each block; at b = 1 redraw what has a conditional."""
+        current = self._each(current, b, 0, self._elsewhere)
+        for place, block in enumerate(self.space.blocks, start=1):
+            move = partial(self._nearby, block=block, length=self.lengths[place])
+            current = self._each(current, b, place, move)
             # A move that any length would take has the greatest length.
-            length = self.lengths[place] * np.exp(2 * (rate - TARGET_ACCEPTANCE))
-            self.lengths[place] = np.clip(length, SHORTEST, 1.0)
-        relabelled = []
+            change = np.exp(2 * (self.acceptance[place] - TARGET_ACCEPTANCE))
+            self.lengths[place] = np.clip(self.lengths[place] * change, SHORTEST, 1.0)
+        if b < 1:
+            return current
+        redrawn = []
         for particle in current:
-            relabelled.append(self._relabelled(particle, b))
+            redrawn.append(self._redrawn(particle))
             self.advance(1, b)
-        return relabelled
+        return redrawn
 
-    def _move(
-        self, particle: Particle, b: float, place: int, block: slice
-    ) -> tuple[Particle, float]:
-        length = self.lengths[place]
+    def _each(
+        self, current: list[Particle], b: float, place: int, move: Callable[[Particle], Particle]
+    ) -> list[Particle]:
+        """Propose a move to every particle and accept or reject it."""
+        moved, chances = [], []
+        for particle in current:
+            proposal = move(particle)
+            chance = float(np.exp(min(b * (proposal.log_ratio - particle.log_ratio), 0.0)))
+            taken = self.rng.random() < chance
+            moved.append(replace(proposal, ancestor=particle.ancestor) if taken else particle)
+            chances.append(chance)
+            self.advance(1, b)
+        self.acceptance[place] = np.mean(chances)
+        return moved
+
+    def _elsewhere(self, particle: Particle) -> Particle:
+        """Draw weights from the mixture and keep the noise of the rest."""
+        nodes = self.space.nodes
+        node = nodes.draw_component(self.rng)
+        noise = particle.noise.copy()
+        noise[: nodes.v.shape[1]] = self.rng.standard_normal(nodes.v.shape[1])
+        return self.space.particle(node, noise)
+
+    def _nearby(self, particle: Particle, block: slice, length: float) -> Particle:
+        """Change a block of the noise."""
         noise = particle.noise.copy()
         fresh = self.rng.standard_normal(len(noise[block]))
         noise[block] = np.sqrt(1 - length**2) * noise[block] + length * fresh
-        proposal = self.space.particle(particle.node, noise)
-        taken, chance = _accepted(b * (proposal.log_ratio - particle.log_ratio), self.rng)
-        taken_one = replace(proposal, ancestor=particle.ancestor) if taken else particle
-        return taken_one, chance
+        return self.space.particle(particle.node, noise)
 
-    def _relabelled(self, particle: Particle, b: float) -> Particle:
-        """Draw the component given the weights; at b = 1 the precisions given the regressors."""
+    def _redrawn(self, particle: Particle) -> Particle:
+        """Draw the component given the weights, and the precisions given the regressors.
+
+        Both are exact conditionals of the posterior, and hence of the law at b = 1 alone.
+        """
         space = self.space
-        node = space.nodes.draw_component(particle.v, self.rng)
-        point = particle.point
-        if b == 1:
-            point = space.conditional.redraw_precisions(point, self.rng)
-        proposal = space.located(node, particle.v, point)
-        # The ratios differ in the approximation's density alone.
-        difference = proposal.log_ratio - particle.log_ratio
-        if not np.isfinite(proposal.log_ratio):
+        node = space.nodes.draw_component(self.rng, particle.v)
+        point = space.conditional.redraw_precisions(particle.point, self.rng)
+        redrawn = space.located(node, particle.v, point)
+        if not np.isfinite(redrawn.log_ratio):
             return particle
-        taken = b == 1 or _accepted(-(1 - b) * difference, self.rng)[0]
-        return replace(proposal, ancestor=particle.ancestor) if taken else particle
+        return replace(redrawn, ancestor=particle.ancestor)
