@@ -82,10 +82,12 @@ class Nested(Handwritten):
     Attributes of the result: ``pareto_k`` is the largest Pareto k-hat of the weights of a stage,
     ``pareto_k_first`` that of the approximation by itself, ``ancestors`` the effective number of
     first particles from which the draws descend, ``stages`` the number of stages, ``acceptance``
-    the mean acceptance of the last moves (of the weights to anywhere, of the weights nearby, of
-    the precisions, of the regressors), and
-    ``log_evidence`` the log marginal likelihood. ``converged`` is "no" with fewer than 5 effective
-    ancestors.
+    the least mean acceptance of the last moves, and ``log_evidence`` the log marginal likelihood.
+    ``converged`` is "no" with fewer than 5 effective ancestors.
+
+    The time grows with the cube of the number of objects times classes: on 124 wines of three
+    classes the engine takes dozens of times as long as VB, on 60 objects of a regression four
+    times. `Gibbs` is the alternative on larger problems.
 
     An implementation is a function (model, run, *, settings) -> NestedOutput.
     """
@@ -117,7 +119,7 @@ class Nested(Handwritten):
         tree.attrs["pareto_k_first"] = population.first_k_hat
         tree.attrs["log_evidence"] = population.log_evidence
         tree.attrs["stages"] = len(b)
-        tree.attrs["acceptance"] = [float(each) for each in population.last_acceptance]
+        tree.attrs["acceptance"] = population.last_acceptance
         tree.attrs["ancestors"] = population.ancestors
         sound = population.complete and population.ancestors >= LEAST_ANCESTORS
         tree.attrs["converged"] = "yes" if sound else "no"

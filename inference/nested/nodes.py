@@ -121,7 +121,9 @@ def place_nodes(
     """
     sizes = [len(part) for part in np.array_split(np.arange(count), ROUNDS)]
     sobol = qmc.Sobol(n_kernels, scramble=True, rng=rng)
-    fresh = ndtri(np.clip(sobol.random(sizes[0]), 1e-6, 1 - 1e-6))
+    # Sobol' points come in powers of two.
+    first = sobol.random_base2(int(np.ceil(np.log2(sizes[0]))))[: sizes[0]]
+    fresh = ndtri(np.clip(first, 1e-6, 1 - 1e-6))
     v, modes = np.empty((0, n_kernels)), list[Mode]()
     interrupted = False
     proposals = [lambda at: -0.5 * np.sum(at**2, axis=1) - 0.5 * n_kernels * np.log(2 * np.pi)]

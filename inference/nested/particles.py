@@ -151,10 +151,9 @@ class Population:
     complete: bool = False
 
     @property
-    def last_acceptance(self) -> Array:
-        """Mean acceptance of the last moves, by block; empty without moves."""
-        last = self.acceptance[-1] if self.acceptance else np.empty(0)
-        return np.asarray(last[np.isfinite(last)])
+    def last_acceptance(self) -> float:
+        """Least mean acceptance, over the kinds of moves, of the last ones; NaN without moves."""
+        return float(np.nanmin(self.acceptance[-1])) if self.acceptance else np.nan
 
     @property
     def ancestors(self) -> float:

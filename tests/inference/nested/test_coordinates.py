@@ -51,8 +51,9 @@ def test_weights_have_the_law_of_the_declaration(shape, rate):
     np.testing.assert_allclose(weights.sum(axis=1), 1)
 
     def spread(beta):
-        """Weights that vanish in double precision are ties, which the test does not take."""
-        return np.where(beta < 1e-290, 1e-290 * rng.random(len(beta)), beta)
+        """Draw weights that are 0 or 1 in double precision anew: the test takes no ties."""
+        beta = np.where(beta < 1e-290, 1e-290 * rng.random(len(beta)), beta)
+        return np.where(beta > 1 - 1e-12, 1 - 1e-12 * rng.random(len(beta)), beta)
 
     reference = np.sort(spread(prior_weights(shape, rate, 200_000, rng)[:, 0]))
     assert_ks(spread(weights[:, 0]), lambda x: np.searchsorted(reference, x) / len(reference))
