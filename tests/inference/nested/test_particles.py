@@ -63,7 +63,8 @@ def test_annealed_particles_are_draws_of_the_posterior():
 
 def test_moves_leave_the_posterior_of_a_normal_mean():
     rng = np.random.default_rng(2)
-    start = [*rng.standard_normal((1500, 2)), SHIFT, 0]
+    start = rng.standard_normal((1500, 2))
+    start[:, 0] += SHIFT
     space = Space()
     current = [space.particle(0, noise) for noise in start]
     mover = Mover(space, rng, lambda steps, b: None)
