@@ -13,15 +13,12 @@ from ...numerics.probit import hessian, log_probability, truncated_moments
 from ..engine.engine import Run
 from ..nested.conditional import Likelihood, Point, Sites, cubature
 from ..nested.coordinates import WeightCoordinates
-from ..nested.engine import MOVES, NODES, Nested, NestedOutput, few_kernels, fit_nested
+from ..nested.engine import MOVES, NODES, PARTICLES, Nested, NestedOutput, few_kernels, fit_nested
 from ..variational.concentration import check_prior
 
 __all__ = ["fit_multinomial_probit_nested"]
 
 type Array = npt.NDArray[np.float64]
-
-# A move of a particle takes longer here than in the models with one score.
-FEWER_PARTICLES = 150
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def fit_multinomial_probit_nested(
     model: MultinomialProbit,
     run: Run,
     *,
-    particles: int = FEWER_PARTICLES,
+    particles: int = PARTICLES,
     nodes: int = NODES,
     moves: int = MOVES,
 ) -> NestedOutput:
@@ -97,7 +94,7 @@ def fit_multinomial_probit_nested(
         With the rule `Mean` on two to eight kernels without parameters.
     run : Run
         Seed and progress bar.
-    particles : int, default=150
+    particles : int, default=300
         Number of particles, at least 50. The error of means falls as its root.
     nodes : int, default=48
         Number of weights at which the rest of the model is approximated, at least 6.
@@ -118,6 +115,11 @@ def fit_multinomial_probit_nested(
     Notes
     -----
     A move of a particle costs O(N C^2 M^2 + C^3 M^3), a node some ten times that.
+
+    For small problems: `Gibbs` is faster from about 100 objects on. On 124 wines of three classes
+    with three kernels, 150 particles took 22 times as long as VB, and the means of the weights were
+    .17, .59, .24 where chains give .14, .68, .18 (standard errors .01; standard deviations .2). The
+    result said so: ``converged`` was "no" and ``pareto_k`` .78.
     """
     owner = "Nested on MultinomialProbit"
     rule = model.combination

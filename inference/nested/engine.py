@@ -65,7 +65,7 @@ class Nested(Handwritten):
     Parameters
     ----------
     particles : int, optional
-        Number of particles. The error of means falls as its root. Default: 300; 150 for the probit.
+        Number of particles. The error of means falls as its root. Default: 300.
     nodes : int, optional
         Number of weights at which the rest of the model is approximated. Default: 48.
     moves : int, optional
@@ -85,9 +85,8 @@ class Nested(Handwritten):
     the least mean acceptance of the last moves, and ``log_evidence`` the log marginal likelihood.
     ``converged`` is "no" with fewer than 5 effective ancestors.
 
-    The time grows with the cube of the number of objects times classes: on 124 wines of three
-    classes the engine takes dozens of times as long as VB, on 60 objects of a regression four
-    times. `Gibbs` is the alternative on larger problems.
+    The time grows with the cube of the number of objects times scores: `Gibbs` serves larger
+    problems better, see the notes on the model.
 
     An implementation is a function (model, run, *, settings) -> NestedOutput.
     """
