@@ -31,6 +31,7 @@ from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
 from .multinomial_probit.classifier_combination import combine_classifiers
+from .nested.engine import Nested
 
 __all__ = [
     "ADVI",
@@ -48,6 +49,7 @@ __all__ = [
     "Gibbs",
     "Laplace",
     "ModeOutput",
+    "Nested",
     "Pathfinder",
     "PointOutput",
     "Recommendation",
