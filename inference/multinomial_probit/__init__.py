@@ -3,7 +3,7 @@
 Each file imported here registers its implementations.
 """
 
-from . import gibbs, nested, predict  # noqa: F401
+from . import gibbs, predict  # noqa: F401
 from .vb import fit_multinomial_probit
 
 __all__ = [

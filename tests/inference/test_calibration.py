@@ -119,7 +119,6 @@ CHAIN = {"chains": 1, "cores": 1}
         (composite_classification, kz.Gibbs(), 150, CHAIN | {"draws": 2_000, "tune": 100}),
         (composite_regression, NESTED, 200, {"data": "targets", "draws": 100}),
         (composite_classification, NESTED, 200, {"draws": 100}),
-        (small_model, NESTED, 200, {"draws": 100}),
         (mutual_completion, kz.Gibbs(), 60, MUTUAL | CHAIN | {"draws": 1_500, "tune": 100}),
         (collapsed_mixture, kz.NUTS(), 60, MIXTURE | CHAIN | {"draws": 600, "tune": 400}),
     ],
@@ -128,7 +127,7 @@ CHAIN = {"chains": 1, "cores": 1}
         *("basic-Gibbs", "basic-NUTS", "basic-Exact"),
         *("simplified-Gibbs", "simplified-NUTS", "simplified-Exact"),
         *("composite-regression-Gibbs", "composite-classification-Gibbs"),
-        *("composite-regression-Nested", "composite-classification-Nested", "probit-Nested"),
+        *("composite-regression-Nested", "composite-classification-Nested"),
         *("mutual-Gibbs", "mixture-NUTS"),
     ],
 )

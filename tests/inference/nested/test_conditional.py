@@ -9,7 +9,6 @@ import composite_fixture
 import kernelzoo as kz
 from kernelzoo.inference.composite_kernel.nested import _likelihood
 from kernelzoo.inference.engine.density import log_density
-from kernelzoo.inference.multinomial_probit.nested import Probit
 from kernelzoo.inference.nested.conditional import Conditional
 from kernelzoo.inference.nested.coordinates import LogGamma
 
@@ -32,28 +31,14 @@ def composite(kind):
     return model, conditional, values
 
 
-def probit():
-    rng = np.random.default_rng(5)
-    stack, labels = rng.normal(size=(2, 7, 3)), np.arange(7) % 3
-    known = kz.combinations.FixedWeights(BETA)
-    model = kz.MultinomialProbit(stack, labels, combination=known, tau=1.5, upsilon=0.6)
-    conditional = Conditional(Probit(model.label_codes, 3), 0.6, LogGamma.of(1.5), 3)
-
-    def values(point):
-        return {"W": point.regressors, "zeta": np.exp(-point.log_precisions)}
-
-    return model, conditional, values
-
-
 CASES = {
     "regression": lambda: composite("regression"),
     "classification": lambda: composite("classification"),
-    "probit": probit,
 }
 
 
 def matrix(model):
-    return (model.design if "alpha" in model.named_vars else model.summands)[0]
+    return model.design[0]
 
 
 @pytest.mark.parametrize("name", CASES)
