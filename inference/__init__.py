@@ -11,6 +11,7 @@ from . import (
     scores,
 )
 from .diagnostics.compare import Comparison, compare_engines
+from .engine.draws_on_disk import open_store
 from .engine.em import EM
 from .engine.engine import Engine, Run
 from .engine.estimate import Estimate, estimate
@@ -62,6 +63,7 @@ __all__ = [
     "identified",
     "identifies",
     "log_evidence",
+    "open_store",
     "pareto_k",
     "plots",
     "predict",
