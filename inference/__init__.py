@@ -12,6 +12,7 @@ from . import (
 )
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.inclusion import inclusion
+from .engine.draws_on_disk import open_store
 from .engine.em import EM
 from .engine.engine import Engine, Run
 from .engine.estimate import Estimate, estimate
@@ -68,6 +69,7 @@ __all__ = [
     "identifies",
     "inclusion",
     "log_evidence",
+    "open_store",
     "pareto_k",
     "plots",
     "predict",

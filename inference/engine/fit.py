@@ -30,6 +30,7 @@ from .density import why_no_log_likelihood
 from .description import EngineDescription
 from .draws_on_disk import check_store
 from .engine import Engine, Kind, Run, variables_drawn
+from .interruption import interruptible
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .result import stamp, with_group
 from .sampler_options import check_sampler_options
@@ -170,11 +171,16 @@ def fit(
         When the engine does not apply to the model (the message names the engines that do), when a
         setting or a number is out of range, and when `max_seconds` ended the engine before a chain
         was tuned or a path was finished.
+    KeyboardInterrupt
+        When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,
+        with ``converged`` "no" and ``ended_by`` "interrupt".
+    SystemExit
+        At SIGTERM, unless the program handles it: a store is closed and chains' processes end.
 
     Warns
     -----
     UserWarning
-        When `max_seconds` ended the engine.
+        When `max_seconds` or Ctrl-C ended the engine.
     ApproximationWarning
         When the Pareto k-hat of an approximation (the attribute ``pareto_k``) is above 0.7: its
         draws do not represent the posterior. The message names the engines that sample.
@@ -229,17 +235,21 @@ def fit(
     run = replace(run, log_likelihood=missing is None)
     begun = time.perf_counter()
     with (
+        interruptible(engine.name) as interruption,
         threadpool_limits(blas_threads, user_api="blas"),
         compiling_with(run.mode or python_mode()),
     ):
         tree = engine.run(model, run)
     seconds = time.perf_counter() - begun
     if run.clock.ended:
-        _mark_as_ended(tree, engine, max_seconds)
+        by = f"was ended by max_seconds={max_seconds:g}"
+        _mark_as_ended(tree, f"{engine.name} {by}", "max_seconds")
+    elif interruption.pressed:
+        _mark_as_ended(tree, f"{engine.name} was interrupted", "interrupt")
+    if missing is None and "log_likelihood" not in tree.children:
+        missing = _add_log_likelihood(tree, model)
     if missing:
         tree.attrs["no_log_likelihood"] = missing
-    elif "log_likelihood" not in tree.children:
-        with_group(tree, "log_likelihood", log_likelihood_of(model, tree["posterior"].to_dataset()))
     result = stamp(
         tree,
         model,
@@ -265,11 +275,22 @@ def _samplers(model: pm.Model) -> list[str]:
     ]
 
 
-def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) -> None:
-    """Record in a result that `max_seconds` ended the engine, and warn."""
-    note = f"{engine.name} was ended by max_seconds={max_seconds:g}: the result is incomplete."
+def _add_log_likelihood(tree: DataTree, model: pm.Model) -> str | None:
+    """Add the group ``log_likelihood``; return why it is missing if Ctrl-C ended its evaluation."""
+    try:
+        with interruptible("The log likelihood"):
+            found = log_likelihood_of(model, tree["posterior"].to_dataset())
+    except KeyboardInterrupt:
+        return "its evaluation was interrupted; pm.compute_log_likelihood repeats it"
+    with_group(tree, "log_likelihood", found)
+    return None
+
+
+def _mark_as_ended(tree: DataTree, what: str, by: str) -> None:
+    """Record in a result that its engine was ended, and warn."""
+    note = f"{what}: the result is incomplete."
     tree.attrs["converged"] = "no"
-    tree.attrs["ended_by"] = "max_seconds"
+    tree.attrs["ended_by"] = by
     tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
     warn_user(note)
 
