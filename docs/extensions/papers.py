@@ -7,7 +7,7 @@ from pathlib import Path
 from cards import CARDS, diagram, rst
 
 import kernelzoo as kz
-from kernelzoo.experiments.ledger import Ledger
+from kernelzoo.inference.engine.ledger import Ledger
 from kernelzoo.experiments.reproduce import STUDIES
 from kernelzoo.experiments.study import Study, tabulate
 from kernelzoo.inference.engine.description import sections
