@@ -28,7 +28,7 @@ with pytest.MonkeyPatch.context() as patch:
 HOWTO = sorted(DOCS.glob("howto/*.md"))
 NAMES = {name.qualified: name for name in api.public_names()}
 #: Engines whose examples compile, or take many steps.
-LONG = re.compile(r"NUTS|nuts|SMC|Pathfinder|ADVI|Laplace")
+LONG = re.compile(r"NUTS|nuts|SMC|Pathfinder|ADVI|Laplace|recommend")
 
 
 def imported(name):
@@ -82,7 +82,7 @@ def test_every_public_name_has_a_page():
     assert all(qualified in written["api/index.md"] for qualified in NAMES)
 
 
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", [*cases()])
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("short_runs")
 def test_example_runs(name, namespace, tmp_path, monkeypatch):
