@@ -56,4 +56,6 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": [], "start": [], "benchmarks": [], "comparison": [], "equations": []}
+# Pages without pages below them need no menu beside them.
+ALONE = ("index", "start", "choose", "benchmarks", "comparison", "design", "equations")
+html_sidebars: dict[str, list[str]] = {page: [] for page in ALONE}

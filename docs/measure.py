@@ -20,6 +20,8 @@ import kernelzoo as kz
 __all__ = ["main"]
 
 OUT = Path(__file__).parent / "measured" / "engines.json"
+#: How the machine was used.
+WHERE = "one core a run, shared with other work"
 #: Figures of `kz.compare_engines` that the tables show.
 COLUMNS = ("seconds", "converged", "ess_per_second", "pareto_k", "accuracy", "log_score")
 
@@ -107,7 +109,7 @@ def main() -> None:
     # A first fit compiles what later ones find in the cache.
     kz.fit(kz.MultinomialProbit.example(), "vb", progressbar=False)
     measured = {
-        "machine": f"{platform.machine()}, {platform.system()}, one core a run, shared with other work",
+        "machine": ", ".join((platform.machine(), platform.system(), WHERE)),
         "versions": {name: version(name) for name in ("kernelzoo", "pymc", "numpy")},
         "problems": {name: _measure(name, console) for name in PROBLEMS},
     }

@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -16,12 +17,24 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(sys, "path", [str(DOCS / "extensions"), *sys.path])
+    patch.setattr(sys, "path", [str(DOCS / "extensions"), str(DOCS), *sys.path])
     import api
+    import cards
+    import check
+    import docstrings
+    import papers
+    import plates
 
+HOWTO = sorted(DOCS.glob("howto/*.md"))
 NAMES = {name.qualified: name for name in api.public_names()}
 #: Engines whose examples compile, or take many steps.
-LONG = re.compile(r"NUTS|nuts|SMC|Pathfinder|ADVI|Laplace")
+LONG = re.compile(r"NUTS|nuts|SMC|Pathfinder|ADVI|Laplace|recommend")
+
+
+def imported(name):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(DOCS / "extensions"), *sys.path])
+        return import_module(name)
 
 
 class RunsOnly(doctest.OutputChecker):
@@ -123,3 +136,69 @@ def test_tables_of_numbers_name_their_source(page):
 def test_a_table_without_a_source_is_found():
     table = "| engine | seconds |\n|---|---|\n| VB | 1.5 |\n\nMore text.\n"
     assert [header for header, after in tables(table) if "Source:" not in after]
+
+
+def blocks(page):
+    """Code of a page, block by block."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["start", "choose", *(f"howto/{p.stem}" for p in HOWTO)])
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("short_runs")
+def test_code_of_page_runs(page, namespace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = namespace.names()
+    for number, block in enumerate(blocks(DOCS / f"{page}.md")):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+    plt.close("all")
+
+
+def test_pages_have_code():
+    assert sum(len(blocks(page)) for page in HOWTO) > 20
+
+
+def test_check_of_links_sees_what_is_broken(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there"></a><a href="c.html"></a><a href="https://example.org"></a>'
+        '<script src="https://example.org/x.js"></script><a href="b.html#here"></a>'
+    )
+    (tmp_path / "b.html").write_text('<p id="here"></p>')
+    assert sorted(problem.partition(": ")[2] for problem in check.problems(tmp_path)) == [
+        "b.html#there has no such place",
+        "c.html does not exist",
+        "loads https://example.org/x.js",
+    ]
+
+
+def test_escapes_keep_columns_and_literals():
+    assert docstrings.escaped("a  object, object_   text") == "a  object, object\\_  text"
+    told = docstrings.escaped("``object_`` (model, *, settings)")
+    assert told == "``object_`` (model, \\*, settings)"
+    assert docstrings.escaped(">>> object_, x") == ">>> object_, x"
+
+
+def test_plates_have_every_variable_and_arrow():
+    model = kz.CompositeKernelRegression.example()
+    drawn = plates.plate_diagram(model, "title")
+    assert all(f">{name}</text>" in drawn for name in model.named_vars if name != "K")
+    assert drawn.count('class="arrow"') == len(plates.ModelGraph(model).edges())
+
+
+def test_formulas_become_mathml():
+    pytest.importorskip("docutils")
+    pytest.importorskip("sphinx")
+    mathml = imported("mathml")
+    assert "<msub>" in mathml.to_mathml(r"\textstyle\sum_s \beta_s", block=True)
+
+
+def test_every_study_belongs_to_a_paper():
+    for study in papers.STUDIES:
+        assert sum(study.startswith(paper.studies) for paper in papers.PAPERS) == 1, study
+
+
+def test_every_model_has_a_card_and_a_paper():
+    assert {card.model for card in cards.CARDS} == {*kz.MODELS}
+    assert {model for paper in papers.PAPERS for model in paper.models} == {*kz.MODELS}

@@ -1,9 +1,10 @@
 """Docstrings as reStructuredText: what is prose to a reader and markup to docutils is escaped."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:  # the tests import this module without Sphinx
+    from sphinx.application import Sphinx
 
 __all__ = ["escaped", "setup"]
 
@@ -30,11 +31,13 @@ def escaped(text: str) -> str:
     return "\n".join(lines)
 
 
-def _process(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+def _process(
+    app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
     lines[:] = escaped("\n".join(lines)).split("\n")
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: "Sphinx") -> dict[str, bool]:
     """Escape docstrings before numpydoc reads them."""
     app.connect("autodoc-process-docstring", _process, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -162,7 +162,8 @@ def plate_diagram(model: pm.Model, title: str) -> str:
     body = "\n".join(shapes).replace("#tip", f"#tip{number}")
     return (
         f'<svg class="plates" role="img" aria-label="{escape(title)}" width="{left:.0f}" '
-        f'viewBox="0 0 {left:.0f} {bottom}">{arrowhead}\n{body}\n</svg>'
+        f'style="min-width: {0.6 * left:.0f}px" viewBox="0 0 {left:.0f} {bottom}">'
+        f"{arrowhead}\n{body}\n</svg>"
     )
 
 
