@@ -7,10 +7,10 @@ from pathlib import Path
 from cards import CARDS, diagram, rst
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.ledger import Ledger
 from kernelzoo.experiments.reproduce import STUDIES
 from kernelzoo.experiments.study import Study, tabulate
 from kernelzoo.inference.engine.description import sections
+from kernelzoo.inference.engine.ledger import Ledger
 from kernelzoo.models import Declaration
 
 __all__ = ["PAPERS", "Paper", "pages"]

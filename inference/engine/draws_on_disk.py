@@ -64,6 +64,11 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
     ``xarray.open_datatree(path)`` opens all draws of all chains. Arrays are rectangular: where a
     process was killed while its chains had different lengths, the shorter ones end with NaN (0 for
     integers). The attribute ``draws`` of the group gives the number of draws by chain.
+
+    Examples
+    --------
+    >>> written = kz.fit(model, "gibbs", draws=20, tune=20, chains=2, store="draws.zarr")
+    >>> draws = kz.open_store("draws.zarr")
     """
     try:
         data = xr.open_zarr(path, group=GROUP, consolidated=False, chunks=None)

@@ -90,6 +90,10 @@ class Nested(Handwritten):
     was slower than `Gibbs` (46 s for 10 s) and its means were off by .4 standard deviations.
 
     An implementation is a function (model, run, *, settings) -> NestedOutput.
+
+    Examples
+    --------
+    >>> nested = kz.fit(small_model, kz.Nested(particles=60, nodes=6), draws=60)
     """
 
     name: ClassVar[str] = "Nested"
