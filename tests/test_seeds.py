@@ -10,6 +10,10 @@ import kernelzoo as kz
 X = np.random.default_rng(0).normal(size=(12, 2))
 VISIBLE = np.array([[1, 1]] * 4 + [[0, 1]] * 3, dtype=bool)
 DATA = kz.datasets.load("iris")
+QUICK = {"draws": 3, "random_seed": 1, "progressbar": False}
+REGRESSION = kz.CompositeKernelRegression.example()
+REGRESSED = kz.fit(REGRESSION, "vb", **QUICK)
+NEW = REGRESSION["K"].get_value()
 
 #: Functions from a seed to an array that depends on it.
 SEEDED = {
@@ -28,6 +32,13 @@ SEEDED = {
     "neal_three_class": lambda seed: kz.datasets.neal_three_class(10, seed).X.to_numpy(),
     "cohort": lambda seed: kz.datasets.cohort(5, seed).X["clinical"].to_numpy(),
     "nystroem": lambda seed: kz.gaussian(1.0).nystroem(4, seed=seed)(X).to_numpy(),
+    "random_features": lambda seed: kz.gaussian(1.0).random_features(4, seed=seed)(X).to_numpy(),
+    "extend": lambda seed: (
+        kz.extend(REGRESSION, REGRESSED, ["prior"], draws=2, random_seed=seed)["prior"]["beta"]
+    ).to_numpy(),
+    "predict": lambda seed: (kz.predict(REGRESSION, REGRESSED, NEW, extend=True, random_seed=seed))[
+        "predictions"
+    ]["t"].to_numpy(),
     **{
         f"{model.__name__}.example": lambda seed, model=model: np.concatenate(
             [data.get_value().ravel() for data in model.example(seed).data_vars]
