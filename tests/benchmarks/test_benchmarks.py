@@ -13,6 +13,7 @@ from kernelzoo.benchmarks import (
     BENCHMARKS,
     cold,
     composite_kernel,
+    growing,
     held_out,
     kernel_features,
     many_objects,
@@ -46,7 +47,7 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    for module in (many_objects, memory):
+    for module in (growing, many_objects, memory):
         monkeypatch.setattr(
             module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
         )
@@ -105,6 +106,19 @@ def test_many_objects(monkeypatch, in_this_process):
     for cells in table.values():
         assert_numbers([cell for cell in cells if cell])
         assert float(cells[-1]) > 60
+
+
+def test_growing_numbers_of_objects(monkeypatch, in_this_process):
+    sizes = {"OBJECTS": (100,), "SLOPE_OBJECTS": (100, 400), "NEW": 50, "LANDMARKS": 10}
+    for name, value in (sizes | {"SLOPE_LANDMARKS": 5}).items():
+        monkeypatch.setattr(growing, name, value)
+    table = rows("growing")
+    for classifier in ("VB", "SGDClassifier"):
+        cells = table["100", classifier][1:]
+        assert_numbers([cell for cell in cells if cell])
+        assert float(cells[-2]) > 30
+    (larger,) = (cells for (first, _), cells in table.items() if first == "400")
+    assert_numbers(larger)
 
 
 def test_mixing(monkeypatch):
