@@ -1,5 +1,6 @@
-"""Progress bars in PyMC's style, for engines that PyMC does not run."""
+"""Progress bars in PyMC's style, and silence of PyMC where a bar is of many fits."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["ProgressBar", "track"]
+__all__ = ["ProgressBar", "quiet_sampler", "track"]
 
 
 class ProgressBar:
@@ -68,3 +69,15 @@ def track(
     ) as progress:
         task = progress.add_task(description, total=total, figures="")
         yield ProgressBar(progress, task, after)
+
+
+@contextmanager
+def quiet_sampler() -> Iterator[None]:
+    """Leave out PyMC's messages about every chain, which would disturb a bar of many fits."""
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
