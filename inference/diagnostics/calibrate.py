@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from ...validation import Seed, argument_error, check_count, check_name, integer
 from ..engine.engine import Engine, variables_drawn
 from ..engine.fit import applicable
 from ..engine.ledger import Ledger
-from ..engine.progress import track
+from ..engine.progress import can_show, track
 from ..engine.provenance import versions
 from .ranks import DRAWS
 from .replicates import OWNER, Record, Replicates
@@ -174,7 +175,10 @@ def calibrate(
         "versions": json.dumps(versions()),
         "verdict": verdict,
     }
-    print(verdict)
+    # A reader that has gone must not cost the result.
+    if can_show():
+        with suppress(OSError):
+            print(verdict, flush=True)
     return tree
 
 

@@ -1,6 +1,7 @@
 """Progress bars in PyMC's style, and silence of PyMC where a bar is of many fits."""
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["ProgressBar", "quiet_sampler", "track"]
+__all__ = ["ProgressBar", "can_show", "quiet_sampler", "track"]
 
 
 class ProgressBar:
@@ -65,10 +66,15 @@ def track(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[figures]}"),
-        disable=not visible,
+        disable=not (visible and can_show()),
     ) as progress:
         task = progress.add_task(description, total=total, figures="")
         yield ProgressBar(progress, task, after)
+
+
+def can_show() -> bool:
+    """Whether standard output is open: a bar on a closed one would end the work it reports on."""
+    return sys.stdout is not None and not sys.stdout.closed
 
 
 @contextmanager
