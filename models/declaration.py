@@ -128,6 +128,10 @@ class Declaration(pm.Model):
                 entry = name if now.ndim == 2 else f"{name}[{i}]"
                 _check_as_before(was[min(i, len(was) - 1)], matrix, entry)
 
+    def as_data(self, name: str, value: np.ndarray) -> np.ndarray:
+        """What the model's data keep of a simulated value of an observed variable; here all."""
+        return value
+
     def amendments(self) -> list[str]:
         """Names of the terms added to or taken from the declaration since it was sealed."""
         return sorted(self._terms() ^ self._declared)

@@ -7,6 +7,7 @@ distributions, operations and constants, but not the code of a user's Python fun
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from typing import Any
@@ -123,7 +124,11 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of the libraries on which results depend."""
-    return {name: version(name) for name in VERSIONED}
+    return {name: _version(name) for name in VERSIONED}
+
+
+# Each result names the versions; reading those of an installed library takes a millisecond.
+_version = cache(version)
 
 
 def _same(one: NDArray, other: NDArray) -> bool:
