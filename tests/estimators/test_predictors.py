@@ -141,6 +141,16 @@ def test_repeated_measurements_are_predicted(data, classifier):
     np.testing.assert_array_equal(answers(classifier, again), expected)
 
 
+def test_kernels_of_new_objects_go_by_their_ids(data, classifier):
+    """Truths in another order than the features are scored as truths in their order."""
+    shuffled = data.new.y.sample(frac=1, random_state=1)
+    assert (shuffled.to_numpy() != data.new.y.to_numpy()).any()
+    predictions = kz.predict(
+        classifier.model_, classifier.result_, classifier.kernel_stack(data.new.X)
+    )
+    assert kz.scores.held_out(predictions, shuffled) == kz.scores.held_out(predictions, data.new.y)
+
+
 def test_permuted_training_objects_give_the_same_answer(data):
     settings = {"random_state": 5, "draws": 2000}
     one = KernelProbitClassifier(**settings).fit(data.train.X, data.train.y)
