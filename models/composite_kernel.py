@@ -38,7 +38,9 @@ type Shared = Literal["weights", "all", "none"]
 
 #: Rules of combination by name. Learned weights must sum to 1, or the rule must be registered with
 #: `bias_apart`. VB, Gibbs and MAP apply to rules registered with them, the generic engines to all.
-COMBINATIONS: dict[str, type[Combination]] = {
+type Rule = DirichletWeights | FixedWeights | Binary
+
+COMBINATIONS: dict[str, type[Rule]] = {
     "dirichlet": DirichletWeights,
     "fixed": FixedWeights,
     "binary": Binary,
@@ -62,7 +64,7 @@ def _(rule: Binary) -> bool:
 class _CompositeKernel(pm.Model):
     """Common part of regression and classification: all except the likelihood."""
 
-    combination: Combination
+    combination: Rule
     sigma: float
     varsigma: float
     bias: bool
@@ -92,7 +94,7 @@ class _CompositeKernel(pm.Model):
                 "MultinomialProbit)",
                 repr(combination),
             )
-        rule: Combination = for_kernels(combination, stack["kernel"].values)
+        rule: Rule = for_kernels(combination, stack["kernel"].values)
         rule.check(stack)
         warn_of_near_identity(stack, owner)
         self.combination = rule
@@ -204,7 +206,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
         are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
-    targets : array_like, Series or DataArray (obs,); array_like, DataFrame or DataArray (obs, output)
+    targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
         Response. Standardise it: the priors assume about unit scale. Targets are aligned by object
         ids if both kernels and targets have ids, otherwise by position. The columns of a table are
         outputs; their names are the coordinate "output".
