@@ -376,5 +376,5 @@ def test_a_column_of_targets_stays_a_column(data):
 def test_missing_targets_of_a_table_are_named(data):
     table = several(data.train)
     table.iloc[3, 1] = np.nan
-    with pytest.raises(ValueError, match="a response of every object. Got none for 'P3'"):
+    with pytest.raises(ValueError, match=r"a response of every object\. Got none for 'P3'"):
         CompositeKernelRegressor(**FEW).fit(data.train.X, table)
