@@ -205,8 +205,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; invalid input, and files that cannot be read or written, give a message
-    and exit code 2.
+    """Run a command.
+
+    Invalid input, and files that cannot be read or written, give a message and exit code 2.
+
     """
     options = parser().parse_args(arguments)
     try:

@@ -129,7 +129,7 @@ class Declaration(pm.Model):
                 _check_as_before(was[min(i, len(was) - 1)], matrix, entry)
 
     def as_data(self, name: str, value: np.ndarray) -> np.ndarray:
-        """What the model's data keep of a simulated value of an observed variable; here all."""
+        """Return what the data keep of a simulated value of an observed variable; here all."""
         return value
 
     def amendments(self) -> list[str]:

@@ -174,7 +174,7 @@ def observation(model: pm.Model, rv: Any) -> NDArray:
 
 
 def _held(model: pm.Model, rv: Any) -> Any:
-    """Data or constant that holds the value of an observed variable."""
+    """Find the data or the constant that holds the value of an observed variable."""
     value = model.rvs_to_values[rv]
     held = value
     # PyMC casts whole numbers of pm.Data.

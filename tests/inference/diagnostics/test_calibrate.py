@@ -119,7 +119,7 @@ def test_a_wrong_engine_is_found(wrong):
 
 
 def test_the_log_likelihood_finds_an_engine_that_draws_from_the_prior():
-    """Ranks of parameters are uniform then (Modrák et al. 2025); those of the likelihood are not."""
+    """Ranks of parameters are uniform then; those of the likelihood are not (Modrák et al.)."""
 
     class Prior(Conjugate):
         def run(self, model, run):
@@ -171,7 +171,7 @@ def test_failed_fits_are_listed():
     assert 2 <= len(failures) <= 20
     assert set(failures.values()) == {"FloatingPointError: too large"}
     assert f"{len(failures)} fits failed" in checked.attrs["verdict"]
-    with pytest.raises(ValueError, match="No replicate could be fitted.*too large"):
+    with pytest.raises(ValueError, match=r"No replicate could be fitted.*too large"):
         calibrate(Conjugate(fails_above=-100.0), replicates=20)
 
 
@@ -330,13 +330,13 @@ class IgnoresReplicated(Conjugate):
 
 
 def test_posterior_calibration_fits_both_sets_of_data():
-    checked = calibrate(method="posterior", draws=400, replicates=60)
+    checked = calibrate(method="posterior", draws=200, replicates=40)
     assert checked.attrs["calibrated"] == 1
     assert set(checked["posterior_sbc"].data_vars) == {"mu", "means", "log_likelihood"}
     # Both fits have the bias, so that a part of it cancels.
-    wrong = calibrate(Conjugate(bias=4.0), method="posterior", draws=400, replicates=60)
+    wrong = calibrate(Conjugate(bias=4.0), method="posterior", draws=200, replicates=40)
     assert "mu" in json.loads(wrong.attrs["leaves_bands"])
-    partial = calibrate(IgnoresReplicated(), method="posterior", draws=400, replicates=60)
+    partial = calibrate(IgnoresReplicated(), method="posterior", draws=200, replicates=40)
     assert "log_likelihood" in json.loads(partial.attrs["leaves_bands"])
 
 
