@@ -1,4 +1,4 @@
-"""Every notebook is a story: a question, its answer in a picture, short cells, checks out of sight."""
+"""A notebook is a story: a question, its answer in a picture, short cells, checks out of sight."""
 
 import json
 from pathlib import Path

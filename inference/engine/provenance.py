@@ -51,7 +51,7 @@ def data_of(model: pm.Model) -> Data:
 
 
 def constants_of(model: pm.Model) -> dict[str, NDArray]:
-    """Data other than observations, as PyMC finds them, but read-only and not copied."""
+    """Return data other than observations, as PyMC finds them, but read-only and not copied."""
     variables = [*model.basic_RVs, *model.deterministics, *model.potentials]
     observed = set(model.rvs_to_values.values())
     unused = observed - set(ancestors(variables)) if observed else observed
