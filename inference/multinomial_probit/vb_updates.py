@@ -101,7 +101,8 @@ class State:
 
     `utilities` are at the scores after the iteration. `W_precision` (C, M), `W_weights` (S, S) and
     `W_products` are E[1/zeta] and the second moment of the composite kernel at the update of q(W).
-    They determine its covariances, which are not stored. `gain` is the part of the bound from the weights and their hyperparameters.
+    They determine its covariances, which are not stored. `gain` is the part of the bound from the
+    weights and their hyperparameters.
     """
 
     utilities: ExpectedUtilities
