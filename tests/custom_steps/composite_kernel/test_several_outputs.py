@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 
 from family import assert_z
 from kernelzoo.custom_steps.composite_kernel import steps, sweep
@@ -10,6 +11,7 @@ from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs
 from kernelzoo.inference.engine.compilation import compiling_with, python_mode
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights
 from kernelzoo.models.composite_kernel import CompositeKernelRegression
+from kernelzoo.numerics.kernel_products import Design
 
 N, P = 4, 2
 SHARED = ("weights", "all", "none")
@@ -98,6 +100,48 @@ def test_wrong_degrees_of_freedom_of_the_precisions_are_detected(monkeypatch, sh
     )
     with pytest.raises(AssertionError):
         joint_test(shared)
+
+
+@pytest.mark.parametrize("stack", [TALL, WIDE], ids=["tall", "wide"])
+@pytest.mark.parametrize("gamma", [np.array([0.7, 3.0]), 1.6], ids=["own noise", "one noise"])
+def test_evidence_is_that_of_all_outputs(stack, gamma):
+    """Up to terms without beta: with its determinant once an output."""
+    rng = np.random.default_rng(5)
+    t, phi = rng.normal(size=(N, P)), rng.gamma(2.0, size=stack.shape[2])
+    design = Design.of(stack)
+    found, expected = [], []
+    for beta in rng.dirichlet([1, 1], size=4):
+        state = sweep.State(np.zeros((P, stack.shape[2])), phi, beta, np.ones(2), gamma)
+        terms = sweep.Regression(t).terms(state, design, rng)
+        found.append(sweep.conditional(design, beta, terms, phi).log_evidence())
+        composite = np.tensordot(beta, stack, axes=1)
+        signal = (composite / phi) @ composite.T
+        expected.append(
+            sum(
+                stats.multivariate_normal.logpdf(column, cov=signal + np.eye(N) / g)
+                for column, g in zip(t.T, np.broadcast_to(gamma, P), strict=True)
+            )
+        )
+    np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-8)
+
+
+@pytest.mark.parametrize("shared", ["weights", "none"])
+def test_regression_weights_are_drawn_given_the_noise_of_their_output(shared):
+    """The first output has no noise and is met, the second has nothing but noise."""
+    targets = 5 + np.random.default_rng(1).normal(size=(N, P))
+    model = CompositeKernelRegression(WIDE, targets, shared=shared)
+    step = CompositeKernelGibbs(["alpha"], model=model)
+    of = {"phi": (7,), "beta": (2,)}
+    values = {
+        name: np.full(((P,) if shared == "none" else ()) + shape, 1 / shape[0])
+        for name, shape in of.items()
+    }
+    values |= {"gamma": np.array([1e12, 1e-12]), "alpha": np.zeros((P, 7))}
+    swept, _ = step.sweep(values, np.random.default_rng(2))
+    f = WIDE.mean(axis=0) @ swept["alpha"][:, 1:].T + swept["alpha"][:, 0]
+    gap = abs(f - targets).max(axis=0)
+    assert gap[0] < 1e-4
+    assert gap[1] > 0.1
 
 
 def test_values_that_outputs_do_not_share_have_their_axis():
