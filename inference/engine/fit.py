@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from os import PathLike
 from typing import Any, get_args
@@ -18,6 +19,7 @@ from ...user_warnings import warn_user
 from ...validation import argument_error, check_count, check_name, check_positive
 from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, python_mode
+from .completions import completions_to_fit, fit_completions
 from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
 from .description import EngineDescription
@@ -93,6 +95,7 @@ def fit(
     store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
     max_seconds: float | None = None,
+    completions: int | None = None,
     blas_threads: int | None = 1,
     compile_kwargs: Mapping[str, Any] | None = None,
     **sampler_options: Any,
@@ -147,6 +150,11 @@ def fit(
         particles by the missing power of the likelihood, Laplace uses the Gaussian of L-BFGS at the
         point reached, and Pathfinder keeps the finished paths. nutpie and Pathfinder are
         interrupted by a signal, which needs the main thread.
+    completions : int, optional
+        For kernels with missing rows (``complete_kernels``): fit the model on the first so many
+        draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
+        0 for the mean kernels alone, which leaves their uncertainty out. Default: all draws of the
+        completed kernels.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them unchanged. One
         thread suits matrices of up to about a thousand rows, for which the threads' overhead
@@ -172,6 +180,10 @@ def fit(
         to the shortest of them, as give the most draws, numbered from 0. ``moments`` use all draws
         of all chains; the coordinate ``draws`` counts them.
 
+        With several completions, the coordinate ``completion`` (chain) of the posterior tells their
+        draws apart, the group ``completions`` has the means and variances within and between them
+        (`Rubin's rules`), and ``log_likelihood`` is left out.
+
     Raises
     ------
     ValueError
@@ -193,6 +205,7 @@ def fit(
     >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
     """
     engine = applicable(model, engine, "fit")
+    several = completions_to_fit(model, completions)
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         check_count(value, name, "fit", least=least)
     if random_seed is None:
@@ -231,6 +244,27 @@ def fit(
         settings=engine.settings_on(model),
         own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
     )
+    if several:
+        refit = partial(
+            fit,
+            engine=engine,
+            draws=draws,
+            tune=tune,
+            chains=chains,
+            cores=cores,
+            start=start,
+            var_names=var_names,
+            moments=moments,
+            log_likelihood=log_likelihood and several == 1,
+            completions=0,
+            blas_threads=blas_threads,
+            compile_kwargs=compile_kwargs,
+            **sampler_options,
+        )
+        result = fit_completions(model, refit, several, run)
+        if is_unreliable(k_hat := k_hat_of(result)):
+            warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
+        return result
     reason = _no_log_likelihood(model, engine.kind, run) if log_likelihood else "not asked for"
     run = replace(run, log_likelihood=reason is None)
     begun = time.perf_counter()

@@ -3,16 +3,16 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import singledispatch
+from functools import partial, singledispatch
 from textwrap import dedent, indent
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import xarray as xr
 from xarray import Dataset, DataTree
 
 from ...validation import check_count
+from .completions import check_same_completions, pooled_predictions
 from .description import explained_parameters, sections
 from .moments import pooled
 from .provenance import check_fitted
@@ -68,8 +68,10 @@ def predict(
         Result of `fit` on it, by any engine.
     kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
         Kernels between the new objects (rows) and the training objects (columns), normalised like
-        the training kernels: ``kernels(X_new, X_train)``. Leave out for kernel completion, whose
-        kernel matrices contain the new objects already.
+        the training kernels: ``kernels(X_new, X_train)``. For completed kernels,
+        ``completion.of(new, train)``: predictions are averaged over the completions, each with its
+        own kernels, and ``..._between`` are their standard deviations between completions.
+        Leave out for kernel completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw (draws x objects numbers), for example for the Monte
         Carlo error by ``az.mcse``.
@@ -116,6 +118,7 @@ def predict(
             f"The 'result' argument of predict must be a result of fit. Got {type(result)}."
         )
     check_fitted(model, result, "predict")
+    check_same_completions(model, result, kernels_new)
     if "moments" in result.children:
         # A copy of the tree, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
@@ -130,9 +133,11 @@ def predict(
                 "them one by one."
             )
         result = _thinned(result, draws)
-    predictions: xr.Dataset = predictive(
-        model, result, kernels_new, keep_draws=keep_draws, **options
-    )
+    predicted = partial(predictive, keep_draws=keep_draws, **options)
+    if "completed_kernels" in result.attrs:
+        predictions = pooled_predictions(model, result, kernels_new, predicted)
+    else:
+        predictions = predicted(model, result, kernels_new)
     predictions.attrs.update(
         {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
     )

@@ -1,0 +1,5 @@
+"""Estimators and transformers for scikit-learn."""
+
+from .completer import KernelCompleter
+
+__all__ = ["KernelCompleter"]
