@@ -7,6 +7,7 @@ from . import (
     held_out,
     many_objects,
     memory,
+    missing,
     mixing,
     mutual_kernel,
     scores,
@@ -24,5 +25,6 @@ BENCHMARKS = {
     "composite": composite_kernel.run,
     "many": many_objects.run,
     "heldout": held_out.run,
+    "missing": missing.run,
     "mutual": mutual_kernel.run,
 }
