@@ -126,7 +126,9 @@ def predictions(
     classes = np.unique(labels)
     train, test = np.arange(TRAIN), np.arange(TRAIN, len(labels))
     begun = time.perf_counter()
-    completion = complete_kernels(kernels, draws=DRAWS, random_seed=seed, progressbar=False)
+    # Proteins of equal features make kernels singular.
+    settings = {"model": {"jitter": 1e-4}, "random_seed": seed, "progressbar": False}
+    completion = complete_kernels(kernels, draws=DRAWS, **settings)
     model = MultinomialProbit(completion.of(train), labels[:TRAIN], classes=classes)
     shared = time.perf_counter() - begun
     for name, completions in (("draws", None), ("mean of draws", 0)):
