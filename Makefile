@@ -32,7 +32,7 @@ test: export NUMBA_OPT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help interpreter install demo test test-slow test-planted lint types notebooks \
+.PHONY: help interpreter install demo test test-slow test-planted lint types docs notebooks \
         wheel-check traces clean
 
 help: ## list the targets
@@ -85,9 +85,15 @@ lint: .venv/installed ## ruff: rules and format; the laws of the rooms
 
 # mypy takes a package's name from its folder; the link gives the checkout the name of the package,
 # whatever its folder is called.
-types: .venv/installed ## mypy on the package
+types: .venv/installed ## mypy on the package and on what writes its documentation
 	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/kernelzoo
 	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo
+	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs ../bin/python -m mypy \
+	    --config-file kernelzoo/pyproject.toml -m pages -m docstrings -m mathml -m check -m measure
+
+docs: .venv/installed ## build the documentation into docs/_build/html; warnings are errors
+	$(VENV) -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(VENV) docs/check.py docs/_build/html
 
 notebooks: .venv/installed ## execute every notebook; its assertions can fail
 	$(VENV) .ci/notebooks.py
@@ -99,5 +105,6 @@ traces: ## no machine's paths or registries' hosts in the files of the repositor
 	bash .ci/traces
 
 clean: ## remove all that make has built (results/ stays)
+	rm -rf docs/_build docs/api docs/cards docs/gallery docs/generated docs/papers
 	rm -rf .venv .uv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,9 @@
 >>> kz.predict(model, vb, kernels(data.X_test, data.X_train))
 """
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from . import datasets
 from .inference import (
@@ -24,6 +26,7 @@ from .inference import (
     Exact,
     Gibbs,
     Laplace,
+    Nested,
     Pathfinder,
     combine_classifiers,
     compare_engines,
@@ -31,11 +34,15 @@ from .inference import (
     describe,
     engines,
     estimate,
+    extend,
     fit,
+    inclusion,
     log_evidence,
+    open_store,
     pareto_k,
     plots,
     predict,
+    recommend,
     scores,
 )
 from .models import (
@@ -52,6 +59,9 @@ from .models import (
     kernels,
 )
 from .models.kernels import gaussian, linear, polynomial
+
+if TYPE_CHECKING:
+    from . import estimators
 
 __version__ = version("kernelzoo")
 
@@ -72,6 +82,7 @@ __all__ = [
     "Laplace",
     "MultinomialProbit",
     "MutualKernelCompletion",
+    "Nested",
     "Pathfinder",
     "WishartCompletion",
     "WishartKernelMixture",
@@ -84,14 +95,30 @@ __all__ = [
     "distributions",
     "engines",
     "estimate",
+    "estimators",
+    "extend",
     "fit",
     "gaussian",
+    "inclusion",
     "kernels",
     "linear",
     "log_evidence",
+    "open_store",
     "pareto_k",
     "plots",
     "polynomial",
     "predict",
+    "recommend",
     "scores",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators when they are asked for: scikit-learn takes half a second."""
+    if name == "estimators":
+        return import_module(".estimators", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

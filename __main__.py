@@ -58,7 +58,7 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
     for name in names:
         example = models[check_name(name, models, "MODEL", "engines")].example()
         if options.engine is None:
-            console.print(engines(example).table(settings=options.settings))
+            console.print(engines(example).table(without=() if options.settings else ["settings"]))
         else:
             text = str(describe(example, options.engine))
             console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -12,10 +12,12 @@ _ROOT = Path(__file__).parent
 
 
 def _folders_below_users() -> tuple[str, ...]:
-    """Path prefixes of models, steps, engines, PyMC and functools, with links also resolved."""
-    pymc = find_spec("pymc")
-    rooms = [_ROOT / name for name in ("numerics", "models", "custom_steps", "inference")]
-    rooms += [Path(place) for place in (pymc and pymc.submodule_search_locations) or ()]
+    """Path prefixes of rooms from numerics to estimators and of libraries, links also resolved."""
+    libraries = [find_spec(name) for name in ("pymc", "sklearn", "joblib")]
+    names = ("numerics", "models", "custom_steps", "inference", "estimators")
+    rooms = [_ROOT / name for name in names]
+    for library in libraries:
+        rooms += [Path(place) for place in (library and library.submodule_search_locations) or ()]
     links = dict.fromkeys(folder for room in rooms for folder in (room, room.resolve()))
     # In CPython 3.12 a prefix that is the whole path matches nothing, so ".py" is cut off.
     return (
@@ -28,5 +30,5 @@ _BELOW_USERS = _folders_below_users()
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the innermost line of the call stack outside models, steps, engines and PyMC."""
+    """Warn at the innermost line of the call stack outside rooms of the package and libraries."""
     warnings.warn(message, category, skip_file_prefixes=_BELOW_USERS)

@@ -15,12 +15,17 @@ from numbers import Number, Real
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cholesky, eigvalsh
+from scipy.sparse import issparse
 
 #: Relative size below which an asymmetry or a negative eigenvalue counts as float64 rounding.
 ROUNDING = 1e-8
 #: Largest deviation from one of the sum of an object's class probabilities: classifiers that
 #: compute in single precision deviate this much.
 OFF_ONE = 1e-5
+
+
+#: What public functions take as a seed; see `integer_seed`.
+type Seed = int | np.random.SeedSequence | np.random.Generator | None
 
 
 def argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
@@ -38,12 +43,16 @@ def argument_error(argument: str, owner: str, requirement: str, got: str) -> Val
     return ValueError(f"The '{argument}' argument of {owner} must be {requirement}. Got {got}.")
 
 
+def number_or_nan(value: object) -> float:
+    """Return a real number as a float, anything else (strings and booleans too) as NaN."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else np.nan
+
+
 def check_positive(value: float, argument: str, owner: str, *, finite: bool = True) -> float:
     """Return `value` as a float, or raise unless it is positive and, if `finite`, finite."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
+    number = number_or_nan(value)
     if not (number > 0 and (np.isfinite(number) or not finite)):
         required = "a finite number above 0" if finite else "a number above 0"
         raise argument_error(argument, owner, required, repr(value))
@@ -52,10 +61,7 @@ def check_positive(value: float, argument: str, owner: str, *, finite: bool = Tr
 
 def check_jitter(value: float, owner: str) -> float:
     """Return the jitter as a float, or raise unless it is finite and nonnegative."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
+    number = number_or_nan(value)
     if not 0 <= number < np.inf:
         raise argument_error("jitter", owner, "0 or a positive number", repr(value))
     return number
@@ -73,6 +79,33 @@ def check_count(value: int, argument: str, owner: str, *, least: int = 1) -> int
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise argument_error(argument, owner, f"an integer of {least} or more", repr(value))
     return int(value)
+
+
+def integer_seed(seed: Seed, argument: str, owner: str) -> int:
+    """Return a seed in any form as the integer that repeats the run.
+
+    Parameters
+    ----------
+    seed : int, SeedSequence, Generator or None
+        An integer of 0 or more is returned. A SeedSequence always gives the same integer. A
+        Generator draws one and advances, so that the next call gets another. None takes fresh
+        entropy from the operating system.
+
+    Raises
+    ------
+    ValueError
+        For a negative integer, and anything else.
+    """
+    if seed is None:
+        seed = np.random.SeedSequence()
+    if isinstance(seed, np.random.SeedSequence):
+        return int(seed.generate_state(1)[0])
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**32))
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        rule = "an integer of 0 or more, a SeedSequence, a Generator or None"
+        raise argument_error(argument, owner, rule, repr(seed))
+    return int(seed)
 
 
 def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> str:
@@ -139,7 +172,13 @@ def check_codes(codes: NDArray, n_classes: int, owner: str) -> NDArray:
 
 
 def check_unmasked(values: object, argument: str, owner: str) -> None:
-    """Raise if `values` is a masked array that masks anything: NumPy drops masks silently."""
+    """Raise if `values` is a masked array that masks anything, or a sparse matrix.
+
+    NumPy drops masks silently, and takes a sparse matrix for a single object.
+    """
+    if issparse(values):
+        got = f"a sparse {type(values).__name__}"
+        raise argument_error(argument, owner, "a dense array, such as X.toarray()", got)
     masked = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else np.zeros(1, dtype=bool)
     if masked.any():
         first = tuple(int(i) for i in np.argwhere(masked)[0])

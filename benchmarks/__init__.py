@@ -5,11 +5,13 @@ from . import (
     completion,
     composite_kernel,
     held_out,
+    kernel_features,
     many_objects,
     memory,
     missing,
     mixing,
     mutual_kernel,
+    recommendation,
     scores,
     speed,
 )
@@ -24,7 +26,9 @@ BENCHMARKS = {
     "memory": memory.run,
     "composite": composite_kernel.run,
     "many": many_objects.run,
+    "features": kernel_features.run,
     "heldout": held_out.run,
     "missing": missing.run,
     "mutual": mutual_kernel.run,
+    "recommend": recommendation.run,
 }

@@ -123,11 +123,15 @@ def predictions(
     kernels: dict[str, NDArray], seen: NDArray, labels: NDArray, seed: int
 ) -> Iterator[tuple[str, NDArray, float]]:
     """Yield method, probabilities (test object, class) and seconds; NaN where it does not apply."""
-    classes = np.unique(labels)
+    classes = np.unique(labels).tolist()
     train, test = np.arange(TRAIN), np.arange(TRAIN, len(labels))
     begun = time.perf_counter()
     # Proteins of equal features make kernels singular.
-    settings = {"model": {"jitter": 1e-4}, "random_seed": seed, "progressbar": False}
+    settings: dict[str, Any] = {
+        "model": {"jitter": 1e-4},
+        "random_seed": seed,
+        "progressbar": False,
+    }
     completion = complete_kernels(kernels, draws=DRAWS, **settings)
     model = MultinomialProbit(completion.of(train), labels[:TRAIN], classes=classes)
     shared = time.perf_counter() - begun

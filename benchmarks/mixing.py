@@ -88,7 +88,7 @@ PROBLEMS: tuple[Problem, ...] = (
     (
         "60 wines, product of 3 kernels",
         lambda: wine_groups("product"),
-        ((Gibbs(), 6_000), (NUTS(), 200)),
+        ((Gibbs(), 1_500), (PAPER, 6_000), (NUTS(), 200)),
     ),
     (
         "60 wines, selection of 3 kernels",
@@ -98,7 +98,7 @@ PROBLEMS: tuple[Problem, ...] = (
     (
         "60 wines, width of a kernel beside weights of 2",
         wine_widths,
-        ((Gibbs(), 4_000), (NUTS(), 200)),
+        ((Gibbs(), 1_500), (PAPER, 4_000), (NUTS(), 200)),
     ),
     (
         "60 digits, 10 classes, 4 kernels",

@@ -30,7 +30,12 @@ __all__ = [
 
 
 def names() -> list[str]:
-    """Names of all data sets."""
+    """Names of all data sets.
+
+    Examples
+    --------
+    >>> kz.datasets.names()
+    """
     return list(CATALOGUE)
 
 
@@ -53,6 +58,11 @@ def load(name: str) -> Dataset:
         For an unknown name, or a file with a wrong checksum.
     FileNotFoundError
         If the data are not found and cannot be downloaded; the message names the file and folders.
+
+    Examples
+    --------
+    >>> data = kz.datasets.load("wine").split(test_size=0.3, seed=1)
+    >>> data.X_train.shape
     """
     if name not in CATALOGUE:
         near = get_close_matches(str(name), CATALOGUE, n=1)
@@ -75,7 +85,12 @@ def load(name: str) -> Dataset:
 
 
 def table() -> pd.DataFrame:
-    """Sizes, location, source and licence of all data sets, one per row; reads no data."""
+    """Sizes, location, source and licence of all data sets, one per row; reads no data.
+
+    Examples
+    --------
+    >>> kz.datasets.table()
+    """
     return pd.DataFrame(
         {
             "objects": [entry.objects for entry in CATALOGUE.values()],

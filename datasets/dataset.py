@@ -8,14 +8,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..validation import argument_error
+from ..validation import (
+    Seed,
+    argument_error,
+    integer_seed,
+)
 
 type Features = pd.DataFrame | dict[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)
 class Card:
-    """Description, source and licence (as far as the source states it) of a data set."""
+    """Description, source and licence (as far as the source states it) of a data set.
+
+    Examples
+    --------
+    >>> kz.datasets.load("wine").card
+    """
 
     description: str
     source: str
@@ -32,6 +41,11 @@ class Split:
         The index holds the objects' labels from the whole data set.  The columns of both parts of a
         Gram matrix are the training objects.
     y_train, y_test : ndarray
+
+    Examples
+    --------
+    >>> split = kz.datasets.load("wine").split(test_size=0.3, seed=1)
+    >>> split.X_train.shape
     """
 
     X_train: Features
@@ -60,6 +74,11 @@ class Dataset:
         and square ones are Gram matrices: a split divides their rows and columns.
     extras : mapping of str to ndarray
         Further arrays, explained in the description.
+
+    Examples
+    --------
+    >>> data = kz.datasets.load("wine")
+    >>> data.X.shape
     """
 
     name: str
@@ -104,7 +123,7 @@ class Dataset:
         self,
         test_size: float = 0.3,
         *,
-        seed: int,
+        seed: Seed,
         standardize: bool = True,
         ddof: int = 0,
     ) -> Split:
@@ -114,8 +133,8 @@ class Dataset:
         ----------
         test_size : float, default=0.3
             Share of the objects in the test part, between 0 and 1.
-        seed : int
-            The same seed gives the same division.
+        seed : int, SeedSequence, Generator or None
+            The same integer gives the same division; a Generator advances with each call.
         standardize : bool, default=True
             Subtract the mean and divide by the standard deviation of the training part, feature by
             feature, in both parts.  A feature that is constant in the training part is only
@@ -147,7 +166,10 @@ class Dataset:
         from sklearn.model_selection import train_test_split
 
         train, test = train_test_split(
-            np.arange(len(y)), test_size=test_size, stratify=y, random_state=seed
+            np.arange(len(y)),
+            test_size=test_size,
+            stratify=y,
+            random_state=integer_seed(seed, "seed", "split"),
         )
         absent = sorted(set(classes.tolist()) - set(y[train].tolist()), key=str)
         if absent:
@@ -164,16 +186,17 @@ class Dataset:
         n: int,
         test_size: float = 0.3,
         *,
-        seed: int = 0,
+        seed: Seed = 0,
         standardize: bool = True,
         ddof: int = 0,
     ) -> Iterator[Split]:
-        """Yield n divisions; number i is ``split(seed=seed + i)``."""
+        """Yield n divisions; number i is ``split(seed=seed + i)``, for the integer of the seed."""
+        seed = integer_seed(seed, "seed", "splits")
         for i in range(n):
             yield self.split(test_size, seed=seed + i, standardize=standardize, ddof=ddof)
 
     def folds(
-        self, n: int = 10, *, seed: int, standardize: bool = True, ddof: int = 0
+        self, n: int = 10, *, seed: Seed, standardize: bool = True, ddof: int = 0
     ) -> Iterator[Split]:
         """Yield the n divisions of a cross-validation: each object is in exactly one test part.
 
@@ -181,9 +204,9 @@ class Dataset:
         ----------
         n : int, default=10
             Number of folds, from 2 to the number of objects.
-        seed : int
-            The same seed gives the same folds. They are stratified by class; a class of fewer than
-            `n` members is missing from some test parts.
+        seed : int, SeedSequence, Generator or None
+            The same integer gives the same folds; a Generator advances with each call. Folds are
+            stratified by class; a class of fewer than `n` members is missing from some test parts.
         standardize, ddof
             As for `split`, with the means and standard deviations of each training part.
 
@@ -202,7 +225,8 @@ class Dataset:
             raise ValueError(f"The data set {self.name!r} has one object of class {lone!r}.")
         fold = np.empty(len(y), dtype=int)
         # Dealing out the objects class after class makes the sizes of folds differ by at most one.
-        order = np.lexsort((np.random.default_rng(seed).random(len(y)), codes))
+        rng = np.random.default_rng(integer_seed(seed, "seed", "folds"))
+        order = np.lexsort((rng.random(len(y)), codes))
         fold[order] = np.arange(len(y)) % n
         positions = np.arange(len(y))
         for k in range(n):

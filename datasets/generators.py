@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
+from ..validation import Seed, integer_seed
 from .dataset import Card, Dataset
 
 BALANCE_SCALE = Card(
@@ -46,6 +47,10 @@ def balance_scale() -> Dataset:
     -------
     Dataset
         X of shape (625, 4); rows in lexicographic order, as in the UCI file.
+
+    Examples
+    --------
+    >>> kz.datasets.balance_scale().X.shape
     """
     names = ["left_weight", "left_distance", "right_weight", "right_distance"]
     X = np.array(list(itertools.product(range(1, 6), repeat=4)), dtype=float)
@@ -58,7 +63,7 @@ def balance_scale() -> Dataset:
     )
 
 
-def twonorm(n: int = 7400, seed: int = 0) -> Dataset:
+def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
     """Two normal classes in 20 dimensions.
 
     Class 0 ~ N(a 1, I), class 1 ~ N(-a 1, I), a = 2 / sqrt(20), with equal probability.  The best
@@ -68,7 +73,7 @@ def twonorm(n: int = 7400, seed: int = 0) -> Dataset:
     ----------
     n : int, default=7400
         Number of objects; 7400 is the size of the sample in common use.
-    seed : int, default=0
+    seed : int, SeedSequence, Generator or None, default=0
 
     Returns
     -------
@@ -79,8 +84,12 @@ def twonorm(n: int = 7400, seed: int = 0) -> Dataset:
     ----------
     Breiman (1996), Bias, variance, and arcing classifiers, technical report 460, Statistics
     Department, University of California, Berkeley.
+
+    Examples
+    --------
+    >>> data = kz.datasets.twonorm(n=100, seed=1)
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(integer_seed(seed, "seed", "twonorm"))
     y = rng.integers(2, size=n)
     X = rng.normal(size=(n, 20)) + (1 - 2 * y[:, None]) * 2 / np.sqrt(20)
     return Dataset(
@@ -91,7 +100,7 @@ def twonorm(n: int = 7400, seed: int = 0) -> Dataset:
     )
 
 
-def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset:
+def neal_three_class(n: int = 400, seed: Seed = 0, noise: float = 0.1) -> Dataset:
     """Neal's three classes, which depend on two of four inputs.
 
     Four inputs uniform on (0, 1) give the class: 0 if (x1, x2) is nearer than 0.35 to (0.4, 0.5),
@@ -106,7 +115,7 @@ def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset
     ----------
     n : int, default=400
         Number of objects.
-    seed : int, default=0
+    seed : int, SeedSequence, Generator or None, default=0
     noise : float, default=0.1
         Standard deviation of the noise; Neal uses 0.1.
 
@@ -119,8 +128,12 @@ def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset
     ----------
     Neal (1998), Regression and classification using Gaussian process priors, Bayesian Statistics 6,
     475-501; the generator is in the examples of his software for flexible Bayesian modeling.
+
+    Examples
+    --------
+    >>> data = kz.datasets.neal_three_class(n=100, seed=1)
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(integer_seed(seed, "seed", "neal_three_class"))
     clean = rng.uniform(size=(n, 4))
     near = np.hypot(clean[:, 0] - 0.4, clean[:, 1] - 0.5) < 0.35
     below = 0.8 * clean[:, 0] + 1.8 * clean[:, 1] < 0.6
@@ -132,7 +145,7 @@ def neal_three_class(n: int = 400, seed: int = 0, noise: float = 0.1) -> Dataset
     )
 
 
-def cohort(n: int = 200, seed: int = 0, separation: float = 1.0) -> Dataset:
+def cohort(n: int = 200, seed: Seed = 0, separation: float = 1.0) -> Dataset:
     """Cohort with four simulated blocks: two informative, one redundant and one of noise.
 
     Each object has one of three equally likely classes y and two factors of two dimensions that are
@@ -156,7 +169,7 @@ def cohort(n: int = 200, seed: int = 0, separation: float = 1.0) -> Dataset:
     ----------
     n : int, default=200
         Number of objects.
-    seed : int, default=0
+    seed : int, SeedSequence, Generator or None, default=0
         Seed of the objects and the loadings.
     separation : float, default=1
         Distance of a class's centres from zero, in standard deviations of the factors.
@@ -166,8 +179,12 @@ def cohort(n: int = 200, seed: int = 0, separation: float = 1.0) -> Dataset:
     Dataset
         X has the four blocks. The extra ``probability`` (n, 3) is p(y | u, v); no classifier on the
         blocks has a better expected log score.
+
+    Examples
+    --------
+    >>> data = kz.datasets.cohort(seed=1)
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(integer_seed(seed, "seed", "cohort"))
     y = rng.integers(3, size=n)
     turn = 2 * np.pi * np.arange(3) / 3
     centres = separation * np.stack([np.cos(turn), np.sin(turn)], axis=1)

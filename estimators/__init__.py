@@ -1,5 +1,18 @@
-"""Estimators and transformers for scikit-learn."""
+"""Estimators of scikit-learn on the models of this package.
 
+The kernels of every block of features are computed inside of `fit`, with widths, scales and
+normalisations from the training objects only, so that cross-validation does not leak.
+"""
+
+from .blocks import KernelBlocks
+from .classifiers import CompositeKernelClassifier, KernelProbitClassifier
 from .completer import KernelCompleter
+from .regressor import CompositeKernelRegressor
 
-__all__ = ["KernelCompleter"]
+__all__ = [
+    "CompositeKernelClassifier",
+    "CompositeKernelRegressor",
+    "KernelBlocks",
+    "KernelCompleter",
+    "KernelProbitClassifier",
+]

@@ -30,9 +30,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 
-from ..inference.engine import track
+from ..inference.engine import Ledger, track
 from ..validation import argument_error, check_count
-from .ledger import Ledger
 from .report import Cell, Published, Report
 
 __all__ = ["Study", "Task", "run_study"]

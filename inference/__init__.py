@@ -11,11 +11,14 @@ from . import (
     scores,
 )
 from .diagnostics.compare import Comparison, compare_engines
+from .diagnostics.inclusion import inclusion
+from .engine.draws_on_disk import open_store
 from .engine.em import EM
 from .engine.engine import Engine, Run
 from .engine.estimate import Estimate, estimate
 from .engine.evidence import log_evidence
 from .engine.exact import Exact
+from .engine.extend import extend
 from .engine.fit import describe, engines, fit
 from .engine.identified import identified, identifies
 from .engine.map import MAP
@@ -24,10 +27,12 @@ from .engine.mode import Laplace
 from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .engine.pareto_k import ApproximationWarning, pareto_k
 from .engine.predict import document_predictions, predict, predictive
+from .engine.recommend import Recommendation, recommend
 from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
 from .multinomial_probit.classifier_combination import combine_classifiers
+from .nested.engine import Nested
 
 __all__ = [
     "ADVI",
@@ -45,8 +50,10 @@ __all__ = [
     "Gibbs",
     "Laplace",
     "ModeOutput",
+    "Nested",
     "Pathfinder",
     "PointOutput",
+    "Recommendation",
     "Run",
     "VariationalOutput",
     "combine_classifiers",
@@ -56,14 +63,18 @@ __all__ = [
     "document_predictions",
     "engines",
     "estimate",
+    "extend",
     "fit",
     "identified",
     "identifies",
+    "inclusion",
     "log_evidence",
+    "open_store",
     "pareto_k",
     "plots",
     "predict",
     "predictive",
+    "recommend",
     "scores",
 ]
 

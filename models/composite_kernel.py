@@ -1,6 +1,7 @@
 """Regression and binary classification on a composite kernel (Girolami & Rogers 2005)."""
 
 from collections.abc import Hashable, Sequence
+from functools import singledispatch
 from typing import Any, Self, override
 
 import numpy as np
@@ -10,6 +11,7 @@ import xarray as xr
 from pytensor.tensor import TensorVariable
 
 from ..validation import (
+    Seed,
     argument_error,
     check_codes,
     check_flag,
@@ -17,8 +19,9 @@ from ..validation import (
     check_name,
     check_positive,
     check_targets,
+    integer_seed,
 )
-from .combinations.sums import Combination, DirichletWeights, FixedWeights, for_kernels
+from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights, for_kernels
 from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, ids_along
@@ -29,13 +32,24 @@ from .operations.matrix_product import matrix_product
 
 __all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression"]
 
-#: Rules of combination by name. Learned weights must sum to 1, because the bias is 1 in every
-#: matrix of `design`. VB, Gibbs and MAP apply to rules registered with them, the generic engines to
-#: all.
+#: Rules of combination by name. Learned weights must sum to 1, or the rule must be registered with
+#: `bias_apart`. VB, Gibbs and MAP apply to rules registered with them, the generic engines to all.
 COMBINATIONS: dict[str, type[Combination]] = {
     "dirichlet": DirichletWeights,
     "fixed": FixedWeights,
+    "binary": Binary,
 }
+
+
+@singledispatch
+def bias_apart(rule: Combination) -> bool:
+    """Whether the bias needs a matrix of its own, because learned weights do not sum to 1."""
+    return False
+
+
+@bias_apart.register
+def _(rule: Binary) -> bool:
+    return True
 
 
 class _CompositeKernel(pm.Model):
@@ -68,7 +82,8 @@ class _CompositeKernel(pm.Model):
             raise argument_error(
                 "combination",
                 owner,
-                "'dirichlet', DirichletWeights or FixedWeights (others are for MultinomialProbit)",
+                "'dirichlet', DirichletWeights, FixedWeights or Binary (others are for "
+                "MultinomialProbit)",
                 repr(combination),
             )
         rule: Combination = for_kernels(combination, stack["kernel"].values)
@@ -110,20 +125,37 @@ class _CompositeKernel(pm.Model):
 
     @property
     def design(self) -> np.ndarray:
-        """Matrices (kernel, obs, function) whose weighted sum is the current composite kernel.
+        """Matrices (matrix, obs, function) whose weighted sum is the current composite kernel.
 
-        With a bias the first function of each matrix is 1. If the weights are not random variables,
-        the only matrix is the composite kernel.
+        With a bias the first function of each matrix is 1. Selections do not sum to 1: for them it
+        is 0, and one more matrix, of weight 1, holds the bias alone. If the weights are not random
+        variables, the only matrix is the composite kernel.
         """
         return self.with_bias(self["K"].get_value())
 
+    @property
+    def bias_apart(self) -> bool:
+        """Whether the last matrix of `design` holds the bias alone, with weight 1."""
+        return self.bias and bias_apart(self.combination)
+
+    def matrix_weights(self, beta: np.ndarray) -> np.ndarray:
+        """Weights (..., matrix) of the matrices of `design` for random beta (..., kernel)."""
+        if not self.bias_apart:
+            return beta
+        return np.concatenate([beta, np.ones((*beta.shape[:-1], 1))], axis=-1)
+
     def with_bias(self, stack: np.ndarray) -> np.ndarray:
-        """`design` (kernel, obs, function) for another stack (kernel, obs, basis)."""
+        """`design` (matrix, obs, function) for another stack (kernel, obs, basis)."""
         if not self.learned:
             stack = np.tensordot(self["beta"].get_value(), stack, axes=1)[None]
         if not self.bias:
             return stack
-        return np.concatenate([np.ones((*stack.shape[:2], 1)), stack], axis=2)
+        if self.bias_apart:
+            stack = np.concatenate([stack, np.zeros((1, *stack.shape[1:]))])
+        first = np.ones((*stack.shape[:2], 1))
+        if self.bias_apart:
+            first[:-1] = 0.0
+        return np.concatenate([first, stack], axis=2)
 
 
 class CompositeKernelRegression(_CompositeKernel, Declaration):
@@ -149,8 +181,10 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     targets : array_like, Series or DataArray (obs,)
         Response. Standardise it: the priors assume about unit scale. A Series is aligned by object
         ids if both kernels and Series have ids, otherwise by position.
-    combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
-        Rule of combination. The weight of a single kernel is fixed at 1.
+    combination : {"dirichlet", "fixed", "binary"} or Combination, default="dirichlet"
+        Rule of combination. With "dirichlet" the weight of a single kernel is fixed at 1;
+        ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
+        "binary" selects kernels: `inclusion` gives the probability of each.
     bias : bool, default=True
         Whether to add a constant to the basis functions.
     sigma, varsigma : float, default=1
@@ -213,7 +247,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     Examples
     --------
     >>> kernels = (kz.gaussian(0.5) | kz.linear() | kz.polynomial(2)).normalize("trace")
-    >>> model = CompositeKernelRegression(kernels(X), (y - y.mean()) / y.std())
+    >>> model = kz.CompositeKernelRegression(kernels(X_train), response)  # standardised
     >>> result = kz.fit(model, "vb", random_seed=1)
     """
 
@@ -256,12 +290,12 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 8 objects, 2 kernels.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         **options
             Arguments of the constructor.
@@ -302,8 +336,10 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     labels : array_like, Series or DataArray (obs,)
         Class of each training object, one of two sortable values. A Series is aligned by object
         ids if both kernels and Series have ids, otherwise by position.
-    combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
-        Rule of combination. The weight of a single kernel is fixed at 1.
+    combination : {"dirichlet", "fixed", "binary"} or Combination, default="dirichlet"
+        Rule of combination. With "dirichlet" the weight of a single kernel is fixed at 1;
+        ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
+        "binary" selects kernels: `inclusion` gives the probability of each.
     bias : bool, default=True
         Whether to add a constant to the basis functions.
     sigma, varsigma : float, default=1
@@ -350,7 +386,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     --------
     >>> data = kz.datasets.load("sonar").split(seed=1)
     >>> kernels = (kz.gaussian(0.5) | kz.linear() | kz.polynomial(2)).normalize("trace")
-    >>> model = CompositeKernelClassification(kernels(data.X_train), data.y_train)
+    >>> model = kz.CompositeKernelClassification(kernels(data.X_train), data.y_train)
     >>> result = kz.fit(model, "vb", random_seed=1)
     >>> kz.predict(model, result, kernels(data.X_test, data.X_train))["probability"]
     """
@@ -389,12 +425,12 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 8 objects, 2 kernels.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         **options
             Arguments of the constructor.
@@ -419,9 +455,9 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         return check_codes(self["labels"].get_value(), 2, type(self).__name__)
 
 
-def _example(random_seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _example(random_seed: Seed) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Two kernels of eight made-up objects, and a response."""
-    rng = np.random.default_rng(random_seed)
+    rng = np.random.default_rng(integer_seed(random_seed, "random_seed", "example"))
     x = rng.normal(size=(8, 2))
     distances = ((x[:, None] - x[None]) ** 2).sum(-1)
     linear = x @ x.T

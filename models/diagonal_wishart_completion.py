@@ -7,7 +7,12 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from ..numerics.completion_spectrum import Spectrum
-from ..validation import check_flag, check_positive
+from ..validation import (
+    Seed,
+    check_flag,
+    check_positive,
+    integer_seed,
+)
 from .completion.blocks import object_coords
 from .completion.input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
@@ -103,10 +108,11 @@ class DiagonalWishartCompletion(Declaration):
 
     Examples
     --------
-    >>> theta = kz.gaussian(0.4)(X)                     # all objects, training first
-    >>> ideal = (y[:, None] == y).astype(float)         # training labels
+    >>> theta = kz.gaussian(0.4)(X)  # all objects, training first
+    >>> ideal = (y_train[:, None] == y_train).astype(float)
+    >>> n1 = len(ideal)
     >>> K11 = (theta.values[0, :n1, :n1] + ideal) / 2
-    >>> model = DiagonalWishartCompletion(theta, K11)
+    >>> model = kz.DiagonalWishartCompletion(theta, K11)
     >>> kz.fit(model, "exact")["moments"]["K21_mean"]
     """
 
@@ -178,17 +184,18 @@ class DiagonalWishartCompletion(Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         **options
             Arguments of the constructor.
         """
-        x = np.random.default_rng(random_seed).normal(size=(5, 2))
+        seed = integer_seed(random_seed, "random_seed", "example")
+        x = np.random.default_rng(seed).normal(size=(5, 2))
         theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
         ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         options = {"r": 9.5, "eta": 4.0, "zeta": 3.0} | options

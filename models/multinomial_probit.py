@@ -9,7 +9,15 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 from xarray import DataArray
 
-from ..validation import argument_error, check_codes, check_labels, check_name, check_positive
+from ..validation import (
+    Seed,
+    argument_error,
+    check_codes,
+    check_labels,
+    check_name,
+    check_positive,
+    integer_seed,
+)
 from .combinations.composition import Composition
 from .combinations.products import FixedProduct, Product
 from .combinations.sums import Binary, Combination, FixedWeights, Mean, for_kernels
@@ -52,16 +60,16 @@ class MultinomialProbit(Declaration):
     4); engines that need them draw or average them. The first two lines and the sum are the rule
     ``"mean"``; other rules replace them:
 
-    ================== ===================================== =================================
-    ``combination``    composite kernel                      weights
-    ================== ===================================== =================================
-    ``"mean"``         sum_s beta_s K_s                      as above
-    ``"fixed"``        sum_s beta_s K_s                      given: 1/S each
-    ``"binary"``       sum of the K_s with beta_s = 1        beta_s ~ Bernoulli(1/2), not all zero
-    ``"product"``      prod_s K_s^beta_s, entry by entry     beta_s ~ Gamma(pi_s, chi_s),
-                                                             pi_s, chi_s ~ Exponential(1)
-    ``"fixed product"``  prod_s K_s^beta_s, entry by entry   given: 1 each
-    ================== ===================================== =================================
+    =================== ===================================== =================================
+    ``combination``     composite kernel                      weights
+    =================== ===================================== =================================
+    ``"mean"``          sum_s beta_s K_s                      as above
+    ``"fixed"``         sum_s beta_s K_s                      given: 1/S each
+    ``"binary"``        sum of the K_s with beta_s = 1        beta_s ~ Bernoulli(1/2), not all zero
+    ``"product"``       prod_s K_s^beta_s, entry by entry     beta_s ~ Gamma(pi_s, chi_s),
+                                                              pi_s, chi_s ~ Exponential(1)
+    ``"fixed product"`` prod_s K_s^beta_s, entry by entry     given: 1 each
+    =================== ===================================== =================================
 
     Parameters
     ----------
@@ -144,14 +152,14 @@ class MultinomialProbit(Declaration):
     --------
     >>> data = kz.datasets.load("wine").split(seed=1)
     >>> kernels = kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)
-    >>> model = MultinomialProbit(kernels(data.X_train), data.y_train)
+    >>> model = kz.MultinomialProbit(kernels(data.X_train), data.y_train)
     >>> result = kz.fit(model, "gibbs", random_seed=1)
 
     A learned width of the Gaussian kernel, and a product:
 
     >>> kernels = kz.gaussian(kz.kernels.Theta(1, 13)) | kz.polynomial(2)
-    >>> model = MultinomialProbit(kernels(data.X_train), data.y_train, combination="product")
-    >>> kz.predict(model, kz.fit(model, "nuts"), kernels(data.X_test, data.X_train))
+    >>> model = kz.MultinomialProbit(kernels(data.X_train), data.y_train, combination="product")
+    >>> kz.engines(model)
     """
 
     def __init__(
@@ -229,15 +237,15 @@ class MultinomialProbit(Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0) -> Self:
+    def example(cls, random_seed: Seed = 0) -> Self:
         """Smallest instance that every engine can fit: 12 objects, 3 classes, 2 kernels.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         """
-        rng = np.random.default_rng(random_seed)
+        rng = np.random.default_rng(integer_seed(random_seed, "random_seed", "example"))
         labels = np.arange(12) % 3
         x = rng.normal(size=(12, 2)) + np.eye(3)[labels, :2]
         distances = ((x[:, None] - x[None]) ** 2).sum(-1)

@@ -11,7 +11,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ..validation import argument_error, check_flag, check_name, check_positive
+from ..validation import (
+    Seed,
+    argument_error,
+    check_flag,
+    check_name,
+    check_positive,
+    integer_seed,
+)
 from .completion.incomplete import IncompleteKernel, IncompleteKernels, rank_error, visible_block
 from .completion.mutual_blocks import (
     ExcessPrior,
@@ -265,15 +272,16 @@ class MutualKernelCompletion(Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0) -> Self:
+    def example(cls, random_seed: Seed = 0) -> Self:
         """Smallest instance that every engine can fit: 4 objects, nested masks.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         """
-        x = np.random.default_rng(random_seed).normal(size=(4, 2))
+        seed = integer_seed(random_seed, "random_seed", "example")
+        x = np.random.default_rng(seed).normal(size=(4, 2))
         distances = ((x[:, None] - x[None]) ** 2).sum(-1)
         kernels = {"near": np.exp(-2 * distances), "far": np.exp(-distances / 4)}
         visible = np.array([[True, True], [True, True], [True, True], [True, False]])

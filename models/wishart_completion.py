@@ -9,7 +9,11 @@ from scipy.linalg import cholesky
 from scipy.special import multigammaln
 
 from ..numerics.matrix_draws import log_det_of_factor
-from ..validation import check_flag
+from ..validation import (
+    Seed,
+    check_flag,
+    integer_seed,
+)
 from .completion.blocks import declare_inverse_wishart, declare_kernel, object_coords
 from .completion.input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
@@ -144,10 +148,11 @@ class WishartCompletion(Declaration):
 
     Examples
     --------
-    >>> theta = kz.gaussian(0.4)(X)                     # all objects, training first
-    >>> ideal = (y[:, None] == y).astype(float)         # training labels
+    >>> theta = kz.gaussian(0.4)(X)  # all objects, training first
+    >>> ideal = (y_train[:, None] == y_train).astype(float)
+    >>> n1 = len(ideal)
     >>> K11 = (theta.values[0, :n1, :n1] + ideal) / 2
-    >>> model = WishartCompletion(theta, K11)
+    >>> model = kz.WishartCompletion(theta, K11)
     >>> kz.fit(model, "exact")["moments"]["K21_mean"]
     """
 
@@ -185,15 +190,16 @@ class WishartCompletion(Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0) -> Self:
+    def example(cls, random_seed: Seed = 0) -> Self:
         """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         """
-        x = np.random.default_rng(random_seed).normal(size=(5, 2))
+        seed = integer_seed(random_seed, "random_seed", "example")
+        x = np.random.default_rng(seed).normal(size=(5, 2))
         theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
         ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         return cls(10 * theta, 10 * (theta[:3, :3] + ideal) / 2, r=10.5, eta=12.5)

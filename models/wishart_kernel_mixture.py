@@ -8,7 +8,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ..validation import argument_error, check_flag, check_name, check_positive
+from ..validation import (
+    Seed,
+    argument_error,
+    check_flag,
+    check_name,
+    check_positive,
+    integer_seed,
+)
 from .completion.blocks import (
     Blocks,
     declare_inverse_wishart,
@@ -136,9 +143,9 @@ class WishartKernelMixture(Declaration):
 
     Examples
     --------
-    >>> theta = (kz.gaussian(2 / 3) | kz.polynomial(2) | kz.linear())(X)   # training objects first
-    >>> K11 = (y[:, None] == y) + 0.05 * np.eye(len(y))                    # training labels
-    >>> model = WishartKernelMixture(theta, K11)
+    >>> theta = (kz.gaussian(2 / 3) | kz.polynomial(2) | kz.linear())(X)  # training objects first
+    >>> K11 = (y_train[:, None] == y_train) + 0.05 * np.eye(len(y_train))
+    >>> model = kz.WishartKernelMixture(theta, K11)
     >>> kz.fit(model, kz.EM(iterations=100))["point"]["K21"]
 
     Weights and a kernel width from the evidence:
@@ -146,7 +153,7 @@ class WishartKernelMixture(Declaration):
     >>> def kernels():
     ...     width = pm.HalfNormal("width")
     ...     return pt.stack([pt.exp(-squared_distances / width), X @ X.T]) + 0.01 * np.eye(len(X))
-    >>> model = WishartKernelMixture(kernels, K11, concentration=1, collapsed=True)
+    >>> model = kz.WishartKernelMixture(kernels, K11, concentration=1, collapsed=True)
     >>> kz.fit(model, "nuts")
     """
 
@@ -226,17 +233,18 @@ class WishartKernelMixture(Declaration):
 
     @classmethod
     @override
-    def example(cls, random_seed: int = 0, **options: Any) -> Self:
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
         Parameters
         ----------
-        random_seed : int, default=0
+        random_seed : int, SeedSequence, Generator or None, default=0
             Seed of the made-up objects.
         **options
             Arguments of the constructor.
         """
-        x = np.random.default_rng(random_seed).normal(size=(5, 2))
+        seed = integer_seed(random_seed, "random_seed", "example")
+        x = np.random.default_rng(seed).normal(size=(5, 2))
         squared = ((x[:, None] - x[None]) ** 2).sum(-1)
         theta = {"near": np.exp(-2 * squared), "far": np.exp(-squared / 2)}
         ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])

@@ -71,24 +71,33 @@ class Design:
     stack : array of shape (S, N, M)
         Kernels or basis expansions.
     products : KernelProducts or None
+    constant : bool, default=False
+        Whether the last kernel always has weight 1, and no entry in `beta`.
     """
 
     stack: Array
     products: KernelProducts | None
+    constant: bool = False
 
     @classmethod
-    def of(cls, stack: Array) -> Self:
+    def of(cls, stack: Array, constant: bool = False) -> Self:
         """Precompute the products if they take at most three times the memory of the stack."""
         s, n, m = stack.shape
-        return cls(stack, KernelProducts.of(stack) if (s + 1) * m <= 6 * n else None)
+        products = KernelProducts.of(stack) if (s + 1) * m <= 6 * n else None
+        return cls(stack, products, constant)
 
     def composite(self, beta: Array) -> Array:
         """K_beta = sum_s beta_s K_s, shape (N, M); O(S N M)."""
         s, n, m = self.stack.shape
-        return (beta @ self.stack.reshape(s, n * m)).reshape(n, m)
+        return (self._weights(beta) @ self.stack.reshape(s, n * m)).reshape(n, m)
 
     def gram(self, beta: Array, composite: Array) -> Array:
         """K_beta'K_beta (M, M) as a new array; O(S^2 M^2) with products, otherwise O(N M^2)."""
         if self.products is None:
             return composite.T @ composite
-        return self.products.gram(np.outer(beta, beta))
+        weights = self._weights(beta)
+        return self.products.gram(np.outer(weights, weights))
+
+    def _weights(self, beta: Array) -> Array:
+        """Weights (S,) of all kernels, as floats."""
+        return np.append(beta, 1.0) if self.constant else np.asarray(beta, dtype=float)

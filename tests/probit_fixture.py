@@ -1,14 +1,36 @@
 """Tests of samplers of the multinomial probit: joint with its prior, and with one another."""
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import arviz as az
 import numpy as np
 from scipy import stats
 
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.multinomial_probit.conditionals import Prior, State
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability
+
+
+class State(NamedTuple):
+    """Position of a chain: W, zeta (C, M); beta, rho (S,)."""
+
+    W: np.ndarray
+    zeta: np.ndarray
+    beta: np.ndarray
+    rho: np.ndarray
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Hyperparameters: 1/zeta ~ Gamma(tau, rate upsilon), rho ~ Gamma(mu, rate lam)."""
+
+    tau: float = 1.0
+    upsilon: float = 1.0
+    mu: float = 1.0
+    lam: float = 1.0
+
 
 PRIOR = Prior(tau=1.0, upsilon=0.7, mu=2.0, lam=1.5)
 N_CLASSES, N_KERNELS, N_OBJECTS, N_BASIS = 3, 2, 4, 3

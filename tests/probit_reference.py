@@ -21,10 +21,12 @@ from kernelzoo.custom_steps.moves.simplex_metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
-from kernelzoo.custom_steps.multinomial_probit.conditionals import Prior, State, draw_variances
+from kernelzoo.custom_steps.multinomial_probit.conditionals import draw_variances
+from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
 from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, adapt, sweep
 from kernelzoo.numerics.probit import class_probabilities
+from probit_fixture import State
 
 PATH = Path(__file__).parent / "data" / "multinomial_probit_reference.json"
 SETTINGS = {"chains": 4, "sweeps": 60_000, "tune": 5_000, "thin": 10, "random_seed": 2009}
@@ -84,14 +86,6 @@ def dispersed(model, rng):
     return State(W, zeta, rng.dirichlet(np.ones(s)), np.ones(s))
 
 
-def prior_of(model):
-    """Hyperparameters; those of the concentrations only where they are learned."""
-    learned = {}
-    if len(model.design) > 1:
-        learned = {"mu": model.combination.mu, "lam": model.combination.lam}
-    return Prior(model.tau, model.upsilon, **learned)
-
-
 def paper_chain(model, sweeps, tune, rng, thin=1):
     """States of the paper's sampler."""
     s, composition = len(model.design), model.composition
@@ -121,20 +115,23 @@ def paper_chain(model, sweeps, tune, rng, thin=1):
 def marginal_chain(model, sweeps, tune, rng):
     """States of the sampler with the latent variables integrated out."""
     target = Target.of(
-        model.design,
+        KernelCoordinates.of(model.composition),
         model.label_codes,
         model.n_classes,
-        prior_of(model),
-        learn_weights=len(model.design) > 1,
+        model.tau,
+        model.upsilon,
+        moves_kernel=len(model.design) > 1,
     )
-    state, tuning = dispersed(model, rng), StepTuning.start(0.1)
+    values, tuning = dispersed(model, rng)._asdict(), StepTuning.start(0.1)
     for _ in range(tune):
-        state, info = marginal_sweep(state, target, rng, step=np.exp(tuning.log_step), length=4.0)
+        new, info = marginal_sweep(values, target, rng, step=np.exp(tuning.log_step), length=4.0)
+        values |= new
         tuning = adapt_step(tuning, info.acceptance, 0.75)
     kept = []
     for _ in range(sweeps):
-        state, _ = marginal_sweep(state, target, rng, step=np.exp(tuning.log_average), length=4.0)
-        kept.append(state)
+        new, _ = marginal_sweep(values, target, rng, step=np.exp(tuning.log_average), length=4.0)
+        values |= new
+        kept.append(State(**values))
     return kept
 
 

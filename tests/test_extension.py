@@ -240,7 +240,7 @@ def test_a_new_sum_in_a_composite_kernel(rules, monkeypatch):
     reasons = {row.engine: row.reason for row in kz.engines(model).rows}
     assert reasons["NUTS"] is None
     for name in ("VB", "Gibbs"):
-        knows = "it knows the combinations FixedWeights, DirichletWeights"
+        knows = "it knows the combinations FixedWeights, DirichletWeights, Binary"
         assert reasons[name].startswith(f"{knows}; SquaredWeights is not registered with ")
     # Draws that are quick to have: predictions take any.
     drawn = pm.sample_prior_predictive(10, model=model, random_seed=1, **BY_NUMPY)["prior"]

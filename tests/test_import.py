@@ -11,7 +11,8 @@ NOT_BY_ITSELF = (
     # ArviZ registers these two without loading them; their inner modules tell.
     *("jax._src", "numpyro.infer"),
     *("nutpie", "pymc_extras"),
-    *("kernelzoo.experiments", "kernelzoo.benchmarks", "kernelzoo.__main__"),
+    *("kernelzoo.estimators", "kernelzoo.experiments", "kernelzoo.benchmarks"),
+    "kernelzoo.__main__",
     *("kernelzoo.models.operations.probit_jax", "kernelzoo.models.operations.probit_numba"),
 )
 SCRIPT = "import sys, pymc, arviz; print(*sys.modules); import kernelzoo; print(*sys.modules)"

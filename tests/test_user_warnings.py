@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.model_selection import cross_val_score
 
 import kernelzoo as kz
 
@@ -29,9 +30,16 @@ def map_unconverged():
     kz.fit(kz.CompositeKernelRegression.example(), kz.MAP(max_iterations=1), **RUN)
 
 
+def cross_validation():
+    engine = kz.VB(max_iterations=2, starts=1)
+    estimator = kz.estimators.KernelProbitClassifier(engine=engine, draws=5, random_state=1)
+    cross_val_score(estimator, np.arange(24.0).reshape(12, 2) % 7, np.arange(12) % 2, cv=2)
+
+
 @pytest.mark.parametrize(
     ("act", "message"),
     [
+        (cross_validation, "did not converge"),
         (vanishing_weights, "makes weights of kernels smaller"),
         (vb_unconverged, "did not converge"),
         (vb_of_regression_unconverged, "did not converge"),

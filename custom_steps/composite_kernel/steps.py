@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 from pytensor.tensor import TensorVariable
 
-from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
+from ...models.combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.kernel_products import Design
 from ...validation import check_count
@@ -21,7 +21,7 @@ from ..moves.simplex_metropolis import (
 )
 from .sweep import Classification, Info, Likelihood, Prior, Regression, State, Tuning, sweep
 
-__all__ = ["CompositeKernelGibbs", "concentration_prior"]
+__all__ = ["CompositeKernelGibbs", "weights_prior"]
 
 
 class CompositeKernelGibbs(GibbsBlock):
@@ -40,9 +40,13 @@ class CompositeKernelGibbs(GibbsBlock):
     collapsed : bool, default=True
         Move beta and varphi together with alpha integrated out, by elliptical slice sampling, which
         needs no tuning. If False, move them by Metropolis given alpha, as the paper sketches; such
-        a chain may keep its weights for thousands of sweeps.
+        a chain may keep its weights for thousands of sweeps. Selections move with alpha integrated
+        out.
     moves : int, default=2
         Number of moves of beta, and of varphi, a sweep.
+    block : int, default=2
+        Number of kernels of a selection that are drawn jointly, from all 2^block states. Each new
+        state costs one factorisation. Other rules do not use it.
     **shared
         model, rng and blocked: see `GibbsBlock`.
 
@@ -51,8 +55,8 @@ class CompositeKernelGibbs(GibbsBlock):
     TypeError
         When the model is neither of the two.
     ValueError
-        When `vars` lacks the model's alpha, when `collapsed` is False for a beta of a model without
-        alpha, or when `moves` is below one.
+        When `vars` lacks the model's alpha, when `collapsed` is False for a selection or for a beta
+        of a model without alpha, or when `moves` or `block` is below one.
 
     Notes
     -----
@@ -81,10 +85,12 @@ class CompositeKernelGibbs(GibbsBlock):
         *,
         collapsed: bool = True,
         moves: int = 2,
+        block: int = 2,
         **shared: Unpack[Shared],
     ):
         self._collapsed = collapsed
         self._moves = check_count(moves, "moves", type(self).__name__)
+        self._block = check_count(block, "block", type(self).__name__)
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
@@ -102,11 +108,17 @@ class CompositeKernelGibbs(GibbsBlock):
                 f"The 'collapsed' argument of {owner} must be True where the model has alpha "
                 "integrated out: its beta cannot be moved given alpha. Got False."
             )
-        self._design = Design.of(model.design)
         self._likelihood, self._prior = _likelihood(model), _prior(model)
+        if self._prior.selection is not None and not self._collapsed:
+            raise ValueError(
+                f"The 'collapsed' argument of {owner} must be True for Binary: a selection hardly "
+                "moves given alpha. Got False."
+            )
+        design = model.design
+        self._design = Design.of(design, constant=model.bias_apart)
         concentration = getattr(model.combination, "varphi", None) or 1.0
         # Values of parameters that are not variables of the model.
-        k, _, m = self._design.stack.shape
+        k, m = len(design), design.shape[2]
         self._constants: dict[str, Any] = {
             "alpha": np.zeros(m),
             "beta": np.ones(k),
@@ -138,6 +150,7 @@ class CompositeKernelGibbs(GibbsBlock):
             redraw=self._owned,
             tuning=self.tuning,
             moves=self._moves,
+            block=self._block,
         )
         if self.tune:
             self.tuning = _adapt(self.tuning, state, info)
@@ -159,26 +172,31 @@ def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> 
     prior = Prior(model.sigma, model.varsigma)
     if isinstance(model, CompositeKernelRegression):
         prior = replace(prior, rho=model.rho, varrho=model.varrho)
-    return replace(prior, **concentration_prior(model.combination))
+    return replace(prior, **weights_prior(model.combination))
 
 
 @singledispatch
-def concentration_prior(rule: Combination) -> dict[str, float]:
-    """Shape tau and rate nu of the weights' concentrations; empty for fixed weights."""
+def weights_prior(rule: Combination) -> dict[str, Any]:
+    """Arguments of `Prior` for the weights; none for fixed weights."""
     raise NotImplementedError(
         f"CompositeKernelGibbs does not know how the weights of {type(rule).__name__} move: "
-        f"register it with concentration_prior of {__name__}."
+        f"register it with weights_prior of {__name__}."
     )
 
 
-@concentration_prior.register
-def _(rule: FixedWeights) -> dict[str, float]:
+@weights_prior.register
+def _(rule: FixedWeights) -> dict[str, Any]:
     return {}
 
 
-@concentration_prior.register
-def _(rule: DirichletWeights) -> dict[str, float]:
+@weights_prior.register
+def _(rule: DirichletWeights) -> dict[str, Any]:
     return {"tau": rule.tau, "nu": rule.nu}
+
+
+@weights_prior.register
+def _(rule: Binary) -> dict[str, Any]:
+    return {"selection": rule}
 
 
 def _adapt(tuning: Tuning, state: State, info: Info) -> Tuning:

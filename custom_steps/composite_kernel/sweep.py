@@ -27,8 +27,10 @@ from typing import NamedTuple, override
 import numpy as np
 from polyagamma import random_polyagamma
 
+from ...models.combinations.sums import Binary
 from ...numerics.kernel_products import Design
 from ...numerics.normal_regression import Conditional, dual, primal
+from ..moves.selection import update_selection
 from ..moves.simplex_ellipse import update_simplex
 from ..moves.simplex_metropolis import (
     ConcentrationTuning,
@@ -56,6 +58,7 @@ __all__ = [
 class State(NamedTuple):
     """Position of the chain: alpha, phi (M,); beta, varphi (K,); gamma, 1 in classification.
 
+    A selection beta of kernels is integer.
     A collapsed sweep of the regression model does not read alpha.
     """
 
@@ -86,7 +89,7 @@ class Info(NamedTuple):
     concentrations : ndarray of shape (K,)
         Mean acceptance probabilities of the concentrations' moves.
     evaluations : int
-        Evaluations of the evidence by the elliptical slice sampler.
+        Evaluations of the evidence by the elliptical slice sampler, or for selections.
     """
 
     weights: float
@@ -98,7 +101,8 @@ class Info(NamedTuple):
 class Prior:
     """Hyperparameters; second arguments of Gamma are rates.
 
-    phi ~ Gamma(sigma, varsigma), varphi ~ Gamma(tau, nu), gamma ~ Gamma(rho, varrho).
+    phi ~ Gamma(sigma, varsigma), varphi ~ Gamma(tau, nu), gamma ~ Gamma(rho, varrho). With a
+    `selection`, beta has its prior and there is no varphi.
     """
 
     sigma: float = 1.0
@@ -107,6 +111,7 @@ class Prior:
     nu: float = 1.0
     rho: float = 1.0
     varrho: float = 1.0
+    selection: Binary | None = None
 
 
 class Terms(NamedTuple):
@@ -189,6 +194,7 @@ def sweep(
     redraw: Collection[str],
     tuning: Tuning = COLLAPSED,
     moves: int = 2,
+    block: int = 2,
 ) -> tuple[State, Info]:
     """Redraw alpha and the variables in `redraw`, leaving the joint posterior invariant.
 
@@ -213,9 +219,11 @@ def sweep(
     tuning : Tuning, optional
         Proposals for Metropolis moves of beta given alpha, as the paper sketches, and of varphi
         given beta. Without proposals, beta and varphi move by elliptical slice sampling with alpha
-        integrated out.
+        integrated out, and selections by draws from their conditional.
     moves : int, default=2
         Number of moves of beta and of varphi.
+    block : int, default=2
+        Number of kernels whose selection is drawn jointly.
 
     Returns
     -------
@@ -233,14 +241,21 @@ def sweep(
     terms = likelihood.terms(state, design, rng)
     acceptance, evaluations = np.nan, 0
     joint = "varphi" in redraw and tuning.concentrations is None
+
+    def evidence(weights: np.ndarray) -> float:
+        return conditional(design, weights, terms, phi).log_evidence()
+
     if tuning.weights is not None:
         log_likelihood = weights_likelihood(design.stack @ alpha, terms.linear, terms.w)
         beta, acceptance = update_weights(beta, varphi, log_likelihood, tuning.weights, rng, moves)
+    elif "beta" in redraw and prior.selection is not None:
+        log_odds, empty = prior.selection.log_odds(len(beta)), prior.selection.empty
+        beta, evaluations = update_selection(beta, evidence, log_odds, rng, block, empty, moves)
     elif "beta" in redraw:
         beta, varphi, evaluations = update_simplex(
             beta,
             varphi,
-            lambda weights: conditional(design, weights, terms, phi).log_evidence(),
+            evidence,
             rng,
             moves,
             concentrations=(prior.tau, prior.nu) if joint else None,

@@ -8,13 +8,10 @@ paper       meaning                                      code
 =========== ============================================ =================
 y_n         latent utilities, drawn afresh every sweep   ``y`` (N, C)
 K^beta      composite kernel                             ``composite`` (N, M)
-W, Z, beta  regressors, their variances, weights         ``State``
+W, Z        regressors and their variances               ``W``, ``zeta`` (C, M)
 V_c^-1      K'K + Z_c^-1                                 ``precision``
 =========== ============================================ =================
 """
-
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,26 +22,7 @@ from ...numerics.normal_regression import (
     solve_upper,
 )
 
-__all__ = ["Prior", "State", "draw_regressors", "draw_shift", "draw_variances"]
-
-
-class State(NamedTuple):
-    """Position of the chain: W, zeta (C, M); beta, rho (S,)."""
-
-    W: np.ndarray
-    zeta: np.ndarray
-    beta: np.ndarray
-    rho: np.ndarray
-
-
-@dataclass(frozen=True)
-class Prior:
-    """Hyperparameters: 1/zeta ~ Gamma(tau, rate upsilon), rho ~ Gamma(mu, rate lam)."""
-
-    tau: float = 1.0
-    upsilon: float = 1.0
-    mu: float = 1.0
-    lam: float = 1.0
+__all__ = ["draw_regressors", "draw_shift", "draw_variances"]
 
 
 def draw_regressors(

@@ -1,21 +1,21 @@
 """Hamiltonian moves of the multinomial probit with its latent variables integrated out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 
-from ...models.combinations.sums import Mean
+from ...models.combinations.products import Product
+from ...models.combinations.sums import Binary, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
-from ...validation import argument_error, check_positive
+from ...validation import argument_error, check_count, check_positive
 from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.hamiltonian import StepTuning, adapt_step
-from .conditionals import Prior, State
-from .marginal_sweep import Target, marginal_sweep
+from .kernel_coordinates import KernelCoordinates
+from .marginal_sweep import STAGES, Target, marginal_sweep
 
 __all__ = ["MarginalProbit", "serves"]
 
@@ -28,42 +28,48 @@ FRACTION = 1 / 8
 
 def serves(model: MultinomialProbit) -> bool:
     """Whether `MarginalProbit` applies to a model's combination of kernels."""
-    learned_otherwise = model.learned and not isinstance(model.combination, Mean)
-    return model.parametric is None and not learned_otherwise
+    return not model.learned or isinstance(model.combination, Mean | Product | Binary)
 
 
 class MarginalProbit(GibbsBlock):
     """Partially collapsed Gibbs sampler of `MultinomialProbit`, as a PyMC step method.
 
-    W and the weights move by Hamiltonian Monte Carlo with the utilities Y, the variances zeta and
-    the concentrations rho integrated out; zeta and rho are redrawn from their conditionals.
-    Kernels and labels are read at construction: make a new step after ``pm.set_data``.
+    W, weights, exponents and kernel parameters move by Hamiltonian Monte Carlo with the utilities
+    Y, the variances zeta and the weights' hyperparameters integrated out; zeta and hyperparameters
+    are redrawn from their conditionals. A selection of kernels moves by annealing W to another one
+    (`annealed_move`). Kernels and labels are read at construction: make a new step after
+    ``pm.set_data``, which must not change the features of kernels with parameters.
 
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
-        W and zeta, with both beta and rho or neither. Default: all that the model declares.
+        W and zeta, with all other variables of the declaration or none. Default: all.
     length : float, default=4
         Expected length of a trajectory, in units of the mass matrix. Cost is proportional to it;
         longer trajectories give less correlated draws. Tuning uses an eighth of it until the last
         150 sweeps.
     target_accept : float, default=0.75
         Acceptance probability to which the leapfrog step is tuned.
+    stages : int, default=20
+        Number of parts in which a move of a selection changes the kernels. Cost is proportional to
+        it; more parts accept more moves.
     **shared
         model, rng and blocked: see `GibbsBlock`.
 
     Raises
     ------
     TypeError
-        Unless the model is a `MultinomialProbit` whose kernels have no parameters and whose rule is
-        `Mean`, `FixedWeights` or `FixedProduct`: `AlbertChib` serves the others.
+        When the model is not a `MultinomialProbit`, or learns weights of a rule other than `Mean`,
+        `Product` and `Binary`: `AlbertChib` serves the others.
     ValueError
-        For other variables, and for settings out of range.
+        For other variables, for settings out of range, and for features that ``pm.set_data`` has
+        changed.
 
     Notes
     -----
-    Sample statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient) and
-    ``hmc_step``. Model: damoulas2009; the sampler is ours.
+    Sample statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient),
+    ``hmc_step``, and ``selection_accept``, NaN without a selection. Model: damoulas2009; the
+    sampler is ours.
 
     Examples
     --------
@@ -81,6 +87,7 @@ class MarginalProbit(GibbsBlock):
         "hmc_accept": (np.float64, []),
         "hmc_evaluations": (np.int64, []),
         "hmc_step": (np.float64, []),
+        "selection_accept": (np.float64, []),
     }
 
     def __init__(
@@ -89,6 +96,7 @@ class MarginalProbit(GibbsBlock):
         *,
         length: float = 4.0,
         target_accept: float = 0.75,
+        stages: int = STAGES,
         **shared: Unpack[Shared],
     ):
         check_positive(length, "length", "MarginalProbit")
@@ -97,35 +105,34 @@ class MarginalProbit(GibbsBlock):
                 "target_accept", "MarginalProbit", "between 0 and 1", f"{target_accept}"
             )
         self._length, self._target_accept = length, target_accept
+        self._stages = check_count(stages, "stages", "MarginalProbit")
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
         """Read kernels and labels; choose the variables."""
+        owner = type(self).__name__
         if not serves(model):
             raise TypeError(
-                "MarginalProbit knows kernels without parameters under Mean, FixedWeights and "
-                f"FixedProduct. Got {model.variant}."
+                f"{owner} moves the weights of Mean, Product and Binary. Got {model.variant}: use "
+                "AlbertChib."
             )
-        owned = given or declared(model)
-        if set(owned) not in ({"W", "zeta"}, {"W", "zeta", "beta", "rho"}):
-            raise argument_error(
-                "vars",
-                "MarginalProbit",
-                "W and zeta, with both beta and rho or neither",
-                f"{sorted(owned)}",
-            )
-        prior, stack, rule = Prior(model.tau, model.upsilon), model.summands, model.combination
-        if isinstance(rule, Mean):
-            prior = replace(prior, mu=rule.mu, lam=rule.lam)
+        model.check_parametric(owner)
+        every = declared(model)
+        of_kernel = set(every) - {"W", "zeta"}
+        owned = given or every
+        if set(owned) not in ({"W", "zeta"}, {"W", "zeta"} | of_kernel):
+            others = f", with all of {', '.join(sorted(of_kernel))} or none" if of_kernel else ""
+            raise argument_error("vars", owner, f"W and zeta{others}", f"{sorted(owned)}")
         # Compile once here: otherwise each chain's process would compile for seconds.
         log_probability_and_gradient(np.zeros((1, 2)), np.zeros(1, dtype=int))
-        self._unit = np.ones(len(stack))
         self._target = Target.of(
-            stack, model.label_codes, model.n_classes, prior, learn_weights="beta" in owned
+            *(KernelCoordinates.of(model.composition), model.label_codes, model.n_classes),
+            *(model.tau, model.upsilon),
+            moves_kernel=bool(of_kernel) and of_kernel <= set(owned),
         )
         # Remaining number of sweeps with short trajectories.
         self._shorter = 0
-        return owned, [name for name in declared(model) if name == "beta" and name not in owned]
+        return owned, [name for name in every if name in ("beta", "theta") and name not in owned]
 
     def initial_tuning(self) -> StepTuning:
         """Return the leapfrog step before the first sweep."""
@@ -143,13 +150,9 @@ class MarginalProbit(GibbsBlock):
         tuning: StepTuning = self.tuning
         step = float(np.exp(tuning.log_step if self.tune else tuning.log_average))
         is_short = self.tune and self._shorter > 0
-        # With fixed weights, the stack is a single kernel of weight one.
-        state, info = marginal_sweep(
-            State(**{"beta": self._unit, "rho": self._unit, **values}),
-            self._target,
-            rng,
-            step=step,
-            length=self._length * (FRACTION if is_short else 1),
+        length = self._length * (FRACTION if is_short else 1)
+        new, info = marginal_sweep(
+            values, self._target, rng, step=step, length=length, stages=self._stages
         )
         if self.tune:
             self.tuning = adapt_step(tuning, info.acceptance, self._target_accept)
@@ -162,5 +165,6 @@ class MarginalProbit(GibbsBlock):
             "hmc_accept": info.acceptance,
             "hmc_evaluations": info.evaluations,
             "hmc_step": step,
+            "selection_accept": info.selection,
         }
-        return state._asdict(), stats
+        return new, stats

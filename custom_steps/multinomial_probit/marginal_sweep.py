@@ -1,38 +1,38 @@
-r"""A sweep of the multinomial probit with Y, zeta and rho integrated out, in NumPy.
+r"""A sweep of the multinomial probit with its latent variables integrated out, in NumPy.
 
 In the sweep of Albert & Chib, the utilities restrict the moves of the scores, the variances those
-of the regressors, and the concentrations those of the weights. All three can be integrated out:
+of the regressors, and the hyperparameters those of the weights. All three can be integrated out:
 
 ======================= ======================================================================
 Y                       log P(t | f), eq 4, by quadrature, with its gradient E[y] - f
 zeta                    w_cm is Student's t with 2 tau degrees of freedom and scale
                         sqrt(upsilon / tau)
-rho                     beta = g / sum g, with the law of log g in `GammaMixture`
+rho; pi, chi            priors of the weights in `KernelCoordinates`
 ======================= ======================================================================
 
-W and log g move by Hamiltonian Monte Carlo; zeta and rho are then drawn from their exact
-conditionals given W and log g. This is a partially collapsed Gibbs sampler (van Dyk & Park 2008).
-The coordinates x of W are
+W, weights and kernel parameters move by Hamiltonian Monte Carlo, a selection of kernels by
+`annealed_move`; zeta and the hyperparameters are then drawn from their exact conditionals. This is
+a partially collapsed Gibbs sampler (van Dyk & Park 2008). The coordinates x of W are
 
 .. math:: w_c = b s \sinh(Q x_c / b), \qquad s^2 = \upsilon / \tau,
 
-where Q rotates to the principal axes of the average kernel, so that a diagonal mass matrix fits
-their curvatures, and sinh shortens the tails of Student's t. Far from the origin sinh mixes axes of
-high and low curvature: kernels of larger norm need a larger b. `MarginalProbit` runs the sweep as a
-PyMC step.
+where Q rotates to the principal axes of the composite kernel at the centre of the prior, so that a
+diagonal mass matrix fits their curvatures, and sinh shortens the tails of Student's t. Far from the
+origin sinh mixes axes of high and low curvature: kernels of larger norm need a larger b.
+`MarginalProbit` runs the sweep as a PyMC step.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from ...models.combinations.sums import SMALLEST
 from ...numerics.probit import log_probability_and_gradient
-from ..moves.gamma_mixture import GammaMixture
-from ..moves.hamiltonian import hamiltonian_move
-from ..moves.simplex_metropolis import log_gamma_draw
-from .conditionals import Prior, State, draw_shift, draw_variances
+from ..moves.hamiltonian import LogDensity, hamiltonian_move
+from .annealed_selection import Selection, annealed_move, selection_of
+from .conditionals import draw_shift, draw_variances
+from .kernel_coordinates import KernelCoordinates
 
 __all__ = ["Info", "Target", "marginal_sweep"]
 
@@ -43,131 +43,154 @@ BENT_NORM = 30.0
 # Curvature of -log P(t | f) in f that the mass matrix assumes: a value between that of
 # misclassified objects, about one half, and that of well classified ones, zero.
 STIFFNESS = 0.01
-# Scale of the weights' coordinates in the mass matrix.
-WEIGHT_SCALE = 0.5
+# Length of the trajectories that anneal a move of the selection, in lengths of the main one, and
+# their number.
+PART = 0.25
+STAGES = 20
+
+type Values = dict[str, np.ndarray]
 
 
 class Info(NamedTuple):
-    """Acceptance probability of the trajectory and evaluations of the density in it."""
+    """Acceptance probability of the trajectory, and evaluations of the density in the sweep.
+
+    `selection` is the acceptance probability of the move of a selection; NaN without one.
+    """
 
     acceptance: float
     evaluations: int
+    selection: float = np.nan
 
 
 @dataclass(frozen=True)
 class Target:
-    """Marginal posterior of W and log g on the coordinates in which it is sampled.
+    """Marginal posterior of W and the kernel's variables, on the coordinates of its sampler.
 
     Parameters
     ----------
-    stack : ndarray of shape (S, N, M)
-        Kernels or basis expansions.
+    kernels : KernelCoordinates
+        Kernels, and the coordinates of their weights and parameters.
     labels : ndarray of shape (N,), integer
         Classes.
     n_classes : int
         Number of classes C.
-    prior : Prior
-        Hyperparameters.
-    mixture : GammaMixture or None
-        Law of log g; None when the weights are kept as they are.
+    tau, upsilon : float
+        Shape and rate of 1/zeta.
     axes : ndarray of shape (M, M)
         Q, an orthogonal matrix.
     bend : float
         b, where the tails begin to be shortened.
-    scale : ndarray of shape (C M,) or (C M + S,)
-        Scales of the coordinates.
+    scale : ndarray of shape (C M,) or (C M + d,)
+        Scales of the coordinates; without those of the kernel's variables if these are kept.
+    selection : Selection or None
+        Prior of a selection that moves.
     """
 
-    stack: np.ndarray
+    kernels: KernelCoordinates
     labels: np.ndarray
     n_classes: int
-    prior: Prior
-    mixture: GammaMixture | None
+    tau: float
+    upsilon: float
     axes: np.ndarray
     bend: float
     scale: np.ndarray
+    selection: Selection | None = None
 
     @classmethod
     def of(
         cls,
-        stack: np.ndarray,
+        kernels: KernelCoordinates,
         labels: np.ndarray,
         n_classes: int,
-        prior: Prior,
+        tau: float,
+        upsilon: float,
         *,
-        learn_weights: bool,
+        moves_kernel: bool = True,
     ) -> Self:
         """Set up the coordinates; O(N M^2 + M^3)."""
-        average = stack.mean(axis=0)
-        eigenvalues, axes = np.linalg.eigh(average.T @ average)
+        centre = kernels.at_centre()
+        eigenvalues, axes = np.linalg.eigh(centre.T @ centre)
         # Squared scores that a regressor of the prior's size makes along each axis.
-        reach = eigenvalues.clip(0) * prior.upsilon / prior.tau
+        reach = eigenvalues.clip(0) * upsilon / tau
         bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
-        scale = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes)
-        mixture = None
-        if learn_weights:
-            mixture = GammaMixture.of(prior.mu, prior.lam)
-            scale = np.concatenate([scale, np.full(len(stack), WEIGHT_SCALE)])
+        scale, selection = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes), None
+        if moves_kernel:
+            scale = np.concatenate([scale, kernels.scale])
+            selection = selection_of(kernels.composition.rule, len(kernels.composition.known))
         labels = np.ascontiguousarray(labels, dtype=np.intp)
-        return cls(stack, labels, n_classes, prior, mixture, axes, bend, scale)
+        return cls(kernels, labels, n_classes, tau, upsilon, axes, bend, scale, selection)
 
     @property
     def spread(self) -> float:
         """Scale of a regressor's prior."""
-        return float(np.sqrt(self.prior.upsilon / self.prior.tau))
+        return float(np.sqrt(self.upsilon / self.tau))
 
-    def coordinates(self, W: np.ndarray, log_g: np.ndarray) -> np.ndarray:
-        """Position vector of W (C, M) and, where the weights are learned, log g (S,)."""
+    @property
+    def moves_kernel(self) -> bool:
+        """Whether variables of the composite kernel have coordinates that move with W."""
+        return len(self.scale) > self.n_classes * len(self.axes)
+
+    def given(self, values: Mapping[str, np.ndarray]) -> LogDensity:
+        """Log density and gradient of positions, given the variables that have no coordinates."""
+        if self.moves_kernel:
+            return lambda position: self.log_density(position, weights=values.get("beta"))
+        composite = self.kernels.composition.composite(values)
+        return lambda position: self.log_density(position, composite)
+
+    def coordinates(self, W: np.ndarray) -> np.ndarray:
+        """Position (C M,) of W (C, M)."""
         v = self.bend * np.arcsinh(W / (self.bend * self.spread))
-        x = (v @ self.axes).ravel()
-        if self.mixture is None:
-            return x
-        return np.concatenate([x, self.mixture.coordinate(log_g)])
+        return (v @ self.axes).ravel()
 
-    def values(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """W (C, M) and log g (S,), empty where the weights are kept."""
-        x, z = self._split(position)
-        W = self.bend * self.spread * np.sinh(x @ self.axes.T / self.bend)
-        return W, z if self.mixture is None else self.mixture.log_gamma(z)[0]
+    def regressors(self, position: np.ndarray) -> np.ndarray:
+        """W (C, M) at a position."""
+        x, _ = self.split(position)
+        return self.bend * self.spread * np.sinh(x @ self.axes.T / self.bend)
 
-    def log_density(self, position: np.ndarray, beta: np.ndarray) -> tuple[float, np.ndarray]:
+    def log_density(
+        self,
+        position: np.ndarray,
+        composite: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
+    ) -> tuple[float, np.ndarray]:
         """Log density of a position and its gradient.
 
         Parameters
         ----------
         position : ndarray of shape (D,)
             Coordinates.
-        beta : ndarray of shape (S,)
-            Weights to use where they are kept; of no effect where they are learned.
+        composite : ndarray of shape (N, M), optional
+            Composite kernel, if its variables are kept.
+        weights : ndarray of shape (S,), optional
+            Weights of the kernels, if they have no coordinates, but parameters of kernels have.
 
         Returns
         -------
         value : float
-            Up to a constant; minus infinity where a weight falls below 1e-300.
+            Up to a constant; minus infinity where a weight, an exponent or a parameter is 1e-300
+            or less.
         gradient : ndarray of shape (D,)
             Its gradient.
 
         Notes
         -----
-        Cost O(S N M + N M C + M^2 C) and one quadrature.
+        Cost O(N M C + M^2 C), one quadrature, and that of `KernelCoordinates.gradient`.
         """
         # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            return self._log_density(position, beta)
+            return self._log_density(position, composite, weights)
 
-    def _log_density(self, position: np.ndarray, beta: np.ndarray) -> tuple[float, np.ndarray]:
-        x, z = self._split(position)
+    def _log_density(
+        self, position: np.ndarray, composite: np.ndarray | None, weights: np.ndarray | None
+    ) -> tuple[float, np.ndarray]:
+        x, u = self.split(position)
         gradient = np.zeros_like(position)
-        s, n, m = self.stack.shape
-        flat = self.stack.reshape(s, n * m)
-        prior, slope_of_z = 0.0, np.empty(0)
-        if self.mixture is not None:
-            prior, slope_of_z = self.mixture.value_and_slope(z)
-            log_g, velocity = self.mixture.log_gamma(z)
-            beta = simplex(log_g)
-            if not (np.isfinite(prior) and beta.min() >= SMALLEST):
+        prior, point = 0.0, None
+        if composite is None:
+            point = self.kernels.at(u, weights)
+            if point is None:
                 return -np.inf, gradient
-        composite = (beta @ flat).reshape(n, m)
+            prior, composite = point.log_prior, point.composite
 
         growth = np.exp(x @ self.axes.T / self.bend)
         decay = 1 / growth
@@ -182,81 +205,80 @@ class Target:
         slope *= self.spread * cosh
         slope += sinh / (self.bend * cosh)
         gradient[: x.size] = (slope @ self.axes).ravel()
-        if self.mixture is not None:
-            slope_of_beta = flat @ (pull @ W).ravel()
-            slope_of_log_g = beta * (slope_of_beta - beta @ slope_of_beta)
-            gradient[x.size :] = velocity * slope_of_log_g + slope_of_z
+        if point is not None:
+            gradient[x.size :] = self.kernels.gradient(u, point, pull @ W)
         return value, gradient
 
     def _log_student(self, W: np.ndarray) -> tuple[float, np.ndarray]:
         """Log density of W with zeta integrated out, up to a constant, and its gradient."""
-        tau, upsilon = self.prior.tau, self.prior.upsilon
+        tau, upsilon = self.tau, self.upsilon
         tail = 1 + W**2 / (2 * upsilon)
         return -(tau + 0.5) * float(np.log(tail).sum()), -((tau + 0.5) / upsilon) * W / tail
 
-    def _split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates (C, M) of W and (d,) of the kernel's variables."""
         m = len(self.axes)
         size = self.n_classes * m
         return position[:size].reshape(self.n_classes, m), position[size:]
 
 
-def simplex(log_g: np.ndarray) -> np.ndarray:
-    """Give the weights g / sum g."""
-    g = np.exp(log_g - log_g.max())
-    return g / g.sum()
-
-
 def marginal_sweep(
-    state: State,
+    values: Mapping[str, np.ndarray],
     target: Target,
     rng: np.random.Generator,
     *,
     step: float,
     length: float,
-) -> tuple[State, Info]:
-    """Redraw W, zeta and, where they are learned, beta and rho.
+    stages: int = STAGES,
+) -> tuple[Values, Info]:
+    """Redraw W, zeta and, if they move, the variables of the composite kernel.
 
-    The order matters: zeta and rho must be redrawn right after W and the weights have moved.
+    The order matters: zeta and the hyperparameters must be redrawn right after the moves.
 
     Parameters
     ----------
-    state : State
-        Current values; not modified.
+    values : mapping of str to ndarray
+        Current values by the model's names; not modified.
     target : Target
-        Posterior with Y, zeta and rho integrated out.
+        Marginal posterior.
     rng : numpy.random.Generator
         Source of randomness.
     step : float
         Leapfrog step.
     length : float
         Expected length of the trajectory.
+    stages : int, default=20
+        Number of parts in which a move of a selection changes the kernels.
 
     Returns
     -------
-    state : State
-        New values; what is redrawn is in new arrays.
+    values : dict of str to ndarray
+        New values of the variables that move, in new arrays.
     info : Info
         Acceptance and cost.
     """
-    W, zeta, beta, rho = state
-    mixture = target.mixture
-    log_g = np.empty(0)
-    if mixture is not None:
-        # sum g is independent of beta, and is not kept between sweeps.
-        log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(rho.sum(), rng)
-
-    move = hamiltonian_move(
-        lambda position: target.log_density(position, beta),
-        target.coordinates(W, log_g),
-        target.scale,
-        step,
-        length,
-        rng,
-    )
-    W, log_g = target.values(move.position)
-    if mixture is not None:
-        beta = np.maximum(simplex(log_g), SMALLEST)
-        rho = mixture.draw_concentrations(log_g, rng)
-    zeta = draw_variances(W, target.prior.tau, target.prior.upsilon, rng)
-    W = draw_shift(W, zeta, rng)
-    return State(W, zeta, beta, rho), Info(move.acceptance, move.steps)
+    start = target.coordinates(values["W"])
+    if target.moves_kernel:
+        start = np.concatenate([start, target.kernels.position(values, rng)])
+    move = hamiltonian_move(target.given(values), start, target.scale, step, length, rng)
+    position, info, new = move.position, Info(move.acceptance, move.steps), {}
+    if target.selection is not None:
+        chosen = annealed_move(
+            values["beta"],
+            position,
+            lambda weights: target.given({**values, "beta": weights}),
+            target.scale,
+            target.selection,
+            rng,
+            step=step,
+            length=length * PART,
+            stages=stages,
+        )
+        position, new["beta"] = chosen.position, chosen.beta
+        info = Info(move.acceptance, move.steps + chosen.evaluations, chosen.acceptance)
+    W = target.regressors(position)
+    zeta = draw_variances(W, target.tau, target.upsilon, rng)
+    new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta}
+    if target.moves_kernel:
+        new |= target.kernels.values(target.split(position)[1], rng)
+    return new, info

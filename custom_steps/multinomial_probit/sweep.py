@@ -27,6 +27,7 @@ from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
 from ...numerics.kernel_products import Design
 from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
+from ..moves.selection import update_selection
 from ..moves.simplex_metropolis import (
     ConcentrationTuning,
     WeightTuning,
@@ -38,7 +39,7 @@ from ..moves.simplex_metropolis import (
     update_weights,
     weights_likelihood,
 )
-from .binary_selection import log_evidence, update_selection
+from .binary_selection import log_evidence
 from .conditionals import draw_regressors, draw_shift, draw_variances
 from .cone import sample_cone
 
@@ -272,12 +273,14 @@ def _(rule: FixedProduct | FixedWeights | Mean | Product, task: Task) -> None:
 @redraw_collapsed.register
 def _(rule: Binary, task: Task) -> None:
     new, y, composition, rng, _, moves = task
-    p = rule.probabilities(len(new["beta"]))
     design = Design(composition.kernels(new), None)
-    new["beta"] = update_selection(
-        *(new["beta"], y, new["zeta"], design, np.log(p) - np.log1p(-p), rng),
-        *(moves.block, rule.empty),
-    )
+
+    def evidence(state: np.ndarray) -> float:
+        composite = design.composite(state)
+        return log_evidence(y, new["zeta"], composite, design.gram(state, composite))
+
+    log_odds = rule.log_odds(len(new["beta"]))
+    new["beta"], _ = update_selection(new["beta"], evidence, log_odds, rng, moves.block, rule.empty)
 
 
 def _walk(

@@ -42,7 +42,7 @@ from ..block import GibbsBlock, Names, Shared, check_owned
 from ..moves.overrelaxation import fresh_share, overrelaxed_bartlett
 from .degrees_of_freedom import ModelMatrix, VisibleBlock, draw_excess, draw_scales
 
-__all__ = ["ALPHA", "MutualImputation", "MutualPosterior"]
+__all__ = ["MutualImputation", "MutualPosterior"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -252,8 +252,10 @@ class MutualImputation(_MutualStep):
     vars : sequence of TensorVariable, optional
         Qhv_k and Qhh_v_k of every incomplete kernel, and s and excess if the model has them.
     alpha : float, default=-0.9
-        Overrelaxation of Q_hv: correlation of its noise with that of the previous sweep. 0 gives
-        independent draws, as always in a chain's first sweeps.
+        Correlation of the noise of Q_hv, and of M in `MutualPosterior`, with that of the previous
+        sweep. A negative correlation (overrelaxation) lets the chain cross the posterior in a
+        directed way instead of by a random walk. 0 draws independently of the old values, as a
+        chain's first sweeps always do.
     **shared
         model, rng and blocked: see `GibbsBlock`.
 
@@ -325,7 +327,7 @@ class MutualPosterior(_MutualStep):
     vars : sequence of TensorVariable, optional
         M.
     alpha : float, default=-0.9
-        Overrelaxation of M, as for `MutualImputation`.
+        Correlation of the noise of M with that of the previous sweep: see `MutualImputation`.
     **shared
         model, rng and blocked: see `GibbsBlock`.
 

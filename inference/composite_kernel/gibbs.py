@@ -4,7 +4,7 @@ from typing import Any
 
 from pymc.step_methods.compound import BlockedStep
 
-from ...custom_steps.composite_kernel.steps import CompositeKernelGibbs, concentration_prior
+from ...custom_steps.composite_kernel.steps import CompositeKernelGibbs, weights_prior
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..engine.applicability import combination_unknown_to
 from ..engine.description import settings_of
@@ -13,7 +13,7 @@ from ..engine.mcmc import Gibbs
 
 __all__ = ["composite_kernel_steps"]
 
-_other_combination = combination_unknown_to(concentration_prior)
+_other_combination = combination_unknown_to(weights_prior)
 
 
 @Gibbs.register(CompositeKernelRegression, unless=_other_combination)

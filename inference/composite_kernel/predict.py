@@ -7,7 +7,7 @@ their uncertainty.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
@@ -52,7 +52,7 @@ def _design_of_new_objects(model: CompositeKernelModel, kernels_new: Any) -> xr.
 def _weights(model: CompositeKernelModel, posterior: Dataset) -> NDArray:
     """Weights (sample, matrix) of the matrices of the design."""
     if model.learned:
-        return _joined(posterior, "beta")
+        return model.matrix_weights(_joined(posterior, "beta"))
     return np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
 
 
@@ -74,8 +74,14 @@ def _(
     *,
     keep_draws: bool,
     progressbar: bool,
+    random_seed: int | None = None,
 ) -> Dataset:
     """Targets of new objects.
+
+    Parameters
+    ----------
+    random_seed : int, optional
+        Seed of the targets drawn for the new objects; by default none are drawn.
 
     Returns
     -------
@@ -85,6 +91,7 @@ def _(
         sd                  obs                       of a new target
         response_sd         obs                       of the response, without noise
         mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
+        t                   chain, draw, obs          targets drawn, with `extend`
         ==================  ========================  ==========================================
     """
     posterior = result["posterior"].to_dataset()
@@ -96,11 +103,17 @@ def _(
     n_draws = len(parameters)
     moments, within = RunningMoments(), np.zeros(len(obs))
     draws = np.empty((n_draws, len(obs))) if keep_draws else None
+    targets = None if random_seed is None else np.empty((n_draws, len(obs)))
+    rng = None if random_seed is None else np.random.default_rng(random_seed)
     with tracked_blocks(n_draws, new[0].size, progressbar) as blocks:
         for block in blocks:
-            y, spread = respond(model, parameters[block], new)
+            drawn = parameters[block]
+            y, spread, response = respond(model, drawn, new, rng)
             moments.update(y)
             within += spread
+            if targets is not None and rng is not None:
+                noise_sd = drawn.others["gamma"][:, None] ** -0.5
+                targets[block] = response + noise_sd * rng.standard_normal(response.shape)
             if draws is not None:
                 draws[block] = y
     mean, variance = moments.mean, moments.spread**2 + within / n_draws
@@ -115,6 +128,8 @@ def _(
     )
     if draws is not None:
         predictions["mean_draws"] = _by_draw(draws, posterior, design["obs"])
+    if targets is not None:
+        predictions["t"] = _by_draw(targets, posterior, design["obs"])
     return predictions
 
 
@@ -140,19 +155,43 @@ class _Parameters:
         return type(self)(self.beta[block], others)
 
 
+class _Responses(NamedTuple):
+    """Responses of new objects by draw.
+
+    Attributes
+    ----------
+    mean : ndarray (sample, obs)
+        E[y | draw].
+    variance : ndarray (obs,) or float
+        Sum of Var[y | draw] over the draws.
+    drawn : ndarray (sample, obs)
+        Draws of y, if there is a generator.
+    """
+
+    mean: NDArray
+    variance: NDArray | float
+    drawn: NDArray
+
+
 def _drawn_responses(
-    model: CompositeKernelModel, drawn: _Parameters, design: NDArray
-) -> tuple[NDArray, NDArray | float]:
-    """Responses y (sample, obs) for draws of alpha; their variance within a draw is 0."""
+    model: CompositeKernelModel,
+    drawn: _Parameters,
+    design: NDArray,
+    rng: np.random.Generator | None = None,
+) -> _Responses:
+    """Responses for draws of alpha, whose variance within a draw is 0."""
     alpha = drawn.others["alpha"]
     y = composite_functions(design, drawn.beta, alpha[:, None])[:, :, 0]
-    return y, 0.0
+    return _Responses(y, 0.0, y)
 
 
 def _expected_responses(
-    model: CompositeKernelRegression, drawn: _Parameters, design: NDArray
-) -> tuple[NDArray, NDArray]:
-    """E[y | draw] (sample, obs) with alpha integrated out, and the sum of Var[y | draw] (obs).
+    model: CompositeKernelRegression,
+    drawn: _Parameters,
+    design: NDArray,
+    rng: np.random.Generator | None = None,
+) -> _Responses:
+    """Responses with alpha integrated out; with a generator, alpha is drawn.
 
     These are the moments of girolami2005, section 4.3, at a draw of beta and gamma instead of their
     means. Cost O(N M^2 + M^3) a draw.
@@ -160,13 +199,17 @@ def _expected_responses(
     phi, gamma = drawn.others["phi"], drawn.others["gamma"]
     trained, targets = model.design, model.target_values
     expected = np.empty((len(drawn), design.shape[1]))
+    responses = np.empty_like(expected)
     spread = np.zeros(design.shape[1])
-    for row, weights, precisions, g in zip(expected, drawn.beta, phi, gamma, strict=True):
+    rows = zip(expected, responses, drawn.beta, phi, gamma, strict=True)
+    for row, response, weights, precisions, g in rows:
         law = primal(np.tensordot(weights, trained, axes=1), g, g * targets, precisions)
         composite = np.tensordot(weights, design, axes=1)
         row[:] = composite @ solve_upper(law.factor, law.half)
         spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
-    return expected, spread
+        if rng is not None:
+            response[:] = composite @ law.draw(rng)
+    return _Responses(expected, spread, responses)
 
 
 predictive.register(CompositeKernelClassification, predict_classes)
@@ -181,7 +224,7 @@ def _(
     new, parameters = design.to_numpy(), _Parameters.of(model, posterior)
 
     def probabilities(block: slice) -> NDArray:
-        p = expit(_drawn_responses(model, parameters[block], new)[0])
+        p = expit(_drawn_responses(model, parameters[block], new).mean)
         return np.stack([1 - p, p], axis=-1)
 
     return ProbabilityDraws(probabilities, design["obs"])

@@ -9,6 +9,7 @@ and a likelihood of precisions w_n and linear terms l_n, log p = sum_n l_n f_n -
 | phi | Gamma(sigma + 1/2, varsigma + E[alpha^2] / 2) | the same |
 | gamma | (N + 2 rho) / (E[e'e] + 2 rho) | 2 varrho in the denominator |
 | beta | importance sampling from the prior | `Quadrature`; the paper's as `weights="importance"` |
+| selection beta | not in the paper | all 2^K states |
 | varphi | importance sampling from the prior | `Quadrature`, with E[log beta] |
 | xi, section 4.4 | f(E[beta]) | xi_n^2 = E[f_n^2] = tr(B K_n' E[alpha alpha'] K_n) |
 
@@ -20,8 +21,9 @@ fall by the error of the quadrature when new points are placed (see `simplex`); 
 samples it is an estimate.
 
 Mean field neglects dependence: the standard deviations of beta are several times too small, and the
-bound has several maxima in beta. Hence the fit uses several starts, and the Pareto k-hat of the
-result compares Q with the declaration's density.
+bound has several maxima in beta. It is nearly certain of selections where the posterior is not:
+take Gibbs for inclusion probabilities. Hence the fit uses several starts, and the Pareto k-hat of
+the result compares Q with the declaration's density.
 
 Iterations are accelerated (`variational.anderson`), except with importance samples or type-II
 maximum likelihood.
@@ -33,7 +35,7 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 
-from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
+from ...models.combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...user_warnings import warn_user
 from ...validation import check_count, check_name
@@ -42,13 +44,14 @@ from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
 from ..variational.ascent import check_settings, multistart_ascent
+from ..variational.binary import BinaryFactor, too_many
 from ..variational.concentration import check_prior
 from ..variational.gamma import Gamma
 from ..variational.kernel_weights import Importance, Integration, Quadrature
 from ..variational.simplex import warn_of_imprecision
 from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
 from .vb_output import HYPERPARAMETERS, Approximation
-from .vb_updates import COORDINATES, Data, State, start, update
+from .vb_updates import COORDINATES, Data, Selections, State, start, update
 
 __all__ = ["fit_composite_kernel", "weight_priors"]
 
@@ -63,7 +66,11 @@ DRIFTING = 0.1
 def _unsupported(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
         return "it needs alpha in the declaration; declare it with collapsed=False"
-    return _other_combination(model)
+    return _other_weights(model)
+
+
+def _other_weights(model: CompositeKernelRegression | CompositeKernelClassification) -> str | None:
+    return _other_combination(model) or too_many(model.combination, len(model.coords["kernel"]))
 
 
 @singledispatch
@@ -88,7 +95,28 @@ def _(rule: DirichletWeights, owner: str) -> tuple[float | None, dict[str, Gamma
     return None, {"varphi": Gamma(rule.tau, rule.nu)}
 
 
+@weight_priors.register
+def _(rule: Binary, owner: str) -> tuple[float | None, dict[str, Gamma]]:
+    return None, {}
+
+
 _other_combination = combination_unknown_to(weight_priors)
+
+
+@singledispatch
+def _integration(
+    rule: Combination, model: Any, weights: Weights, samples: int, run: Run
+) -> Integration[Any, Any] | Selections:
+    """Return the method that computes the factor of learned weights."""
+    return Importance(samples, run.rng) if weights == "importance" else Quadrature()
+
+
+@_integration.register
+def _(rule: Binary, model: Any, weights: Weights, samples: int, run: Run) -> Selections:
+    if weights == "importance":
+        owner = f"VB on {type(model).__name__}"
+        raise setting_of_no_use("weights", owner, "selections are enumerated")
+    return Selections(rule, model.bias_apart)
 
 
 @singledispatch
@@ -112,7 +140,7 @@ def _(model: CompositeKernelClassification) -> tuple[Likelihood, dict[str, Gamma
 
 
 @VB.register(CompositeKernelRegression, unless=_unsupported)
-@VB.register(CompositeKernelClassification, unless=_other_combination)
+@VB.register(CompositeKernelClassification, unless=_other_weights)
 def fit_composite_kernel(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
@@ -171,9 +199,9 @@ def fit_composite_kernel(
     Raises
     ------
     ValueError
-        For settings out of range, for `samples` without importance sampling or `type_two_from`
-        without `type_two`, and for priors DirichletWeights(tau, nu) with tau or nu outside
-        1e-3..1e8 or tau / nu above 1e7.
+        For settings out of range, for `samples` without importance sampling, `type_two_from`
+        without `type_two` or importance samples of selections, and for priors
+        DirichletWeights(tau, nu) with tau or nu outside 1e-3..1e8 or tau / nu above 1e7.
     FloatingPointError
         When no start has a finite bound.
     LinAlgError
@@ -201,12 +229,12 @@ def fit_composite_kernel(
     if not type_two and type_two_from != TYPE_TWO_FROM:
         raise setting_of_no_use("type_two_from", owner, "type_two=False fits no hyperparameters")
     known: np.ndarray | None = np.ones(1)
-    integration: Integration[Any, Any] | None = None
+    integration: Integration[Any, Any] | Selections | None = None
     concentration, of_weights = weight_priors(model.combination, owner)
     priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights
     if model.learned:
         known = None
-        integration = Importance(samples, run.rng) if weights == "importance" else Quadrature()
+        integration = _integration(model.combination, model, weights, samples, run)
     likelihood, of_noise = _likelihood(model)
     data = Data(
         likelihood=likelihood,
@@ -230,12 +258,14 @@ def fit_composite_kernel(
         remaining=remaining,
         coordinates=COORDINATES if accelerated else None,
     )
-    warn_of_imprecision(ascended.state.beta)
+    if not isinstance(ascended.state.beta, BinaryFactor):
+        warn_of_imprecision(ascended.state.beta)
     _warn_of_drift(data, ascended.state)
     approximation = Approximation(data, ascended.state)
     parameters = approximation.parameters(model)
     if model.learned:
-        ends = np.array([state.beta_mean for state in ascended.states])
+        kernels = len(model.coords["kernel"])
+        ends = np.array([state.beta_mean[:kernels] for state in ascended.states])
         parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
     return VariationalOutput(
         elbo=ascended.histories,

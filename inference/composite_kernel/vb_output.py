@@ -10,6 +10,7 @@ import xarray as xr
 from scipy.linalg import solve_triangular
 from scipy.stats import norm
 
+from ..variational.binary import BinaryFactor
 from .vb_likelihoods import Noise
 from .vb_updates import Data, State
 
@@ -46,12 +47,12 @@ class Approximation[N: Noise]:
         }
         if state.beta is not None:
             beta = state.beta
-            variables |= {
-                "beta_mean": (kernel, beta.mean),
-                "beta_sd": (kernel, beta.sd),
-                "beta_mean_log": (kernel, beta.mean_log),
-                "beta_ess": ((), beta.ess),
-            }
+            variables |= {"beta_mean": (kernel, beta.mean), "beta_sd": (kernel, beta.sd)}
+            if not isinstance(beta, BinaryFactor):
+                variables |= {
+                    "beta_mean_log": (kernel, beta.mean_log),
+                    "beta_ess": ((), beta.ess),
+                }
         if state.varphi is not None:
             varphi = state.varphi
             variables |= {"varphi_mean": (kernel, varphi.mean), "varphi_sd": (kernel, varphi.sd)}

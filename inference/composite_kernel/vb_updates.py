@@ -5,22 +5,40 @@ Equations and notation as in `vb`, which runs these updates to convergence.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
+from ...models.combinations.sums import Binary
 from ..variational.anderson import Coordinates
+from ..variational.binary import BinaryFactor, binary_factor
 from ..variational.gamma import Gamma, most_likely
 from ..variational.kernel_weights import Concentrations, Integration, Weights
 from ..variational.regressors import regressors_bound
-from ..variational.simplex import moments_around
+from ..variational.simplex import SimplexFactor, moments_around
 from .vb_likelihoods import Likelihood, Noise, Regressors
 
-__all__ = ["COORDINATES", "Data", "State", "start", "update"]
+__all__ = ["COORDINATES", "Data", "Selections", "State", "start", "update"]
 
 type Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Selections:
+    """Computes the factor of a 0/1 selection of the kernels by enumeration.
+
+    Attributes
+    ----------
+    rule : Binary
+    constant : bool
+        Whether a last matrix of the design always has weight 1.
+    """
+
+    rule: Binary
+    constant: bool
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,7 @@ class Data[N: Noise]:
         the noise precision "gamma" in regression.
     concentration : float or None
         The concentration if it is known.
-    integration : Integration or None
+    integration : Integration, Selections or None
         Computes the factors of the weights; None if the weights are known.
     type_two_from : float
         Number of iterations after which the priors are fitted; infinite for never.
@@ -44,7 +62,7 @@ class Data[N: Noise]:
     likelihood: Likelihood[N]
     priors: Mapping[str, Gamma]
     concentration: float | None
-    integration: Integration[Any, Any] | None
+    integration: Integration[Any, Any] | Selections | None
     type_two_from: float
 
 
@@ -52,7 +70,8 @@ class Data[N: Noise]:
 class State[N: Noise]:
     """All factors after an iteration, and the bound.
 
-    `made_of` holds the inputs of Q(alpha): noise, E[phi] and E[beta beta'].
+    `made_of` holds the inputs of Q(alpha): noise, E[phi] and E[beta beta']. Moments of beta are
+    those of the weights of all matrices of the design.
     """
 
     iterations: int
@@ -62,7 +81,7 @@ class State[N: Noise]:
     phi: Gamma
     beta_mean: Array
     beta_second: Array
-    beta: Weights | None
+    beta: Weights | BinaryFactor | None
     varphi_mean: Array
     varphi: Concentrations | None
     noise: N
@@ -71,6 +90,7 @@ class State[N: Noise]:
 
 def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]:
     """State before the first iteration: phi, gamma or xi 1, beta `weights`, varphi by its prior."""
+    weights = _first_weights(data.integration, weights)
     noise, second = data.likelihood.start(), np.outer(weights, weights)
     none, one = np.zeros(n_functions), np.ones(n_functions)
     prior = data.priors.get("varphi")
@@ -88,6 +108,17 @@ def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]
         noise=noise,
         objective=-np.inf,
     )
+
+
+@singledispatch
+def _first_weights(integration: Any, weights: Array) -> Array:
+    """Weights of the design's matrices at the start, for weights of the kernels that sum to 1."""
+    return weights
+
+
+@_first_weights.register
+def _(integration: Selections, weights: Array) -> Array:
+    return np.append(weights / weights.max(), np.ones(int(integration.constant)))
 
 
 def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
@@ -124,9 +155,10 @@ def _fitted(state: State[Any]) -> dict[str, Gamma]:
     return {name: most_likely(factors[name].mean, factors[name].mean_log) for name in state.priors}
 
 
-def _update_weights[N: Noise](
-    integration: Integration[Any, Any], state: State[N], linear: Array, quadratic: Array
-) -> tuple[State[N], float]:
+@singledispatch
+def _update_weights(
+    integration: Any, state: State[Any], linear: Array, quadratic: Array
+) -> tuple[State[Any], float]:
     """Update Q(beta), then Q(varphi), and return their part of the bound."""
     beta = integration.weights(state.varphi_mean, linear, quadratic, state.beta)
     state = replace(state, beta=beta, beta_mean=beta.mean, beta_second=beta.second_moment)
@@ -140,9 +172,28 @@ def _update_weights[N: Noise](
     return state, float(beta.entropy + varphi.log_normaliser)
 
 
+@_update_weights.register
+def _(
+    integration: Selections, state: State[Any], linear: Array, quadratic: Array
+) -> tuple[State[Any], float]:
+    n = len(linear) - integration.constant
+    rule = integration.rule
+    # A matrix of weight 1 makes its products with the others linear in their weights.
+    beta = binary_factor(
+        rule.probabilities(n),
+        linear[:n] - quadratic[:n, n:].sum(axis=1),
+        quadratic[:n, :n],
+        rule.empty,
+    )
+    mean = np.append(beta.mean, np.ones(int(integration.constant)))
+    second = np.outer(mean, mean)
+    second[:n, :n] = beta.second_moment
+    return replace(state, beta=beta, beta_mean=mean, beta_second=second), beta.gain
+
+
 def _coordinates(state: State[Any]) -> Array:
     values = [state.noise.coordinates, np.log(state.phi.rate)]
-    if state.beta is not None:
+    if isinstance(state.beta, SimplexFactor):
         values.append(np.log(state.beta_mean))
     if state.varphi is not None:
         values.append(np.log(state.varphi_mean))
@@ -154,7 +205,7 @@ def _at_coordinates(state: State[Any], values: Array) -> State[Any]:
         values, np.cumsum([len(state.noise.coordinates), np.size(state.phi.rate)])
     )
     state = replace(state, noise=state.noise.at(noise), phi=replace(state.phi, rate=np.exp(phi)))
-    if state.beta is not None:
+    if isinstance(state.beta, SimplexFactor):
         log_beta, weights = np.split(weights, [len(state.beta_mean)])
         mean, second = moments_around(log_beta, state.beta_mean, state.beta_second)
         state = replace(state, beta_mean=mean, beta_second=second)
@@ -164,5 +215,5 @@ def _at_coordinates(state: State[Any], values: Array) -> State[Any]:
 
 
 # The noise, the rates of phi, and the means of weights and concentrations. The covariance of the
-# weights follows one iteration later.
+# weights, and selections, follow one iteration later.
 COORDINATES: Coordinates[Any] = Coordinates(_coordinates, _at_coordinates)

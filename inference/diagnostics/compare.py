@@ -156,6 +156,16 @@ def compare_engines(
     ValueError
         For no result, an unknown reference or quantity, results of different models, data or priors
         or without a common quantity, or an incomplete held-out set.
+
+    Examples
+    --------
+    >>> kz.compare_engines({"VB": vb, "Gibbs": gibbs})
+    >>> kz.compare_engines(
+    ...     {"VB": vb, "Gibbs": gibbs},
+    ...     model=model,
+    ...     kernels_new=kernels(X_test, X_train),
+    ...     labels_new=y_test,
+    ... )
     """
     if not results:
         raise argument_error("results", "compare_engines", "at least one result", "none")

@@ -48,7 +48,15 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
         For predictions of neither kind, a truth of another length, a class that the predictions do
         not know, values that are not finite, or probabilities that are negative or do not sum to
         one for each object (up to 1e-5).
+
+    Examples
+    --------
+    >>> predictions = kz.predict(model, vb, kernels(X_test, X_train))
+    >>> kz.scores.held_out(predictions, y_test)
     """
+    if not isinstance(predictions, Dataset):
+        got = f"a {type(predictions).__name__}"
+        raise argument_error("predictions", OWNER, "a Dataset as predict returns it", got)
     if "class" in predictions.coords and {"probability", "label"} & set(predictions.data_vars):
         return _of_classes(predictions, truth)
     if {"mean", "sd"} <= set(predictions.data_vars):

@@ -2,11 +2,13 @@
 
 from .engine import Engine, Run
 from .independent import lean_tree
+from .ledger import Ledger
 from .progress import track
 from .result import with_group
 
 __all__ = [
     "Engine",
+    "Ledger",
     "Run",
     "lean_tree",
     "track",

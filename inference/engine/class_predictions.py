@@ -51,7 +51,13 @@ def probability_draws(model: pm.Model, posterior: Dataset, kernels_new: Any) -> 
 
 
 def predict_classes(
-    model: pm.Model, result: DataTree, kernels_new: Any, *, keep_draws: bool, progressbar: bool
+    model: pm.Model,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
+    random_seed: int | None = None,
 ) -> Dataset:
     """Class probabilities of new objects, averaged over the draws of a result in blocks.
 
@@ -59,6 +65,8 @@ def predict_classes(
     ----------
     model, result, kernels_new, keep_draws, progressbar
         As in `predict`.
+    random_seed : int, optional
+        Seed of the classes drawn for the new objects; by default none are drawn.
 
     Returns
     -------
@@ -68,6 +76,7 @@ def predict_classes(
         probability_sd      obs, class                posterior standard deviation of p
         label               obs                       the most probable class
         probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
+        t                   chain, draw, obs          codes of classes drawn, with `extend`
         ==================  ========================  ==========================================
     """
     posterior = result["posterior"].to_dataset()
@@ -77,12 +86,18 @@ def predict_classes(
     n_draws, shape = chains[0] * chains[1], (len(obs), len(classes))
     moments = RunningMoments()
     draws = np.empty((n_draws, *shape)) if keep_draws else None
+    codes = None if random_seed is None else np.empty((n_draws, len(obs)), dtype=np.int64)
+    rng = np.random.default_rng(random_seed)
     with tracked_blocks(n_draws, len(obs) * len(classes), progressbar) as blocks:
         for block in blocks:
             p = probabilities(block)
             moments.update(p)
             if draws is not None:
                 draws[block] = p
+            if codes is not None:
+                # The last sum is one up to rounding.
+                below = p.cumsum(axis=-1)[..., :-1] < rng.random((*p.shape[:2], 1))
+                codes[block] = below.sum(axis=-1)
     mean, sd = moments.mean, moments.spread
     predictions = Dataset(
         {
@@ -92,10 +107,14 @@ def predict_classes(
         },
         coords={"obs": obs, "class": classes},
     )
+    by_draw = {dim: posterior[dim] for dim in ("chain", "draw")}
     if draws is not None:
         predictions["probability_draws"] = DataArray(
-            draws.reshape(*chains, *shape),
-            dims=("chain", "draw", "obs", "class"),
-            coords={dim: posterior[dim] for dim in ("chain", "draw")},
+            draws.reshape(*chains, *shape), by_draw, ("chain", "draw", "obs", "class")
+        )
+    if codes is not None:
+        (observed,) = model.observed_RVs
+        predictions[observed.name] = DataArray(
+            codes.reshape(*chains, len(obs)), by_draw, ("chain", "draw", "obs")
         )
     return predictions

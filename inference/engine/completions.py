@@ -19,8 +19,8 @@ _total    within + (1 + 1/M)      total variance, with the error of
 """
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,20 +32,18 @@ from ...models.declaration import Declaration
 from ...models.kernels.completed import CompletedRows
 from ...validation import argument_error, check_count
 from .engine import Run
-from .pareto_k import ApproximationWarning, k_hat_of
+from .pareto_k import k_hat_of
 from .progress import track
 from .result import with_group
 
-__all__ = [
-    "check_same_completions",
-    "completions_to_fit",
-    "fit_completions",
-    "pooled_predictions",
-    "rubin",
-]
+__all__ = ["COMPLETION", "POOLED", "fit_completions", "predict_completions", "rubin"]
 
 #: Attributes of a result that `max_seconds` ended.
 ENDED = ("ended_by", "note")
+#: Value of "ended_by" after Ctrl-C.
+INTERRUPT = "interrupt"
+#: Why a result of several completions has no log likelihood and no other group of one model.
+POOLED = "the draws are pooled over completions of the kernels"
 #: Least seconds of a completion.
 SHORTEST = 1e-3
 CHAIN = "chain"
@@ -54,14 +52,78 @@ COMPLETION = "completion"
 SPREADS = {"probability_sd": "probability", "sd": "mean", "response_sd": "mean"}
 
 
-def completions_to_fit(model: pm.Model, completions: int | None) -> int:
-    """Return the number of completions to fit a model on; 0 for the model as it is.
+def fit_completions(
+    fit_one: Callable[[pm.Model, Run], DataTree],
+    model: pm.Model,
+    run: Run,
+    completions: int | None,
+) -> DataTree:
+    """Fit a model on each completion of its kernels and pool the results.
+
+    The model itself is not changed: a copy takes one completion after the other. The first
+    completion has the seed of the run, each other one has its own.
+
+    Parameters
+    ----------
+    fit_one : callable
+        Fits a model whose kernels are not completed, or one completion.
+    model : pm.Model
+    run : Run
+    completions : int or None
+        As in `fit`.
+
+    Returns
+    -------
+    DataTree
+        That of `fit_one` for a model without completed kernels, and for 0 completions.
 
     Raises
     ------
     ValueError
-        For a number on a model without completed kernels, and for more completions than there are.
+        For a number on a model without completed kernels, for more completions than there are, and
+        with a store, which only one fit can write.
     """
+    number = _number(model, completions)
+    if number == 0:
+        return fit_one(model, run)
+    assert isinstance(model, Declaration)
+    assert model.completed_rows is not None
+    if run.store is not None:
+        raise argument_error("store", "fit", "left out with completed kernels", str(run.store))
+    copy, seeds = model.copied(), _seeds(run.random_seed, number)
+    run = replace(run, log_likelihood=run.log_likelihood and number == 1)
+    results: list[DataTree] = []
+    with track(number, "Completions", visible=run.progressbar and number > 1) as bar:
+        for m, seed in enumerate(seeds):
+            if results and (run.clock.left <= 0 or results[-1].attrs.get("ended_by") == INTERRUPT):
+                break
+            copy.set_data("K", model.completed_rows.draws[m])
+            clock = run.clock.share(number - m - 1)
+            if clock.seconds is not None:
+                # The first completion is fitted however little time there is.
+                clock.seconds = max(clock.seconds, SHORTEST)
+            shown = run.progressbar and number == 1
+            results.append(
+                fit_one(copy, replace(run, random_seed=seed, progressbar=shown, clock=clock))
+            )
+            bar.advance()
+    pooled = _pooled(model, results)
+    pooled.attrs |= {
+        "random_seed": run.random_seed,
+        "completed_kernels": model.completed_rows.key,
+        "completion_seeds": json.dumps(seeds[: len(results)]),
+    }
+    if number > 1:
+        pooled.attrs["no_log_likelihood"] = POOLED
+    if len(results) < number:
+        note = f"{len(results)} of {number} completions were fitted before the end."
+        pooled.attrs |= {"converged": "no", "note": note}
+        pooled.attrs.setdefault("ended_by", "max_seconds")
+    return pooled
+
+
+def _number(model: pm.Model, completions: int | None) -> int:
+    """Return the number of completions to fit a model on; 0 for the model as it is."""
     rows = model.completed_rows if isinstance(model, Declaration) else None
     if completions is not None:
         check_count(completions, "completions", "fit", least=0)
@@ -77,69 +139,6 @@ def completions_to_fit(model: pm.Model, completions: int | None) -> int:
         rule = f"at most {len(rows)}, the number of draws of the completed kernels"
         raise argument_error("completions", "fit", rule, str(completions))
     return wanted
-
-
-def fit_completions(
-    model: Declaration, refit: Callable[..., DataTree], completions: int, run: Run
-) -> DataTree:
-    """Fit a model on each completion and pool the results.
-
-    The model itself is not changed: a copy takes one completion after the other. The first
-    completion has the seed of the run, each other one has its own.
-
-    Parameters
-    ----------
-    model : Declaration
-        With completed kernels.
-    refit : callable (model, random_seed, progressbar, max_seconds) -> DataTree
-        Fits one completion.
-    completions : int
-    run : Run
-
-    Returns
-    -------
-    DataTree
-
-    Raises
-    ------
-    ValueError
-        With a store, which one fit alone can write.
-    """
-    assert model.completed_rows is not None
-    if run.store is not None:
-        raise argument_error("store", "fit", "left out with completed kernels", str(run.store))
-    copy, seeds = model.copied(), _seeds(run.random_seed, completions)
-    results: list[DataTree] = []
-    visible = run.progressbar and completions > 1
-    with track(completions, "Completions", visible=visible) as bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ApproximationWarning)
-        for m, seed in enumerate(seeds):
-            if results and run.clock.left <= 0:
-                break
-            copy.set_data("K", model.completed_rows.draws[m])
-            share = run.clock.share(completions - m - 1).seconds
-            if share is not None:
-                # The first completion is fitted however little time there is.
-                share = max(share, SHORTEST)
-            shown = run.progressbar and completions == 1
-            results.append(refit(copy, random_seed=seed, progressbar=shown, max_seconds=share))
-            bar.advance()
-    pooled = _pooled(model, results)
-    pooled.attrs |= {
-        "random_seed": run.random_seed,
-        "completed_kernels": model.completed_rows.key,
-        "completion_seeds": json.dumps(seeds[: len(results)]),
-    }
-    if completions > 1:
-        reason = "az.loo has no meaning for draws pooled over completions"
-        pooled.attrs["no_log_likelihood"] = reason
-    if len(results) < completions:
-        pooled.attrs |= {
-            "converged": "no",
-            "ended_by": "max_seconds",
-            "note": f"max_seconds ended the fit after {len(results)} of {completions} completions.",
-        }
-    return pooled
 
 
 def _seeds(seed: int, completions: int) -> list[int]:
@@ -222,7 +221,7 @@ def rubin(posterior: Dataset) -> Dataset:
     return Dataset(found)
 
 
-def check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any) -> None:
+def _check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any) -> None:
     """Raise ValueError unless model, result and new kernels are of the same completions."""
     rows = model.completed_rows if isinstance(model, Declaration) else None
     drawn = result.attrs.get("completed_kernels")
@@ -235,31 +234,42 @@ def check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any) 
         raise argument_error("kernels_new", "predict", rule, type(kernels_new).__name__)
 
 
-def pooled_predictions(
-    model: Declaration,
+def predict_completions(
+    predicted: Callable[[pm.Model, DataTree, Any], Dataset],
+    model: pm.Model,
     result: DataTree,
-    kernels_new: CompletedRows,
-    predicted: Callable[[Declaration, DataTree, xr.DataArray], Dataset],
+    kernels_new: Any,
 ) -> Dataset:
     """Predictions averaged over completions, each with its own kernels of the new objects.
 
     Parameters
     ----------
-    model : Declaration
+    predicted : callable (model, result, kernels) -> Dataset
+        Predictions of a model whose kernels are not completed, or given one completion.
+    model : pm.Model
     result : DataTree
         With the coordinate ``completion`` (chain), or without it, if the training objects have no
         missing rows and one posterior serves all completions.
     kernels_new : CompletedRows
-    predicted : callable (model, result, stack) -> Dataset
-        Predictions given one completion.
+        Anything else for a result without completions.
 
     Returns
     -------
     Dataset
         The predictions of one completion, averaged. Standard deviations are those of the mixture:
         the mean variance within completions plus the variance of their means. ``{mean}_between`` is
-        the standard deviation between the completions' means (divisor M).
+        the standard deviation between the completions' means (divisor M). That of `predicted` for
+        a result without completions.
+
+    Raises
+    ------
+    ValueError
+        When model, result and kernels are not of the same completions.
     """
+    _check_same_completions(model, result, kernels_new)
+    if "completed_kernels" not in result.attrs:
+        return predicted(model, result, kernels_new)
+    assert isinstance(model, Declaration)
     each = [
         predicted(copy, part, kernels_new[m])
         for copy, part, m in _completions(model, result, len(kernels_new))

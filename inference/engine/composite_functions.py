@@ -49,7 +49,7 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
         )
     dims = ("kernel", "obs", "basis")
     trained = xr.DataArray(
-        model["K"].get_value(),
+        model["K"].get_value(borrow=True),
         dims=dims,
         coords={dim: np.asarray(model.coords[dim]) for dim in dims},
     )

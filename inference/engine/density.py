@@ -1,6 +1,6 @@
 """Densities of the declaration at constrained draws, for Pareto k-hat and `az.loo`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +12,19 @@ from pymc.logprob.basic import conditional_logp
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
+from .engine import Kind
 from .evaluation import compile_over_draws
 
-__all__ = ["compile_densities", "log_density", "log_likelihood", "log_likelihood_dataset"]
+__all__ = [
+    "by_observation",
+    "compile_densities",
+    "density_dataset",
+    "lacks",
+    "log_density",
+    "log_likelihood",
+    "log_prior",
+    "why_no_log_likelihood",
+]
 
 
 class Densities(NamedTuple):
@@ -80,27 +90,85 @@ def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
     Dataset
         One variable (chain, draw, ...) for every observed variable.
     """
+    return _densities_of(model, posterior, model.observed_RVs)
+
+
+def log_prior(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
+    """Log density of every free variable given its parents: `pm.compute_log_prior`.
+
+    Parameters
+    ----------
+    model, posterior
+        As in `log_likelihood`.
+
+    Returns
+    -------
+    Dataset
+        One variable (chain, draw, ...) for every free variable.
+    """
+    return _densities_of(model, posterior, model.free_RVs)
+
+
+def by_observation(model: pm.Model) -> bool:
+    """Whether every observed variable has one log likelihood an observation."""
+    supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
+    return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
+
+
+def why_no_log_likelihood(model: pm.Model, kind: Kind | None, kept: Collection[str]) -> str | None:
+    """Why draws of some variables give no log likelihood of each observation, or None.
+
+    Parameters
+    ----------
+    model : pm.Model
+    kind : str, optional
+        Kind of the engine.
+    kept : collection of str
+        Variables that have draws.
+    """
+    if kind == "point":
+        return "az.loo needs draws from the posterior, not a point"
+    if not model.observed_RVs:
+        return "the model has no observed variable"
+    if not by_observation(model):
+        return "observations are dependent given the variables, so that az.loo has no meaning"
+    return lacks((str(rv.name) for rv in model.free_RVs), kept)
+
+
+def lacks(names: Iterable[str], kept: Collection[str]) -> str | None:
+    """Say which variables have no draws; None if all have."""
+    missing = sorted({*names} - {*kept})
+    if not missing:
+        return None
+    return f"it needs draws of {', '.join(missing)}, which fit(..., var_names=[...]) keeps"
+
+
+def _densities_of(
+    model: pm.Model, posterior: xr.Dataset, variables: Sequence[Variable]
+) -> xr.Dataset:
+    """Log densities (chain, draw, ...) of variables, given their parents, at draws."""
     values, terms = _terms(model)
-    observed = {str(rv.name): terms[model.rvs_to_values[rv]] for rv in model.observed_RVs}
-    evaluate = compile_over_draws(model, list(values.values()), list(observed.values()))
+    known = {**values, **{rv: model.rvs_to_values[rv] for rv in model.observed_RVs}}
+    asked = {str(rv.name): terms[known[rv]] for rv in variables}
+    evaluate = compile_over_draws(model, list(values.values()), list(asked.values()))
     flat = {
         str(rv.name): (x := posterior[rv.name].to_numpy()).reshape(-1, *x.shape[2:])
         for rv in model.free_RVs
     }
-    found = dict(zip(observed, evaluate(flat), strict=True))
-    return log_likelihood_dataset(model, found, posterior)
+    found = dict(zip(asked, evaluate(flat), strict=True))
+    return density_dataset(model, found, posterior)
 
 
-def log_likelihood_dataset(
+def density_dataset(
     model: pm.Model, values: Mapping[str, np.ndarray], posterior: xr.Dataset
 ) -> xr.Dataset:
-    """Dataset of log likelihoods (chain * draw, ...) of the observed variables.
+    """Dataset of log densities (chain * draw, ...) of variables.
 
     Parameters
     ----------
     model : pm.Model
     values : mapping of str to array
-        One array for every observed variable.
+        One array for every variable.
     posterior : Dataset
         Its coordinates "chain" and "draw" are used.
     """
@@ -109,7 +177,7 @@ def log_likelihood_dataset(
     found = {}
     for name, array in values.items():
         every = dims.get(name) or [f"{name}_dim_{i}" for i in range(array.ndim - 1)]
-        # A matrix-valued observation has one density.
+        # A variable with vectors or matrices as values has one density for each.
         own = every[: array.ndim - 1]
         found[name] = (("chain", "draw", *own), array.reshape(chains, draws, *array.shape[1:]))
     used = {dim for own, _ in found.values() for dim in own} & coords.keys()

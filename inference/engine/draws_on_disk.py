@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...validation import argument_error
 from .turns import draws_to_keep
 
-__all__ = ["DrawsOnDisk", "check_store"]
+__all__ = ["DrawsOnDisk", "check_store", "open_store"]
 
 # Bytes of a chain's draws that are held in memory before they are written.
 CHUNK = 1 << 24
@@ -40,12 +40,60 @@ def check_store(path: str | PathLike[str], owner: str) -> Path:
     return Path(path)
 
 
+def open_store(path: str | PathLike[str]) -> xr.DataTree:
+    """Open the draws of a store of `fit` lazily, those of a killed process too.
+
+    Parameters
+    ----------
+    path : path
+        Folder that the argument `store` of `fit` has named.
+
+    Returns
+    -------
+    DataTree
+        The group ``posterior``, with the draws that an interrupted fit would return: as many
+        chains, cut to the shortest of them, as give the most draws, numbered from 0.
+
+    Raises
+    ------
+    ValueError
+        When there is no store of `fit`, or no draw in it.
+
+    Notes
+    -----
+    ``xarray.open_datatree(path)`` opens all draws of all chains. Arrays are rectangular: where a
+    process was killed while its chains had different lengths, the shorter ones end with NaN (0 for
+    integers). The attribute ``draws`` of the group gives the number of draws by chain.
+
+    Examples
+    --------
+    >>> written = kz.fit(model, "gibbs", draws=20, tune=20, chains=2, store="draws.zarr")
+    >>> draws = kz.open_store("draws.zarr")
+    """
+    try:
+        data = xr.open_zarr(path, group=GROUP, consolidated=False, chunks=None)
+        written = {int(chain): int(n) for chain, n in data.attrs["draws"].items()}
+    except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
+        needed = "the folder of a store that fit has written draws to"
+        raise argument_error("path", "open_store", needed, f"{str(path)!r}") from error
+    return xr.DataTree.from_dict({GROUP: _cut(data, written)})
+
+
+def _cut(data: xr.Dataset, written: Mapping[int, int]) -> xr.Dataset:
+    """Cut chains of different lengths to the draws that PyMC would keep."""
+    draws = draws_to_keep([*written.values()])
+    chains = sorted(chain for chain, length in written.items() if length >= draws)
+    numbers = {"chain": np.arange(len(chains)), "draw": np.arange(draws)}
+    return data.drop_attrs().isel(chain=chains, draw=slice(draws)).assign_coords(numbers)
+
+
 class DrawsOnDisk:
     """Store with one array (chain, draw, ...) a variable, chunked by draws.
 
     Written draws survive the process: the attribute "draws" of the group counts them by chain. A
     chain's last draws are in memory until `close`, which must be called however sampling ends. The
-    store holds all draws of all chains.
+    store holds all draws of all chains. Its arrays grow with the longest chain, so that a plain
+    reader meets no draws that were not made unless chains have different lengths.
 
     Parameters
     ----------
@@ -90,12 +138,9 @@ class DrawsOnDisk:
         After an interrupt these are as many chains, cut to the shortest of them, as give the most
         draws. Chains are numbered from 0.
         """
-        data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None).drop_attrs()
-        draws = draws_to_keep([*self._written.values()])
-        chains = sorted(chain for chain, length in self._written.items() if length >= draws)
+        data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None)
         coords = {d: list(names) for d, names in self._model.coords.items() if d in data.dims}
-        numbers = {"chain": np.arange(len(chains)), "draw": np.arange(draws)}
-        return data.isel(chain=chains, draw=slice(draws)).assign_coords(numbers | coords)
+        return _cut(data, self._written).assign_coords(coords)
 
     def _create(self, values: Mapping[str, NDArray]) -> None:
         import zarr
@@ -109,7 +154,7 @@ class DrawsOnDisk:
             dims = self._model.named_vars_to_dims.get(name)
             self._arrays[name] = self._group.create_array(
                 name,
-                shape=(*self._shape, *shape),
+                shape=(0, 0, *shape),
                 chunks=(1, self._room, *shape),
                 dtype=np.asarray(values[name]).dtype,
                 fill_value=np.nan if np.asarray(values[name]).dtype.kind == "f" else 0,
@@ -121,7 +166,11 @@ class DrawsOnDisk:
 
     def _write(self, chain: int, draws: int) -> None:
         start = self._written.get(chain, 0)
+        chains = 1 + max(chain, *self._written, 0)
+        longest = max(start + draws, *self._written.values(), 0)
         for name, waiting in self._pending[chain].items():
+            if self._arrays[name].shape[:2] != (chains, longest):
+                self._arrays[name].resize((chains, longest, *self._arrays[name].shape[2:]))
             self._arrays[name][chain, start : start + draws] = np.stack(waiting[:draws])
         # Deleted after the last array is written, so that a failed write can be repeated.
         for waiting in self._pending[chain].values():

@@ -39,10 +39,15 @@ class EM(Handwritten):
     Notes
     -----
     An implementation is a function (model, run, *, settings) -> PointOutput.
+
+    Examples
+    --------
+    >>> kz.fit(completion, kz.EM(iterations=100))["point"]["K21"]
     """
 
     name: ClassVar[str] = "EM"
     kind: ClassVar[Kind] = "point"
+    limits: ClassVar[str] = "no uncertainty"
 
     def __init__(
         self,

@@ -98,6 +98,8 @@ class Engine(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
+    #: What the engine's result hides or costs, in one sentence for `recommend`.
+    limits: ClassVar[str]
     #: Whether the engine can write its draws to a store while it makes them.
     stores: ClassVar[bool] = False
     registry: ClassVar[dict[str, type["Engine"]]] = {}

@@ -8,13 +8,16 @@ import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 
-from ...validation import check_count
+from ...validation import (
+    check_count,
+    integer_seed,
+)
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .engine import Engine, Run
 from .fit import applicable, fit
 from .sampler_options import check_sampler_options
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "span"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Estimate:
     measured: str
 
     def __str__(self) -> str:
-        usual, most = (_span(seconds) for seconds in self.seconds)
+        usual, most = (span(seconds) for seconds in self.seconds)
         time = usual if usual == most else f"{usual}, at most {most}"
         return (
             f"{self.engine} on {self.model}: about {time}; {self.megabytes:,.0f} MB "
@@ -49,7 +52,8 @@ class Estimate:
         )
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Seconds in the largest unit of which there are two or more."""
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
@@ -108,7 +112,7 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     mode = check_compile_kwargs(given["compile_kwargs"], "estimate")
     run = Run(
         *(given["draws"], given["tune"], given["chains"], given["cores"]),
-        random_seed=given["random_seed"] or 0,
+        random_seed=integer_seed(given["random_seed"], "random_seed", "estimate"),
         progressbar=False,
         var_names=None if names is None else tuple(np.atleast_1d(names)),
         mode=mode,

@@ -25,6 +25,10 @@ def log_evidence(model: pm.Model) -> float:
     TypeError
         When no closed form is known for the model. ``fit(model, "smc")`` estimates the log evidence
         (``result.attrs["log_evidence"]``); the bound of ``VB`` lies below it.
+
+    Examples
+    --------
+    >>> kz.log_evidence(completion)
     """
     written = ", ".join(t.__name__ for t in log_evidence.registry if t is not object)
     raise TypeError(

@@ -29,10 +29,16 @@ class Exact(Handwritten):
     Notes
     -----
     An implementation is a function (model, run, *, settings) -> ExactOutput.
+
+    Examples
+    --------
+    >>> exact = kz.fit(completion, kz.Exact(), random_seed=1)
+    >>> exact["moments"]["K21_sd"]
     """
 
     name: ClassVar[str] = "Exact"
     kind: ClassVar[Kind] = "exact"
+    limits: ClassVar[str] = "none: the draws are independent"
     stores: ClassVar[bool] = True
 
     @override

@@ -9,28 +9,36 @@ from inspect import signature
 from os import PathLike
 from typing import Any, get_args
 
-import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ...models.declaration import Declaration
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_count, check_name, check_positive
+from ...validation import (
+    Seed,
+    argument_error,
+    check_count,
+    check_name,
+    check_positive,
+    integer_seed,
+)
 from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, python_mode
-from .completions import completions_to_fit, fit_completions
+from .completions import fit_completions
 from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
+from .density import why_no_log_likelihood
 from .description import EngineDescription
 from .draws_on_disk import check_store
 from .engine import Engine, Kind, Run, variables_drawn
+from .interruption import interruptible
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
 
-__all__ = ["applicable", "as_engine", "describe", "engines", "fit"]
+__all__ = ["applicable", "as_engine", "checked_model", "describe", "engines", "fit"]
 
 
 def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
@@ -42,41 +50,25 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", owner)]()
 
 
-def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
-    """Engine by its name or as given; raise ValueError unless it applies to the model."""
+def checked_model(model: pm.Model, owner: str) -> pm.Model:
+    """Model as given; raise TypeError or ValueError unless it is one with data that fit it."""
     if not isinstance(model, pm.Model):
         raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
-    engine = as_engine(engine, owner)
     if isinstance(model, Declaration):
         model.check_data()
+    return model
+
+
+def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
+    """Engine by its name or as given; raise ValueError unless it applies to the model."""
+    checked_model(model, owner)
+    engine = as_engine(engine, owner)
     if reason := engine.why_not(model):
         others = [row.engine for row in engines(model).rows if row.reason is None]
         raise ValueError(
             f"{engine.name} does not apply: {reason}. Engines that do: {', '.join(others)}."
         )
     return engine
-
-
-def _by_observation(model: pm.Model) -> bool:
-    """Whether every observed variable has one log likelihood an observation."""
-    supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
-    return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
-
-
-def _no_log_likelihood(model: pm.Model, kind: Kind, run: Run) -> str | None:
-    """Why a result has no group ``log_likelihood``; None when it has one."""
-    if run.store is not None:
-        return "the draws are in a store; pm.compute_log_likelihood reads them"
-    if kind == "point":
-        return "az.loo needs draws from the posterior, not a point"
-    if not model.observed_RVs:
-        return "the model has no observed variable"
-    if not _by_observation(model):
-        return "observations are dependent given the variables, so that az.loo has no meaning"
-    missing = {str(rv.name) for rv in model.free_RVs}.difference(run.kept(model))
-    if missing:
-        return f"it needs draws of {', '.join(sorted(missing))} (var_names)"
-    return None
 
 
 def fit(
@@ -87,7 +79,7 @@ def fit(
     tune: int = 1000,
     chains: int = 4,
     cores: int | None = None,
-    random_seed: int | None = None,
+    random_seed: Seed = None,
     progressbar: bool = True,
     start: DataTree | None = None,
     var_names: Sequence[str] | None = None,
@@ -113,8 +105,9 @@ def fit(
         Draws a chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
         As in ``pm.sample``; engines without chains ignore them.
-    random_seed : int, optional
-        Seed. By default a seed is chosen and recorded, so that every result can be repeated.
+    random_seed : int, SeedSequence or Generator, optional
+        Seed; a Generator advances with each call. The integer used, by default a new one, is the
+        attribute ``random_seed`` of the result and repeats it.
     progressbar : bool, default=True
         Show progress.
     start : DataTree, optional
@@ -190,11 +183,16 @@ def fit(
         When the engine does not apply to the model (the message names the engines that do), when a
         setting or a number is out of range, and when `max_seconds` ended the engine before a chain
         was tuned or a path was finished.
+    KeyboardInterrupt
+        When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,
+        with ``converged`` "no" and ``ended_by`` "interrupt".
+    SystemExit
+        At SIGTERM, unless the program handles it: a store is closed and chains' processes end.
 
     Warns
     -----
     UserWarning
-        When `max_seconds` ended the engine.
+        When `max_seconds` or Ctrl-C ended the engine.
     ApproximationWarning
         When the Pareto k-hat of an approximation (the attribute ``pareto_k``) is above 0.7: its
         draws do not represent the posterior. The message names the engines that sample.
@@ -205,12 +203,9 @@ def fit(
     >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
     """
     engine = applicable(model, engine, "fit")
-    several = completions_to_fit(model, completions)
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         check_count(value, name, "fit", least=least)
-    if random_seed is None:
-        random_seed = int(np.random.SeedSequence().generate_state(1)[0])
-    check_count(random_seed, "random_seed", "fit", least=0)
+    seed = integer_seed(random_seed, "random_seed", "fit")
     known = variables_drawn(model)
     var_names = [var_names] if isinstance(var_names, str) else var_names
     moments = [moments] if isinstance(moments, str) else moments
@@ -220,7 +215,6 @@ def fit(
         var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
     if moments is not None:
         moments = tuple(check_name(name, known, "moments", "fit") for name in moments)
-    seed = int(random_seed)
     if store is not None:
         if not engine.stores:
             able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
@@ -235,6 +229,7 @@ def fit(
         sampler_options,
         mode=check_compile_kwargs(compile_kwargs, "fit"),
         clock=Clock(max_seconds),
+        log_likelihood=log_likelihood,
         start=start,
     )
     check_sampler_options(
@@ -244,67 +239,77 @@ def fit(
         settings=engine.settings_on(model),
         own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
     )
-    if several:
-        refit = partial(
-            fit,
-            engine=engine,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            cores=cores,
-            start=start,
-            var_names=var_names,
-            moments=moments,
-            log_likelihood=log_likelihood and several == 1,
-            completions=0,
-            blas_threads=blas_threads,
-            compile_kwargs=compile_kwargs,
-            **sampler_options,
-        )
-        result = fit_completions(model, refit, several, run)
-        if is_unreliable(k_hat := k_hat_of(result)):
-            warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
-        return result
-    reason = _no_log_likelihood(model, engine.kind, run) if log_likelihood else "not asked for"
-    run = replace(run, log_likelihood=reason is None)
+    fit_one = partial(_fitted, engine=engine, blas_threads=blas_threads)
+    result = fit_completions(fit_one, model, run, completions)
+    if is_unreliable(k_hat := k_hat_of(result)):
+        warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
+    return result
+
+
+def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
+    """Run an engine on a model, and add the log likelihood if `run` asks for it."""
+    if not run.log_likelihood:
+        missing: str | None = "not asked for"
+    elif run.store is not None:
+        missing = "the draws are in a store; kz.extend reads them"
+    else:
+        missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
+    run = replace(run, log_likelihood=missing is None)
     begun = time.perf_counter()
     with (
+        interruptible(engine.name) as interruption,
         threadpool_limits(blas_threads, user_api="blas"),
         compiling_with(run.mode or python_mode()),
     ):
         tree = engine.run(model, run)
     seconds = time.perf_counter() - begun
     if run.clock.ended:
-        _mark_as_ended(tree, engine, max_seconds)
-    if reason:
-        tree.attrs["no_log_likelihood"] = reason
-    elif "log_likelihood" not in tree.children:
-        with_group(tree, "log_likelihood", log_likelihood_of(model, tree["posterior"].to_dataset()))
-    result = stamp(
+        by = f"was ended by max_seconds={run.clock.seconds:g}"
+        _mark_as_ended(tree, f"{engine.name} {by}", "max_seconds")
+    elif interruption.pressed:
+        _mark_as_ended(tree, f"{engine.name} was interrupted", "interrupt")
+    if missing is None and "log_likelihood" not in tree.children:
+        missing = _add_log_likelihood(tree, model)
+    if missing:
+        tree.attrs["no_log_likelihood"] = missing
+    return stamp(
         tree,
         model,
         engine=engine.name,
         kind=engine.kind,
         settings=json.dumps(engine.settings_on(model), default=repr),
-        random_seed=seed,
+        random_seed=run.random_seed,
         seconds=seconds,
     )
-    if is_unreliable(k_hat := k_hat_of(result)):
-        warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
-    return result
 
 
 def _samplers(model: pm.Model) -> list[str]:
     """Names of the engines that draw from the model's posterior, independent draws first."""
-    rows = [row for row in engines(model).rows if row.reason is None]
-    return [row.engine for kind in ("exact", "mcmc") for row in rows if row.kind == kind]
+    every = sorted(Engine.registry.values(), key=lambda cls: cls.name)
+    return [
+        cls.name
+        for kind in ("exact", "mcmc")
+        for cls in every
+        if cls.kind == kind and cls().why_not(model) is None
+    ]
 
 
-def _mark_as_ended(tree: DataTree, engine: Engine, max_seconds: float | None) -> None:
-    """Record in a result that `max_seconds` ended the engine, and warn."""
-    note = f"{engine.name} was ended by max_seconds={max_seconds:g}: the result is incomplete."
+def _add_log_likelihood(tree: DataTree, model: pm.Model) -> str | None:
+    """Add the group ``log_likelihood``; return why it is missing if Ctrl-C ended its evaluation."""
+    try:
+        with interruptible("The log likelihood"):
+            found = log_likelihood_of(model, tree["posterior"].to_dataset())
+    except KeyboardInterrupt:
+        return "its evaluation was interrupted; pm.compute_log_likelihood repeats it"
+    with_group(tree, "log_likelihood", found)
+    return None
+
+
+def _mark_as_ended(tree: DataTree, what: str, by: str) -> None:
+    """Record in a result that its engine was ended, and warn."""
+    note = f"{what}: the result is incomplete."
     tree.attrs["converged"] = "no"
-    tree.attrs["ended_by"] = "max_seconds"
+    tree.attrs["ended_by"] = by
     tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
     warn_user(note)
 
@@ -328,6 +333,10 @@ def engines(model: pm.Model) -> EngineTable:
     with the dimension), Pathfinder and Laplace (two gradients a coordinate), 5,000 for ADVI
     (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
     cover more).
+
+    Examples
+    --------
+    >>> kz.engines(model)
     """
     rows = []
     kinds = get_args(Kind)

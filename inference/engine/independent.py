@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from xarray import DataTree
 
 from .applicability import coordinates
-from .density import compile_densities, log_likelihood_dataset
+from .density import Densities, compile_densities, density_dataset
 from .draws_on_disk import DrawsOnDisk
 from .engine import Run
 from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
@@ -20,6 +20,8 @@ __all__ = ["independent_draws", "lean_tree"]
 
 # Bytes of the draws that are held at once.
 BLOCK = 1 << 27
+# Draws whose log densities are evaluated at once: an interrupt loses at most so many.
+PART = 1000
 
 
 def independent_draws(
@@ -93,7 +95,18 @@ def independent_draws(
                 break
             if log_q is not None:
                 densities = densities or compile_densities(model)
-                joint, observations = densities(draws)
+                try:
+                    (joint, observations), interrupted = _densities_until_interrupt(
+                        densities, draws
+                    )
+                except KeyboardInterrupt:
+                    if left == run.draws:
+                        raise
+                    interrupted = True
+                    break
+                if interrupted:
+                    draws = {name: values[: len(joint)] for name, values in draws.items()}
+                    log_q = log_q[: len(joint)]
                 stats["lp"].append(joint)
                 stats["lq"].append(log_q)
                 if run.log_likelihood:
@@ -106,6 +119,8 @@ def independent_draws(
                     blocks[name].append(draws[name])
             for name, accumulated in running.items():
                 accumulated.update(draws[name])
+            if interrupted:
+                break
             left -= size
     tree = draws_to_tree(
         model,
@@ -116,7 +131,7 @@ def independent_draws(
         with_group(tree, "posterior", store.dataset())
     if likelihoods:
         whole = {name: np.concatenate(parts) for name, parts in likelihoods.items()}
-        dataset = log_likelihood_dataset(model, whole, tree["posterior"].to_dataset())
+        dataset = density_dataset(model, whole, tree["posterior"].to_dataset())
         with_group(tree, "log_likelihood", dataset)
     known |= {
         name: finite_moments(entry.mean, entry.sd, (tails or {}).get(name, np.inf))
@@ -128,6 +143,27 @@ def independent_draws(
     if interrupted:
         tree.attrs["converged"] = "no"
     return tree
+
+
+def _densities_until_interrupt(
+    densities: Callable[[Mapping[str, NDArray]], Densities], draws: Mapping[str, NDArray]
+) -> tuple[Densities, bool]:
+    """Evaluate log densities part by part; return those found and whether Ctrl-C came first."""
+    total = len(next(iter(draws.values())))
+    found: list[Densities] = []
+    interrupted = False
+    try:
+        for first in range(0, total, PART):
+            found.append(densities({n: v[first : first + PART] for n, v in draws.items()}))
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        interrupted = True
+    observations = {
+        name: np.concatenate([part.observations[name] for part in found])
+        for name in found[0].observations
+    }
+    return Densities(np.concatenate([part.joint for part in found]), observations), interrupted
 
 
 def lean_tree(

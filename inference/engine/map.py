@@ -39,10 +39,15 @@ class MAP(Handwritten):
     -----
     An implementation is a function (model, run, *, settings) -> ModeOutput. The one for any
     ``pm.Model`` searches by gradients.
+
+    Examples
+    --------
+    >>> kz.fit(regression, kz.MAP(method="gradient"))["point"]["alpha"]
     """
 
     name: ClassVar[str] = "MAP"
     kind: ClassVar[Kind] = "point"
+    limits: ClassVar[str] = "no uncertainty"
 
     def __init__(
         self,

@@ -86,7 +86,10 @@ def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Conver
     where = rhat[worst].fillna(0).argmax(...)
     labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
     name = f"{worst}[{labels}]" if labels else worst
-    tree.attrs["note"] = f"R-hat is {largest[worst]:.4g} at {name}: more draws are needed."
+    tree.attrs["note"] = (
+        f"R-hat is {largest[worst]:.4g} at {name}: more draws are needed. Run fit again with "
+        f"draws={4 * draws}; kz.recommend(model) names other engines."
+    )
     return "no"
 
 
@@ -287,10 +290,15 @@ class NUTS(Engine):
     -----
     With a progress bar, a status line is shown while numba compiles the gradient for PyMC's
     implementation.
+
+    Examples
+    --------
+    >>> nuts = kz.fit(model, kz.NUTS(target_accept=0.95), chains=2, random_seed=1)
     """
 
     name: ClassVar[str] = "NUTS"
     kind: ClassVar[Kind] = "mcmc"
+    limits: ClassVar[str] = "compiles the gradient for 15 to 40 s first; chains may miss modes"
     stores: ClassVar[bool] = True
 
     backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
@@ -372,10 +380,16 @@ class Gibbs(Handwritten):
     Notes
     -----
     An implementation is a function (model, run, *, settings) -> list of PyMC step methods.
+
+    Examples
+    --------
+    >>> gibbs = kz.fit(model, kz.Gibbs(scheme="paper"), chains=4, random_seed=1)
+    >>> gibbs.attrs["converged"]
     """
 
     name: ClassVar[str] = "Gibbs"
     kind: ClassVar[Kind] = "mcmc"
+    limits: ClassVar[str] = "successive draws are correlated: look at az.ess; chains may miss modes"
     stores: ClassVar[bool] = True
 
     def __init__(self, *, scheme: str | Default = DEFAULT, **settings: Any) -> None:

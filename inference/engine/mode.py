@@ -19,7 +19,6 @@ from xarray import DataTree
 from ...validation import check_count
 from .applicability import discrete_variables, too_large
 from .cost import Cost, peak_of_memory, timed
-from .deadline import OutOfTime
 from .engine import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
 
@@ -186,10 +185,15 @@ class Laplace(Engine):
     The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
     factorisation, O(D^3). If the time is over before, the Gaussian is at the point reached, with
     the covariance of L-BFGS from the steps of the search, as in Pathfinder.
+
+    Examples
+    --------
+    >>> result = kz.fit(regression, kz.Laplace(), random_seed=1)
     """
 
     name: ClassVar[str] = "Laplace"
     kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = "one Gaussian at one mode: ignores skewness and other modes"
 
     max_iterations: int = 5000
 
@@ -217,10 +221,11 @@ class Laplace(Engine):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         mode = find_mode(model, run, "unconstrained", self.max_iterations)
+        precision = None
         if not run.clock.ended:
-            with suppress(OutOfTime):
+            with suppress(KeyboardInterrupt):
                 precision = _curvature(mode, run)
-        if run.clock.ended:
+        if precision is None:
             with run.clock.explained("for a few iterations of the search for the mode"):
                 covariance = mode.covariance_of_path()
         else:
@@ -228,7 +233,7 @@ class Laplace(Engine):
             covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
         tree = gaussian_result(model, run, mode.x, lower_factor(covariance, self.name))
         tree.attrs["converged"] = "yes" if mode.found else "no"
-        if run.clock.ended:
+        if precision is None:
             where = "at the mode" if mode.found else "where the search for the mode was"
             tree.attrs["note"] = f"The Gaussian is {where}; its covariance is that of L-BFGS."
         return tree

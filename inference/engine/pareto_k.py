@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from arviz_stats.base import array_stats
+from numpy.typing import NDArray
 from xarray import DataTree
 
 from ...user_warnings import warn_user
@@ -12,6 +13,7 @@ __all__ = [
     "ApproximationWarning",
     "is_unreliable",
     "k_hat_of",
+    "k_hat_of_ratios",
     "pareto_k",
     "warn_of_poor_approximation",
 ]
@@ -29,6 +31,13 @@ class ApproximationWarning(UserWarning):
 
     ``warnings.filterwarnings("ignore", category=kz.ApproximationWarning)`` silences it, for
     instance where only predictions are of interest.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", category=kz.ApproximationWarning)
+    ...     vb = kz.fit(model, "vb")
     """
 
 
@@ -56,11 +65,19 @@ def pareto_k(result: DataTree) -> float:
     References
     ----------
     Yao, Vehtari, Simpson and Gelman (2018), Yes, but did it work?, ICML.
+
+    Examples
+    --------
+    >>> kz.pareto_k(kz.fit(model, "vb", random_seed=1))
     """
     if "sample_stats" not in result.children or "lq" not in result["sample_stats"]:
         return float("nan")
     stats = result["sample_stats"].to_dataset()
-    log_ratio = (stats["lp"] - stats["lq"]).to_numpy().ravel()
+    return k_hat_of_ratios((stats["lp"] - stats["lq"]).to_numpy().ravel())
+
+
+def k_hat_of_ratios(log_ratio: NDArray[np.float64]) -> float:
+    """Shape of the Pareto tail of importance ratios, from their logarithms (draw,)."""
     if log_ratio.size < LEAST_DRAWS:
         return float("nan")
     if not np.isfinite(log_ratio).all():

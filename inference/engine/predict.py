@@ -4,17 +4,23 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial, singledispatch
+from os import PathLike
 from textwrap import dedent, indent
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import pymc as pm
 from xarray import Dataset, DataTree
 
-from ...validation import check_count
-from .completions import check_same_completions, pooled_predictions
+from ...models.kernels.blocks import KernelsInBlocks
+from ...models.kernels.learned import ParametricStack
+from ...validation import Seed, argument_error, check_count, check_flag, integer_seed
+from .completions import predict_completions
+from .composite_functions import stack_of_new_objects
 from .description import explained_parameters, sections
+from .extend import check_absent, with_groups
 from .moments import pooled
+from .predict_blocks import predict_blocks
 from .provenance import check_fitted
 from .result import with_group
 
@@ -25,6 +31,10 @@ __all__ = ["document_predictions", "predict", "predictive"]
 TAKEN = "What each model's predictions take."
 HELD = "What each model's predictions hold, with ``<k>`` for the name of a kernel."
 COLUMNS = 18, 24, 42
+# Options of registered functions that are arguments of `predict`.
+GIVEN_ANYWAY = {"progressbar", "random_seed"}
+# Groups that `predict` adds to a result.
+ADDED = ("predictions", "predictions_constant_data")
 
 
 @singledispatch
@@ -35,8 +45,9 @@ def predictive(
 
     Each paper registers a function. A function that loops over the draws takes `progressbar`, gets
     only the draws that the user asked for, and reads them in blocks, so that its work arrays are of
-    bounded size. The moments in `result` are pooled over chains, weighted by their numbers of
-    draws.
+    bounded size. One that takes `random_seed` adds draws of the observed variable of new objects,
+    under its name in the model, unless the seed is None. The moments in `result` are pooled over
+    chains, weighted by their numbers of draws.
 
     The docstring of a registered function has an entry for each option and, under Returns, a table
     of the returned variables; `document_predictions` copies both into the docstring of `predict`.
@@ -48,6 +59,24 @@ def predictive(
     )
 
 
+@overload
+def predict(
+    model: pm.Model,
+    result: DataTree,
+    kernels_new: Any = None,
+    *,
+    extend: Literal[False] = False,
+    **options: Any,
+) -> Dataset: ...
+@overload
+def predict(
+    model: pm.Model,
+    result: DataTree,
+    kernels_new: Any = None,
+    *,
+    extend: Literal[True],
+    **options: Any,
+) -> DataTree: ...
 def predict(
     model: pm.Model,
     result: DataTree,
@@ -56,8 +85,12 @@ def predict(
     keep_draws: bool = False,
     draws: int | None = None,
     progressbar: bool = True,
+    store: str | PathLike[str] | None = None,
+    extend: bool = False,
+    overwrite: bool = False,
+    random_seed: Seed = None,
     **options: Any,
-) -> Dataset:
+) -> Dataset | DataTree:
     """Predict new objects or missing entries, averaged over an engine's draws.
 
     Parameters
@@ -66,12 +99,13 @@ def predict(
         The model that was fitted.
     result : DataTree
         Result of `fit` on it, by any engine.
-    kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
+    kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, array, or KernelsInBlocks
         Kernels between the new objects (rows) and the training objects (columns), normalised like
-        the training kernels: ``kernels(X_new, X_train)``. For completed kernels,
-        ``completion.of(new, train)``: predictions are averaged over the completions, each with its
-        own kernels, and ``..._between`` are their standard deviations between completions.
-        Leave out for kernel completion, whose kernel matrices contain the new objects already.
+        the training kernels: ``kernels(X_new, X_train)``. For very many objects,
+        ``kernels.in_blocks(X_new, X_train)`` holds the kernels of one block at a time. For
+        completed kernels, ``completion.of(new, train)``: predictions are averaged over the
+        completions, and ``..._between`` are their standard deviations between completions. Leave
+        out for kernel completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw (draws x objects numbers), for example for the Monte
         Carlo error by ``az.mcse``.
@@ -79,17 +113,31 @@ def predict(
         Average over only so many draws, evenly spaced, equally many a chain, rounded up. Saves time
         with many objects. Default: all.
     progressbar : bool, default=True
-        Show progress if the draws need several blocks.
+        Show progress if the draws or the objects need several blocks.
+    store : path, optional
+        New folder for a zarr store, for predictions that do not fit into memory. Predictions are
+        written block by block, and the returned Dataset reads them from there. A run that is
+        interrupted leaves the blocks that are finished. Needs the package zarr (extra ``zarr``).
+    extend : bool, default=False
+        Return the result with the predictions as groups of ArviZ's layout, as `extend` does for
+        the training objects. The group ``predictions`` also has draws of the observed variable of
+        new objects, ``t`` (chain, draw, obs): targets, or codes of classes as in
+        ``observed_data``. The group ``predictions_constant_data`` has the kernels of the new
+        objects. Not for kernels in blocks, nor with a `store`.
+    overwrite : bool, default=False
+        Replace these groups if the result has them; otherwise they are an error.
+    random_seed : int, SeedSequence or Generator, optional
+        Seed of ``t``; a Generator advances with each call. The integer used is the attribute
+        ``random_seed`` of the group.
     **options
         What each model's predictions take.
 
     Returns
     -------
-    Dataset
+    Dataset, or DataTree with `extend`
         What each model's predictions hold, with ``<k>`` for the name of a kernel.
 
-        The attributes name the engine and the model; some models add attributes. To store the
-        predictions with the result: ``result["predictions"] = xarray.DataTree(predictions)``.
+        The attributes name the engine and the model; some models add attributes.
 
     Warns
     -----
@@ -101,7 +149,8 @@ def predict(
     ------
     ValueError
         When the result is not of the model's current data, priors and likelihood, when the kernels
-        do not match the model's, or when the result lacks draws that predictions need.
+        do not match the model's, when the result lacks draws that predictions need, or when it has
+        groups that would be replaced.
     TypeError
         For a model without predictions, an option that its predictions do not take, or a `result`
         that is not a DataTree.
@@ -110,7 +159,9 @@ def predict(
     --------
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
-    >>> kz.predict(completion, result, labels=data.y_train)["label"]
+    >>> kz.predict(model, result, kernels.in_blocks(X_many, X_train), store="predictions.zarr")
+    >>> kz.predict(model, result, kernels(X_test, X_train), extend=True)["predictions"]["t"]
+    >>> kz.predict(completion, exact, labels=y_train)["label"]
     """
     taken = _check_options(model, options)
     if not isinstance(result, DataTree):
@@ -118,13 +169,20 @@ def predict(
             f"The 'result' argument of predict must be a result of fit. Got {type(result)}."
         )
     check_fitted(model, result, "predict")
-    check_same_completions(model, result, kernels_new)
+    check_flag(extend, "extend", "predict")
+    check_flag(overwrite, "overwrite", "predict")
+    seed, whole = integer_seed(random_seed, "random_seed", "predict"), result
+    if extend and (store is not None or isinstance(kernels_new, KernelsInBlocks)):
+        rule = "False for kernels in blocks and with a store: groups of a result are in memory"
+        raise argument_error("extend", "predict", rule, "True")
+    if extend:
+        check_absent(ADDED, () if overwrite else result.children, "predict")
+        if "random_seed" in taken:
+            options["random_seed"] = seed
     if "moments" in result.children:
         # A copy of the tree, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
         result = with_group(result.copy(), "moments", pooled(moments))
-    if "progressbar" in taken:
-        options["progressbar"] = progressbar
     if draws is not None:
         check_count(draws, "draws", "predict")
         if "progressbar" not in taken:
@@ -133,15 +191,45 @@ def predict(
                 "them one by one."
             )
         result = _thinned(result, draws)
-    predicted = partial(predictive, keep_draws=keep_draws, **options)
-    if "completed_kernels" in result.attrs:
-        predictions = pooled_predictions(model, result, kernels_new, predicted)
-    else:
-        predictions = predicted(model, result, kernels_new)
-    predictions.attrs.update(
-        {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
-    )
-    return predictions
+    if "progressbar" in taken:
+        # One bar suffices: over the objects if they come in blocks, otherwise over the draws.
+        options["progressbar"] = progressbar and not isinstance(kernels_new, KernelsInBlocks)
+
+    def predict_one(kernels: Any) -> Dataset:
+        predicted = partial(predictive, keep_draws=keep_draws, **options)
+        predictions = predict_completions(predicted, model, result, kernels)
+        predictions.attrs.update(
+            {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
+        )
+        return predictions
+
+    predictions = predict_blocks(predict_one, kernels_new, store, progressbar)
+    if not extend:
+        return predictions
+    if "random_seed" in taken:
+        predictions.attrs["random_seed"] = seed
+    groups = {"predictions": predictions}
+    if kernels_new is not None:
+        groups["predictions_constant_data"] = _stored(kernels_new, model)
+    return with_groups(whole, groups)
+
+
+@singledispatch
+def _stored(kernels_new: Any, model: pm.Model) -> Dataset:
+    """Kernels of new objects as a group of a result."""
+    return Dataset({"K": stack_of_new_objects(model, kernels_new)})
+
+
+@_stored.register
+def _(kernels_new: ParametricStack, model: pm.Model) -> Dataset:
+    data = {
+        name: (("obs", f"feature_of_{name}"), values)
+        for name, values in kernels_new.features.items()
+    }
+    stored = Dataset(data, {"obs": kernels_new.start["obs"]})
+    if len(kernels_new.fixed):
+        stored["K"] = kernels_new.fixed.rename(kernel="kernel_without_parameters")
+    return stored
 
 
 # The docstring without those of the registered functions.
@@ -175,7 +263,7 @@ def document_predictions() -> None:
 def _documentation(function: Callable[..., Any]) -> tuple[str, str, str]:
     """Options of a function, their explanations, and its table of returned variables."""
     explained, options = explained_parameters(function), _options(function)
-    own = [name for name in options if name != "progressbar"]
+    own = [name for name in options if name not in GIVEN_ANYWAY]
     table = re.search(
         r"^ *={3}[= ]+\n(.*?)\n *={3}[= ]+$",
         sections(function).get("Returns", ""),
@@ -211,7 +299,7 @@ def _check_options(model: pm.Model, options: Mapping[str, Any]) -> list[str]:
         return list(options)
     taken = _options(function)
     if unknown := sorted(options.keys() - taken):
-        own = [name for name in taken if name != "progressbar"]
+        own = [name for name in taken if name not in GIVEN_ANYWAY]
         loops = ["draws"] * ("progressbar" in taken)
         raise TypeError(
             f"predict of a {type(model).__name__} takes no {', '.join(map(repr, unknown))}; its "

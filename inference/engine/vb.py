@@ -47,10 +47,19 @@ class VB(Handwritten):
     on held-out data. For weights, run ``"gibbs"`` or another engine that samples.
 
     An implementation is a function (model, run, *, settings) -> VariationalOutput.
+
+    Examples
+    --------
+    >>> vb = kz.fit(model, kz.VB(starts=3), random_seed=1)
+    >>> vb["trajectory"]
+    >>> vb.attrs["pareto_k"]
     """
 
     name: ClassVar[str] = "VB"
     kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = (
+        "ignores dependence: intervals are too narrow, those of kernel weights most"
+    )
 
     def __init__(
         self,

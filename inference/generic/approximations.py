@@ -35,10 +35,16 @@ class ADVI(Engine):
         early.
     learning_rate : float, default=0.02
         Step size of windowed AdaGrad.
+
+    Examples
+    --------
+    >>> result = kz.fit(model, kz.ADVI(iterations=5000), random_seed=1)
+    >>> kz.pareto_k(result)
     """
 
     name: ClassVar[str] = "ADVI"
     kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = "Gaussian by noisy gradients: ignores skewness and other modes"
 
     covariance: Literal["mean-field", "full-rank"] = "mean-field"
     iterations: int = 30_000
@@ -117,10 +123,17 @@ class Pathfinder(Engine):
     ----------
     paths : int, default=8
         Number of optimisation paths from jittered starts.
+
+    Examples
+    --------
+    >>> result = kz.fit(model, kz.Pathfinder(paths=4), random_seed=1)
     """
 
     name: ClassVar[str] = "Pathfinder"
     kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = (
+        "Gaussians along paths to a mode: few of its draws differ if pareto_k is high"
+    )
 
     paths: int = 8
 

@@ -198,10 +198,16 @@ class SMC(Engine):
 
     When the time is over, each chain weights its particles by the missing power of the likelihood
     and resamples them; the attribute ``note`` gives the effective number of draws.
+
+    Examples
+    --------
+    >>> result = kz.fit(small_model, kz.SMC(), draws=100, chains=2, random_seed=1)
+    >>> result.attrs["log_evidence"]
     """
 
     name: ClassVar[str] = "SMC"
     kind: ClassVar[Kind] = "mcmc"
+    limits: ClassVar[str] = "needs many particles; for few coordinates and several modes"
 
     kernel: Literal["IMH", "MH"] = "IMH"
 

@@ -123,8 +123,8 @@ def learn_weights(
 
     Examples
     --------
-    >>> learned = learn_weights(theta, K11, "leave-one-out log score", labels=y_train)
-    >>> model = WishartKernelMixture(theta, K11, alpha=learned.alpha)
+    >>> learned = kz.completion.learn_weights(theta, K11, "leave-one-out log score", labels=y_train)
+    >>> model = kz.WishartKernelMixture(theta, K11, alpha=learned.alpha)
     """
     check_name(objective, OBJECTIVES, "objective", _OWNER)
     check_count(max_iterations, "max_iterations", _OWNER)

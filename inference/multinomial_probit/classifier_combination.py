@@ -62,8 +62,8 @@ def combine_classifiers(
     Parameters
     ----------
     predictions : sequence or dict of Dataset
-        Outputs of `predict` for the same objects and classes, one a feature space. Objects are
-        aligned by their ids, in the order of the first output.
+        Outputs of `predict` for the same objects and classes, one a feature space. Objects and
+        classes are aligned by their labels, in the order of the first output.
     rule : {"product", "mean", "max", "majority"}, default="product"
         Combination of the probabilities p_s(class): their normalised product (eq 1, for independent
         feature spaces; probabilities of zero count as 2e-308), their mean (eq 2), their normalised
@@ -83,7 +83,7 @@ def combine_classifiers(
     Examples
     --------
     >>> each = [kz.predict(m, r, k) for m, r, k in zip(models, results, kernels_new)]
-    >>> kz.scores.held_out(combine_classifiers(each, "mean"), labels_new)
+    >>> kz.scores.held_out(kz.combine_classifiers(each, "mean"), labels_new)
     """
     check_name(rule, _RULES, "rule", OWNER)
     each = list(predictions.values() if isinstance(predictions, Mapping) else predictions)
@@ -91,7 +91,7 @@ def combine_classifiers(
         raise argument_error(
             "predictions", OWNER, "Datasets with the variable 'probability'", _kinds(each)
         )
-    same = _of_the_same_objects(each)
+    same = _aligned(each)
     try:
         aligned = xr.align(*same, join="exact")
     except ValueError as error:
@@ -112,15 +112,18 @@ def combine_classifiers(
     )
 
 
-def _of_the_same_objects(predictions: Sequence[Dataset]) -> list[xr.DataArray]:
-    """Probabilities of each classifier, with objects in the order of the first."""
+def _aligned(predictions: Sequence[Dataset]) -> list[xr.DataArray]:
+    """Probabilities of each classifier, with objects and classes in the order of the first."""
     first, *others = (one["probability"] for one in predictions)
     found = [first]
     for p in others:
-        order = None
-        if "obs" in p.indexes and "obs" in first.indexes:
-            ids = p.indexes["obs"], first.indexes["obs"]
-            requirement = "of the same objects and classes"
-            order = order_of(*ids, "predictions", OWNER, requirement, by_position=False)
-        found.append(p if order is None else p.isel(obs=order))
+        for dim in ("obs", "class"):
+            if dim in p.indexes and dim in first.indexes:
+                order = order_of(
+                    *(p.indexes[dim], first.indexes[dim], "predictions", OWNER),
+                    "of the same objects and classes",
+                    by_position=False,
+                )
+                p = p if order is None else p.isel({dim: order})
+        found.append(p)
     return found

@@ -46,7 +46,7 @@ from typing import Literal
 import numpy as np
 
 from ...models.combinations.normal_coordinates import NormalCoordinates
-from ...models.combinations.sums import Binary, Combination, Mean
+from ...models.combinations.sums import Combination, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...user_warnings import warn_user
 from ...validation import check_count, check_name
@@ -55,7 +55,7 @@ from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
 from ..variational.ascent import check_settings, multistart_ascent
-from ..variational.binary import MOST_KERNELS
+from ..variational.binary import too_many
 from ..variational.concentration import check_prior
 from ..variational.simplex import SimplexFactor, warn_of_imprecision
 from .vb_updates import COORDINATES, Approximation, Data, start, update, update_weights
@@ -82,20 +82,7 @@ _other_combination = combination_unknown_to(update_weights)
 
 def _unless(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
-    return _other_combination(model) or _too_many(model.combination, len(model.coords["kernel"]))
-
-
-@singledispatch
-def _too_many(rule: Combination, n_kernels: int) -> str | None:
-    """Why VB cannot enumerate a rule with so many kernels; None when it can."""
-    return None
-
-
-@_too_many.register
-def _(rule: Binary, n_kernels: int) -> str | None:
-    if n_kernels <= MOST_KERNELS:
-        return None
-    return f"it enumerates the selections of {MOST_KERNELS} kernels at most, not of {n_kernels}"
+    return _other_combination(model) or too_many(model.combination, len(model.coords["kernel"]))
 
 
 @singledispatch

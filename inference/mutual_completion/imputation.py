@@ -49,7 +49,7 @@ def impute_kernels(
 
     Examples
     --------
-    >>> impute_kernels({"a": A, "b": B}, method="zero").sel(kernel="a")
+    >>> kz.completion.impute_kernels({"a": A, "b": B}, method="zero").sel(kernel="a")
     """
     owner = "impute_kernels"
     check_name(method, METHODS, "method", owner)

@@ -15,6 +15,7 @@ from ...models.completion.incomplete import IncompleteKernels
 from ...models.kernels.alignment import aligned, check_distinct, labelled_gram
 from ...models.kernels.stack import as_stack
 from ...validation import (
+    Seed,
     argument_error,
     check_count,
     check_finite,
@@ -23,6 +24,7 @@ from ...validation import (
     check_real,
     check_square_symmetric,
     check_unmasked,
+    integer_seed,
 )
 from .alignment import kernel_alignment
 
@@ -55,6 +57,11 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     Notes
     -----
     O(K l^2).
+
+    Examples
+    --------
+    >>> completed = kz.completion.impute_kernels({"a": A, "b": B}, method="mean")
+    >>> kz.scores.correlation_distance(completed, truth)
     """
     owner = "correlation_distance"
     stack = as_stack(truth, owner=owner, argument="truth")
@@ -108,6 +115,11 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
     Notes
     -----
     An SVM costs between O(n^2) and O(n^3) for n training objects.
+
+    Examples
+    --------
+    >>> train = np.arange(len(labels)) % 2 == 0
+    >>> kz.scores.svm_auc(theta[0], labels, train)
     """
     # Imported here: scikit-learn takes half a second to import.
     from sklearn.metrics import roc_auc_score
@@ -141,7 +153,7 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
 
 
 def missing_entries(
-    kernels: Any, visible: Any = None, *, number: int = 50, random_seed: Any = None
+    kernels: Any, visible: Any = None, *, number: int = 50, random_seed: Seed = None
 ) -> dict[str, list[tuple[Any, Any]]]:
     """Choose missing entries of each kernel at random, for `MutualKernelCompletion`'s `entries`.
 
@@ -152,7 +164,8 @@ def missing_entries(
     number : int, default=50
         Number of pairs of objects a kernel with at least one missing object, or all if there are
         fewer.
-    random_seed : int or Generator, optional
+    random_seed : int, SeedSequence or Generator, optional
+        Seed; a Generator advances with each call.
 
     Returns
     -------
@@ -162,10 +175,14 @@ def missing_entries(
     Notes
     -----
     O(K l^2), and O(K l^3) for the checks.
+
+    Examples
+    --------
+    >>> chosen = kz.completion.missing_entries({"a": A, "b": B}, number=5, random_seed=1)
     """
     owner = "missing_entries"
     check_count(number, "number", owner)
-    rng = np.random.default_rng(random_seed)
+    rng = np.random.default_rng(integer_seed(random_seed, "random_seed", owner))
     given = IncompleteKernels.of(kernels, visible, owner=owner)
     chosen = {}
     for kernel in given.kernels:
@@ -200,6 +217,13 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
     ------
     ValueError
         If a kernel's intervals are not those of these entries, or the truth lacks the entries.
+
+    Examples
+    --------
+    >>> entries = kz.completion.missing_entries({"a": A, "b": B}, number=5, random_seed=1)
+    >>> mutual = kz.MutualKernelCompletion({"a": A, "b": B}, entries=entries)
+    >>> completed = kz.predict(mutual, kz.fit(mutual, "gibbs", random_seed=1))
+    >>> kz.scores.entry_coverage(completed, truth, entries)
     """
     owner = "entry_coverage"
     stack = as_stack(truth, owner=owner, argument="truth")

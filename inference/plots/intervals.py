@@ -17,6 +17,8 @@ from ...validation import argument_error, check_name
 from .house_style import MARKERS, PALETTE, cycle, figure_options, open_frame
 
 INTERVALS = {"eti": "equal-tailed", "hdi": "highest-density"}
+#: Line widths of the inner and the outer interval.
+WIDTHS = {"trunk": 4.0, "twig": 1.3}
 #: Part of a row's height that the engines of an element share; the rest separates elements.
 SPREAD = 0.7
 
@@ -108,7 +110,41 @@ def plot_intervals(
         Title of the figure, and label of its horizontal axes.
     """
     names = list(draws)
-    data = side_by_side((summaries.point(d) for d in draws.values()), names)
+    ends = {
+        label: side_by_side((summaries.interval(d, prob) for d in draws.values()), names)
+        for label, prob in zip(WIDTHS, summaries.probs, strict=True)
+    }
+    return plot_rows(
+        side_by_side((summaries.point(d) for d in draws.values()), names),
+        ends,
+        labels=labels,
+        title=title,
+        value=f"{value} ({summaries.text(summaries.probs)})",
+        figure_kwargs=figure_kwargs,
+    )
+
+
+def plot_rows(
+    data: Dataset,
+    ends: Mapping[str, Dataset],
+    *,
+    labels: Mapping[str, str],
+    title: str,
+    value: str,
+    figure_kwargs: Mapping[str, Any] | None,
+) -> PlotCollection:
+    """Draw points and intervals, one row an element, with separate axes for each variable.
+
+    Parameters
+    ----------
+    data : Dataset
+        Points (model, element) by variable.
+    ends : mapping of str to Dataset
+        Ends (model, element, ci_bound) by name of the interval, one of `WIDTHS`.
+    labels, title, value : optional
+        As in `plot_intervals`.
+    """
+    names = list(labels)
     rows = [data[v].size // len(names) for v in data.data_vars]
     height = 1.0 + 0.35 * len(rows) + sum(rows) * (0.14 + 0.08 * len(names))
     collection = PlotCollection.grid(
@@ -123,13 +159,12 @@ def plot_intervals(
             figure_kwargs, figsize=(6.4, height), height_ratios=[n + 0.6 for n in rows]
         ),
     )
-    for label, prob, width in zip(("trunk", "twig"), summaries.probs, (4.0, 1.3), strict=True):
-        ends = side_by_side((summaries.interval(d, prob) for d in draws.values()), names)
-        collection.map(_intervals, label, data=ends, width=width)
+    for label, bounds in ends.items():
+        collection.map(_intervals, label, data=bounds, width=WIDTHS[label])
     collection.map(_points, "point_estimate", data=data)
     collection.map(_rows, "rows", data=data, ignore_aes="all", store_artist=False)
     last = collection.iget_target(len(rows) - 1, 0)
-    last.set_xlabel(f"{value} ({summaries.text(summaries.probs)})")
+    last.set_xlabel(value)
     name_engines(collection, labels, title)
     return collection
 

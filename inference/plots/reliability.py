@@ -82,9 +82,9 @@ def plot_reliability(
 
     Examples
     --------
-    >>> predictions = kz.predict(model, vb, kernels(data.X_test, data.X_train))
-    >>> kz.plots.plot_reliability(predictions, data.y_test)
-    >>> kz.plots.plot_reliability({"VB": predictions, "Gibbs": others}, data.y_test, bins=5)
+    >>> predictions = kz.predict(model, vb, kernels(X_test, X_train))
+    >>> kz.plots.plot_reliability(predictions, y_test)
+    >>> kz.plots.plot_reliability({"VB": predictions, "Gibbs": others}, y_test, bins=5)
     """
     owner = "plot_reliability"
     for argument, number in (("bins", bins), ("min_count", min_count)):

@@ -1,9 +1,10 @@
-"""Plots of kernel weights: intervals, or draws on the simplex."""
+"""Plots of kernel weights: intervals, draws on the simplex, or inclusion probabilities."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from arviz_plots import PlotCollection
 from matplotlib.axes import Axes
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from xarray import DataTree
 
 from ...validation import argument_error, check_name
+from ..diagnostics.inclusion import inclusion
 from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
-from .intervals import Summaries, plot_intervals, side_by_side
+from .intervals import Summaries, plot_intervals, plot_rows, side_by_side
 from .marginals import named_draws
 
 __all__ = ["plot_weights"]
@@ -27,7 +29,8 @@ DRAWN = 1_000
 def plot_weights(
     results: DataTree | Mapping[str, DataTree],
     *,
-    kind: str = "forest",
+    kind: str | None = None,
+    threshold: float | None = None,
     var_name: str = "beta",
     ci_kind: str | None = None,
     ci_probs: tuple[float, float] | None = None,
@@ -42,41 +45,55 @@ def plot_weights(
     ----------
     results : mapping of str to DataTree, or DataTree
         Results of `fit` by name.
-    kind : {"forest", "simplex"}, default="forest"
-        Intervals, with a dotted line at equal weights if weights sum to 1; or, for exactly three
-        such weights, draws and their mean on the simplex, one triangle an engine.
+    kind : {"forest", "simplex", "inclusion"}, optional
+        Intervals, with a dotted line at equal weights if weights sum to 1; for exactly three such
+        weights, draws and their mean on the simplex, one triangle an engine; or the probability
+        that `inclusion` gives, with two Monte Carlo standard errors to each side. Default:
+        "inclusion" for selections, "forest" otherwise.
+    threshold : float, optional
+        That of `inclusion`, for weights that are not selections.
     var_name : str, default="beta"
         The variable (kernel) that holds the weights.
     ci_kind, ci_probs, point_estimate, figure_kwargs : optional
-        As in `plot_engines`. Triangles always show the mean.
+        As in `plot_engines`. Triangles always show the mean. Inclusion has no intervals.
 
     Returns
     -------
     PlotCollection
-        Its data are the point estimates (model, kernel), or the draws (model, sample, kernel) for
-        triangles.
+        Its data are the point estimates or probabilities (model, kernel), or the draws (model,
+        sample, kernel) for triangles.
 
     Raises
     ------
     ValueError
         For results without weights (a single kernel, fixed weights), results with different
-        kernels, and a simplex for a number of kernels other than three, for exponents or for
+        kernels, results of selections beside others, a threshold that `inclusion` refuses or for
+        another kind, and a simplex for a number of kernels other than three, for exponents or for
         selections.
 
     Examples
     --------
     >>> kz.plots.plot_weights({"VB": vb, "Gibbs": gibbs})
     >>> kz.plots.plot_weights(gibbs, kind="simplex").savefig("weights.pdf")
+    >>> kz.plots.plot_weights(gibbs, kind="inclusion", threshold=0.1)
     """
     owner = "plot_weights"
     summaries = Summaries(ci_kind, ci_probs, point_estimate, owner)
     named = by_name(results, owner)
-    check_name(kind, ("forest", "simplex"), "kind", owner)
     draws = {name: _weights(name, tree, var_name, owner) for name, tree in named.items()}
     kernels = {tuple(array["kernel"].values.tolist()) for array in draws.values()}
     if len(kernels) > 1:
         raise argument_error("results", owner, "of the same kernels", f"{sorted(kernels)}")
     n_kernels = len(kernels.pop())
+    selected = {np.issubdtype(array.dtype, np.integer) for array in draws.values()}
+    if len(selected) > 1:
+        raise argument_error("results", owner, "all of selections, or none", "some of selections")
+    kind = kind or ("inclusion" if selected.pop() else "forest")
+    check_name(kind, ("forest", "simplex", "inclusion"), "kind", owner)
+    if kind == "inclusion":
+        return _inclusion(named, threshold, var_name, figure_kwargs)
+    if threshold is not None:
+        raise argument_error("threshold", owner, "None unless kind='inclusion'", repr(threshold))
     sums = all(np.allclose(array.sum("kernel"), 1) for array in draws.values())
     if kind == "simplex":
         if n_kernels != 3:
@@ -112,6 +129,28 @@ def _weights(name: str, tree: DataTree, var_name: str, owner: str) -> xr.DataArr
     weights = posterior[var_name].transpose("chain", "draw", "kernel")
     kernels = [str(kernel) for kernel in weights["kernel"].values]
     return named_draws(weights.values.reshape(-1, len(kernels)), "kernel", kernels)
+
+
+def _inclusion(
+    named: Mapping[str, DataTree],
+    threshold: float | None,
+    var_name: str,
+    figure_kwargs: Mapping[str, Any] | None,
+) -> PlotCollection:
+    found = [inclusion(r, threshold=threshold, var_name=var_name) for r in named.values()]
+    data = side_by_side(found, list(named)).transpose("model", "kernel")
+    p, error = data["probability"], 2 * data["mcse"]
+    ends = xr.concat([p - error, p + error], dim=pd.Index(["lower", "upper"], name="ci_bound"))
+    collection = plot_rows(
+        p.to_dataset(name=var_name),
+        {"twig": ends.clip(0, 1).to_dataset(name=var_name)},
+        labels=legend_labels(named),
+        title="Inclusion of the kernels",
+        value=f"P({found[0].attrs['event']}), with 2 Monte Carlo standard errors",
+        figure_kwargs=figure_kwargs,
+    )
+    collection.iget_target(0, 0).set_xlim(-0.02, 1.02)
+    return collection
 
 
 def _simplex(

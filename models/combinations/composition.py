@@ -44,9 +44,13 @@ class Composition:
             return self.stack
         return self.parametric.evaluate(values["theta"])
 
+    def terms(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Matrices (S, N, M) that the weights multiply."""
+        return self._terms if self.parametric is None else self.rule.terms(self.kernels(values))
+
     def composite(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Composite kernel (N, M); O(S N M), plus O(N M D) per kernel with parameters."""
-        terms = self._terms if self.parametric is None else self.rule.terms(self.kernels(values))
+        terms = self.terms(values)
         s, n, m = terms.shape
         beta = np.asarray(values.get("beta", self.known), dtype=float)
         return self.rule.from_terms(beta @ terms.reshape(s, n * m)).reshape(n, m)

@@ -95,6 +95,12 @@ class Product(_WeightedProduct):
     of a Gaussian or Laplace kernel are kernels of the same family. Powers of other kernels need not
     be positive semidefinite; the model does not require it, because the composite is a matrix of
     basis functions.
+
+    Examples
+    --------
+    >>> positive = kz.gaussian(1 / 13) | kz.polynomial(2)
+    >>> rule = kz.combinations.Product()
+    >>> model = kz.MultinomialProbit(positive(X_train), y_train, combination=rule)
     """
 
     pi_rate: float = 1.0
@@ -120,6 +126,12 @@ class FixedProduct(_WeightedProduct):
     exponents : sequence of float, Series or mapping, optional
         One exponent per kernel. Default: 1 each, the plain product. A Series, a mapping or a
         DataArray is aligned by the names of the kernels.
+
+    Examples
+    --------
+    >>> rule = kz.combinations.FixedProduct()
+    >>> positive = kz.gaussian(1 / 13) | kz.polynomial(2)
+    >>> model = kz.MultinomialProbit(positive(X_train), y_train, combination=rule)
     """
 
     exponents: Numbers | None = None

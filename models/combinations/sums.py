@@ -27,6 +27,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
+from scipy.special import logit
 
 from ...user_warnings import warn_user
 from ...validation import argument_error, check_finite, check_flag, check_positive, check_unmasked
@@ -64,8 +65,13 @@ class Combination(Protocol):
     """Interface of a rule that combines kernels.
 
     The composite kernel is an entrywise function of a weighted sum: `from_terms` of
-    sum_s beta_s `terms`(K)_s. Both methods depend only on the class of the rule, not on its
+    ``sum_s beta_s terms(K)_s``. Both methods depend only on the class of the rule, not on its
     settings, because saved results do not hold settings.
+
+    Examples
+    --------
+    >>> rule: kz.combinations.Combination = kz.combinations.Mean()
+    >>> rule.combine(np.ones((2, 3, 3)), np.array([0.5, 0.5])).eval()
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -96,6 +102,10 @@ class WeightedSum(Combination):
     TypeError
         When a subclass redefines `combine`, `terms` or `from_terms`: engines compute the sum
         themselves. Rules of another form are subclasses of `Combination`.
+
+    Examples
+    --------
+    >>> issubclass(kz.combinations.Mean, kz.combinations.WeightedSum)
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -154,6 +164,11 @@ class Mean(WeightedSum):
         and the model warns.
     lam : float, default=1
         Rate of the concentrations' Gamma prior.
+
+    Examples
+    --------
+    >>> rule = kz.combinations.Mean(mu=1, lam=1)
+    >>> model = kz.MultinomialProbit(kernels(X_train), y_train, combination=rule)
     """
 
     mu: float = 1.0
@@ -189,6 +204,11 @@ class DirichletWeights(WeightedSum):
     varphi : float, optional
         A known concentration for all kernels; `tau` and `nu` are then ignored. The prior is uniform
         on the simplex for 1, which the paper's maximum a posteriori estimate needs.
+
+    Examples
+    --------
+    >>> uniform = kz.combinations.DirichletWeights(varphi=1)
+    >>> model = kz.CompositeKernelRegression(kernels(X_train), response, combination=uniform)
     """
 
     tau: float = 1.0
@@ -230,6 +250,11 @@ class FixedWeights(WeightedSum):
     weights : sequence of float, Series or mapping, optional
         One weight per kernel, not rescaled. Default: the plain average, 1/S each. A Series, a
         mapping or a DataArray is aligned by the names of the kernels.
+
+    Examples
+    --------
+    >>> rule = kz.combinations.FixedWeights([0.2, 0.3, 0.5])
+    >>> model = kz.MultinomialProbit(kernels(X_train), y_train, combination=rule)
     """
 
     weights: Numbers | None = None
@@ -267,6 +292,11 @@ class Binary(WeightedSum):
         zero, and all classes have equal probability. By default it is excluded, and the others keep
         their relative probabilities: samplers that start at zero regressors, and mean field with
         many regressors, prefer the empty selection to all others.
+
+    Examples
+    --------
+    >>> rule = kz.combinations.Binary(probability=0.5)
+    >>> model = kz.MultinomialProbit(kernels(X_train), y_train, combination=rule)
     """
 
     probability: float | Numbers = 0.5
@@ -294,6 +324,10 @@ class Binary(WeightedSum):
     def probabilities(self, n_kernels: int) -> NDArray[np.float64]:
         """Prior probability of each kernel (kernel,), before excluding the empty selection."""
         return np.broadcast_to(np.asarray(self.probability, dtype=float), n_kernels)
+
+    def log_odds(self, n_kernels: int) -> NDArray[np.float64]:
+        """Prior log odds of each kernel (kernel,)."""
+        return logit(self.probabilities(n_kernels))
 
     @override
     def declare(self) -> TensorVariable:

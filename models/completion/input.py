@@ -9,7 +9,14 @@ import pandas as pd
 import xarray as xr
 from scipy.linalg import LinAlgError, cholesky, eigvalsh
 
-from ...validation import argument_error, check_finite, check_square_symmetric, check_unmasked
+from ...validation import (
+    argument_error,
+    check_finite,
+    check_real,
+    check_square_symmetric,
+    check_unmasked,
+    number_or_nan,
+)
 from ..kernels.alignment import as_frame, check_distinct, in_order, listed, made_up, square_order
 from ..kernels.stack import as_stack
 
@@ -160,8 +167,8 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
     weights = in_order(weights, names.tolist(), argument, owner, requirement)
     check_unmasked(weights, argument, owner)
     try:
-        given = np.asarray(weights, dtype=float)
-    except (TypeError, ValueError):
+        given = check_real(weights, argument, owner)
+    except ValueError:
         raise argument_error(argument, owner, requirement, repr(weights)) from None
     fits = given.shape == (n_kernels,) and np.isfinite(given).all()
     if not (fits and (given >= 0).all() and given.any()):
@@ -171,10 +178,7 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
 
 def check_degrees_of_freedom(value: float, argument: str, owner: str, *, above: float) -> float:
     """Return `value` as a float, or raise unless it is a finite number above `above`."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
+    number = number_or_nan(value)
     if not (np.isfinite(number) and number > above):
         raise argument_error(
             argument, owner, f"a finite number above n - 1 = {above:g}", repr(value)

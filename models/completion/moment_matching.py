@@ -84,6 +84,10 @@ def match_wishart(
     ValueError
         For invalid stacks, degrees of freedom or weights; with "determinant" also for n above 40
         and kernels too ill-conditioned for a determinant in floating point.
+
+    Examples
+    --------
+    >>> matched = kz.completion.match_wishart(kernels(X_train), alpha=[0.2, 0.3, 0.5])
     """
     stack = as_stack(theta, owner=_OWNER, argument="theta")
     kernels, n = stack.values, stack.sizes["obs"]

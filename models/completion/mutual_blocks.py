@@ -39,10 +39,25 @@ class GammaExcess:
     shape : float, default=2
     mean : float, optional
         Mean of nu_k - (l - 1). Default: l, the number of objects.
+
+    Raises
+    ------
+    ValueError
+        For a shape or a mean that is not a finite number above 0.
+
+    Examples
+    --------
+    >>> prior = kz.completion.GammaExcess()
+    >>> model = kz.MutualKernelCompletion({"a": A, "b": B}, nu=prior)
     """
 
     shape: float = 2.0
     mean: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self.shape, "shape", "GammaExcess")
+        if self.mean is not None:
+            check_positive(self.mean, "mean", "GammaExcess")
 
 
 class ExcessPrior(NamedTuple):
@@ -60,9 +75,7 @@ def fixed_or_excess(
     They must be above l - 1, or above 0 in a collapsed model, which has no Wishart matrices.
     """
     if isinstance(nu, GammaExcess):
-        shape = check_positive(nu.shape, "nu.shape", owner)
-        mean = check_positive(n if nu.mean is None else nu.mean, "nu.mean", owner)
-        return None, ExcessPrior(shape, shape / mean)
+        return None, ExcessPrior(nu.shape, nu.shape / (n if nu.mean is None else nu.mean))
     least, bound = (0, "0 (collapsed)") if collapsed else (n - 1, f"l - 1 = {n - 1}")
     requirement = f"above {bound}, one number or one for each of {names}"
     requirement += "" if collapsed else ", or a GammaExcess"

@@ -51,7 +51,7 @@ class CategoricalProbit(Discrete):
     --------
     >>> with pm.Model():
     ...     f = pm.Normal("f", 0, 1, shape=(10, 3))
-    ...     t = CategoricalProbit("t", f, observed=labels)
+    ...     t = kz.distributions.CategoricalProbit("t", f, observed=np.arange(10) % 3)
     """
 
     rv_type = CategoricalProbitRV

@@ -125,6 +125,11 @@ class MatrixNormal(_ByFactors):
     Notes
     -----
     O(m^2 n + m n^2) per density evaluation or draw. The density is -inf if a factor is NaN.
+
+    Examples
+    --------
+    >>> with pm.Model():
+    ...     X = kz.distributions.MatrixNormal("X", np.zeros((2, 3)), np.eye(2), np.eye(3))
     """
 
     rv_type = MatrixNormalRV
@@ -159,6 +164,11 @@ class RegressionMatrix(_ByFactors):
     -----
     O(m^2 n + m n^2) per density evaluation or draw; the precision is not inverted. The density is
     -inf if a factor is NaN.
+
+    Examples
+    --------
+    >>> with pm.Model():
+    ...     B = kz.distributions.RegressionMatrix("B", np.zeros((2, 3)), np.eye(2), np.eye(3))
     """
 
     rv_type = RegressionMatrixRV

@@ -21,6 +21,11 @@ class PositiveDefinite(Transform):
     X = LL' is packed as the lower triangle of L by rows, with the logarithms of its diagonal:
     n(n+1)/2 numbers. The order n is read from the values, so that one instance serves all orders.
     log|J| = n log 2 + sum_k (n - k + 2) log L_kk, k = 1..n.
+
+    Examples
+    --------
+    >>> transform = kz.distributions.PositiveDefinite()
+    >>> transform.forward(pt.as_tensor(np.eye(3))).eval()
     """
 
     name = "cholesky"

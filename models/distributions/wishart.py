@@ -182,7 +182,7 @@ class Wishart(_PositiveDefiniteMatrix):
     Examples
     --------
     >>> with pm.Model():
-    ...     X = Wishart("X", nu=4.5, psi=np.eye(3))
+    ...     X = kz.distributions.Wishart("X", nu=4.5, psi=np.eye(3))
     """
 
     rv_type = WishartRV
@@ -234,7 +234,7 @@ class InverseWishart(_PositiveDefiniteMatrix):
     Examples
     --------
     >>> with pm.Model():
-    ...     S = InverseWishart("S", nu=5.5, psi=np.eye(3))
+    ...     S = kz.distributions.InverseWishart("S", nu=5.5, psi=np.eye(3))
     """
 
     rv_type = InverseWishartRV
@@ -285,7 +285,7 @@ class MatrixF(_PositiveDefiniteMatrix):
     Examples
     --------
     >>> with pm.Model():
-    ...     X = MatrixF("X", nu=4.5, delta=6.0, psi=np.eye(3))
+    ...     X = kz.distributions.MatrixF("X", nu=4.5, delta=6.0, psi=np.eye(3))
     """
 
     rv_type = MatrixFRV

@@ -1,5 +1,6 @@
 """Kernel functions, their normalisation and stacks of kernel matrices."""
 
+from .blocks import KernelsInBlocks
 from .eigenvectors import eigenvector_kernels
 from .specification import (
     Kernels,
@@ -21,6 +22,7 @@ from .warnings import KernelWarning
 __all__ = [
     "KernelWarning",
     "Kernels",
+    "KernelsInBlocks",
     "Theta",
     "as_stack",
     "basis_expansion",

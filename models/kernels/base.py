@@ -58,18 +58,23 @@ class BaseKernel(ABC):
 
     def cross(self, X: NDArray, X_train: NDArray, name: str) -> NDArray:
         """Values of new objects against the training objects, shape (n, N)."""
-        if X.shape[1] != X_train.shape[1]:
-            raise argument_error(
-                "X",
-                name,
-                f"of {X_train.shape[1]} features, as the training objects are",
-                f"{X.shape[1]} features",
-            )
+        check_columns(X, X_train, name)
         return self.pairwise(X, X_train)
 
     def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
         """Self-similarity of each new object; `given` is for kernels that cannot compute it."""
         return self.diagonal(X)
+
+
+def check_columns(X: NDArray, X_train: Any, name: str) -> None:
+    """Raise unless new objects have as many features as the training objects."""
+    if X.shape[1] != X_train.shape[1]:
+        raise argument_error(
+            "X",
+            name,
+            f"of {X_train.shape[1]} features, as the training objects are",
+            f"{X.shape[1]} features",
+        )
 
 
 def label(name: str, space: str | None, *settings: str) -> str:

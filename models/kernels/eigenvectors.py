@@ -53,9 +53,10 @@ def eigenvector_kernels(gram: Any, count: int | None = None) -> xr.DataArray:
 
     Examples
     --------
-    >>> kernels = eigenvector_kernels(kz.gaussian(0.5)(X), 20)
+    >>> kernels = kz.kernels.eigenvector_kernels(kz.gaussian(0.5)(X_train), 5)
     >>> uniform = kz.combinations.DirichletWeights(varphi=1)
-    >>> model = kz.CompositeKernelClassification(kernels, labels, combination=uniform)
+    >>> first = y_train == y_train[0]
+    >>> model = kz.CompositeKernelClassification(kernels, first, combination=uniform)
     >>> kz.fit(model, "map")["point"]["beta"]
     """
     owner = "eigenvector_kernels"

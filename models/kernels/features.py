@@ -11,8 +11,9 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from ...validation import argument_error, check_finite, check_name, check_real
+from ...validation import argument_error, check_finite, check_name, check_real, check_unmasked
 from .alignment import NUMBERED, aligned, as_frame, check_complete, counts_rows, labels_of, order_of
+from .rows import Rows
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ def cross_gram(similarities: ArrayLike, *, self_similarity: ArrayLike) -> CrossG
         k(x_i, x_j) of new objects i and training objects j.
     self_similarity : array-like or Series of shape (n,)
         k(x_i, x_i) of the new objects.
+
+    Examples
+    --------
+    >>> similarities = np.array([[1.0, 0.5, 0.2]])
+    >>> new = kz.kernels.cross_gram(similarities, self_similarity=[1.0])
     """
     similarities = as_frame(similarities)
     shape = np.shape(similarities)
@@ -53,7 +59,8 @@ class Objects:
     Parameters
     ----------
     features : dict
-        Feature space -> ndarray of shape (n, D); a single array has the key None.
+        Feature space -> ndarray of shape (n, D), or `Rows` if they are read in blocks; a single
+        array has the key None.
     labels : ndarray of shape (n,)
     self_similarity : dict
         Feature space -> ndarray of shape (n,), for precomputed kernels if given.
@@ -63,7 +70,7 @@ class Objects:
         Whether the labels number new objects without ids.
     """
 
-    features: dict[str | None, NDArray]
+    features: dict[str | None, Any]
     labels: NDArray
     self_similarity: dict[str | None, NDArray]
     columns: dict[str | None, pd.Index] = field(default_factory=dict)
@@ -73,6 +80,15 @@ class Objects:
     def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
         """Labels as the coordinate of the dim "obs"."""
         return "obs", self.labels, NUMBERED if self.numbered else None
+
+    def block(self, rows: slice) -> "Objects":
+        """Take some of the objects and read their features."""
+        return replace(
+            self,
+            features={space: values[rows] for space, values in self.features.items()},
+            labels=self.labels[rows],
+            self_similarity={s: values[rows] for s, values in self.self_similarity.items()},
+        )
 
     def with_gram(self, space: str | None, name: str) -> "Objects":
         """Return training objects with the columns of a Gram matrix in the order of its rows.
@@ -125,7 +141,7 @@ class Objects:
             )
 
 
-def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
+def feature_spaces(X: Any, train: Objects | None = None, *, in_blocks: bool = False) -> Objects:
     """Validate objects.
 
     Parameters
@@ -133,6 +149,8 @@ def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
     X : array-like, DataFrame, `CrossGram`, or dict of them
     train : Objects, optional
         The training objects, if `X` are new objects.
+    in_blocks : bool
+        Leave arrays of numbers where they are, as `Rows`, which check entries when they are read.
 
     Raises
     ------
@@ -154,7 +172,9 @@ def feature_spaces(X: Any, train: Objects | None = None) -> Objects:
         raise argument_error("X", "Kernels", "of spaces with distinct names", f"{twice[0]!r} twice")
     read = {space: _read(table) for space, table in tables.items()}
     reference = next((table.labels for table in read.values() if table.labels is not None), None)
-    checked = {space: _checked(table, space, reference, train) for space, table in read.items()}
+    checked = {
+        space: _checked(table, space, reference, train, in_blocks) for space, table in read.items()
+    }
     features = {space: table.values for space, table in checked.items()}
     sizes = {space: len(array) for space, array in features.items()}
     if len(set(sizes.values())) > 1:
@@ -214,10 +234,16 @@ def _(table: CrossGram) -> _Table:
 
 
 def _checked(
-    table: _Table, space: str | None, reference: pd.Index | None, train: Objects | None
+    table: _Table,
+    space: str | None,
+    reference: pd.Index | None,
+    train: Objects | None,
+    in_blocks: bool,
 ) -> _Table:
     """Numbers of a feature space in the order of the objects and the training features, checked."""
     argument = "X" if space is None else f'X["{space}"]'
+    if in_blocks and table.labels is None and _is_array_of_numbers(table.values):
+        return replace(table, values=Rows(table.values, argument))
     values, own = _as_features(table.values, argument), table.self_similarity
     columns = table.columns
     if table.labels is not None and reference is not None:
@@ -240,7 +266,21 @@ def _checked(
     return _Table(values, table.labels, columns, own)
 
 
+def _is_array_of_numbers(table: Any) -> bool:
+    """Whether blocks of rows can be read from a table as they are needed."""
+    kind = getattr(getattr(table, "dtype", None), "kind", None)
+    shape = getattr(table, "shape", ())
+    return (
+        not np.ma.isMaskedArray(table)
+        and hasattr(table, "__getitem__")
+        and kind in ("i", "u", "f")
+        and len(shape) == 2
+        and 0 not in shape
+    )
+
+
 def _as_features(table: Any, argument: str) -> NDArray:
+    check_unmasked(table, argument, "Kernels")
     try:
         array = table if np.ma.isMaskedArray(table) else np.asarray(table)
     except ValueError:

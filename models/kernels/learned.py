@@ -42,6 +42,11 @@ class Theta:
     ard : bool, default=False
         One parameter for each dimension of the feature space (automatic relevance determination)
         instead of one for all.
+
+    Examples
+    --------
+    >>> kernels = kz.gaussian(kz.kernels.Theta(1, 13)) | kz.linear()
+    >>> model = kz.MultinomialProbit(kernels(X_train), y_train)
     """
 
     omega: float = 1.0
@@ -369,7 +374,7 @@ class ParametricStack:
         fixed = self.fixed.to_numpy() if fixed is None else fixed
         matrices = {
             kernel.position: kernel.tensor(theta[part], pt.as_tensor(features[kernel.features]))
-            for kernel, part in self._parts()
+            for kernel, part in self.parts()
         }
         others = [s for s in range(len(self.start)) if s not in matrices]
         matrices |= {s: fixed[i] for i, s in enumerate(others)}
@@ -394,11 +399,11 @@ class ParametricStack:
         at the first call, which takes seconds.
         """
         stack = self.start.to_numpy()[:, rows].copy()
-        for kernel, part in self._parts():
+        for kernel, part in self.parts():
             stack[kernel.position] = kernel.evaluate(theta[part], rows)
         return stack
 
-    def _parts(self) -> list[tuple[LearnedKernel, slice]]:
+    def parts(self) -> list[tuple[LearnedKernel, slice]]:
         """Kernels with parameters, and the slices of their parameters."""
         ends = np.cumsum([kernel.n_parameters for kernel in self.learned]).tolist()
         return [

@@ -1,15 +1,17 @@
 """One kernel of a specification, and its values on objects."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import BaseKernel
+from .base import BaseKernel, check_columns
 from .features import Objects
+from .kernel_features import KernelFeatures, normalized_map
 from .normalization import Similarities, needs_training_gram, normalize
 
-__all__ = ["Member"]
+__all__ = ["FittedMember", "Member"]
 
 
 @dataclass(frozen=True)
@@ -33,29 +35,79 @@ class Member:
     space: str | None = None
     steps: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        settings = [
+            f"{name}={value!r}"
+            for name, value in vars(self.base).items()
+            if value is not getattr(type(self.base), name, None)
+        ]
+        calls = [f"{type(self.base).__name__.lower()}({', '.join(settings)})"]
+        calls += [f"on({self.space!r})"] if self.space is not None else []
+        calls += [f"normalize({', '.join(map(repr, self.steps))})"] if self.steps else []
+        calls += [f"named({self.name!r})"] if self.name is not None else []
+        return ".".join(calls)
+
     def name_on(self, space: str | None) -> str:
         """Name of this kernel on a feature space (None: the only one)."""
         if self.name is not None:
             return self.name if space is None or self.space == space else f"{self.name}[{space}]"
         return self.base.describe(space)
 
-    def evaluate(self, name: str, new: Objects, train: Objects, space: str | None) -> NDArray:
-        """Normalised values (n, M) on a feature space; `name` is for messages."""
-        X_train = train.features[space]
-        if new is train:
-            values = self.base.train(X_train, name)
-            if not self.steps:
-                return values
-            part = Similarities(values, np.diagonal(values).copy())
-            return normalize(part, part, self.steps, name)
-        X_new = new.features[space]
-        values = self.base.cross(X_new, X_train, name)
+    def train(self, name: str, train: Objects, space: str | None) -> NDArray:
+        """Normalised values (N, M) of the training objects; `name` is for messages."""
+        values = self.base.train(train.features[space], name)
         if not self.steps:
             return values
+        part = Similarities(values, np.diagonal(values).copy())
+        return normalize(part, part, self.steps, name)
+
+    def fitted(self, name: str, train: Objects, space: str | None) -> "FittedMember":
+        """Kernel with all that it takes from the training objects."""
+        X_train = train.features[space]
+        if isinstance(self.base, KernelFeatures):
+            features = normalized_map(self.base, X_train, self.steps, name)
+
+            def phi(X: NDArray, given: NDArray | None) -> NDArray:
+                check_columns(X, X_train, name)
+                return features(X)
+
+            return FittedMember(name, self.base, space, phi, features.n_features)
         gram = self.base.train(X_train, name) if needs_training_gram(self.steps) else None
-        return normalize(
-            Similarities(values, self.base.new_diagonal(X_new, new.self_similarity.get(space))),
-            Similarities(gram, self.base.diagonal(X_train)),
-            self.steps,
-            name,
-        )
+        part = Similarities(gram, self.base.diagonal(X_train)) if self.steps else None
+
+        def similarities(X: NDArray, given: NDArray | None) -> NDArray:
+            values = self.base.cross(X, X_train, name)
+            if part is None:
+                return values
+            new = Similarities(values, self.base.new_diagonal(X, given))
+            return normalize(new, part, self.steps, name)
+
+        return FittedMember(name, self.base, space, similarities, len(X_train))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMember:
+    """A kernel of new objects with the training objects, or their features.
+
+    Parameters
+    ----------
+    name : str
+    base : BaseKernel
+    space : str or None
+        Feature space.
+    function : callable
+        Maps features (n, D) and self-similarities (n,), if there are any, to values (n, M).
+    n_basis : int
+        Number of columns M; without meaning for basis expansions.
+    """
+
+    name: str
+    base: BaseKernel
+    space: str | None
+    function: Callable[[NDArray, NDArray | None], NDArray]
+    n_basis: int
+
+    def __call__(self, objects: Objects) -> NDArray:
+        """Normalised values (n, M) of new objects."""
+        X = objects.features[self.space]
+        return self.function(X, objects.self_similarity.get(self.space))

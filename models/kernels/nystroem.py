@@ -1,31 +1,38 @@
 """Nystroem features: m basis functions that replace a kernel among N objects.
 
-With landmarks l_1..l_m among the training objects, the features of x are
+With landmarks l_1..l_m, the features of x are
 
     phi(x) = K_ll^(-1/2) (k(x, l_1), ..., k(x, l_m)),
 
-so that phi(x)'phi(x') is the kernel projected on the landmarks, and the kernel itself for m = N.
-Williams & Seeger (2001), Using the Nystroem method to speed up kernel machines.
+so that phi(x)'phi(x') is the kernel projected on the landmarks, and the kernel itself if all N
+training objects are landmarks.  Williams & Seeger (2001), Using the Nystroem method to speed up
+kernel machines.
 """
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self, override
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import override
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from ...validation import argument_error
 from .base import BaseKernel
+from .kernel_features import FeatureMap, KernelFeatures
+from .rows import Rows, blocks_of
 
-__all__ = ["NystroemFeatures"]
+__all__ = ["LANDMARKS", "NystroemFeatures"]
 
 # Eigenvalues of the landmarks' kernel below this fraction of the largest are dominated by rounding.
 RELATIVE_FLOOR = 1e-12
+# k-means is run on this many objects a cluster at most, so that they fit into memory.
+OBJECTS_A_CLUSTER = 50
 
 
 @dataclass(frozen=True)
-class NystroemFeatures(BaseKernel):
-    """Nystroem features of another kernel, with landmarks drawn from the training objects.
+class NystroemFeatures(KernelFeatures):
+    """Nystroem features of another kernel.
 
     The features of c times the kernel are sqrt(c) times those of the kernel.
 
@@ -37,46 +44,107 @@ class NystroemFeatures(BaseKernel):
         Number of landmarks m.
     seed : int
         Seed of the landmarks: the same training objects give the same landmarks.
+    by : {"uniform", "leverage", "kmeans"}
+        Choice of the landmarks.
     """
 
-    base: BaseKernel
     n_components: int
     seed: int
-    is_kernel: ClassVar[bool] = False
+    by: str = "uniform"
 
-    @property
-    @override
-    def adds_features_up(self) -> bool:
-        return self.base.adds_features_up
+    kind = "nystroem"
 
     @override
-    def on_training(self, X: NDArray) -> Self:
-        return replace(self, base=self.base.on_training(X))
-
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        """Features (n, m) of X with landmarks among Y; O(m^3 + n m (m + D))."""
-        known = X if Y is None else Y
-        if self.n_components > len(known):
+    def fitted(self, X: NDArray | Rows) -> FeatureMap:
+        """Choose landmarks; O(m^3), and what their choice costs."""
+        if self.n_components > len(X):
             raise argument_error(
                 "n_components",
                 "nystroem",
-                f"at most the number of training objects, {len(known)}",
+                f"at most the number of training objects, {len(X)}",
                 str(self.n_components),
             )
         rng = np.random.default_rng(self.seed)
-        landmarks = known[rng.choice(len(known), self.n_components, replace=False)]
-        eigenvalues, axes = np.linalg.eigh(self.base.pairwise(landmarks, None))
+        return _Projection.on(self.base, LANDMARKS[self.by](self.base, X, self.n_components, rng))
+
+
+@dataclass(frozen=True)
+class _Projection:
+    """Features of objects from their kernel with the landmarks (m, D)."""
+
+    base: BaseKernel
+    landmarks: NDArray
+    root: NDArray
+
+    @classmethod
+    def on(cls, base: BaseKernel, landmarks: NDArray) -> "_Projection":
+        eigenvalues, axes = np.linalg.eigh(base.pairwise(landmarks, None))
         # The floor keeps division by small roots from amplifying rounding errors.
         least = max(RELATIVE_FLOOR * eigenvalues[-1], np.finfo(float).tiny)
         roots = np.sqrt(np.maximum(eigenvalues, least))
-        return self.base.pairwise(X, landmarks) @ (axes / roots) @ axes.T
+        return cls(base, landmarks, (axes / roots) @ axes.T)
 
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        """Not defined: X does not hold the landmarks, and features are not normalised."""
-        raise NotImplementedError("Nystroem features cannot be normalised: they are not a kernel.")
+    @property
+    def n_features(self) -> int:
+        return len(self.landmarks)
 
-    @override
-    def describe(self, space: str | None) -> str:
-        return f"nystroem {self.base.describe(space)}"
+    def __call__(self, X: NDArray) -> NDArray:
+        """Features (n, m); O(n m (m + D))."""
+        return self.base.pairwise(X, self.landmarks) @ self.root
+
+
+def _uniform(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
+    """Draw training objects with equal probabilities."""
+    return X[rng.choice(len(X), m, replace=False)]
+
+
+def _by_leverage(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
+    """Draw training objects with probabilities proportional to their ridge leverage scores.
+
+    The scores are estimated from a uniform sample P of p = 2 m objects as one level of the
+    recursion of Musco & Musco (2017, Recursive sampling for the Nystroem method) estimates them:
+
+        (1 / ridge) (k(x, x) - k_P(x)' (K_PP + ridge p / N I)^-1 k_P(x)), at most 1,
+
+    which is large for objects unlike the sample.  The ridge makes the scores of the sample sum to
+    m / 2 if each stands for N / p objects, as far as the rank of the kernel allows.
+    O(N m (m + D) + m^3) in one pass over the objects.
+    """
+    pilot = _uniform(base, X, min(2 * m, len(X)), rng)
+    eigenvalues, axes = np.linalg.eigh(base.pairwise(pilot, None))
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    least = RELATIVE_FLOOR * eigenvalues[-1] + np.finfo(float).tiny
+
+    def excess(log_ridge: float) -> float:
+        return float(np.sum(eigenvalues / (eigenvalues + np.exp(log_ridge))) - m / 2)
+
+    ends = np.log(least), np.log(2 * len(pilot) / m * eigenvalues[-1] + least)
+    ridge = np.exp(brentq(excess, *ends)) if excess(ends[0]) > 0 else least
+    whitener = axes / np.sqrt(eigenvalues + ridge)
+    scores = np.empty(len(X))
+    for rows, block in blocks_of(X, len(pilot)):
+        explained = np.sum((base.pairwise(block, pilot) @ whitener) ** 2, axis=1)
+        scores[rows] = base.diagonal(block) - explained
+    # Objects without leverage can be drawn too, since fewer than m objects may have any.
+    scores = np.clip(scores * (len(pilot) / (len(X) * ridge)), RELATIVE_FLOOR, 1.0)
+    return X[rng.choice(len(X), m, replace=False, p=scores / scores.sum())]
+
+
+def _by_k_means(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
+    """Centres of clusters of the training objects, which need not be objects themselves.
+
+    Zhang, Tsang & Kwok (2008), Improved Nystroem low-rank approximation and error analysis.
+    Clusters come from a uniform sample of 50 m objects at most.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    sample = _uniform(base, X, min(OBJECTS_A_CLUSTER * m, len(X)), rng)
+    clusters = MiniBatchKMeans(m, random_state=int(rng.integers(2**31)), n_init=1)
+    return clusters.fit(sample).cluster_centers_
+
+
+LANDMARKS: dict[str, Callable[[BaseKernel, NDArray | Rows, int, np.random.Generator], NDArray]] = {
+    "uniform": _uniform,
+    "leverage": _by_leverage,
+    "kmeans": _by_k_means,
+}

@@ -15,7 +15,7 @@ D features.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any, Literal
@@ -24,7 +24,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ...validation import argument_error, check_count, check_name
+from ...validation import (
+    Seed,
+    argument_error,
+    check_count,
+    check_flag,
+    check_name,
+    integer_seed,
+)
 from .base import (
     BaseKernel,
     BasisExpansion,
@@ -36,11 +43,14 @@ from .base import (
     Polynomial,
     Precomputed,
 )
+from .blocks import KernelsInBlocks
 from .features import Objects, cross_gram, feature_spaces
+from .kernel_features import ExactFeatures, KernelFeatures, check_exact
 from .learned import LearnedCovariance, LearnedGaussian, LearnedKernel, ParametricStack, Theta
 from .member import Member
 from .normalization import NORMALIZATIONS
-from .nystroem import NystroemFeatures
+from .nystroem import LANDMARKS, NystroemFeatures
+from .random_features import RandomFeatures, check_frequencies
 from .stack import as_stack, kernel_stack
 from .warnings import warn_of_unequal_scales
 
@@ -61,6 +71,10 @@ __all__ = [
 ]
 
 
+# Name, kernel and feature space.
+type Entry = tuple[str, Member, str | None]
+
+
 @dataclass(frozen=True)
 class Kernels:
     """An immutable specification of one or several kernels; see the functions of this module.
@@ -72,6 +86,12 @@ class Kernels:
     Notes
     -----
     ``a | b`` puts kernels side by side.  Calling the specification computes the stack.
+
+    Examples
+    --------
+    >>> kernels = (kz.gaussian("median") | kz.linear()).normalize("trace")
+    >>> training = kernels(X_train)
+    >>> new = kernels(X_test, X_train)
     """
 
     members: tuple[Member, ...]
@@ -91,6 +111,9 @@ class Kernels:
 
     def __len__(self) -> int:
         return len(self.members)
+
+    def __repr__(self) -> str:
+        return " | ".join(map(repr, self.members))
 
     def named(self, name: str) -> "Kernels":
         """Return this kernel under another name; raise a ValueError for several kernels."""
@@ -125,35 +148,54 @@ class Kernels:
                 raise argument_error(
                     "steps",
                     "normalize",
-                    "applied to kernels: scale a basis expansion inside its own function",
+                    "applied to kernels: before features take their place, and inside the function "
+                    "of a basis expansion",
                     f"the basis expansion {member.name_on(None)!r}",
                 )
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
 
-    def nystroem(self, n_components: int, *, seed: int = 0) -> "Kernels":
+    def nystroem(
+        self,
+        n_components: int,
+        *,
+        by: Literal["uniform", "leverage", "kmeans"] = "uniform",
+        seed: Seed = 0,
+    ) -> "Kernels":
         """Replace every kernel by its Nystroem features, for many objects.
 
         Parameters
         ----------
         n_components : int
-            Number of landmarks m, drawn from the training objects, and of columns of the stack.
-        seed : int, default=0
+            Number of landmarks m, and of columns of the stack.
+        by : {"uniform", "leverage", "kmeans"}, default="uniform"
+            Landmarks are training objects drawn with equal probabilities, or with probabilities
+            proportional to their ridge leverage scores, estimated from 2 m uniform landmarks
+            (Musco & Musco 2017), or centres of clusters of the objects (scikit-learn's
+            MiniBatchKMeans on 50 m of them; Zhang et al. 2008). Kernels of one feature space share
+            the landmarks of "uniform" and "kmeans"; leverage scores are those of each kernel
+            without its normalisations.
+        seed : int, SeedSequence, Generator or None, default=0
             Seed of the landmarks.
 
         Returns
         -------
         Kernels
-            Basis expansions whose inner products approximate the kernels; exact for m = N.
+            Basis expansions whose inner products approximate the kernels; exact for all training
+            objects as landmarks. A normalised kernel gives the features of the normalised kernel:
+            traces and self-similarities are those of the kernel itself, without error, and the
+            features' own are at most as large; the means of "center" come from the features.
 
         Raises
         ------
         ValueError
-            For basis expansions, and kernels that are normalised, precomputed or have parameters
-            to learn.
+            For basis expansions, and kernels that are precomputed or have parameters to learn; when
+            called, for more landmarks than training objects.
 
         Notes
         -----
-        The stack costs O(S (m^3 + N m (m + D))); no N x N matrix is formed.
+        The stack costs O(S (m^3 + N m (m + D))), and about three times that with "leverage". It is
+        made in blocks, in float64 because the models take nothing else. No N x N matrix is formed,
+        and arrays, memory maps and arrays on disk are read in blocks.
 
         Examples
         --------
@@ -162,19 +204,143 @@ class Kernels:
         >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))
         """
         check_count(n_components, "n_components", "nystroem")
+        check_name(by, LANDMARKS, "by", "nystroem")
+        seed = integer_seed(seed, "seed", "nystroem")
+        return self._in_place(
+            "nystroem", lambda base: NystroemFeatures(base, n_components, seed, by)
+        )
+
+    def random_features(
+        self, n_components: int, *, orthogonal: bool = True, seed: Seed = 0
+    ) -> "Kernels":
+        """Replace every kernel by random Fourier features, for many objects.
+
+        Parameters
+        ----------
+        n_components : int
+            Number of features M, even: a cosine and a sine of each frequency.
+        orthogonal : bool, default=True
+            Whether frequencies are orthogonal in groups of D, which reduces the error of a Gaussian
+            kernel (Yu et al. 2016).
+        seed : int, SeedSequence, Generator or None, default=0
+            Seed of the frequencies. All kernels of a stack get the same directions.
+
+        Returns
+        -------
+        Kernels
+            Basis expansions whose inner products are unbiased for the kernels, with standard
+            deviations of at most sqrt(2 / M). For kernels that are not normalised or whose steps
+            are "trace" and "unit", self-similarities are exact; the means of "center" come from
+            the features.
+
+        Raises
+        ------
+        ValueError
+            For kernels other than gaussian, laplace, and Matern12, Matern32, Matern52 and ExpQuad
+            of ``pm.gp.cov``, and for an odd number of features.
+
+        Notes
+        -----
+        The stack costs O(S N M D), and is float64. Random features need more columns than Nystroem
+        features as good, because they do not look at the objects; they need no landmarks.
+
+        Examples
+        --------
+        >>> kernels = (gaussian(0.05) | laplace(0.1)).random_features(500)
+        """
+        check_count(n_components, "n_components", "random_features")
+        if n_components % 2:
+            raise argument_error(
+                "n_components",
+                "random_features",
+                "even, a cosine and a sine of each frequency",
+                str(n_components),
+            )
+        check_flag(orthogonal, "orthogonal", "random_features")
+        seed = integer_seed(seed, "seed", "random_features")
         for member in self.members:
-            unfit = isinstance(member.base, (Precomputed, LearnedCovariance))
-            if unfit or member.steps or not member.base.is_kernel:
+            check_frequencies(member.base)
+        return self._in_place(
+            "random_features", lambda base: RandomFeatures(base, n_components, seed, orthogonal)
+        )
+
+    def exact_features(self) -> "Kernels":
+        """Replace linear and polynomial kernels by their features, for many objects.
+
+        Returns
+        -------
+        Kernels
+            Basis expansions whose inner products are the kernels up to rounding: D columns for the
+            linear kernel, the monomials up to the degree for a polynomial one, binomial(D + degree,
+            degree), 5,000 at most. In a stack with more columns, the others are zero.
+
+        Raises
+        ------
+        ValueError
+            For other kernels, and when called with objects of too many features.
+
+        Examples
+        --------
+        >>> kernels = gaussian(0.05).nystroem(200) | linear().exact_features()
+        """
+        for member in self.members:
+            check_exact(member.base)
+        return self._in_place("exact_features", ExactFeatures)
+
+    def _in_place(self, owner: str, features: Callable[[BaseKernel], BaseKernel]) -> "Kernels":
+        """Put features in place of every kernel."""
+        for member in self.members:
+            if isinstance(member.base, (Precomputed, LearnedCovariance)) or not (
+                member.base.is_kernel
+            ):
                 raise argument_error(
                     "kernels",
-                    "nystroem",
-                    "functions of features, not normalised, without parameters to learn",
+                    owner,
+                    "functions of features, without parameters to learn",
                     repr(member.name_on(None)),
                 )
-        bases = (NystroemFeatures(m.base, n_components, seed) for m in self.members)
-        return Kernels(
-            tuple(replace(m, base=base) for m, base in zip(self.members, bases, strict=True))
-        )
+        return Kernels(tuple(replace(m, base=features(m.base)) for m in self.members))
+
+    def in_blocks(self, X: Any, X_train: Any, *, size: int | None = None) -> KernelsInBlocks:
+        """Kernels of very many new objects, computed block by block when `predict` needs them.
+
+        Parameters
+        ----------
+        X, X_train : array, DataFrame, or dict of them
+            New objects and training objects, as in a call of the specification. Arrays, memory
+            maps, and arrays on disk such as zarr's are read a block at a time.
+        size : int, optional
+            Objects a block. Default: so many that a block has 64 MB.
+
+        Returns
+        -------
+        KernelsInBlocks
+            What landmarks and normalisations take from the training objects is computed once.
+
+        Raises
+        ------
+        ValueError
+            As a call of the specification does; also for kernels with parameters to learn, and for
+            basis expansions by a function. NaN raises when its block is read.
+
+        Examples
+        --------
+        >>> kz.predict(model, result, kernels.in_blocks(X_new, X_train))
+        """
+        if size is not None:
+            check_count(size, "size", "in_blocks")
+        for member in self.members:
+            if isinstance(member.base, (LearnedCovariance, BasisExpansion)):
+                raise argument_error(
+                    "kernels",
+                    "in_blocks",
+                    "kernels without parameters to learn, or features in place of them",
+                    repr(member.name_on(None)),
+                )
+        train, entries = self._trained(X_train)
+        new = feature_spaces(X, train, in_blocks=True)
+        new.check_has(space for _, _, space in entries)
+        return _blocks(entries, new, train, size)
 
     def _with(self, **changes: Any) -> "Kernels":
         return Kernels(tuple(replace(member, **changes) for member in self.members))
@@ -205,7 +371,8 @@ class Kernels:
         ------
         ValueError
             For inputs that are not finite and two-dimensional, differ in objects or features
-            (which are named), lack a feature space, or cannot be normalised.
+            (which are named), lack a feature space, cannot be normalised, or are so large that
+            kernels overflow.
 
         Warns
         -----
@@ -218,19 +385,30 @@ class Kernels:
         Costs O(S n N D).  For new objects the training Gram matrix is computed only for centring,
         O(S N^2 D) more.
         """
-        train = feature_spaces(X if X_train is None else X_train)
-        entries = list(self._resolve(train))
-        for name, member, space in entries:
-            if isinstance(member.base, Precomputed):
-                train = train.with_gram(space, name)
-        new = train if X_train is None else feature_spaces(X, train)
+        # What overflows is an error below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._stack(X, X_train)
+
+    def _stack(self, X: Any, X_train: Any) -> Any:
+        train, entries = self._trained(X if X_train is None else X_train)
+        features = self._are_features
+        new = train if X_train is None else feature_spaces(X, train, in_blocks=features)
         new.check_has(space for _, _, space in entries)
         if new is train:
             added_up = {space for _, member, space in entries if member.base.adds_features_up}
             warn_of_unequal_scales({s: train.features[s] for s in train.features if s in added_up})
+        if features:
+            return _blocks(entries, new, train).whole()
         columns = [
-            (name, member.evaluate(name, new, train, space)) for name, member, space in entries
+            (
+                name,
+                member.train(name, train, space)
+                if new is train and not isinstance(member.base, KernelFeatures)
+                else member.fitted(name, train, space)(new),
+            )
+            for name, member, space in entries
         ]
+        _check_overflow(dict(columns), new)
         shapes = {name: values.shape for name, values in columns}
         if len(set(shapes.values())) > 1:
             raise argument_error(
@@ -252,11 +430,25 @@ class Kernels:
             dims=("kernel", "obs", "basis"),
             coords={"kernel": [name for name, _ in columns], "obs": new.coord, "basis": basis},
             name="kernels",
-            attrs={name: m.base.describe(s) for name, m, s in entries if m.name is not None},
+            attrs=_descriptions(entries),
         )
         return ParametricStack(stack, learned) if learned else stack
 
-    def _resolve(self, objects: Objects) -> Iterator[tuple[str, Member, str | None]]:
+    @property
+    def _are_features(self) -> bool:
+        """Whether all are features, so that objects need not be in memory."""
+        return all(isinstance(member.base, KernelFeatures) for member in self.members)
+
+    def _trained(self, X_train: Any) -> tuple[Objects, list[Entry]]:
+        """Training objects, and kernels with their names and feature spaces."""
+        train = feature_spaces(X_train, in_blocks=self._are_features)
+        entries = list(self._resolve(train))
+        for name, member, space in entries:
+            if isinstance(member.base, Precomputed):
+                train = train.with_gram(space, name)
+        return train, entries
+
+    def _resolve(self, objects: Objects) -> Iterator[Entry]:
         """Yield name, kernel and feature space of every entry, given the training objects."""
         pairs = [
             (replace(member, base=member.base.on_training(objects.features[space])), space)
@@ -272,6 +464,18 @@ class Kernels:
                 name = next(each for each in chain([name], numbered) if each not in taken)
                 taken.add(name)
             yield name, member, space
+
+
+def _descriptions(entries: Sequence[Entry]) -> dict[str, str]:
+    """Descriptions of kernels with given names."""
+    return {name: m.base.describe(space) for name, m, space in entries if m.name is not None}
+
+
+def _blocks(
+    entries: Sequence[Entry], new: Objects, train: Objects, size: int | None = None
+) -> KernelsInBlocks:
+    fitted = [member.fitted(name, train, space) for name, member, space in entries]
+    return KernelsInBlocks.of(new, fitted, train.labels, _descriptions(entries), size)
 
 
 def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) -> Kernels:
@@ -300,9 +504,9 @@ def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) ->
 
     Examples
     --------
-    >>> kernels = (gaussian("median") | linear()).normalize("trace")
+    >>> kernels = (kz.gaussian("median") | kz.linear()).normalize("trace")
     >>> kernels(X_train)["kernel"].values
-    array(['gaussian(median=0.0192)', 'linear'], dtype='<U23')
+    array(['gaussian(median=0.01911)', 'linear'], dtype='<U24')
     """
     return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else Gaussian(gamma))
 
@@ -312,6 +516,10 @@ def laplace(gamma: float | Literal["median"] | None = None) -> Kernels:
 
     `gamma` is 1 / n_features by default; "median" is 1 over the median of ||x_i - x_j||_1 over
     pairs of training objects. See `gaussian`.
+
+    Examples
+    --------
+    >>> stack = kz.kernels.laplace("median")(X_train)
     """
     return _one(Laplace(gamma))
 
@@ -322,17 +530,31 @@ def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kerne
     `degree` must be a whole number from 1, `gamma` > 0 and `coef0` >= 0, so that the kernel is
     positive semidefinite.  `gamma` is 1 by default, as in the papers; scikit-learn's default is
     1 / n_features.
+
+    Examples
+    --------
+    >>> stack = kz.polynomial(2, gamma=0.1)(X_train)
     """
     return _one(Polynomial(degree, gamma, coef0))
 
 
 def linear() -> Kernels:
-    """Linear kernel x'x, without a bias."""
+    """Linear kernel x'x, without a bias.
+
+    Examples
+    --------
+    >>> stack = kz.linear()(X_train)
+    """
     return _one(Linear())
 
 
 def cosine() -> Kernels:
-    """Cosine similarity x'x / (||x|| ||x'||); 0 for a vector of zeros."""
+    """Cosine similarity x'x / (||x|| ||x'||); 0 for a vector of zeros.
+
+    Examples
+    --------
+    >>> stack = kz.kernels.cosine()(X_train)
+    """
     return _one(Cosine())
 
 
@@ -343,6 +565,11 @@ def precomputed() -> Kernels:
     new objects to the training objects, shape (n, N), together with that Gram matrix.  To combine
     it with kernels of features, use a dict: ``gaussian().on("x") |
     precomputed().on("sequence")``.
+
+    Examples
+    --------
+    >>> gram = np.exp(-squared_distances)
+    >>> stack = kz.kernels.precomputed().normalize("trace")(gram)
     """
     return _one(Precomputed())
 
@@ -361,8 +588,9 @@ def covariance(function: Any, theta: Theta | None = None) -> Kernels:
 
     Examples
     --------
-    >>> covariance(pm.gp.cov.Matern52(3, ls=1.5))
-    >>> covariance(lambda scale: pm.gp.cov.Matern52(3, ls=scale), Theta(2, 1)).named("matern")
+    >>> kz.kernels.covariance(pm.gp.cov.Matern52(3, ls=1.5))
+    >>> scale = kz.kernels.Theta(2, 1)
+    >>> learned = kz.kernels.covariance(lambda ls: pm.gp.cov.Matern52(3, ls=ls), scale)
     """
     if theta is None:
         return _one(Covariance(function))
@@ -379,6 +607,11 @@ def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = N
         beforehand. For Nystroem features see `Kernels.nystroem`.
     name : str, optional
         Default: the name of the function.
+
+    Examples
+    --------
+    >>> squares = kz.kernels.basis_expansion(np.square, "squares")
+    >>> squares(X_train).shape
     """
     expansion = _one(BasisExpansion(function))
     return expansion if name is None else expansion.named(name)
@@ -386,3 +619,16 @@ def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = N
 
 def _one(base: BaseKernel) -> Kernels:
     return Kernels((Member(base),))
+
+
+def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:
+    """Raise if a kernel of finite features has entries that are not finite."""
+    for name, values in kernels.items():
+        if not np.isfinite(values).all():
+            largest = max(float(np.abs(each).max()) for each in objects.features.values())
+            raise argument_error(
+                "X",
+                "Kernels",
+                "small enough that kernels do not overflow: standardise the features",
+                f"entries up to {largest:.3g} in size, for which {name!r} is not finite",
+            )

@@ -63,6 +63,11 @@ def kernel_stack(
     ------
     ValueError
         See `as_stack`.
+
+    Examples
+    --------
+    >>> stack = kz.kernels.kernel_stack({"text": truth["a"], "image": truth["b"]})
+    >>> stack.sel(kernel="text")
     """
     arrays = aligned_matrices(arrays, argument, owner)
     return as_stack(
@@ -115,6 +120,10 @@ def as_stack(
     -----
     Gram matrices cost one Cholesky factorisation each, O(S N^3 / 3).  Rounding errors are relative
     errors up to 1e-8, or more if the given array has a lower precision (float32).
+
+    Examples
+    --------
+    >>> stack = kz.kernels.as_stack({"a": truth["a"], "b": truth["b"]})
     """
     basis = None if like is None else like["basis"]
     stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)

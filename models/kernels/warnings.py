@@ -7,6 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...user_warnings import warn_user
+from .rows import Rows, column_scales
 
 __all__ = ["KernelWarning", "warn_of_near_identity", "warn_of_unequal_scales"]
 
@@ -26,6 +27,13 @@ class KernelWarning(UserWarning):
     """Kernels, or features of kernels, from which a model can learn little.
 
     ``warnings.filterwarnings("ignore", category=kz.kernels.KernelWarning)`` silences the warning.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", category=kz.kernels.KernelWarning)
+    ...     stack = kz.gaussian(100.0)(X_train)
     """
 
 
@@ -82,14 +90,14 @@ def _is_nearly_identity(gram: NDArray) -> bool:
     return 2 * int(np.count_nonzero(neighbours < NEIGHBOURS)) > n
 
 
-def warn_of_unequal_scales(features: Mapping[str | None, NDArray]) -> None:
+def warn_of_unequal_scales(features: Mapping[str | None, NDArray | Rows]) -> None:
     """Warn if a quarter of the features or more are negligible beside the one of largest scale.
 
     Scales are standard deviations; constant features are ignored.
 
     Parameters
     ----------
-    features : mapping of feature space to ndarray (n, D)
+    features : mapping of feature space to ndarray or Rows (n, D)
         Feature spaces of kernels that sum over features without scaling them.
     """
     found = [text for space, X in features.items() if (text := _unequal_scales(X, space))]
@@ -102,10 +110,10 @@ def warn_of_unequal_scales(features: Mapping[str | None, NDArray]) -> None:
         )
 
 
-def _unequal_scales(X: NDArray, space: str | None) -> str | None:
+def _unequal_scales(X: NDArray | Rows, space: str | None) -> str | None:
     """Name the feature that dominates the others, or None."""
     # Rounding can give a constant column a nonzero deviation.
-    deviations, sizes = X.std(axis=0), np.abs(X).max(axis=0)
+    deviations, sizes = column_scales(X)
     spread = np.sort(deviations[deviations > 1e-12 * sizes])
     if len(spread) < 2:
         return None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from ...validation import argument_error
+from .rows import BLOCK, Rows, blocks_of
 
 __all__ = ["median_of_distances", "median_of_squared_distances", "variance_of_entries"]
 
@@ -24,29 +25,29 @@ __all__ = ["median_of_distances", "median_of_squared_distances", "variance_of_en
 MOST_OBJECTS = 1_000
 
 
-def variance_of_entries(X: NDArray, owner: str) -> float:
+def variance_of_entries(X: NDArray | Rows, owner: str) -> float:
     """Gamma by the rule "scale"."""
     variance = float(X.var())
     if not variance > 0:
         raise argument_error("X", owner, "of training objects that differ", "one value throughout")
+    _check_overflow(variance, X, owner)
     return 1 / (X.shape[1] * variance)
 
 
-def median_of_squared_distances(X: NDArray, owner: str) -> float:
+def median_of_squared_distances(X: NDArray | Rows, owner: str) -> float:
     """Gamma of a Gaussian kernel by the rule "median"."""
     return 1 / (2 * _median_distance(X, "sqeuclidean", owner))
 
 
-def median_of_distances(X: NDArray, owner: str) -> float:
+def median_of_distances(X: NDArray | Rows, owner: str) -> float:
     """Gamma of a Laplace kernel by the rule "median"."""
     return 1 / _median_distance(X, "cityblock", owner)
 
 
-def _median_distance(X: NDArray, metric: str, owner: str) -> float:
+def _median_distance(X: NDArray | Rows, metric: str, owner: str) -> float:
     """Median over pairs of training objects; O(min(N, 1000)^2 D)."""
-    if len(X) > MOST_OBJECTS:
-        X = _sample(X)
-    median = float(np.median(pdist(X, metric))) if len(X) > 1 else 0.0
+    drawn = _sample(X) if len(X) > MOST_OBJECTS else X[:]
+    median = float(np.median(pdist(drawn, metric))) if len(X) > 1 else 0.0
     if not median > 0:
         raise argument_error(
             "X",
@@ -55,16 +56,48 @@ def _median_distance(X: NDArray, metric: str, owner: str) -> float:
             "distance (or give the width as a number)",
             f"{len(X)} objects with a median distance of 0",
         )
+    _check_overflow(median, X, owner)
     return median
 
 
-def _sample(X: NDArray) -> NDArray:
-    """Draw objects with a fixed seed, the same for any order of the rows. O(N D log N).
+def _check_overflow(size: float, X: NDArray | Rows, owner: str) -> None:
+    if not np.isfinite(size):
+        largest = max(float(np.abs(block).max()) for _, block in blocks_of(X, X.shape[1]))
+        got = f"entries up to {largest:.3g} in size"
+        rule = "small enough that squares do not overflow: standardise the features"
+        raise argument_error("X", owner, rule, got)
+
+
+def _sample(X: NDArray | Rows) -> NDArray:
+    """Draw objects with a fixed seed, the same for any order of the rows.
 
     Kernels of training and of new objects, and of shuffled data, must have the same width.
     """
-    # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
-    rows = np.ascontiguousarray(X, dtype=float) + 0.0
-    order = np.argsort(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel())
-    chosen = np.random.default_rng(0).choice(len(rows), MOST_OBJECTS, replace=False)
-    return rows[order[chosen]]
+    chosen = np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)
+    return X[np.argsort(_ranks(X), kind="stable")[chosen]]
+
+
+def _ranks(X: NDArray | Rows) -> NDArray[np.intp]:
+    """Ranks of the rows (N,) in the order of their bytes; equal rows have equal ranks.
+
+    Columns are read in groups until all rows differ, because data on disk may not fit into memory;
+    the first group suffices for most data. O(N log N) a group.
+    """
+    ranks = np.zeros(len(X), dtype=np.intp)
+    width = max(1, BLOCK // len(X))
+    for start in range(0, X.shape[1], width):
+        parts = [
+            # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
+            np.ascontiguousarray(block[:, start : start + width], dtype=float) + 0.0
+            for _, block in blocks_of(X, X.shape[1])
+        ]
+        columns = np.concatenate(parts)
+        size = columns.itemsize * columns.shape[1]
+        order = np.argsort(columns.view(np.dtype((np.void, size))).ravel())
+        order = order[np.argsort(ranks[order], kind="stable")]
+        differ = (columns[order[1:]] != columns[order[:-1]]).any(axis=1)
+        differ |= ranks[order[1:]] != ranks[order[:-1]]
+        ranks[order] = np.concatenate([[0], np.cumsum(differ)])
+        if differ.all():
+            break
+    return ranks

@@ -14,6 +14,7 @@ from kernelzoo.benchmarks import (
     cold,
     composite_kernel,
     held_out,
+    kernel_features,
     many_objects,
     memory,
     mixing,
@@ -179,5 +180,36 @@ def test_whole_benchmarks(name):
 
 
 def test_none_is_forgotten():
-    here = {"cold", "paper", "mutual", "memory", "many", "mixing", "composite", "heldout"}
+    here = {
+        "cold",
+        "features",
+        "paper",
+        "mutual",
+        "memory",
+        "many",
+        "mixing",
+        "composite",
+        "heldout",
+        "recommend",
+    }
     assert BENCHMARKS.keys() == here | WHOLE
+
+
+def test_features_stand_beside_the_kernel(monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    data = SimpleNamespace(views={"kar": rng.normal(size=(80, 3)) + labels[:, None]}, y=labels)
+    monkeypatch.setattr(kernel_features, "load", lambda name: data)
+    few = {name: kernel_features.FEATURES[name] for name in ("nystroem, leverage", "random")}
+    small = {"TRAIN": 40, "TEST": 40, "NUMBERS": (4, 16), "FEATURES": few, "DRAWS": 2}
+    for name, value in (
+        small | {"ENGINE": kz.VB(tolerance=0.01, remaining=np.inf, starts=1)}
+    ).items():
+        monkeypatch.setattr(kernel_features, name, value)
+    table = rows("features")
+    assert len(table) == 6
+    error = {key: float(cells[1]) for key, cells in table.items() if cells[1]}
+    assert error["all landmarks", "40"] < 1e-6
+    for name in kernel_features.FEATURES:
+        assert error[name, "16"] < error[name, "4"]
+    assert ("kernel itself", "40") in table

@@ -1,5 +1,6 @@
 """Studies survive whatever stops them: kills, torn lines, changed recipes, failures, Ctrl-C."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -14,9 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernelzoo.experiments.ledger import Ledger
 from kernelzoo.experiments.report import Published
 from kernelzoo.experiments.study import Study, Task, run_study, tabulate
+from kernelzoo.inference.engine import Ledger
 
 SPLITS = 12
 
@@ -187,6 +188,49 @@ def test_foreign_lines_are_passed_over(tmp_path):
     path.write_bytes(b'\xff\xfe{"recipe"\n[1, 2]\n{"recipe": "another", "values": {}}\n\n')
     run(a_study(), tmp_path)
     assert len(units(tmp_path)) == 3 * SPLITS + 1
+
+
+def test_an_altered_line_is_named_and_its_unit_repeated(tmp_path):
+    run(a_study(), tmp_path)
+    whole = table_files(tmp_path)
+    path = tmp_path / "toy.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    record = json.loads(lines[1])
+    row = next(iter(record["values"]))
+    record["values"][row] += 1000
+    path.write_text("".join([lines[0], json.dumps(record) + "\n", *lines[2:]]))
+    with pytest.warns(UserWarning, match="toy.jsonl: lines 2 were altered"):
+        run(a_study(), tmp_path)
+    with pytest.warns(UserWarning, match="altered"):
+        assert len(units(tmp_path)) == 3 * SPLITS
+    assert table_files(tmp_path) == whole
+
+
+def test_ledgers_without_checksums_are_read_and_no_line_loses_its_own(tmp_path):
+    path = tmp_path / "old.jsonl"
+    path.write_text('{"values": {"a": 1}}\n{"values": {"a": 2}}\n')
+    assert len(list(Ledger(path))) == 2
+    Ledger(path).append({"values": {"a": 3}})
+    assert list(Ledger(path))[2] == {"values": {"a": 3}}
+    with path.open("a") as file:
+        file.write('{"values": {"a": 4}, "crc3x": 1}\n')
+    with pytest.warns(UserWarning, match="lines 4 were altered"):
+        assert len(list(Ledger(path))) == 3
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path):
+    (tmp_path / "toy.jsonl").write_text("split,accuracy\n1,0.5\n2,0.6\n")
+    with pytest.raises(ValueError, match=r"toy.jsonl is not a ledger: none of its 3 lines"):
+        run(a_study(), tmp_path)
+
+
+def test_a_full_disk_names_the_file_and_what_is_kept(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"could not be written \(No space left.*toy.jsonl"):
+        run(a_study(), tmp_path)
 
 
 def test_a_changed_recipe_starts_its_task_anew_and_no_other(tmp_path):

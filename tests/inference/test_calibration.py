@@ -89,6 +89,7 @@ SIMPLIFIED = {
     "kept": diagonal_of,
     "var_names": ["lambda", "delta", "W22_1"],
 }
+NESTED = kz.Nested(particles=100, nodes=24)
 CHAIN = {"chains": 1, "cores": 1}
 
 
@@ -116,6 +117,8 @@ CHAIN = {"chains": 1, "cores": 1}
             {"data": "targets"} | CHAIN | {"draws": 2_000, "tune": 100},
         ),
         (composite_classification, kz.Gibbs(), 150, CHAIN | {"draws": 2_000, "tune": 100}),
+        (composite_regression, NESTED, 200, {"data": "targets", "draws": 100}),
+        (composite_classification, NESTED, 200, {"draws": 100}),
         (mutual_completion, kz.Gibbs(), 60, MUTUAL | CHAIN | {"draws": 1_500, "tune": 100}),
         (collapsed_mixture, kz.NUTS(), 60, MIXTURE | CHAIN | {"draws": 600, "tune": 400}),
     ],
@@ -124,6 +127,7 @@ CHAIN = {"chains": 1, "cores": 1}
         *("basic-Gibbs", "basic-NUTS", "basic-Exact"),
         *("simplified-Gibbs", "simplified-NUTS", "simplified-Exact"),
         *("composite-regression-Gibbs", "composite-classification-Gibbs"),
+        *("composite-regression-Nested", "composite-classification-Nested"),
         *("mutual-Gibbs", "mixture-NUTS"),
     ],
 )

@@ -10,7 +10,7 @@ import kernelzoo as kz
 from family import assert_mean
 from kernelzoo import CompositeKernelClassification, CompositeKernelRegression
 from kernelzoo.inference.engine.density import log_density
-from kernelzoo.models.combinations import Binary, DirichletWeights, FixedWeights
+from kernelzoo.models.combinations import Binary, DirichletWeights, FixedWeights, Mean
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -65,6 +65,31 @@ def test_density_of_the_regression_is_the_papers(bias):
         )
 
     assert_density(model, prior_draws(model), reference)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_density_of_a_selection(bias):
+    """The bias has weight 1 whatever is selected."""
+    p = np.array([0.3, 0.6])
+    model = regression(bias=bias, combination=Binary(p), sigma=1.7, varsigma=0.6)
+    stack = model["K"].get_value()
+
+    def reference(point):
+        beta, alpha, gamma = point["beta"], point["alpha"], point["gamma"]
+        y = np.tensordot(beta, stack, axes=1) @ alpha[-8:] + (alpha[0] if bias else 0.0)
+        np.testing.assert_allclose(
+            np.tensordot(model.matrix_weights(beta), model.design, axes=1) @ alpha, y
+        )
+        return (
+            stats.bernoulli.logpmf(beta, p).sum()
+            - np.log1p(-np.prod(1 - p))
+            + stats.gamma.logpdf(point["phi"], 1.7, scale=1 / 0.6).sum()
+            + stats.norm.logpdf(alpha, 0, point["phi"] ** -0.5).sum()
+            + stats.gamma.logpdf(gamma, model.rho, scale=1 / model.varrho)
+            + stats.norm.logpdf(model.target_values, y, gamma**-0.5).sum()
+        )
+
+    assert_density(model, prior_draws(model, 6), reference)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -203,7 +228,7 @@ def test_new_data_change_the_density():
         ({"rho": np.inf}, "'rho' argument"),
         ({"varrho": "x"}, "'varrho' argument"),
         ({"combination": "direchlet"}, "nearest is 'dirichlet'"),
-        ({"combination": Binary()}, r"DirichletWeights or FixedWeights .* Got Binary"),
+        ({"combination": Mean()}, r"FixedWeights or Binary .* Got Mean"),
         ({"combination": FixedWeights([1.0])}, "'weights' argument of FixedWeights"),
         ({"kernels": -np.eye(3)}, "'kernels.*' argument of CompositeKernelRegression .* semi"),
     ],

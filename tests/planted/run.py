@@ -43,7 +43,7 @@ OUTCOMES = {"caught": "green", "survived": "red", "stale": "yellow", "broken": "
 # Processes that run tests are forked from one that has imported these: pytest imports the first.
 PYTEST = ["pytest", "hypothesis", "hypothesis.internal.observability", "zarr"]
 PACKAGES = ["pymc", "arviz", "scipy.stats", "sklearn.svm", "matplotlib.pyplot", "numba"]
-LEFT_OUT = (".*", "__pycache__", "results", "build", "dist", "notebooks", "docs", "*.egg-info")
+LEFT_OUT = (".*", "__pycache__", "results", "build", "dist", "notebooks", "_build", "*.egg-info")
 processes = multiprocessing.get_context("forkserver")
 
 

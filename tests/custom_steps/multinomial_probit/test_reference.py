@@ -9,7 +9,7 @@ import kernelzoo as kz
 import probit_reference
 from family import assert_z
 from kernelzoo.custom_steps.multinomial_probit import marginal_sweep as probit_marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.conditionals import State
+from probit_fixture import State
 from probit_reference import PROBLEMS, functionals, marginal_chain, paper_chain, summary, z_scores
 
 REFERENCE = json.loads(probit_reference.PATH.read_text())["functionals"]

@@ -7,7 +7,6 @@ from kernelzoo.custom_steps.moves.simplex_metropolis import (
     initial_weight_tuning,
 )
 from kernelzoo.custom_steps.multinomial_probit import sweep as probit_sweep
-from kernelzoo.custom_steps.multinomial_probit.conditionals import Prior, State
 from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, sweep
 from kernelzoo.models.combinations.composition import Composition
 from kernelzoo.models.combinations.sums import Mean
@@ -15,6 +14,8 @@ from probit_fixture import (
     N_KERNELS,
     PRIOR,
     STACK,
+    Prior,
+    State,
     joint_test,
     prior_draw,
 )

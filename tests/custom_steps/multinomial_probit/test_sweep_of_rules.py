@@ -10,11 +10,11 @@ from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps.moves import random_walk
+from kernelzoo.custom_steps.moves.selection import update_selection
 from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
-from kernelzoo.custom_steps.multinomial_probit.binary_selection import (
-    log_evidence,
-    update_selection,
-)
+from kernelzoo.custom_steps.multinomial_probit.binary_selection import log_evidence
+from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
+from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
 from kernelzoo.custom_steps.multinomial_probit.sweep import (
     Composition,
     Moves,
@@ -121,7 +121,31 @@ def functionals(composition, draws, labels):
     )
 
 
-def joint_test(name, replicates=500, seed=1, moves=None):
+def by_gibbs(composition, moves=None, n_classes=N_CLASSES):
+    """A sweep of Albert and Chib, as a function (values, labels, rng)."""
+    tuning, moves = initial_tuning(composition), moves or Moves(2, 2, 2)
+
+    def transition(values, labels, rng):
+        return sweep(*(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves)[
+            0
+        ]
+
+    return transition
+
+
+def by_gradients(composition, n_classes=N_CLASSES):
+    """A sweep with the latent variables integrated out."""
+    kernels = KernelCoordinates.of(composition)
+    target = Target.of(kernels, np.arange(N_OBJECTS) % n_classes, n_classes, TAU, UPSILON)
+
+    def transition(values, labels, rng):
+        now = replace(target, labels=labels)
+        return values | marginal_sweep(values, now, rng, step=0.3, length=1.0, stages=4)[0]
+
+    return transition
+
+
+def joint_test(name, replicates=500, seed=1, transition_of=by_gibbs, **options):
     """Getting it right (Geweke 2004): labels given parameters, sweep given labels, twice.
 
     From a draw of the prior the joint law never changes. Replicates are independent: paired
@@ -129,7 +153,7 @@ def joint_test(name, replicates=500, seed=1, moves=None):
     """
     rng = np.random.default_rng(seed)
     composition = COMPOSITIONS[name]
-    tuning, moves = initial_tuning(composition), moves or Moves(2, 2, 2)
+    transition = transition_of(composition, **options)
     starts, first, last, labelled = [], [], [], []
     for _ in range(replicates):
         values = prior_draw(composition, rng)
@@ -137,9 +161,7 @@ def joint_test(name, replicates=500, seed=1, moves=None):
         first.append(draw_labels(composition, values, rng))
         for _ in range(2):
             labels = draw_labels(composition, values, rng)
-            values, _ = sweep(
-                *(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves
-            )
+            values = transition(values, labels, rng)
         last.append(values)
         labelled.append(labels)
     differences = functionals(composition, last, labelled)
@@ -180,6 +202,36 @@ def test_joint_law_is_invariant(name, replicates):
     joint_test(name, replicates)
 
 
+BY_GRADIENTS = ["product", "product, theta", "mean, theta", "fixed, theta"]
+BY_GRADIENTS += ["binary", "binary, empty", "binary, signed", "binary, theta"]
+
+
+@pytest.mark.parametrize("name", ["product, theta", "binary, empty"])
+def test_joint_law_is_invariant_under_moves_by_gradients(name):
+    joint_test(name, transition_of=by_gradients)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_GRADIENTS)
+def test_joint_law_is_invariant_under_moves_by_gradients_in_a_long_run(name):
+    joint_test(name, replicates=10_000, transition_of=by_gradients)
+
+
+@pytest.mark.parametrize("name", ["product", "mean, theta", "product, theta", "fixed, theta"])
+def test_gradient(name):
+    kernels = KernelCoordinates.of(COMPOSITIONS[name])
+    now = Target.of(kernels, np.arange(N_OBJECTS) % N_CLASSES, N_CLASSES, TAU, UPSILON)
+    rng = np.random.default_rng(1)
+    for scale in (0.1, 0.5, 1.5):
+        position = scale * rng.normal(size=len(now.scale))
+        _, gradient = now.log_density(position)
+        numeric = [
+            now.log_density(position + e)[0] - now.log_density(position - e)[0]
+            for e in 1e-5 * np.eye(len(position))
+        ]
+        np.testing.assert_allclose(gradient, np.array(numeric) / 2e-5, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", [Moves(0, 2, 1), Moves(2, 0, 1)])
 def test_joint_law_is_invariant_with_one_kind_of_moves(moves):
@@ -205,11 +257,9 @@ def test_a_rule_that_is_not_registered_is_refused(function):
 @pytest.mark.slow
 def test_printed_marginal_covariance_is_detected(monkeypatch):
     """Planted bug: the paper's Omega = I + K Z^-1 K."""
-    correct = probit_kernel_sweep.update_selection
+    correct = probit_kernel_sweep.log_evidence
     monkeypatch.setattr(
-        probit_kernel_sweep,
-        "update_selection",
-        lambda beta, y, zeta, *rest: correct(beta, y, 1 / zeta, *rest),
+        probit_kernel_sweep, "log_evidence", lambda y, zeta, *rest: correct(y, 1 / zeta, *rest)
     )
     with pytest.raises(AssertionError):
         joint_test("binary, empty", 1_500)
@@ -275,15 +325,21 @@ def test_selection_follows_its_conditional(block):
         log_p.append(evidence + state @ log_odds)
     exact = np.exp(log_p - np.logaddexp.reduce(log_p))
     beta, design, draws = np.zeros(3, int), Design(stack, None), []
+
+    def evidence(state):
+        composite = design.composite(state)
+        return log_evidence(y, zeta, composite, design.gram(state, composite))
+
     for _ in range(4_000):
-        beta = update_selection(beta, y, zeta, design, log_odds, rng, block)
+        beta, _ = update_selection(beta, evidence, log_odds, rng, block)
         draws.append(beta @ [1, 2, 4])
     indicators = np.array(draws)[:, None] == np.arange(8)
     ess = [float(az.ess(column[None].astype(float))) for column in indicators.T]
     assert_mean(indicators, exact, ess=np.array(ess))
 
 
-def test_selection_has_its_exact_posterior():
+@pytest.mark.parametrize("transition_of", [by_gibbs, by_gradients])
+def test_selection_has_its_exact_posterior(transition_of):
     """The marginal likelihood of each selection by numerical integration over the regressors.
 
     Two classes and one basis function: the difference of two Student t regressors is all that the
@@ -308,12 +364,9 @@ def test_selection_has_its_exact_posterior():
     composition = Composition(Binary(empty=True), np.ones(2), K)
     values = {"W": np.zeros((2, 1)), "zeta": np.ones((2, 1)), "beta": np.ones(2, int)}
     draws = np.empty(3_000, int)
+    transition = transition_of(composition, n_classes=2)
     for i in range(len(draws)):
-        values, _ = sweep(
-            *(values, labels, composition, TAU, UPSILON, rng),
-            tuning=initial_tuning(composition),
-            moves=Moves(),
-        )
+        values = transition(values, labels, rng)
         draws[i] = values["beta"] @ [1, 2]
     indicators = (draws[:, None] == np.arange(4)).astype(float)
     ess = np.array([float(az.ess(column[None])) for column in indicators.T])

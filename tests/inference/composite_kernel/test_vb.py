@@ -9,7 +9,7 @@ from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.composite_kernel import vb as vb
 from kernelzoo.inference.engine.density import compile_densities
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.models.combinations.sums import DirichletWeights, FixedWeights
+from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
@@ -53,6 +53,8 @@ def known_means(sample, q):
                 controls.append(scaled * sample["alpha"] ** 2 / square - 1)
     if "beta" in sample:
         controls.append(sample["beta"][:, 1:] - q["beta_mean"].values[1:])
+        controls.append(sample["beta"][:, :1] - q["beta_mean"].values[:1])
+    if "beta_mean_log" in q:
         controls.append(np.log(sample["beta"]) - q["beta_mean_log"].values)
     if "varphi" in sample:
         controls.append(sample["varphi"] - q["varphi_mean"].values)
@@ -100,6 +102,24 @@ CASES = {
         12,
         {"combination": DirichletWeights(varphi=2.5), "bias": False, "gram": False},
     ),
+    "regression, selection": (
+        CompositeKernelRegression,
+        3,
+        12,
+        {"combination": Binary([0.3, 0.6, 0.5]), "gram": False, "rho": 3.0},
+    ),
+    "regression, empty selection": (
+        CompositeKernelRegression,
+        2,
+        9,
+        {"combination": Binary(empty=True), "gram": False, "bias": False},
+    ),
+    "classification, selection": (
+        CompositeKernelClassification,
+        2,
+        12,
+        {"combination": Binary(0.4), "gram": False, "sigma": 2.0},
+    ),
     "classification, one kernel": (CompositeKernelClassification, 1, 12, {"varsigma": 0.3}),
 }
 
@@ -117,7 +137,7 @@ def test_bound_is_what_the_declaration_says(case):
         plain = densities(sample).joint - log_q
         given_away = 0.0
         if "xi" in q:
-            beta = sample.get("beta", np.ones((6000, 1)))
+            beta = model.matrix_weights(sample.get("beta", np.ones((6000, 1))))
             f = np.einsum("dk,knm,dm->dn", beta, model.design, sample["alpha"])
             labels = model.label_codes
             log_likelihood = -np.logaddexp(0, -(2 * labels - 1) * f).sum(axis=1)

@@ -12,8 +12,9 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference.engine.applicability import coordinates
 from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.density import by_observation
 from kernelzoo.inference.engine.engine import Engine
-from kernelzoo.inference.engine.fit import _by_observation, as_engine
+from kernelzoo.inference.engine.fit import as_engine
 from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.engine.identified import identified
 from kernelzoo.inference.engine.provenance import data_in, data_of, differing_data
@@ -38,6 +39,7 @@ QUICK = {
     "Laplace": ({}, {"draws": 60}),
     "Pathfinder": ({"paths": 2}, {"draws": 60}),
     "VB": ({}, {"draws": 60}),
+    "Nested": ({"particles": 60, "nodes": 6, "moves": 1}, {"draws": 60}),
     "Exact": ({}, {"draws": 60}),
     "EM": ({}, {}),
 }
@@ -240,23 +242,23 @@ def test_a_point_says_why_it_has_no_log_likelihood():
 
 def test_log_likelihood_is_left_out_unless_by_observation():
     """One number for all objects is no observation of az.loo."""
-    by_observation = {
+    expectations = {
         kz.MultinomialProbit: True,
         kz.CompositeKernelClassification: True,
         kz.WishartCompletion: False,
     }
-    for cls, expected in by_observation.items():
-        assert _by_observation(cls.example()) == expected
+    for cls, expected in expectations.items():
+        assert by_observation(cls.example()) == expected
     for collapsed in (False, True):
         model = kz.CompositeKernelRegression.example(collapsed=collapsed)
-        assert _by_observation(model) != collapsed
+        assert by_observation(model) != collapsed
     tree = kz.fit(kz.WishartCompletion.example(), "exact", draws=5, **COMMON)
     assert "log_likelihood" not in tree.children
     assert "are dependent" in tree.attrs["no_log_likelihood"]
     with pm.Model() as rows:
         mean = pm.Normal("mean", shape=2)
         pm.MvNormal("rows", mean, np.eye(2), observed=np.zeros((3, 2)))
-    assert _by_observation(rows)
+    assert by_observation(rows)
 
 
 def test_generic_engines_run_on_a_plain_model():

@@ -294,7 +294,8 @@ def documented_predictions():
 def test_the_docstring_lists_what_is_predicted(name):
     model = example(name)
     given = GIVEN.get(name) or {"kernels_new": model["K"].get_value()[:, :1]}
-    predictions = kz.predict(model, made_up_result(model), keep_draws=True, **given)
+    result = made_up_result(model)
+    predictions = kz.predict(model, result, keep_draws=True, extend=True, **given)["predictions"]
     found = {variable: values.dims for variable, values in predictions.items()}
     assert found == documented_predictions()[name]
 

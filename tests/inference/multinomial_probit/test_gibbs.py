@@ -5,6 +5,7 @@ import kernelzoo as kz
 from kernelzoo.custom_steps.multinomial_probit.albert_chib import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit.marginal import MarginalProbit
 from kernelzoo.inference.engine.engine import Run
+from toy_rule import NormalWeights
 
 QUIET = {"progressbar": False, "log_likelihood": False, "random_seed": 1}
 
@@ -20,18 +21,17 @@ def step_of(combination, **settings):
     return type(step)
 
 
-@pytest.mark.parametrize("combination", ["mean", "fixed", "fixed product"])
-def test_schemes_of_composites_without_exponents_to_learn(combination):
+@pytest.mark.parametrize("combination", ["mean", "fixed", "fixed product", "product", "binary"])
+def test_every_rule_has_both_schemes(combination):
     assert step_of(combination) is MarginalProbit
     assert step_of(combination, scheme="marginal", length=2.0) is MarginalProbit
     assert step_of(combination, scheme="paper") is AlbertChib
 
 
-@pytest.mark.parametrize("combination", ["product", "binary"])
-def test_the_others_have_the_papers_scheme(combination):
-    assert step_of(combination) is AlbertChib
+def test_rules_that_the_marginal_scheme_does_not_know_have_the_papers():
+    assert step_of(NormalWeights()) is AlbertChib
     with pytest.raises(ValueError, match="'scheme' argument of Gibbs must be 'auto' or 'paper'"):
-        step_of(combination, scheme="marginal")
+        step_of(NormalWeights(), scheme="marginal")
 
 
 def test_fewer_basis_functions_than_objects_have_the_papers_scheme():
@@ -42,19 +42,20 @@ def test_fewer_basis_functions_than_objects_have_the_papers_scheme():
         assert type(step) is expected
 
 
-def test_parameters_of_kernels_have_the_papers_scheme():
+def test_parameters_of_kernels_have_the_marginal_scheme():
     X = np.random.default_rng(0).normal(size=(12, 2))
     model = kz.MultinomialProbit(kz.gaussian(kz.kernels.Theta(1.0, 1.0))(X), np.arange(12) % 3)
     (step,) = kz.Gibbs().implement(model, Run(random_seed=1))
-    assert type(step) is AlbertChib
+    assert type(step) is MarginalProbit
 
 
 def test_settings_of_the_moves_that_are_made_are_taken():
     assert step_of("mean", scheme="paper", moves=2) is AlbertChib
     # Nothing moves, but the algorithm is the same: one kernel and several take the same settings.
     assert step_of("fixed", scheme="paper", moves=2) is AlbertChib
-    assert step_of("product", moves=2, collapsed=2) is AlbertChib
-    assert step_of("binary", block=2) is AlbertChib
+    assert step_of("product", scheme="paper", moves=2, collapsed=2) is AlbertChib
+    assert step_of("binary", scheme="paper", block=2) is AlbertChib
+    assert step_of("binary", stages=5) is MarginalProbit
 
 
 def test_wrong_settings():
@@ -70,7 +71,8 @@ def test_wrong_settings():
         ("mean", {"scheme": "paper", "length": -1.0}, "AlbertChib"),
         ("mean", {"moves": 3}, "MarginalProbit"),
         ("mean", {"scheme": "paper", "block": 2}, "AlbertChib"),
-        ("product", {"target_accept": 0.9}, "AlbertChib"),
+        ("binary", {"scheme": "paper", "target_accept": 0.9}, "AlbertChib"),
+        ("mean", {"stages": 5}, "MarginalProbit"),
     ],
 )
 def test_settings_of_what_is_not_done_are_not_ignored(combination, settings, step):

@@ -33,26 +33,22 @@ def test_steps_own_every_variable_once():
     assert [type(s) for s in mutual_kernel_completion_steps(complete, RUN)] == [MutualPosterior]
 
 
-def test_schemes():
+def test_an_alpha_out_of_range_is_refused():
     model = MutualKernelCompletion.example()
-    with pytest.raises(ValueError, match="'scheme' argument"):
-        mutual_kernel_completion_steps(model, RUN, scheme="plian")
     with pytest.raises(
         ValueError, match=r"'alpha' argument of MutualPosterior .* between -1 and 1"
     ):
         mutual_kernel_completion_steps(model, RUN, alpha=-1.0)
-    with pytest.raises(ValueError, match=r"'alpha' of Gibbs .* does not apply: scheme='plain'"):
-        mutual_kernel_completion_steps(model, RUN, scheme="plain", alpha=-0.7)
 
 
 def test_plain_sweeps_forget_and_overrelaxed_ones_do_not():
     """Noise of Q_hv along a chain with M held: its correlation is alpha, but for the first sweeps.
 
-    Catches a scheme that is not handed on, and a chain that is never overrelaxed.
+    Catches a setting that is not handed on, and a chain that is never overrelaxed.
     """
     model = MutualKernelCompletion.example()
-    for settings, alpha in (({"scheme": "plain"}, 0.0), ({"alpha": -0.7}, -0.7)):
-        step = mutual_kernel_completion_steps(model, RUN, **settings)[0]
+    for alpha in (0.0, -0.7):
+        step = mutual_kernel_completion_steps(model, RUN, alpha=alpha)[0]
         step.setup_chain(np.random.default_rng(1), 0, 1)
         point, trail = model.initial_point(), []
         for _ in range(4_000):

@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib import pyplot as plt
 from xarray import Dataset, DataTree
 
+import kernelzoo as kz
 from kernelzoo.inference.plots import plot_bound, plot_engines, plot_weights
 
 mpl.use("Agg")
@@ -353,6 +354,8 @@ def other_model():
         ),
         (lambda: plot_weights(result(1, 5, 0, kernels=["q", "r"]), kind="simplex"), "three. Got 2"),
         (lambda: plot_weights(exponents(), kind="simplex"), "if sums are not 1"),
+        (lambda: plot_weights(result(1, 5, 0), threshold=0.1), "None unless kind='inclusion'"),
+        (lambda: plot_weights({"a": result(1, 5, 0), "b": selections(1)}), "all of selections"),
         (lambda: plot_bound(result(1, 5, 0)), "a bound by iteration .* Got a result of Gibbs"),
     ],
 )
@@ -367,3 +370,33 @@ def test_the_objective_of_em_is_drawn_under_its_own_name():
     pc = plot_bound(tree)
     assert pc.get_target("bound", {}).get_title() == "Objective"
     assert "density" in pc.get_target("bound", {}).get_ylabel()
+
+
+def selections(seed):
+    tree = result(2, 100, seed)
+    chosen = np.random.default_rng(seed).random((2, 100, 3)) < [0.1, 0.5, 0.8]
+    tree["posterior"] = (
+        tree["posterior"]
+        .to_dataset()
+        .assign(beta=(("chain", "draw", "kernel"), chosen.astype(np.int64)))
+    )
+    return tree
+
+
+def test_selections_are_drawn_as_inclusion_probabilities_with_two_standard_errors():
+    named = {"one": selections(1), "other": selections(2)}
+    pc = plot_weights(named)
+    for name, tree in named.items():
+        found = kz.inclusion(tree)
+        points = pc.viz["point_estimate"]["beta"].sel(model=name).item().get_offsets()
+        np.testing.assert_allclose(points[:, 0], found["probability"])
+        lines = ends(pc.viz["twig"]["beta"].sel(model=name).item())
+        np.testing.assert_allclose(lines[:, 1] - lines[:, 0], 4 * found["mcse"], rtol=1e-6)
+
+
+def test_inclusion_of_weights_takes_a_threshold(results):
+    pc = plot_weights(results["VB"], kind="inclusion", threshold=0.4)
+    assert "P(beta > 0.4)" in pc.iget_target(0, 0).get_xlabel()
+    points = pc.viz["point_estimate"]["beta"].sel(model="VB").item().get_offsets()
+    beta = results["VB"]["posterior"]["beta"]
+    np.testing.assert_allclose(points[:, 0], (beta > 0.4).mean(("chain", "draw")))

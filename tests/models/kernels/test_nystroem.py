@@ -87,7 +87,7 @@ def test_stack_is_an_expansion_with_the_same_landmarks_for_new_objects():
     [
         (lambda: gaussian().nystroem(0), "'n_components' argument of nystroem must be an integer"),
         (lambda: gaussian().nystroem(31)(X), "at most the number of training objects, 30. Got 31"),
-        (lambda: gaussian().normalize("unit").nystroem(3), "'kernels' argument of nystroem"),
+        (lambda: gaussian().nystroem(3, by="random"), "'uniform', 'leverage', 'kmeans'"),
         (lambda: precomputed().nystroem(3), "functions of features"),
         (lambda: gaussian(Theta(1, 1)).nystroem(3), "without parameters to learn"),
         (lambda: gaussian().nystroem(3).nystroem(2), "Got 'nystroem gaussian'"),

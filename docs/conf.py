@@ -1,0 +1,61 @@
+"""Sphinx configuration of the documentation site; `make docs` builds it."""
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+
+project = "kernelzoo"
+author = "the kernelzoo developers"
+project_copyright = f"2026, {author}"
+version = release = installed_version("kernelzoo")
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_nb",
+    "sphinx_design",
+    "docstrings",
+    "mathml",
+    "pages",
+]
+exclude_patterns = ["_build", "extensions", "generated"]
+nitpicky = False
+default_role = "py:obj"
+html_math_renderer = "mathml"
+
+# The pages of the notebooks show the outputs that the repository keeps; `make notebooks` runs them.
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+autosummary_generate = False
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+numpydoc_use_plots = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "kernelzoo"
+html_static_path = ["_static"]
+html_css_files = ["kernelzoo.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "navbar_end": ["theme-switcher"],
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "navigation_depth": 2,
+    "collapse_navigation": True,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+# Pages without pages below them need no menu beside them.
+ALONE = ("index", "start", "choose", "benchmarks", "comparison", "design", "equations")
+html_sidebars: dict[str, list[str]] = {page: [] for page in ALONE}

@@ -1,0 +1,124 @@
+"""Reference pages: one a public name, and one table a namespace."""
+
+import inspect
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import kernelzoo as kz
+
+__all__ = ["INTRODUCTION", "Name", "namespaces", "pages", "public_names"]
+
+INTRODUCTION = """\
+# API reference
+
+Every public name, by namespace. The examples are run by the tests, one docstring at a time, with
+these names defined:
+
+:::{literalinclude} ../../tests/docstring_namespace.py
+:language: python
+:start-after: "# Names of the examples."
+:end-before: "# End of the names."
+:::
+"""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A public name.
+
+    Attributes
+    ----------
+    space : str
+        Namespace as users write it: ``kz`` or ``kz.kernels``.
+    name : str
+    value : Any
+    """
+
+    space: str
+    name: str
+    value: Any
+
+    @property
+    def qualified(self) -> str:
+        """Name as Sphinx imports it."""
+        return f"{self.space}.{self.name}".replace("kz", "kernelzoo", 1)
+
+    @property
+    def directive(self) -> str:
+        """Directive that documents the name."""
+        if isinstance(self.value, type):
+            return "autoexception" if issubclass(self.value, Exception) else "autoclass"
+        return "autofunction" if callable(self.value) else "autodata"
+
+    def page(self) -> str:
+        """Text of the reference page."""
+        shown = f"{self.space}.{self.name}"
+        if isinstance(self.value, tuple):
+            return self._page_of_tuple(shown)
+        lines = [shown, "=" * len(shown), "", f".. {self.directive}:: {self.qualified}"]
+        if isinstance(self.value, type) and (members := own_members(self.value)):
+            lines.append(f"   :members: {', '.join(members)}")
+        return "\n".join(lines) + "\n"
+
+    def _page_of_tuple(self, shown: str) -> str:
+        listed = "\n".join(f"   - `{each.__name__}`" for each in self.value)
+        return (
+            f"{shown}\n{'=' * len(shown)}\n\n.. py:data:: {self.qualified}\n\n"
+            f"   Tuple of classes:\n\n{listed}\n\n"
+            f"   .. rubric:: Examples\n\n   >>> [each.__name__ for each in {shown}]\n"
+        )
+
+
+def own_members(owner: type) -> list[str]:
+    """Public methods and properties that the package itself documents, inherited ones included."""
+    if issubclass(owner, Warning):
+        return []
+    found = {
+        name: value
+        for ancestor in reversed(owner.__mro__)
+        if ancestor.__module__.startswith("kernelzoo.")
+        for name, value in vars(ancestor).items()
+        if not name.startswith("_")
+        and isinstance(value, (types.FunctionType, property, classmethod, staticmethod))
+        and inspect.getdoc(value)
+    }
+    return sorted(found)
+
+
+def namespaces() -> dict[str, types.ModuleType]:
+    """Public namespaces, the root first."""
+    spaces = {f"kz.{name}": getattr(kz, name) for name in kz.__all__}
+    return {"kz": kz} | {n: v for n, v in spaces.items() if isinstance(v, types.ModuleType)}
+
+
+def public_names() -> Iterator[Name]:
+    """All public names that are no namespaces; a name of two namespaces once, in the inner one."""
+    spaces = namespaces()
+    inner = {name for space, module in spaces.items() if space != "kz" for name in module.__all__}
+    for space, module in spaces.items():
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not isinstance(value, types.ModuleType) and (space != "kz" or name not in inner):
+                yield Name(space, name, value)
+
+
+def pages() -> dict[str, str]:
+    """Write reference pages by their file in ``docs``."""
+    names = list(public_names())
+    written = {f"api/{name.qualified}.rst": name.page() for name in names}
+    index = [INTRODUCTION]
+    for space, module in namespaces().items():
+        told = (inspect.getdoc(module) or "").partition("\n")[0]
+        # rST within Markdown: autosummary makes the table, the hidden tree the menu.
+        own = [name.qualified for name in names if name.space == space]
+        table = "\n".join(f"   {qualified}" for qualified in own)
+        tree = "\n".join(own)
+        index.append(
+            f"## {space}\n\n{told}\n\n"
+            f"```{{eval-rst}}\n.. autosummary::\n\n{table}\n```\n\n"
+            f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{tree}\n```\n"
+        )
+    written["api/index.md"] = "\n".join(index)
+    return written

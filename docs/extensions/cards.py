@@ -1,0 +1,260 @@
+"""Zoo cards: one a variant of a model, written from its declaration."""
+
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytensor
+from docstrings import escaped
+from plates import plate_diagram
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+
+import kernelzoo as kz
+from kernelzoo.inference.engine.description import sections
+from kernelzoo.models import Declaration
+
+__all__ = ["CARDS", "Card", "markdown_table", "pages", "rst"]
+
+
+def _with(model: type[Declaration], **changes: Any) -> Callable[[], Declaration]:
+    """Make a constructor of the model's example with other arguments."""
+
+    def make() -> Declaration:
+        given, named = model.example()._arguments
+        return model(*given, **(named | changes))
+
+    return make
+
+
+def _probit(kernels: kz.kernels.Kernels, combination: str = "mean") -> Callable[[], Declaration]:
+    """Make a constructor of a classifier on twelve made-up objects."""
+
+    def make() -> Declaration:
+        X = np.random.default_rng(0).normal(size=(12, 2))
+        return kz.MultinomialProbit(kernels(X), np.arange(12) % 3, combination=combination)
+
+    return make
+
+
+@dataclass(frozen=True)
+class Card:
+    """A variant of a model.
+
+    Attributes
+    ----------
+    slug, variant : str
+        File, and what the variant is; empty for the model's defaults.
+    model : type
+    make : callable
+        Makes a small instance.
+    """
+
+    slug: str
+    variant: str
+    model: type[Declaration]
+    make: Callable[[], Declaration]
+
+    @property
+    def title(self) -> str:
+        """Heading of the card."""
+        return f"{self.model.__name__}{', ' if self.variant else ''}{self.variant}"
+
+    def page(self) -> str:
+        """Text of the card."""
+        model, told = _instance(self), sections(self.model)
+        summary, _, formulas = told[""].partition("\n\n")
+        parts = [
+            f"# {self.title}",
+            f"{summary} [Reference](../api/kernelzoo.{self.model.__name__}.rst).",
+            "## Paper",
+            rst(told.get("References", "")),
+            "## The model",
+            rst(formulas),
+            f'```{{raw}} html\n<figure class="plates">{diagram(self)}</figure>\n```',
+            "*Drawn from the declaration of a small example. Ellipses are random variables, filled "
+            "ones are observed; round boxes are data, sharp boxes are computed.*",
+            "## Data",
+            markdown_table(("name", "dimensions", "shape in the example"), _data(model)),
+            "## Variables as declared",
+            markdown_table(("name", "distribution", "dimensions"), _variables(model)),
+            "*Arguments as PyTensor holds them: the second one of Gamma is a scale, and `f(...)` "
+            "stands for an expression of what it names. The formulas above are in the paper's "
+            "terms.*",
+            "## Engines",
+            markdown_table(("engine", "kind", "applies"), _engines(model)),
+            _settings(model),
+        ]
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+
+PROBIT, MIXTURE, MUTUAL = kz.MultinomialProbit, kz.WishartKernelMixture, kz.MutualKernelCompletion
+REGRESSION, CLASSIFICATION = kz.CompositeKernelRegression, kz.CompositeKernelClassification
+#: Kernels without negative entries, for products, and kernels with parameters.
+POSITIVE = kz.gaussian(0.5) | kz.polynomial(2)
+WIDTHS = kz.gaussian(kz.kernels.Theta(ard=True)) | kz.linear()
+
+CARDS = (
+    Card("probit", "learned weights", PROBIT, PROBIT.example),
+    Card("probit-fixed", "fixed weights", PROBIT, _with(PROBIT, combination="fixed")),
+    Card("probit-product", "learned exponents", PROBIT, _probit(POSITIVE, "product")),
+    Card("probit-fixed-product", "fixed exponents", PROBIT, _probit(POSITIVE, "fixed product")),
+    Card("probit-binary", "selection of kernels", PROBIT, _with(PROBIT, combination="binary")),
+    Card("probit-widths", "learned kernel parameters", PROBIT, _probit(WIDTHS)),
+    Card("regression", "", REGRESSION, REGRESSION.example),
+    Card("regression-collapsed", "collapsed", REGRESSION, _with(REGRESSION, collapsed=True)),
+    Card("classification", "", CLASSIFICATION, CLASSIFICATION.example),
+    Card("wishart", "", kz.WishartCompletion, kz.WishartCompletion.example),
+    Card("diagonal", "", kz.DiagonalWishartCompletion, kz.DiagonalWishartCompletion.example),
+    Card("mixture", "fixed weights", MIXTURE, MIXTURE.example),
+    Card("mixture-learned", "learned weights", MIXTURE, _with(MIXTURE, concentration=1.0)),
+    Card(
+        "mixture-collapsed",
+        "learned weights, collapsed",
+        MIXTURE,
+        _with(MIXTURE, concentration=1.0, collapsed=True),
+    ),
+    Card("mixture-wishart", "Wishart prior", MIXTURE, _with(MIXTURE, prior="wishart")),
+    Card("mixture-exact", "exact mixture prior", MIXTURE, _with(MIXTURE, prior="mixture")),
+    Card("mutual", "", MUTUAL, MUTUAL.example),
+    Card("mutual-collapsed", "collapsed", MUTUAL, _with(MUTUAL, collapsed=True)),
+)
+
+
+@cache
+def _instance(card: Card) -> Declaration:
+    return card.make()
+
+
+@cache
+def diagram(card: Card) -> str:
+    return plate_diagram(_instance(card), f"Plate diagram of {card.title}")
+
+
+def rst(text: str) -> str:
+    """Fence that lets Markdown take a docstring's text."""
+    return f"````{{eval-rst}}\n{escaped(text.strip())}\n````" if text.strip() else ""
+
+
+def markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Table in Markdown; an empty one is left out."""
+    if not rows:
+        return "None."
+    cells = [header, ("---",) * len(header), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+        for row in cells
+    )
+
+
+def _dims(model: Declaration, name: str) -> str:
+    return " by ".join(f"{dim}" for dim in model.named_vars_to_dims.get(name, ())) or "scalar"
+
+
+def _data(model: Declaration) -> list[tuple[str, ...]]:
+    return [
+        (f"`{data.name}`", _dims(model, str(data.name)), f"{data.get_value().shape}")
+        for data in model.data_vars
+    ]
+
+
+def _argument(model: Declaration, value: Variable) -> str:
+    """Write a number, a name, or an expression of names."""
+    if value.name in model.named_vars:
+        return str(value.name)
+    above = list(ancestors([value], blockers=list(model.named_vars.values())))
+    named = sorted({str(v.name) for v in above if v.name in model.named_vars})
+    if named:
+        return f"f({', '.join(named)})"
+    if all(isinstance(v, Constant) or v.owner is not None for v in above):
+        with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
+            numbers = np.unique(np.asarray(value.eval()))
+        return f"{numbers[0]:g}" if len(numbers) == 1 else "given numbers"
+    return "given numbers"
+
+
+def _variables(model: Declaration) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for rv in model.basic_RVs:
+        name = str(rv.name)
+        op = rv.owner.op
+        kind = type(op).__name__.removesuffix("RV")
+        if hasattr(op, "dist_params"):
+            arguments = ", ".join(_argument(model, p) for p in op.dist_params(rv.owner))
+            kind = (op._print_name or (kind,))[0]
+        else:
+            named = [i for i in rv.owner.inputs if i.name in model.named_vars]
+            arguments = ", ".join(str(i.name) for i in named)
+        observed = " (observed)" if rv in model.observed_RVs else ""
+        rows.append((f"`{name}`{observed}", f"{kind}({arguments})", _dims(model, name)))
+    return rows
+
+
+def _engines(model: Declaration) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for engine, kind, applies, _ in kz.engines(model).to_frame().itertuples(index=False):
+        applies = re.sub(r"it is written for .*; this is .*", "no: written for others", applies)
+        rows.append((f"[{engine}](../api/kernelzoo.{engine}.rst)", kind, applies))
+    return rows
+
+
+def _settings(model: Declaration) -> str:
+    """Explain the settings of the engines written for the model, folded."""
+    parts = []
+    for row in kz.engines(model).rows:
+        handwritten = row.engine in ("VB", "Gibbs", "EM", "Exact", "MAP")
+        if row.reason is not None or not handwritten or not row.settings:
+            continue
+        told = kz.describe(model, row.engine.lower())
+        entries = textwrap.indent(
+            "\n\n".join(
+                f"``{s.name}`` : {s.type}, default {s.default!r}\n"
+                + textwrap.indent(s.explanation, "    ")
+                for s in told.settings.values()
+            ),
+            "",
+        )
+        parts.append(f"::::{{dropdown}} Settings of {row.engine}\n{rst(entries)}\n::::")
+    return "\n\n".join(parts)
+
+
+INTRODUCTION = """\
+# Zoo cards
+
+One card a variant of a model, written from its declaration when the site is built: paper, data,
+variables with their
+distributions, the engines that apply, and their settings.
+"""
+
+
+def _marks(card: Card) -> dict[str, str]:
+    marks = {}
+    for row in kz.engines(_instance(card)).rows:
+        marks[row.engine] = "no" if row.reason else "small n" if row.advice else "yes"
+    return marks
+
+
+def engine_matrix() -> str:
+    """Table of the variants by engines."""
+    marks = [_marks(card) for card in CARDS]
+    header = ("model", *marks[0])
+    rows = [
+        (f"[{card.title}](../cards/{card.slug}.md)", *(mark[e] for e in marks[0]))
+        for card, mark in zip(CARDS, marks, strict=True)
+    ]
+    return markdown_table(header, rows)
+
+
+def pages() -> dict[str, str]:
+    """Write cards and their index by their file in ``docs``."""
+    tree = "\n".join(f"{card.slug}" for card in CARDS)
+    index = (
+        f"{INTRODUCTION}\n{engine_matrix()}\n\n*Answers of `kz.engines` on the small example of "
+        "each card; why an engine does not apply is on the card.*\n\n"
+        f"```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+    )
+    return {"cards/index.md": index} | {f"cards/{card.slug}.md": card.page() for card in CARDS}

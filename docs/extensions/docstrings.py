@@ -1,0 +1,43 @@
+"""Docstrings as reStructuredText: what is prose to a reader and markup to docutils is escaped."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the tests import this module without Sphinx
+    from sphinx.application import Sphinx
+
+__all__ = ["escaped", "setup"]
+
+# Outside of literals: dims such as object_, and the bare star of a signature.
+LITERAL = re.compile(r"(``.*?``|:math:`.*?`)")
+# In a table the escape takes the place of a space, so that columns keep their places.
+REFERENCE = re.compile(r"(?<![\w`\\|])([A-Za-z]\w*)_(?=[,)\s.;:]|$)(?: (?=  ))?")
+STAR = re.compile(r"(?<=[\s(])\*(?=,)")
+
+
+def escaped(text: str) -> str:
+    """Escape words that end in an underscore, and single stars.
+
+    Parameters
+    ----------
+    text : str
+        Docstring or one of its sections.
+    """
+    lines = []
+    for line in text.split("\n"):
+        parts = LITERAL.split(line) if not line.lstrip().startswith((">>>", "...")) else ["", line]
+        parts[::2] = [STAR.sub(r"\\*", REFERENCE.sub(r"\1\\_", part)) for part in parts[::2]]
+        lines.append("".join(parts))
+    return "\n".join(lines)
+
+
+def _process(
+    app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    lines[:] = escaped("\n".join(lines)).split("\n")
+
+
+def setup(app: "Sphinx") -> dict[str, bool]:
+    """Escape docstrings before numpydoc reads them."""
+    app.connect("autodoc-process-docstring", _process, priority=400)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

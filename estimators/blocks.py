@@ -1,0 +1,421 @@
+"""Kernels of the blocks of features, with every constant from the training objects."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import reduce, singledispatch
+from operator import or_
+from typing import Any, Self, override
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+from xarray import DataArray
+
+from ..models.kernels import Kernels, gaussian, precomputed
+from ..models.kernels.alignment import as_frame
+from ..models.kernels.base import Precomputed
+from ..models.kernels.features import CrossGram, Objects, feature_spaces
+from ..models.kernels.learned import ParametricStack
+from ..models.kernels.normalization import NORMALIZATIONS
+from ..validation import argument_error, check_flag, check_name, check_unmasked
+from .reading import Tables, check_measured, in_blocks, labelled, select
+
+__all__ = ["KernelBlocks", "KernelReader"]
+
+PRECOMPUTED = "precomputed"
+
+
+class KernelReader(BaseEstimator):
+    """Part of every estimator that turns its input into kernels; see `KernelBlocks`."""
+
+    kernels: Any
+    blocks: Any
+    normalize: Any
+    standardize: bool
+    feature_names_in_: np.ndarray
+
+    def _fit_kernels(self, X: Any) -> DataArray | ParametricStack:
+        """Choose kernels, scales and widths on the training objects; return their stack."""
+        owner = type(self).__name__
+        standardize = check_flag(self.standardize, "standardize", owner)
+        tables = self._tables(X, reset=True)
+        self._blocks_given = set(tables)
+        specification = specified(self.kernels, list(tables), owner)
+        self.specification_ = _normalized(specification, self.normalize, owner)
+        members = self.specification_.members
+        bound = [member.space for member in members if member.space is not None]
+        if None not in tables:
+            for space in bound:
+                check_name(space, map(str, tables), "kernels", owner)
+            if len(bound) == len(members):
+                tables = {block: tables[block] for block in tables if block in bound}
+        check_measured(tables, owner)
+        objects = feature_spaces(_mapping(tables))
+        grams = {
+            block
+            for member in members
+            if isinstance(member.base, Precomputed)
+            for block in objects.spaces_of(member.space)
+        }
+        for block in grams:
+            objects = objects.with_gram(block, "X" if block is None else block)
+        single = any(np.asarray(tables[block]).dtype == np.float32 for block in grams)
+        self._scalers = {
+            block: StandardScaler().fit(values)
+            for block, values in objects.features.items()
+            if standardize and block not in grams
+        }
+        self._training = self._scaled(objects)
+        stack = self.specification_(_as_input(self._training, labelled=True))
+        table = stack.start if isinstance(stack, ParametricStack) else stack
+        self.kernel_names_ = table["kernel"].to_numpy().astype(object)
+        self._descriptions = {str(name): str(told) for name, told in table.attrs.items()}
+        return stack.astype(np.float32) if single and stack is table else stack
+
+    def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
+        """Kernels between new objects and the training objects, as ``kz.predict`` takes them.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            New objects.
+
+        Returns
+        -------
+        DataArray (kernel, obs, basis), or ParametricStack for kernels with parameters to learn
+        """
+        check_is_fitted(self)
+        tables = self._tables(X, reset=False)
+        self._check_blocks(tables)
+        used = {block: t for block, t in tables.items() if block in self._training.features}
+        check_measured(used, type(self).__name__)
+        new = self._scaled(feature_spaces(_mapping(used), self._training))
+        return self.specification_(
+            _as_input(new, labelled=False), _as_input(self._training, labelled=True)
+        )
+
+    def _check_blocks(self, tables: Tables) -> None:
+        """Raise unless new objects have the blocks used in training, and no unknown ones."""
+        missing = [block for block in self._training.features if block not in tables]
+        unknown = [block for block in tables if block not in self._blocks_given]
+        if not (missing or unknown):
+            return
+        one = "one array or frame without names of blocks"
+        known, given = sorted(map(str, self._blocks_given)), sorted(map(str, tables))
+        required = one if None in self._blocks_given else f"of the blocks {known}"
+        got = one if None in tables else f"the blocks {given}"
+        required = f"{required}, as the training objects are"
+        raise argument_error("X", type(self).__name__, required, got)
+
+    def _tables(self, X: Any, *, reset: bool) -> Tables:
+        """Read the tables of all blocks; `reset` also records the names of the features."""
+        owner = type(self).__name__
+        tables = in_blocks(X, owner)
+        if tables is None:
+            return self._tables_of_one(as_frame(X), reset)
+        if self.blocks is not None:
+            requirement = "None, because X names its blocks"
+            raise argument_error("blocks", owner, requirement, repr(self.blocks))
+        twice = [name for name, times in Counter(map(str, tables)).items() if times > 1]
+        if twice or not tables:
+            got = f"{twice[0]!r} twice" if twice else "none"
+            raise argument_error("X", owner, "of blocks with distinct names", got)
+        named: Tables = {str(block): table for block, table in tables.items()}
+        if reset:
+            self._record_features(named)
+        return named
+
+    def _tables_of_one(self, X: Any, reset: bool) -> Tables:
+        """Tables of the blocks of one array or frame, after scikit-learn's checks."""
+        owner = type(self).__name__
+        check_unmasked(X, "X", owner)
+        kernels_given = self._pairwise
+        cut = self.blocks is not None and not kernels_given
+        # Columns in no block may hold anything.
+        checks: dict[str, Any] = (
+            {"skip_check_array": True}
+            if cut and isinstance(X, pd.DataFrame)
+            else {
+                # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
+                "dtype": [np.float64, np.float32] if kernels_given else np.float64,
+                "allow_nd": kernels_given,
+                "ensure_min_samples": 2 if reset else 1,
+            }
+        )
+        checked = validate_data(self, X, reset=reset, **checks)
+        if cut:
+            blocks = _as_mapping(self.blocks, owner)
+            return {
+                str(b): select(columns, checked, str(b), owner) for b, columns in blocks.items()
+            }
+        if checked.ndim == 2:
+            return {None: labelled(checked, X)}
+        if checked.ndim > 3:
+            required = "of shape (objects, training objects, kernels)"
+            raise argument_error("X", owner, required, f"shape {checked.shape}")
+        names = [f"K{s}" for s in range(checked.shape[2])] if self.blocks is None else self.blocks
+        if len(names) != checked.shape[2]:
+            required = f"{checked.shape[2]} names, one per kernel"
+            raise argument_error("blocks", owner, required, repr(names))
+        return {str(name): checked[:, :, s] for s, name in enumerate(names)}
+
+    def _record_features(self, tables: Tables) -> None:
+        """Set what scikit-learn's estimators know about their features, as pairs with the block."""
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        frames = {block: as_frame(table) for block, table in tables.items()}
+        widths = [np.shape(table)[1:2] for table in frames.values()]
+        self.n_features_in_ = sum(int(width[0]) for width in widths if width)
+        if all(isinstance(table, pd.DataFrame) for table in frames.values()):
+            names = [(block, name) for block, table in frames.items() for name in table.columns]
+            self.feature_names_in_ = np.empty(len(names), dtype=object)
+            self.feature_names_in_[:] = names
+
+    def _scaled(self, objects: Objects) -> Objects:
+        """Return objects whose features have mean 0 and deviation 1 over the training objects."""
+        owner = type(self).__name__
+        features = dict(objects.features)
+        for block, scaler in self._scalers.items():
+            values, expected = features[block], scaler.n_features_in_
+            if values.shape[1] != expected:
+                argument = "X" if block is None else f'X["{block}"]'
+                required = f"of {expected} features, as the training objects are"
+                raise argument_error(argument, owner, required, f"{values.shape[1]} features")
+            features[block] = scaler.transform(values)
+        return replace(objects, features=features)
+
+    @property
+    def _pairwise(self) -> bool:
+        return isinstance(self.kernels, str) and self.kernels == PRECOMPUTED
+
+    @override
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = tags.input_tags.three_d_array = self._pairwise
+        tags.input_tags.dict = True
+        return tags
+
+
+class KernelBlocks(
+    TransformerMixin,
+    KernelReader,
+    auto_wrap_output_keys=None,  # type: ignore[call-arg]
+):
+    """Kernels of blocks of features, with every constant from the training objects.
+
+    Parameters
+    ----------
+    kernels : Kernels, dict or "precomputed", optional
+        Specification used for each block, such as ``kz.gaussian("median") | kz.linear()``; or one
+        for each block by its name (blocks that the dict does not name are left out); or
+        "precomputed": `X` holds kernels. Default: ``kz.gaussian("median")``. A kernel that is the
+        only one of its block is named after the block.
+    blocks : dict, optional
+        Columns of each block, where `X` is one array or frame: a slice of positions, a list of
+        positions or names, or the beginning that names have in common. Columns in no block are
+        ignored. For precomputed kernels: their names. Default: one block, or those that `X` names.
+    normalize : {"trace", "unit", "center"}, sequence of them, or None, default="trace"
+        Normalisation of the kernels that have none of their own; weights are comparable only
+        between kernels of one scale. Basis expansions are left as they are.
+    standardize : bool, default=True
+        Bring each feature to mean 0 and standard deviation 1 over the training objects. Kernels
+        that add features up are otherwise decided by the features of largest scale. Set it to False
+        for features whose scales mean something, such as counts, fingerprints or shares.
+
+    Attributes
+    ----------
+    kernel_names_ : ndarray (kernel,)
+    specification_ : Kernels
+        Applied to the blocks, normalisations included.
+    n_features_in_ : int
+        Number of features of all blocks.
+    feature_names_in_ : ndarray
+        Names of the features, where `X` names them; pairs (block, feature) if it names blocks too.
+
+    Raises
+    ------
+    ValueError
+        For blocks and features that differ from those of the training objects, objects that blocks
+        do not share, missing values, and kernels that cannot be computed.
+
+    Notes
+    -----
+    `X` is one of
+
+    - a DataFrame with columns (block, feature): ``pd.concat({"rna": A, "protein": B}, axis=1)``;
+    - an array or DataFrame, with `blocks` if there are several;
+    - a dict of arrays or DataFrames of the same objects; frames are aligned by their index;
+    - with "precomputed": an array (obs, training obs, kernel) or, of one kernel, (obs, training
+      obs). scikit-learn's cross-validation takes rows and columns of every kernel.
+
+    Features of new objects go by their names. Those of a frame with columns of one level must have
+    the order of the training features, as everywhere in scikit-learn.
+
+    Training objects cost O(S N^2 D) for S kernels and D features, n new objects O(S n N D).
+
+    Examples
+    --------
+    >>> X = pd.concat({"rna": rna, "protein": protein}, axis=1)
+    >>> kernels = KernelBlocks(kz.gaussian("median")).fit_transform(X)  # (obs, basis, kernel)
+    >>> pipeline = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed")).fit(X, y)
+    """
+
+    def __init__(
+        self,
+        kernels: Any = None,
+        *,
+        blocks: Any = None,
+        normalize: Any = "trace",
+        standardize: bool = True,
+    ):
+        self.kernels = kernels
+        self.blocks = blocks
+        self.normalize = normalize
+        self.standardize = standardize
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Choose scales, widths and normalisations on the training objects.
+
+        Parameters
+        ----------
+        X : dict, DataFrame or array
+            Training objects.
+        y : ignored
+        """
+        self._fixed(self._fit_kernels(X))
+        return self
+
+    @override
+    def fit_transform(self, X: Any, y: Any = None) -> DataArray:
+        """Fit, and return the kernels of the training objects; see `transform`."""
+        return self._fixed(self._fit_kernels(X)).transpose("obs", "basis", "kernel")
+
+    def transform(self, X: Any) -> DataArray:
+        """Kernels between objects and the training objects.
+
+        Returns
+        -------
+        DataArray (obs, basis, kernel)
+            "basis" are the training objects, or the functions of a basis expansion.
+        """
+        return self._fixed(self.kernel_stack(X)).transpose("obs", "basis", "kernel")
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the kernels."""
+        check_is_fitted(self)
+        return self.kernel_names_
+
+    def _fixed(self, stack: DataArray | ParametricStack) -> DataArray:
+        if isinstance(stack, ParametricStack):
+            got = f"the parameters {list(stack.parameters)}"
+            requirement = "without parameters to learn, which only the classifiers take"
+            raise argument_error("kernels", type(self).__name__, requirement, got)
+        return stack
+
+
+@singledispatch
+def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
+    """Specification of the kernels of all blocks.
+
+    Parameters
+    ----------
+    kernels : Kernels, dict, "precomputed" or None
+        As in `KernelBlocks`.
+    blocks : list of str, or [None]
+        Names of the blocks; None for one without a name.
+    owner : str
+        The estimator, for messages.
+    """
+    raise argument_error(
+        "kernels",
+        owner,
+        'a specification such as kz.gaussian("median") | kz.linear(), a dict of them by block, or '
+        '"precomputed"',
+        repr(kernels),
+    )
+
+
+@specified.register
+def _(kernels: None, blocks: list[str | None], owner: str) -> Kernels:
+    return specified(gaussian("median"), blocks, owner)
+
+
+@specified.register
+def _(kernels: Kernels, blocks: list[str | None], owner: str) -> Kernels:
+    if blocks == [None] or not _is_anonymous(kernels):
+        return kernels
+    return reduce(or_, (_on(kernels, block) for block in blocks))
+
+
+@specified.register
+def _(kernels: str, blocks: list[str | None], owner: str) -> Kernels:
+    check_name(kernels, [PRECOMPUTED], "kernels", owner)
+    return reduce(or_, (_on(precomputed(), block) for block in blocks))
+
+
+@specified.register
+def _(kernels: Mapping, blocks: list[str | None], owner: str) -> Kernels:
+    if blocks == [None]:
+        required = "one specification, because X has no blocks; the argument 'blocks' makes them"
+        raise argument_error("kernels", owner, required, f"a dict with {list(kernels)}")
+    if not kernels:
+        raise argument_error("kernels", owner, "a dict with one block or more", "none")
+    each = {str(block): specified(given, [None], owner) for block, given in kernels.items()}
+    for block in each:
+        check_name(block, [str(known) for known in blocks], "kernels", owner)
+    return reduce(or_, (_on(given, block) for block, given in each.items()))
+
+
+def _on(kernels: Kernels, block: str | None) -> Kernels:
+    """Kernels of a block; a single one without a name is named after it."""
+    if block is None:
+        return kernels
+    bound = kernels.on(block)
+    return bound.named(block) if _is_anonymous(kernels) else bound
+
+
+def _is_anonymous(kernels: Kernels) -> bool:
+    """Whether there is one kernel, without a name and not bound to a block."""
+    return len(kernels) == 1 and kernels.members[0].name is kernels.members[0].space is None
+
+
+def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
+    """Append normalisations to the kernels that have none."""
+    if steps is None:
+        return kernels
+    named = (steps,) if isinstance(steps, str) or not isinstance(steps, Iterable) else tuple(steps)
+    for step in named:
+        check_name(step, NORMALIZATIONS, "normalize", owner)
+    return Kernels(
+        tuple(
+            replace(m, steps=named) if m.base.is_kernel and not m.steps else m
+            for m in kernels.members
+        )
+    )
+
+
+def _as_mapping(blocks: Any, owner: str) -> Mapping:
+    if not isinstance(blocks, Mapping) or not blocks:
+        required = "a dict of columns by the name of the block"
+        raise argument_error("blocks", owner, required, repr(blocks))
+    return blocks
+
+
+def _mapping(tables: Tables) -> Any:
+    """Tables as a specification of kernels takes them: without a dict if there are no blocks."""
+    return tables.get(None, tables)
+
+
+def _as_input(objects: Objects, *, labelled: bool) -> Any:
+    """Objects as a specification of kernels takes them, with their ids if `labelled`."""
+    tables: Tables = {}
+    for block, values in objects.features.items():
+        columns = objects.columns.get(block)
+        tables[block] = pd.DataFrame(values, objects.labels, columns) if labelled else values
+        if block in objects.self_similarity:
+            tables[block] = CrossGram(values, objects.self_similarity[block])
+    return _mapping(tables)

@@ -1,0 +1,242 @@
+"""What classifiers and regressors share: kernels, model, engine and result."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import singledispatch
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from xarray import DataArray, Dataset, DataTree
+
+from ..inference import fit, predict
+from ..inference.engine.provenance import check_fitted
+from ..models.kernels.alignment import aligned, as_frame, ids_along, labels_of, listed
+from ..validation import argument_error, check_unmasked
+from .blocks import KernelReader
+
+__all__ = ["KernelPredictor", "document"]
+
+#: Parameters and attributes that all estimators have.
+PARAMETERS = """kernels : Kernels, dict or "precomputed", optional
+    Kernels of each block of features. Default: ``kz.gaussian("median")``. See `KernelBlocks`,
+    which describes `X`, `blocks`, `normalize` and `standardize` too.
+blocks : dict, optional
+    Columns of each block, where `X` is one array or frame.
+normalize : {"trace", "unit", "center"}, sequence of them, or None, default="trace"
+    Normalisation of the kernels that have none of their own.
+standardize : bool, default=True
+    Bring each feature to mean 0 and standard deviation 1 over the training objects.
+engine : str or Engine, default="vb"
+    As in ``kz.fit``: "vb" for predictions, which it makes in seconds; "gibbs" or "nuts" for
+    weights, which VB's draws may show far too sure (`ApproximationWarning` says where).
+draws, tune, chains, cores : int
+    As in ``kz.fit``.
+random_state : int, RandomState or None, default=None
+    An integer is the ``random_seed`` of ``kz.fit``. By default a seed is chosen, and recorded in
+    the attributes of `result_`.
+progressbar : bool, default=False
+    Show progress."""
+ATTRIBUTES = """model_ : pm.Model
+    Declared on the training kernels.
+result_ : DataTree
+    Result of ``kz.fit``; ``result_.to_netcdf(path)`` saves it, `from_result` reads it back.
+weights_ : Dataset (kernel)
+    Posterior ``mean`` and ``sd`` of the weights of the kernels; the standard deviation is 0 for
+    known weights and NaN for engines that give a point. The coordinate ``description`` has the
+    widths chosen for kernels that are named after their block.
+kernel_names_ : ndarray (kernel,)
+n_features_in_ : int
+    Number of features of all blocks; of training objects, for precomputed kernels.
+feature_names_in_ : ndarray
+    Names of the features, where `X` names them; pairs (block, feature) if it names blocks too."""
+
+
+def document(cls: type) -> type:
+    """Insert what the estimators share into the docstring of one."""
+    told = cls.__doc__ or ""
+    for place, text in (("{parameters}", PARAMETERS), ("{attributes}", ATTRIBUTES)):
+        told = told.replace(place, text.replace("\n", "\n    "))
+    cls.__doc__ = told
+    return cls
+
+
+class KernelPredictor(KernelReader):
+    """Estimator that declares a model on the kernels and infers it with an engine."""
+
+    engine: Any
+    draws: int
+    tune: int
+    chains: int
+    cores: int | None
+    random_state: Any
+    progressbar: bool
+    #: Parameters of the estimator that are arguments of the model.
+    _of_model: ClassVar[tuple[str, ...]]
+    _model: ClassVar[Callable[..., pm.Model]]
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Compute the kernels of the training objects, declare the model and infer it.
+
+        Parameters
+        ----------
+        X : dict, DataFrame or array
+            Training objects; see `KernelBlocks`.
+        y : array_like or Series (obs,)
+            Response. A Series goes by its index, where `X` has ids too.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For kernels, responses and settings that the model or the engine refuses.
+
+        Warns
+        -----
+        ApproximationWarning, KernelWarning
+            As ``kz.fit`` and the model do.
+        """
+        self._declare(X, y)
+        result = fit(
+            self.model_,
+            self.engine,
+            draws=self.draws,
+            tune=self.tune,
+            chains=self.chains,
+            cores=self.cores,
+            random_seed=seed_of(self.random_state),
+            progressbar=self.progressbar,
+        )
+        return self._accept(result)
+
+    @classmethod
+    def from_result(cls, result: DataTree, X: Any, y: Any, **parameters: Any) -> Self:
+        """Make a fitted estimator from a saved result, without running the engine.
+
+        Parameters
+        ----------
+        result : DataTree
+            `result_` of an estimator with the same parameters on the same objects, for example from
+            ``az.from_netcdf``.
+        X, y : as in `fit`
+            The training objects.
+        **parameters
+            Of the estimator.
+
+        Returns
+        -------
+        Fitted estimator
+
+        Raises
+        ------
+        ValueError
+            When the result is of other kernels, objects, responses or priors.
+
+        Examples
+        --------
+        >>> classifier.result_.to_netcdf("result.nc")
+        >>> result = az.from_netcdf("result.nc")
+        >>> classifier = type(classifier).from_result(result, X, y, **classifier.get_params())
+        """
+        estimator = cls(**parameters)
+        estimator._declare(X, y)
+        check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
+        return estimator._accept(result)
+
+    def _declare(self, X: Any, y: Any) -> None:
+        """Set `model_`, declared on training objects."""
+        owner = type(self).__name__
+        _check_complete(y, owner)
+        # Before X, because it deletes the names of the features.
+        checked = validate_data(self, y=y, **self._checks_of_response)
+        stack = self._fit_kernels(X)
+        check_consistent_length(self._training.labels, checked)
+        given = checked if labels_of(y) is None else pd.Series(checked, index=labels_of(y))
+        values = self._response(np.asarray(aligned(given, self._training.labels, "y", owner)))
+        options = {name: getattr(self, name) for name in self._of_model}
+        self.model_ = type(self)._model(stack, values, **options)
+
+    def _accept(self, result: DataTree) -> Self:
+        self.result_ = result
+        self.weights_ = weights_of(self.model_, result)
+        told = [self._descriptions.get(name, name) for name in self.kernel_names_]
+        if told != list(self.kernel_names_):
+            self.weights_ = self.weights_.assign_coords(description=("kernel", told))
+        return self
+
+    _checks_of_response: ClassVar[dict[str, Any]] = {}
+
+    @abstractmethod
+    def _response(self, y: np.ndarray) -> np.ndarray:
+        """Check the response and bring it onto the scale of the model."""
+
+    def _predictions(self, X: Any) -> Dataset:
+        """Predictions of ``kz.predict`` for new objects."""
+        check_is_fitted(self)
+        stack = self.kernel_stack(X)
+        return predict(self.model_, self.result_, stack, progressbar=self.progressbar)
+
+    def _in_order_of(self, X: Any, y: Any) -> Any:
+        """Responses in the order of the objects of X, where both have ids."""
+        ids = ids_of(X)
+        return y if ids is None else aligned(y, ids, "y", type(self).__name__)
+
+
+def _check_complete(y: Any, owner: str) -> None:
+    """Raise if responses are masked or missing; the message names the objects."""
+    check_unmasked(y, "y", owner)
+    values = np.asarray(y, dtype=object)
+    if values.ndim != 1:
+        return
+    absent = np.flatnonzero(pd.isna(values))
+    if len(absent):
+        ids = labels_of(y) or range(len(values))
+        got = f"none for {listed([ids[row] for row in absent])}"
+        raise argument_error("y", owner, "a response of every object", got)
+
+
+@singledispatch
+def ids_of(X: Any) -> Any:
+    """Ids of the objects of an estimator's input, or None."""
+    return labels_of(X)
+
+
+@ids_of.register
+def _(X: Mapping) -> Any:
+    return next((ids for table in X.values() if (ids := labels_of(table)) is not None), None)
+
+
+@ids_of.register
+def _(X: DataArray) -> Any:
+    return ids_along(X, "obs") if X.ndim == 3 else labels_of(as_frame(X))
+
+
+def seed_of(random_state: Any) -> int | None:
+    """Seed for ``kz.fit``; a RandomState moves on by one draw."""
+    if random_state is None:
+        return None
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def weights_of(model: Any, result: DataTree) -> Dataset:
+    """Mean and standard deviation (kernel) of the weights of the kernels."""
+    dims, names = ("kernel",), np.asarray(model.coords["kernel"])
+    if model.learned:
+        draws = result["posterior"]["beta"]
+        mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
+        sd = sd if draws.sizes["chain"] * draws.sizes["draw"] > 1 else sd * np.nan
+    else:
+        mean = DataArray(model["beta"].get_value(), dims=dims, coords={"kernel": names})
+        sd = mean * 0.0
+    kept = ("engine", "converged", "pareto_k")
+    attributes = {name: result.attrs[name] for name in kept if name in result.attrs}
+    return Dataset({"mean": mean, "sd": sd}, attrs=attributes)

@@ -1,0 +1,137 @@
+"""Regression on several kernels."""
+
+from typing import Any, ClassVar, override
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from ..models import CompositeKernelRegression
+from ..validation import check_flag
+from .predictor import KernelPredictor, document
+
+__all__ = ["CompositeKernelRegressor"]
+
+
+@document
+class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
+    """Regression on a weighted combination of kernels: `CompositeKernelRegression` in scikit-learn.
+
+    Parameters
+    ----------
+    {parameters}
+    normalize_y : bool, default=True
+        Bring the targets to mean 0 and standard deviation 1 for the model, whose priors assume
+        about unit scale. Predictions are on the scale of `y`, `model_` and `result_` are not.
+    combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
+        Rule that combines the kernels; see `CompositeKernelRegression`, also for the parameters
+        below.
+    bias : bool, default=True
+        Whether to add a constant to the basis functions.
+    sigma, varsigma : float, default=1
+        Shape and rate of the precisions of the regression weights.
+    rho, varrho : float, default=1
+        Shape and rate of the noise precision.
+    collapsed : bool, default=False
+        Integrate the regression weights out, for NUTS.
+
+    Attributes
+    ----------
+    {attributes}
+
+    References
+    ----------
+    M. Girolami and S. Rogers (2005), Hierarchic Bayesian models for kernel learning, ICML: section
+    3.
+
+    Examples
+    --------
+    >>> regressor = CompositeKernelRegressor(kz.gaussian("median") | kz.linear()).fit(X, y)
+    >>> mean, sd = regressor.predict(X_new, return_std=True)
+    """
+
+    _model = CompositeKernelRegression
+    _of_model = ("combination", "bias", "sigma", "varsigma", "rho", "varrho", "collapsed")
+    _checks_of_response: ClassVar[dict[str, Any]] = {"y_numeric": True}
+
+    def __init__(
+        self,
+        kernels: Any = None,
+        *,
+        blocks: Any = None,
+        normalize: Any = "trace",
+        standardize: bool = True,
+        normalize_y: bool = True,
+        combination: Any = "dirichlet",
+        bias: bool = True,
+        sigma: float = 1.0,
+        varsigma: float = 1.0,
+        rho: float = 1.0,
+        varrho: float = 1.0,
+        collapsed: bool = False,
+        engine: Any = "vb",
+        draws: int = 1000,
+        tune: int = 1000,
+        chains: int = 4,
+        cores: int | None = None,
+        random_state: Any = None,
+        progressbar: bool = False,
+    ):
+        self.kernels = kernels
+        self.blocks = blocks
+        self.normalize = normalize
+        self.standardize = standardize
+        self.normalize_y = normalize_y
+        self.combination = combination
+        self.bias = bias
+        self.sigma = sigma
+        self.varsigma = varsigma
+        self.rho = rho
+        self.varrho = varrho
+        self.collapsed = collapsed
+        self.engine = engine
+        self.draws = draws
+        self.tune = tune
+        self.chains = chains
+        self.cores = cores
+        self.random_state = random_state
+        self.progressbar = progressbar
+
+    @override
+    def _response(self, y: np.ndarray) -> np.ndarray:
+        values = np.asarray(y, dtype=float)
+        self._mean, self._scale = 0.0, 1.0
+        if check_flag(self.normalize_y, "normalize_y", type(self).__name__):
+            self._mean, self._scale = float(values.mean()), float(values.std()) or 1.0
+        return (values - self._mean) / self._scale
+
+    def predict(
+        self, X: Any, return_std: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Mean of the posterior predictive distribution of each target.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        return_std : bool, default=False
+            Also return the standard deviation of a new target, noise included.
+
+        Returns
+        -------
+        ndarray (obs,), or a pair of them
+        """
+        predictions = self._predictions(X)
+        mean = self._mean + self._scale * predictions["mean"].to_numpy()
+        return (mean, self._scale * predictions["sd"].to_numpy()) if return_std else mean
+
+    @override
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Coefficient of determination of the predicted means.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        y : array_like or Series (obs,)
+            A Series goes by its index, where `X` has ids too.
+        sample_weight : array_like (obs,), optional
+        """
+        return super().score(X, self._in_order_of(X, y), sample_weight)

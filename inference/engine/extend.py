@@ -1,0 +1,230 @@
+"""Groups of ArviZ's layout that are made from a result's draws."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import walk
+from xarray import Dataset, DataTree
+
+from ...validation import Seed, argument_error, check_count, check_name, integer_seed
+from .compilation import compiling_with, python_mode
+from .completions import COMPLETION, POOLED
+from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
+from .provenance import check_fitted
+from .result import with_group
+
+__all__ = ["check_absent", "extend", "with_groups"]
+
+type Group = Literal[
+    "prior", "prior_predictive", "posterior_predictive", "log_likelihood", "log_prior"
+]
+GROUPS: tuple[Group, ...] = Group.__value__.__args__
+#: Groups that follow from the draws and the model without chance.
+DETERMINED = frozenset({"log_likelihood", "log_prior"})
+
+
+def extend(
+    model: pm.Model,
+    result: DataTree,
+    groups: Group | Sequence[Group] | None = None,
+    *,
+    draws: int = 500,
+    random_seed: Seed = None,
+    overwrite: bool = False,
+    progressbar: bool = True,
+) -> DataTree:
+    """Add groups that ArviZ's checks and comparisons read, from any engine's draws.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model that was fitted.
+    result : DataTree
+        Result of `fit` on it, by any engine. It is not changed.
+    groups : str or sequence of str, optional
+        ``prior`` and ``prior_predictive``: draws of the variables that the posterior has, and of
+        the observed variables, without data. ``posterior_predictive``: new observations of the
+        training objects, one for each draw. ``log_likelihood``: log p of each observation at each
+        draw. ``log_prior``: log density of each free variable given its parents at each draw,
+        without Jacobians. Default: all that can be made and that the result lacks; the attribute
+        ``no_<group>`` says why another one cannot be made.
+    draws : int, default=500
+        Draws of the prior. The other groups have one entry for each draw of the posterior.
+    random_seed : int, SeedSequence or Generator, optional
+        Seed; a Generator advances with each call. The integer used is the attribute
+        ``random_seed`` of each random group.
+    overwrite : bool, default=False
+        Replace groups that the result has. Otherwise ``log_likelihood`` and ``log_prior``, which
+        the draws determine, are kept, and naming another group that exists is an error.
+    progressbar : bool, default=True
+        Show the progress of the posterior predictive draws.
+
+    Returns
+    -------
+    DataTree
+        The groups of the result and the new ones, with the model's dims, coords and names of
+        variables. Classes are codes as in ``observed_data``: positions in the coordinate "class".
+
+    Raises
+    ------
+    ValueError
+        When the result is not of the model's current data, priors and likelihood; when a group that
+        is named exists or cannot be made. A point has no draws. Posterior predictive draws need
+        draws of the parents of the observed variables, and log densities need those of all free
+        variables: of the completion models, large matrices that `fit` keeps if
+        ``var_names`` names them. Where observations are dependent given the variables (one
+        multivariate normal or Wishart matrix), there is no log likelihood of each.
+    TypeError
+        When `result` is not a DataTree.
+
+    Notes
+    -----
+    Draws of VB, ADVI, Pathfinder and Laplace are independent draws of an approximation q, in one
+    chain. Each group is exact at each draw, but ``az.loo``, ``az.compare`` and ``az.psense`` take
+    the draws for draws of the posterior p. ``az.loo`` then estimates how well q, not p, predicts
+    left-out observations, with an error that its Pareto k does not show.
+    ``az.loo_approximate_posterior`` corrects that by the ratios p/q, as long as the attribute
+    ``pareto_k`` of the result is below 0.7 (Magnusson et al. 2019, Bayesian leave-one-out
+    cross-validation for large data); ``az.compare`` takes its results:
+
+    >>> stats = vb["sample_stats"]
+    >>> az.loo_approximate_posterior(vb, log_p=stats["lp"], log_q=stats["lq"])
+
+    With ``az.psense``, scale the hyperparameters alone (``prior_var_names=["varphi", "zeta"]``):
+    the density of regression weights given their variances is part of the model. ArviZ 1.3 stops
+    at a variable named ``alpha`` in ``az.plot_psense_dist``: drop it from the posterior first.
+
+    Time is proportional to the number of draws; log densities cost one evaluation of the model a
+    draw. Memory: the draws times the size of the observed variables, n1 x n1 numbers a draw for the
+    completion models.
+
+    Examples
+    --------
+    >>> gibbs = kz.extend(model, gibbs, ["prior", "posterior_predictive", "log_prior"])
+    >>> az.plot_ppc_pava(gibbs, data_type="categorical")
+    >>> az.psense_summary(gibbs)
+    """
+    if not isinstance(result, DataTree):
+        raise TypeError(
+            f"The 'result' argument of extend must be a result of fit. Got {type(result)}."
+        )
+    check_fitted(model, result, "extend")
+    check_count(draws, "draws", "extend")
+    seed = integer_seed(random_seed, "random_seed", "extend")
+    named = [groups] if isinstance(groups, str) else groups
+    for group in named or ():
+        check_name(group, GROUPS, "groups", "extend")
+    reasons = {group: _why_not(group, model, result) for group in GROUPS}
+    present = set() if overwrite else set(result.children)
+    if named is None:
+        wanted = [group for group in GROUPS if not reasons[group] and group not in present]
+    else:
+        wanted = [group for group in GROUPS if group in {*named} - (present & DETERMINED)]
+    for group in wanted:
+        if reason := reasons[group]:
+            made_by = result.attrs.get("engine", "this engine")
+            rule = f"groups that a result of {made_by} on a {type(model).__name__} can have"
+            raise argument_error("groups", "extend", rule, f"{group!r}: {reason}")
+    check_absent(wanted, present, "extend")
+
+    made: dict[str, Dataset] = {}
+    with compiling_with(python_mode()):
+        if of_prior := {"prior", "prior_predictive"}.intersection(wanted):
+            made |= _prior(model, result, of_prior, draws, seed)
+        if "posterior_predictive" in wanted:
+            made["posterior_predictive"] = _posterior_predictive(model, result, seed, progressbar)
+        for group, density in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
+            if group in wanted:
+                made[group] = density(model, result["posterior"].to_dataset())
+    tree = with_groups(result, made)
+    for group, reason in reasons.items():
+        tree.attrs.pop(f"no_{group}", None)
+        if reason:
+            tree.attrs[f"no_{group}"] = reason
+    return tree
+
+
+def with_groups(result: DataTree, groups: Mapping[str, Dataset]) -> DataTree:
+    """Return a copy of the tree, which shares its arrays, with groups added or replaced."""
+    tree = result.copy()
+    for name, dataset in groups.items():
+        with_group(tree, name, dataset)
+    return tree
+
+
+def check_absent(groups: Iterable[str], present: Iterable[str], owner: str) -> None:
+    """Raise ValueError if the result has one of the groups already."""
+    if doubled := sorted({*groups} & {*present}):
+        got = f"one with {', '.join(doubled)} (overwrite=True replaces them)"
+        raise argument_error("result", owner, "a result without the groups to be added", got)
+
+
+def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:
+    """Why a group cannot be made; None if it can."""
+    if group.endswith("predictive") and not model.observed_RVs:
+        return "the model has no observed variable"
+    if group.startswith("prior"):
+        return None
+    if "posterior" not in result.children:
+        return "the result has no posterior"
+    if COMPLETION in result["posterior"].coords:
+        return POOLED
+    kind, kept = result.attrs.get("kind"), set(map(str, result["posterior"].data_vars))
+    if group == "log_likelihood":
+        return why_no_log_likelihood(model, kind, kept)
+    if kind == "point":
+        return "it needs draws from the posterior, not a point"
+    if group == "log_prior":
+        return lacks((str(rv.name) for rv in model.free_RVs), kept)
+    return lacks(_parents(model), kept)
+
+
+def _parents(model: pm.Model) -> set[str]:
+    """Names of the free variables that observed variables depend on directly."""
+    free = {*model.free_RVs}
+
+    def inputs(variable: Variable) -> list[Variable]:
+        return [] if variable in free or variable.owner is None else variable.owner.inputs
+
+    return {str(variable.name) for variable in walk(model.observed_RVs, inputs) if variable in free}
+
+
+def _prior(
+    model: pm.Model, result: DataTree, groups: Collection[str], draws: int, seed: int
+) -> dict[str, Dataset]:
+    """Draws of the prior of the variables that the result has, and of observations."""
+    has = result["posterior"].data_vars if "posterior" in result.children else ()
+    variables = [*model.free_RVs, *model.deterministics] if "prior" in groups else []
+    names = [v.name for v in variables if v.name in has]
+    if "prior_predictive" in groups:
+        names += [rv.name for rv in model.observed_RVs]
+    tree = pm.sample_prior_predictive(
+        draws, model=model, var_names=names, random_seed=np.random.default_rng([seed, 0])
+    )
+    return {group: _recorded(tree[group].to_dataset(), seed) for group in groups}
+
+
+def _posterior_predictive(
+    model: pm.Model, result: DataTree, seed: int, progressbar: bool
+) -> Dataset:
+    """Draws of the observed variables, one for each draw of the posterior."""
+    posterior = result["posterior"].to_dataset()
+    drawn = [str(rv.name) for rv in model.free_RVs if rv.name in posterior]
+    # PyMC warns of variables whose parents have no draws unless they are named as frozen.
+    tree = pm.sample_posterior_predictive(
+        posterior[drawn],
+        model=model,
+        var_names=[rv.name for rv in model.observed_RVs],
+        freeze_vars=drawn,
+        random_seed=np.random.default_rng([seed, 1]),
+        progressbar=progressbar,
+    )
+    return _recorded(tree["posterior_predictive"].to_dataset(), seed)
+
+
+def _recorded(group: Dataset, seed: int) -> Dataset:
+    group.attrs["random_seed"] = seed
+    return group

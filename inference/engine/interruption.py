@@ -1,0 +1,96 @@
+"""Ctrl-C and SIGTERM during a fit."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+__all__ = ["Interruption", "interruptible"]
+
+# PyMC's message when the chains have no draw after tuning.
+NO_DRAWS = "Not enough samples to build a trace"
+
+
+@dataclass
+class Interruption:
+    """Whether the user pressed Ctrl-C during a fit.
+
+    Attributes
+    ----------
+    pressed : bool
+    """
+
+    pressed: bool = False
+
+
+@contextmanager
+def interruptible(engine: str) -> Iterator[Interruption]:
+    """Explain a fit that Ctrl-C ended without a result, and end its processes at SIGTERM.
+
+    Parameters
+    ----------
+    engine : str
+        Name of the engine, for the message.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        When Ctrl-C ended the fit, whatever error libraries made of it: PyMC raises a ValueError
+        while chains tune, llvmlite an error of its own while numba compiles, compiled code a
+        SystemError.
+    SystemExit
+        At SIGTERM, with the status 143 of a process that SIGTERM ended: stores are closed and the
+        processes of chains end.
+
+    Notes
+    -----
+    Signals reach the main thread only. Handlers of SIGTERM that the user has installed stay.
+    """
+    found = Interruption()
+    restore = _handle_signals(found) if _in_main_thread() else {}
+    try:
+        yield found
+    except (Exception, KeyboardInterrupt) as error:
+        by_user = found.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
+        if not by_user:
+            raise
+        raise KeyboardInterrupt(
+            f"{engine} was interrupted before it had a result: chains must have finished their "
+            "tuning, other engines their first iteration. max_seconds of fit ends a fit in time."
+        ) from None
+    finally:
+        for number, handler in restore.items():
+            signal.signal(number, handler)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _handle_signals(found: Interruption) -> dict[int, Any]:
+    """Install the handlers of a fit; return those to restore."""
+    restore: dict[int, Any] = {}
+    process = os.getpid()
+    interrupt = signal.getsignal(signal.SIGINT)
+    if callable(interrupt):
+
+        def press(number: int, frame: FrameType | None) -> None:
+            found.pressed = True
+            interrupt(number, frame)
+
+        restore[signal.SIGINT] = signal.signal(signal.SIGINT, press)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+
+        def terminate(number: int, frame: FrameType | None) -> None:
+            # A second signal, and one to a forked chain, ends the process at once.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if os.getpid() != process:
+                os.kill(os.getpid(), signal.SIGTERM)
+            raise SystemExit(128 + signal.SIGTERM)
+
+        restore[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
+    return restore

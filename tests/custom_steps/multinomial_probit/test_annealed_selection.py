@@ -1,0 +1,107 @@
+"""Annealed moves of a selection: exact on a normal target, proposals, boundaries."""
+
+import numpy as np
+import pytest
+
+from family import assert_mean
+from kernelzoo.custom_steps.multinomial_probit.annealed_selection import (
+    Selection,
+    _proposal,
+    annealed_move,
+    selection_of,
+)
+from kernelzoo.models.combinations.sums import Binary, Mean
+
+SHIFTS = np.array([1.0, -0.7, 0.4])
+PRIOR = Selection(np.log([0.5, 1.0, 2.0]), True)
+
+
+def log_density_at(weights):
+    """A normal position whose mean and mass depend on the weights, with its gradient."""
+    mean, level = weights @ SHIFTS, 0.3 * weights.sum()
+
+    def log_density(x):
+        return level - 0.5 * float((x - mean) @ (x - mean)), mean - x
+
+    return log_density
+
+
+def chain(prior, draws, rng, stages=4):
+    beta, x, states = np.ones(3, int), np.zeros(2), []
+    for _ in range(draws):
+        moved = annealed_move(
+            beta, x, log_density_at, np.ones(2), prior, rng, step=0.5, length=1.0, stages=stages
+        )
+        beta = moved.beta
+        # The position is drawn anew, so that states are nearly independent.
+        x = beta @ SHIFTS + rng.standard_normal(2)
+        states.append(beta @ [1, 2, 4])
+    return np.array(states)
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_selections_have_their_posterior(empty):
+    """Normal densities integrate to the same number: prior odds times exp(0.3 size)."""
+    states = np.arange(8)[:, None] >> np.arange(3) & 1
+    posterior = np.exp(states @ (PRIOR.log_odds + 0.3))
+    posterior[0] *= empty
+    draws = chain(PRIOR._replace(empty=empty), 3_000, np.random.default_rng(1))
+    indicators = (draws[:, None] == np.arange(8)).astype(float)
+    assert not indicators[:, 0].any() or empty
+    # One draw in ten counts: moves change one or two kernels, and some are rejected.
+    assert_mean(indicators[:, 1:], (posterior / posterior.sum())[1:], ess=np.full(7, 300.0))
+
+
+def test_proposals_are_symmetric():
+    rng, n = np.random.default_rng(2), 4_000
+    states = np.arange(8)[:, None] >> np.arange(3) & 1
+    counts = np.zeros((8, 8))
+    for start, state in enumerate(states):
+        for _ in range(n):
+            counts[start, _proposal(state, rng) @ [1, 2, 4]] += 1
+    error = np.sqrt(np.maximum(counts + counts.T, 1))
+    assert np.abs((counts - counts.T) / error).max() < 4.5
+    # Every selection is reached from every other: half of all moves change one kernel.
+    changed = (states[:, None] != states).sum(axis=-1)
+    assert (counts[changed == 1] > 0.1 * n).all()
+
+
+def test_more_stages_accept_more():
+    rng = np.random.default_rng(3)
+
+    def acceptance(stages):
+        far = Selection(np.zeros(1), True)
+
+        def at(weights):
+            mean = 4 * weights[0]
+            return lambda x: (-0.5 * float((x - mean) @ (x - mean)), mean - x)
+
+        moves = [
+            annealed_move(
+                *(np.zeros(1, int), rng.standard_normal(1), at, np.ones(1), far, rng),
+                **{"step": 0.5, "length": 1.5, "stages": stages},
+            )
+            for _ in range(300)
+        ]
+        return np.mean([move.acceptance for move in moves])
+
+    assert acceptance(20) > 4 * acceptance(1)
+
+
+def test_a_density_that_vanishes_is_a_rejection():
+    def at(weights):
+        return lambda x: (-np.inf if weights.sum() > 1 else 0.0, np.zeros(2))
+
+    start, rng = np.array([1, 0]), np.random.default_rng(4)
+    prior = Selection(np.zeros(2), False)
+    for _ in range(20):
+        moved = annealed_move(
+            start, np.zeros(2), at, np.ones(2), prior, rng, step=0.5, length=1.0, stages=5
+        )
+        assert moved.beta.sum() == 1
+        assert np.isfinite(moved.acceptance)
+
+
+def test_only_selections_have_a_prior_here():
+    assert selection_of(Mean(), 3) is None
+    np.testing.assert_allclose(selection_of(Binary(0.2), 3).log_odds, np.log(0.25))

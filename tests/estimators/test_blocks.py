@@ -1,0 +1,317 @@
+"""Blocks of features become kernels whose constants come from the training objects."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import xarray as xr
+
+import kernelzoo as kz
+from kernelzoo.estimators import KernelBlocks
+
+SPLIT = {"rna": slice(0, 3), "protein": slice(3, None)}
+PREFIXES = {"rna": "g", "protein": "p"}
+LISTS = {"rna": ["g1", "g2", "g3"], "protein": ["p1", "p2"]}
+BOTH = ["rna", "protein"]
+
+FORMS = {
+    "two levels": (None, lambda d: d.X),
+    "dict": (None, lambda d: {"rna": d.rna, "protein": d.protein}),
+    "dict in another order": (
+        None,
+        lambda d: {"rna": d.rna, "protein": d.protein.iloc[::-1, ::-1]},
+    ),
+    "dict of arrays": (None, lambda d: {"rna": d.rna.to_numpy(), "protein": d.protein.to_numpy()}),
+    "array": (SPLIT, lambda d: d.flat.to_numpy()),
+    "lists": (SPLIT, lambda d: d.flat.to_numpy().tolist()),
+    "frame": (PREFIXES, lambda d: d.flat),
+    "names": (LISTS, lambda d: d.flat),
+    "positions": ({"rna": [0, 1, 2], "protein": np.array([3, 4])}, lambda d: d.flat),
+    "text beside": (PREFIXES, lambda d: d.flat.assign(name="text")),
+}
+
+
+def by_hand(train, new, kernels=None):
+    """Kernels of new objects (kernel, obs, basis) with all constants of the training objects."""
+    scaled = [
+        {
+            name: (getattr(each, name) - getattr(train, name).mean())
+            / getattr(train, name).std(ddof=0)
+            for name in BOTH
+        }
+        for each in (new, train)
+    ]
+    return (kernels or kz.gaussian("median")).normalize("trace")(*scaled)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_input_gives_kernels_with_the_constants_of_training(form, data):
+    blocks, given = FORMS[form]
+    fitted = KernelBlocks(blocks=blocks).fit(given(data.train))
+    assert fitted.kernel_names_.tolist() == BOTH
+    assert fitted.n_features_in_ == given(data)["rna"].shape[1] + 2 if blocks is None else True
+    for objects in (data.new, data.train):
+        K = fitted.transform(given(objects))
+        assert K.dims == ("obs", "basis", "kernel")
+        expected = by_hand(data.train, objects).transpose("obs", "basis", "kernel")
+        np.testing.assert_allclose(K.values, expected.values, rtol=1e-12, atol=1e-12)
+    first = KernelBlocks(blocks=blocks).fit_transform(given(data.train))
+    np.testing.assert_allclose(first, fitted.transform(given(data.train)), rtol=1e-12, atol=1e-12)
+
+
+def test_columns_and_blocks_of_new_objects_go_by_name(data):
+    fitted = KernelBlocks().fit(data.train.X)
+    K = fitted.transform(data.new.X)
+    np.testing.assert_array_equal(fitted.transform(data.new.X.iloc[:, ::-1]), K)
+    turned = {"protein": data.new.protein, "rna": data.new.rna.iloc[:, ::-1]}
+    np.testing.assert_array_equal(fitted.transform(turned), K)
+    # Rows have the order of the first block given.
+    turned["rna"] = turned["rna"].iloc[::-1]
+    np.testing.assert_array_equal(fitted.transform(turned), K)
+    turned = {"rna": data.new.rna, "protein": data.new.protein.iloc[::-1]}
+    np.testing.assert_array_equal(fitted.transform(turned), K)
+
+
+def test_a_new_object_does_not_depend_on_the_others(data):
+    fitted = KernelBlocks(kz.gaussian("median") | kz.linear()).fit(data.train.X)
+    alone = fitted.transform(data.new.X.iloc[:1])
+    others = data.new.X.copy()
+    others.iloc[1:] *= 1e3
+    np.testing.assert_allclose(fitted.transform(others)[:1], alone, rtol=1e-12)
+
+
+def test_ids_of_training_objects_do_not_make_new_ones_a_gram_matrix(data):
+    fitted = KernelBlocks().fit(data.train.X)
+    again = data.train.X + 0.5
+    expected = fitted.transform(again.set_axis([f"new {i}" for i in again.index]))
+    np.testing.assert_array_equal(fitted.transform(again), expected)
+
+
+NAMES = {
+    "rna, protein": kz.linear(),
+    "linear[rna], linear[protein], cosine[rna], cosine[protein]": kz.linear() | kz.kernels.cosine(),
+    "a[rna], a[protein]": kz.linear().named("a"),
+    "protein": {"protein": kz.linear()},
+    "protein, linear[rna], cosine[rna]": {
+        "protein": kz.linear(),
+        "rna": kz.linear() | kz.kernels.cosine(),
+    },
+    "linear[rna]": kz.linear().on("rna"),
+}
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_kernels_alone_in_their_block_have_its_name(names, data):
+    fitted = KernelBlocks(NAMES[names]).fit(data.X)
+    assert ", ".join(fitted.get_feature_names_out()) == names
+
+
+def test_blocks_without_kernel_may_lack_objects_and_be_absent(data):
+    X = data.X
+    X.loc["P3", "protein"] = np.nan
+    fitted = KernelBlocks({"rna": kz.linear()}).fit(X)
+    expected = KernelBlocks(kz.linear()).fit({"rna": data.rna}).transform({"rna": data.rna})
+    np.testing.assert_array_equal(fitted.transform(X), expected)
+    np.testing.assert_array_equal(fitted.transform(X[["rna"]]), expected)
+
+
+def test_features_as_they_are_and_normalisations_of_their_own(data):
+    X = data.flat.to_numpy()
+    K = KernelBlocks(kz.linear(), standardize=False, normalize=None).fit_transform(X)
+    np.testing.assert_allclose(K[:, :, 0], X @ X.T, rtol=1e-12)
+    kernels = kz.linear() | kz.linear().normalize("unit") | kz.linear().normalize("center")
+    K = KernelBlocks(kernels, standardize=False).fit_transform(X).transpose("kernel", ...)
+    np.testing.assert_allclose(K[0], X @ X.T * len(X) / np.trace(X @ X.T), rtol=1e-12)
+    np.testing.assert_allclose(np.diagonal(K[1]), 1)
+    np.testing.assert_allclose(K[2].sum("obs"), 0, atol=1e-6)
+    assert abs(np.trace(K[2]) - len(X)) > 1
+    features = KernelBlocks(kz.linear().nystroem(4)).fit_transform(X)
+    assert features.shape == (len(X), 4, 1)
+
+
+@pytest.fixture
+def grams(data):
+    """Gram matrices (obs, basis, kernel) of all objects."""
+    return np.stack([block @ block.T for block in (data.rna, data.protein)], axis=-1)
+
+
+def test_precomputed_kernels_are_normalised_by_training_objects(data, grams):
+    K, n = grams, len(data.train.y)
+    fitted = KernelBlocks("precomputed").fit(K[:n, :n])
+    assert fitted.kernel_names_.tolist() == ["K0", "K1"]
+    assert fitted.n_features_in_ == n
+    trace = np.trace(K[:n, :n])
+    np.testing.assert_allclose(fitted.transform(K[n:, :n]), K[n:, :n] * n / trace, rtol=1e-12)
+    named = KernelBlocks("precomputed", blocks=BOTH).fit(K[:n, :n])
+    assert named.kernel_names_.tolist() == BOTH
+    one = KernelBlocks("precomputed").fit(K[:n, :n, 0])
+    np.testing.assert_array_equal(
+        one.transform(K[n:, :n, 0])[..., 0], fitted.transform(K[n:, :n])[..., 0]
+    )
+
+
+def test_labelled_precomputed_kernels_go_by_ids(data, grams):
+    frames = {
+        name: pd.DataFrame(grams[..., s], data.y.index, data.y.index) for s, name in enumerate(BOTH)
+    }
+    # Columns of the first, and rows of the second, in another order.
+    train, new = data.train.y.index, data.new.y.index
+    mixed = {
+        "rna": frames["rna"].loc[train, train[::-1]],
+        "protein": frames["protein"].loc[train[::-1], train],
+    }
+    fitted = KernelBlocks("precomputed").fit(mixed)
+    given = {"protein": frames["protein"].loc[new, train], "rna": frames["rna"].loc[new, train]}
+    n = len(train)
+    expected = KernelBlocks("precomputed").fit(grams[:n, :n]).transform(grams[n:, :n])
+    np.testing.assert_allclose(fitted.transform(given), expected, rtol=1e-12)
+
+
+def test_stacks_of_kernels_keep_the_names(data):
+    made = KernelBlocks()
+    stack = made.fit_transform(data.train.X)
+    taken = KernelBlocks("precomputed").fit(stack)
+    assert taken.kernel_names_.tolist() == BOTH
+    new = made.transform(data.new.X)
+    np.testing.assert_allclose(taken.transform(new), new, rtol=1e-12)
+    np.testing.assert_allclose(taken.transform(new.transpose("kernel", ...)), new, rtol=1e-12)
+
+
+def test_a_precomputed_block_beside_features_is_not_scaled(data, grams):
+    kernels = {"rna": kz.linear(), "other": "precomputed"}
+    n = len(data.train.y)
+    fitted = KernelBlocks(kernels).fit({"rna": data.train.rna, "other": grams[:n, :n, 1]})
+    K = fitted.transform({"rna": data.new.rna, "other": grams[n:, :n, 1]})
+    expected = grams[n:, :n, 1] * n / np.trace(grams[:n, :n, 1])
+    np.testing.assert_allclose(K.sel(kernel="other"), expected, rtol=1e-12)
+
+
+def test_names_of_features(data):
+    fitted = KernelBlocks().fit(data.X)
+    assert fitted.feature_names_in_.tolist() == data.X.columns.tolist()
+    assert fitted.n_features_in_ == 5
+    assert not hasattr(fitted.fit(data.flat.to_numpy()), "feature_names_in_")
+    assert KernelBlocks().fit(data.flat).feature_names_in_.tolist() == data.flat.columns.tolist()
+
+
+def without(frame, value):
+    frame = frame.copy()
+    frame.iloc[4] = value
+    return frame
+
+
+# Parameters, input of `fit`, and part of the message.
+REFUSED = {
+    "objects of one block": (
+        {},
+        lambda d: {"rna": d.rna, "protein": d.protein[2:]},
+        r"X\[\"protein\"\].*the same objects.*none for 'P0', 'P1'",
+    ),
+    "objects of a block, joined": (
+        {},
+        lambda d: pd.concat({"rna": d.rna, "protein": d.protein[2:]}, axis=1),
+        r"X\[\"protein\"\].*measured for every object.*'P0', 'P1'",
+    ),
+    "empty names": ({"blocks": PREFIXES}, lambda d: without(d.flat, np.nan), "no value for 'P4'"),
+    "NaN": ({}, lambda d: d.flat.replace(d.flat.iloc[2, 2], np.nan), "contains NaN"),
+    "NaN in a block": (
+        {},
+        lambda d: {"rna": d.rna.replace(d.rna.iloc[2, 2], np.nan)},
+        r"X\[\"rna\"\].*finite.*\(2, 2\)",
+    ),
+    "masked": ({}, lambda d: np.ma.masked_less(d.flat.to_numpy(), 0), "masked"),
+    "numbers of rows": (
+        {},
+        lambda d: {"rna": d.rna.to_numpy(), "protein": d.protein.to_numpy()[2:]},
+        "the same objects",
+    ),
+    "repeated columns": ({}, lambda d: d.X.iloc[:, [0, 0, 1]], r"distinct.*\('rna', 'g1'\)"),
+    "three levels": ({}, lambda d: pd.concat({"a": d.X}, axis=1), "Got 3 levels"),
+    "no block": ({}, lambda d: {}, "blocks.*none"),
+    "one name twice": ({}, lambda d: {1: d.rna, "1": d.protein}, "'1' twice"),
+    "sparse": ({}, lambda d: scipy.sparse.csr_array(d.flat), "[Ss]parse"),
+    "sparse block": ({}, lambda d: {"a": scipy.sparse.csr_array(d.flat)}, "dense"),
+    "text": ({}, lambda d: {"rna": d.rna.assign(name="a")}, "real numbers.*str"),
+    "three dims": ({}, lambda d: np.ones((3, 3, 2)), "dim 3"),
+    "dims": (
+        {"kernels": "precomputed"},
+        lambda d: xr.DataArray(np.ones((2, 3, 3)), dims=("kernel", "a", "b")),
+        "'obs', 'basis', 'kernel'",
+    ),
+    "kernels first": ({"kernels": "precomputed"}, lambda d: np.ones((2, 9, 9)), "square"),
+    "number of names": (
+        {"kernels": "precomputed", "blocks": ["a"]},
+        lambda d: np.ones((3, 3, 2)),
+        "2 names",
+    ),
+    "blocks named twice": ({"blocks": PREFIXES}, lambda d: d.X, "None, because X names its blocks"),
+    "blocks without names": ({"blocks": BOTH}, lambda d: d.flat, "dict of columns"),
+    "prefix": ({"blocks": {"a": "zz"}}, lambda d: d.flat, r"blocks\[\"a\"\].*begins with 'zz'"),
+    "prefix of array": ({"blocks": PREFIXES}, lambda d: d.flat.to_numpy(), "without names"),
+    "unknown name": ({"blocks": {"a": ["g1", "q"]}}, lambda d: d.flat, "unknown 'q'"),
+    "unknown position": ({"blocks": {"a": [0, 9]}}, lambda d: d.flat, "unknown 9"),
+    "negative position": ({"blocks": {"a": [-1]}}, lambda d: d.flat, "Got -1"),
+    "column twice": ({"blocks": {"a": [0, 0]}}, lambda d: d.flat, "0 more than once"),
+    "mask": ({"blocks": {"a": [True, False]}}, lambda d: d.flat, "booleans"),
+    "empty slice": ({"blocks": {"a": slice(9, None)}}, lambda d: d.flat, "one column"),
+    "slice of names": ({"blocks": {"a": slice("g1", "g2")}}, lambda d: d.flat, "positions"),
+    "number": ({"blocks": {"a": 1.5}}, lambda d: d.flat, "Got 1.5"),
+    "kernel by name": ({"kernels": "gaussian"}, lambda d: d.X, "one of 'precomputed'"),
+    "list of kernels": ({"kernels": [kz.linear()]}, lambda d: d.X, r"\| kz.linear\(\)"),
+    "unknown block": ({"kernels": {"rn": kz.linear()}}, lambda d: d.X, "nearest is 'rna'"),
+    "unknown bound block": ({"kernels": kz.linear().on("rn")}, lambda d: d.X, "nearest is 'rna'"),
+    "no blocks": ({"kernels": {"rna": kz.linear()}}, lambda d: d.flat, "no blocks"),
+    "no kernel": ({"kernels": {}}, lambda d: d.X, "one block or more"),
+    "normalisation": ({"normalize": "max"}, lambda d: d.X, "'trace', 'unit', 'center'"),
+    "no normalisation": ({"normalize": False}, lambda d: d.X, "'trace', 'unit', 'center'"),
+    "flag": ({"standardize": "no"}, lambda d: d.X, "True or False"),
+    "learned": ({"kernels": kz.gaussian(kz.kernels.Theta())}, lambda d: d.X, "to learn"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_unfit_input_is_refused(case, data):
+    parameters, given, message = REFUSED[case]
+    # scikit-learn's message for sparse matrices is a TypeError.
+    with pytest.raises((ValueError, TypeError), match=message):
+        KernelBlocks(**parameters).fit(given(data))
+
+
+# Input of `fit`, input of `transform`, and part of the message.
+REFUSED_LATER = {
+    "block missing": (lambda d: d.X, lambda d: d.X[["rna"]], r"\['protein', 'rna'\].*\['rna'\]"),
+    "block unknown": (
+        lambda d: d.X,
+        lambda d: {"rna": d.rna, "protein": d.protein, "text": d.rna},
+        "'text'",
+    ),
+    "array": (lambda d: d.X, lambda d: d.flat.to_numpy(), "Got one array or frame without names"),
+    "blocks": (lambda d: d.flat, lambda d: d.X, "one array or frame without names.*Got the blocks"),
+    "column missing": (lambda d: d.X, lambda d: d.X.iloc[:, 1:], r"X\[\"rna\"\].*none for 'g1'"),
+    "column renamed": (lambda d: d.X, lambda d: d.X.rename(columns={"g1": "h"}), "unknown 'h'"),
+    "order of a flat frame": (lambda d: d.flat, lambda d: d.flat.iloc[:, ::-1], "same order"),
+    "width": (
+        lambda d: {"rna": d.rna.to_numpy()},
+        lambda d: {"rna": d.rna.to_numpy()[:, 1:]},
+        r"X\[\"rna\"\].*3 features.*Got 2",
+    ),
+    "objects": (
+        lambda d: d.X,
+        lambda d: {"rna": d.rna, "protein": d.protein[1:]},
+        r"X\[\"protein\"\].*none for 'P22'",
+    ),
+    "missing values": (
+        lambda d: d.X,
+        lambda d: d.X.where(d.X.index.to_series() != "P2"),
+        "no value for 'P2'",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("case", REFUSED_LATER)
+def test_new_objects_that_do_not_fit_are_refused(case, data):
+    trained, given, message = REFUSED_LATER[case]
+    fitted = KernelBlocks().fit(trained(data.train))
+    with pytest.raises(ValueError, match=message):
+        fitted.transform(given(data.new if "missing values" not in case else data.train))

@@ -1,0 +1,328 @@
+"""Estimators are the models fitted by hand, and work where scikit-learn's do."""
+
+import pickle
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import kernelzoo as kz
+from kernelzoo.estimators import (
+    CompositeKernelClassifier,
+    CompositeKernelRegressor,
+    KernelBlocks,
+    KernelProbitClassifier,
+)
+from kernelzoo.estimators.predictor import seed_of, weights_of
+
+VB = kz.VB(tolerance=0.1, remaining=1.0)
+FEW = {"engine": VB, "draws": 30, "random_state": 5}
+FIT = {"draws": 30, "random_seed": 5, "progressbar": False}
+ESTIMATORS = {
+    KernelProbitClassifier: (kz.MultinomialProbit, {"combination": "mean", "tau": 2.0}),
+    CompositeKernelClassifier: (kz.CompositeKernelClassification, {"bias": False, "sigma": 2.0}),
+    CompositeKernelRegressor: (kz.CompositeKernelRegression, {"varsigma": 2.0, "rho": 3.0}),
+}
+KERNELS = kz.gaussian("median").normalize("trace")
+
+
+def response(estimator, data):
+    return data.target if estimator is CompositeKernelRegressor else data.y
+
+
+def answers(fitted, X):
+    """Whatever an estimator predicts, as one array of numbers."""
+    if isinstance(fitted, CompositeKernelRegressor):
+        return np.column_stack(fitted.predict(X, return_std=True))
+    return fitted.predict_proba(X)
+
+
+@pytest.fixture(scope="module")
+def classifier(data):
+    return KernelProbitClassifier(**FEW).fit(data.train.X, data.train.y)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_estimator_is_the_model_by_hand(estimator, data):
+    declaration, options = ESTIMATORS[estimator]
+    train, new = data.train, data.new
+    fitted = estimator(**FEW, **options).fit(train.X, response(estimator, train))
+
+    scalers = {block: StandardScaler().fit(train.X[block]) for block in ("rna", "protein")}
+    scaled, scaled_new = (
+        {block: scaler.transform(each.X[block]) for block, scaler in scalers.items()}
+        for each in (train, new)
+    )
+    y, mean, scale = response(estimator, train).to_numpy(), 0.0, 1.0
+    if estimator is CompositeKernelRegressor:
+        mean, scale = y.mean(), y.std()
+        y = (y - mean) / scale
+    model = declaration(KERNELS(scaled), y, **options)
+    result = kz.fit(model, VB, **FIT)
+    by_hand = kz.predict(model, result, KERNELS(scaled_new, scaled))
+    if estimator is CompositeKernelRegressor:
+        expected = np.column_stack([mean + scale * by_hand["mean"], scale * by_hand["sd"]])
+        np.testing.assert_array_equal(fitted.predict(new.X), answers(fitted, new.X)[:, 0])
+    else:
+        expected = by_hand["probability"].to_numpy()
+        assert fitted.predict(new.X).tolist() == by_hand["label"].values.tolist()
+        assert fitted.classes_.tolist() == ["case", "control"]
+    np.testing.assert_allclose(answers(fitted, new.X), expected, rtol=1e-10)
+    beta = result["posterior"]["beta"]
+    np.testing.assert_allclose(fitted.weights_["mean"], beta.mean(("chain", "draw")), rtol=1e-10)
+    np.testing.assert_allclose(fitted.weights_["sd"], beta.std(("chain", "draw")), rtol=1e-10)
+    assert fitted.weights_["kernel"].values.tolist() == ["rna", "protein"]
+    assert fitted.weights_["description"].values[0].startswith("gaussian(median=")
+
+
+def test_scale_of_targets_is_that_of_predictions(data):
+    train, new = data.train, data.new
+    mean, sd = (
+        CompositeKernelRegressor(**FEW).fit(train.X, train.target).predict(new.X, return_std=True)
+    )
+    far = CompositeKernelRegressor(**FEW).fit(train.X, 50 * train.target - 9)
+    far_mean, far_sd = far.predict(new.X, return_std=True)
+    np.testing.assert_allclose(far_mean, 50 * mean - 9, rtol=1e-8)
+    np.testing.assert_allclose(far_sd, 50 * sd, rtol=1e-8)
+    raw = CompositeKernelRegressor(normalize_y=False, **FEW).fit(train.X, train.target)
+    np.testing.assert_array_equal(raw.model_.target_values, train.target)
+
+
+def test_weights_that_are_known_or_a_point(data):
+    X, y = data.train.X, data.train.y
+    fixed = KernelProbitClassifier(**FEW, combination="fixed").fit(X, y).weights_
+    assert fixed["mean"].values.tolist() == [0.5, 0.5]
+    assert fixed["sd"].values.tolist() == [0, 0]
+    one = KernelProbitClassifier(kz.linear(), **FEW).fit(data.train.flat, y).weights_
+    assert one["kernel"].values.tolist() == ["linear"]
+    assert one["mean"].values.tolist() == [1]
+
+
+def test_weights_of_a_point_have_no_deviation(classifier):
+    draws = classifier.result_["posterior"].to_dataset().isel(chain=[0], draw=[3])
+    weights = weights_of(classifier.model_, xr.DataTree.from_dict({"posterior": draws}))
+    np.testing.assert_array_equal(weights["mean"], draws["beta"][0, 0])
+    assert weights["sd"].isnull().all()
+
+
+def test_labelled_responses_go_by_id(data, classifier):
+    train = data.train
+    mixed = train.y.sample(frac=1, random_state=1)
+    again = KernelProbitClassifier(**FEW).fit(train.X, mixed)
+    np.testing.assert_array_equal(answers(again, data.new.X), answers(classifier, data.new.X))
+    assert again.score(train.X, mixed) == again.score(train.X, train.y) > 0.7
+    blocks = {"rna": train.rna, "protein": train.protein}
+    assert again.score(blocks, mixed) == again.score(train.X, train.y)
+    regressor = CompositeKernelRegressor(**FEW).fit(train.X, train.target)
+    turned = train.target.iloc[::-1]
+    assert regressor.score(train.X, turned) == regressor.score(train.X, train.target)
+    stack = KernelBlocks().fit_transform(train.X)
+    from_stack = KernelProbitClassifier("precomputed", **FEW).fit(stack, mixed)
+    assert from_stack.score(stack, mixed) == again.score(train.X, train.y)
+
+
+def test_permuted_new_objects_have_permuted_answers(data, classifier):
+    turned = data.new.X.iloc[::-1]
+    expected = answers(classifier, data.new.X)[::-1]
+    np.testing.assert_allclose(answers(classifier, turned), expected, rtol=1e-10)
+
+
+def test_repeated_measurements_are_predicted(data, classifier):
+    """Other features of the training objects, under their ids, are new objects."""
+    again = data.train.X * 1.3
+    expected = answers(classifier, again.set_axis([f"again {i}" for i in again.index]))
+    np.testing.assert_array_equal(answers(classifier, again), expected)
+
+
+def test_permuted_training_objects_give_the_same_answer(data):
+    settings = {"random_state": 5, "draws": 2000}
+    one = KernelProbitClassifier(**settings).fit(data.train.X, data.train.y)
+    mixed = data.train.X.sample(frac=1, random_state=2)
+    other = KernelProbitClassifier(**settings).fit(mixed, data.train.y)
+    p = [
+        kz.predict(each.model_, each.result_, each.kernel_stack(data.new.X))
+        for each in (one, other)
+    ]
+    error = np.hypot(*(each["probability_sd"] for each in p)) / np.sqrt(2000)
+    difference = p[0]["probability"] - p[1]["probability"]
+    assert (np.abs(difference) < 5 * error + 1e-3).all()
+
+
+def test_an_object_left_out_does_not_leak(data):
+    """Scales, widths and traces of a fold are those of its training objects."""
+    folds = KFold(2)
+    X = data.X
+    estimator = CompositeKernelRegressor(kz.gaussian("median") | kz.linear(), **FEW)
+    mean = cross_val_predict(estimator, X, data.target, cv=folds)
+    X.iloc[4] *= 1e3
+    changed = cross_val_predict(estimator, X, data.target, cv=folds)
+    # Object 4 is in the first fold, whose model has not seen it.
+    (_, first), (_, second) = folds.split(X)
+    first = np.setdiff1d(first, 4)
+    np.testing.assert_allclose(changed[first], mean[first], rtol=1e-10)
+    assert np.abs(changed[second] - mean[second]).max() > 1e-3
+
+
+def test_cross_validation_takes_rows_and_columns_of_precomputed_kernels(data):
+    X = {block: data.X[block].to_numpy() for block in ("rna", "protein")}
+    grams = np.stack([x @ x.T for x in X.values()], axis=-1)
+    flat, y = data.flat.to_numpy(), data.target.to_numpy()
+    options = {"blocks": {"rna": slice(3), "protein": slice(3, None)}, "standardize": False}
+    features = CompositeKernelRegressor(kz.linear(), **options, **FEW)
+    given = CompositeKernelRegressor("precomputed", **FEW)
+    expected = cross_val_predict(features, flat, y, cv=2)
+    np.testing.assert_allclose(cross_val_predict(given, grams, y, cv=2), expected, rtol=1e-6)
+    assert np.isfinite(cross_val_score(given, grams[..., 0], y, cv=2)).all()
+
+
+def test_pipeline_of_kernels_and_estimator_is_the_estimator(data, classifier):
+    steps = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed", **FEW))
+    fitted = steps.fit(data.train.X, data.train.y)
+    np.testing.assert_allclose(
+        fitted.predict_proba(data.new.X), answers(classifier, data.new.X), rtol=1e-8
+    )
+    assert fitted[-1].weights_["kernel"].values.tolist() == ["rna", "protein"]
+
+
+def test_search_over_kernels_combinations_and_engines(data):
+    grid = [
+        {"kernels": [kz.linear(), {"rna": kz.gaussian("median")}]},
+        {
+            "combination": [kz.combinations.FixedWeights()],
+            "engine": [kz.VB(tolerance=0.2, remaining=1.0)],
+        },
+    ]
+    search = GridSearchCV(KernelProbitClassifier(**FEW), grid, cv=2, error_score="raise")
+    search.fit(data.X, data.y)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert search.best_params_ == search.cv_results_["params"][scores.argmax()]
+    assert search.predict(data.X).shape == data.y.shape
+
+
+def test_clones_have_equal_parameters():
+    kernels = {"rna": kz.gaussian("median") | kz.linear().normalize("unit")}
+    estimator = KernelProbitClassifier(
+        kernels, combination=kz.combinations.Mean(2, 3), engine=kz.Gibbs()
+    )
+    assert clone(estimator).get_params() == estimator.get_params()
+    assert repr(clone(estimator)) == repr(estimator)
+    assert "linear().normalize('unit')" in repr(estimator)
+    changed = clone(estimator).set_params(kernels=kz.linear())
+    assert changed.get_params() != estimator.get_params()
+
+
+def test_calibration(data):
+    calibrated = CalibratedClassifierCV(KernelProbitClassifier(**FEW), cv=2).fit(data.X, data.y)
+    np.testing.assert_allclose(calibrated.predict_proba(data.X).sum(1), 1)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_pickled_and_saved_estimators_predict_the_same(estimator, data, tmp_path):
+    train, y = data.train, response(estimator, data.train)
+    fitted = estimator(**FEW).fit(train.X, y)
+    expected = answers(fitted, data.new.X)
+    pickled = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(answers(pickled, data.new.X), expected)
+    fitted.result_.to_netcdf(tmp_path / "result.nc")
+    saved = az.from_netcdf(tmp_path / "result.nc")
+    again = estimator.from_result(saved, train.X, y, **fitted.get_params())
+    np.testing.assert_array_equal(answers(again, data.new.X), expected)
+    assert again.weights_.identical(fitted.weights_)
+
+
+def test_results_of_something_else_are_refused(data, classifier):
+    train, result = data.train, classifier.result_
+    for X, y, parameters in (
+        (train.X, train.y, {"kernels": kz.linear()}),
+        (train.X, train.y, {"standardize": False}),
+        (train.X, train.y, {"tau": 2.0}),
+        (train.X.iloc[::-1], train.y, {}),
+        (train.X, train.y.replace({"case": "x", "control": "a"}), {}),
+    ):
+        with pytest.raises(ValueError, match="'result' argument of KernelProbitClassifier"):
+            KernelProbitClassifier.from_result(result, X, y, **parameters)
+    with pytest.raises(ValueError, match="'result' argument of CompositeKernelClassifier"):
+        CompositeKernelClassifier.from_result(result, train.X, train.y)
+
+
+def test_seeds(data, classifier):
+    assert seed_of(np.int64(7)) == 7
+    assert seed_of(None) is None
+    drawn = np.random.RandomState(1)
+    seeds = [seed_of(drawn), seed_of(drawn)]
+    assert seeds[0] != seeds[1]
+    assert seeds[0] == seed_of(np.random.RandomState(1))
+    assert classifier.result_.attrs["random_seed"] == 5
+    other = clone(classifier).set_params(random_state=6).fit(data.train.X, data.train.y)
+    assert np.abs(answers(other, data.new.X) - answers(classifier, data.new.X)).max() > 0
+
+
+def test_warnings_of_engines_pass_through(data):
+    with pytest.warns(kz.ApproximationWarning):
+        KernelProbitClassifier(draws=200, random_state=1).fit(data.train.X, data.train.y)
+
+
+def test_ids_are_in_the_result(classifier, data):
+    assert classifier.result_["observed_data"]["obs"].values.tolist() == list(data.train.y.index)
+
+
+def test_kernels_with_parameters_are_learned(data):
+    few = {"engine": "gibbs", "draws": 20, "tune": 20, "chains": 1, "random_state": 1}
+    fitted = KernelProbitClassifier(kz.gaussian(kz.kernels.Theta()), **few)
+    fitted.fit(data.train.X, data.train.y)
+    assert fitted.result_["posterior"]["theta"].sizes["parameter"] == 2
+    np.testing.assert_allclose(answers(fitted, data.new.X).sum(1), 1)
+
+
+LABELS = {
+    "one class": (lambda y: ["a"] * len(y), "at least two classes.*only 'a'"),
+    "missing": (lambda y: y.where(y.index != "P2"), "a response of every object.*'P2'"),
+    "None": (lambda y: [None, *y[1:]], "a response of every object.*none for 0"),
+    "NA": (lambda y: pd.array([pd.NA, *y[1:]], dtype="string"), "a response of every object"),
+    "masked": (lambda y: np.ma.masked_equal(np.arange(len(y)) % 2, 0), "masked"),
+    "continuous": (lambda y: np.linspace(0.5, 2, len(y)), "Unknown label type: continuous"),
+    "two columns": (lambda y: np.column_stack([y, y]), "1d array"),
+    "too few": (lambda y: y.to_numpy()[1:], "inconsistent numbers of samples"),
+    "other ids": (lambda y: y.rename({"P3": "Q3"}), "unknown 'Q3'; none for 'P3'"),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_unfit_labels_are_refused(case, data):
+    given, message = LABELS[case]
+    with pytest.raises(ValueError, match=message):
+        KernelProbitClassifier(**FEW).fit(data.train.X, given(data.train.y))
+
+
+@pytest.mark.parametrize("labels", ["category", "string", "bool"])
+def test_labels_of_any_type_are_predicted_as_given(labels, data):
+    y = data.train.y == "case" if labels == "bool" else data.train.y.astype(labels)
+    if labels == "category":
+        y = y.cat.add_categories("unused")
+    fitted = KernelProbitClassifier(**FEW).fit(data.train.X, y)
+    assert fitted.classes_.tolist() == sorted(set(y))
+    assert set(fitted.predict(data.new.X).tolist()) <= set(y)
+
+
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, KernelBlocks])
+def test_every_parameter_is_documented(estimator):
+    text = estimator.__doc__
+    assert "{" + "parameters}" not in text
+    for name in estimator().get_params():
+        assert f"{name}" in text.partition("Attributes\n")[0]
+
+
+@pytest.mark.slow
+def test_parallel_cross_validation_is_the_same(data):
+    options = {"cv": 3, "method": "predict_proba"}
+    estimator = KernelProbitClassifier(**FEW)
+    one, two = (cross_val_predict(estimator, data.X, data.y, n_jobs=n, **options) for n in (1, 2))
+    np.testing.assert_allclose(one, two, rtol=1e-10)

@@ -1,0 +1,212 @@
+"""Ctrl-C and SIGTERM: a marked result or a clear message, and no process left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.inference.engine import fit as fit_module
+from kernelzoo.inference.engine import independent
+from kernelzoo.inference.engine.interruption import interruptible
+
+QUIET = {"random_seed": 1, "progressbar": False}
+
+
+def press():
+    """Ctrl-C of the user, at once."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def pressed_in_call(function, number):
+    """The function, in whose call of this number the user presses Ctrl-C."""
+    calls = iter(range(10**9))
+
+    def pressing(*args, **kwargs):
+        if next(calls) == number:
+            press()
+        return function(*args, **kwargs)
+
+    return pressing
+
+
+@pytest.fixture(scope="module")
+def model():
+    return kz.WishartCompletion.example()
+
+
+def failing(error):
+    """A library that catches Ctrl-C and raises its own error."""
+
+    def run(*args, **kwargs):
+        try:
+            press()
+        except KeyboardInterrupt:
+            raise error from None
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("Not enough samples to build a trace."),
+        RuntimeError("LLVM: symbol not found"),
+        SystemError("returned a result with an exception set"),
+        KeyboardInterrupt(),
+    ],
+    ids=["PyMC", "llvmlite", "SciPy", "bare"],
+)
+def test_an_interrupt_without_a_result_is_explained(model, monkeypatch, error):
+    monkeypatch.setattr(kz.Gibbs, "run", failing(error))
+    with pytest.raises(KeyboardInterrupt, match="Gibbs was interrupted before it had a result"):
+        kz.fit(model, "gibbs", **QUIET)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_other_errors_stay_as_they_are(model, monkeypatch):
+    def run(*args, **kwargs):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(kz.Gibbs, "run", run)
+    with pytest.raises(RuntimeError, match="planted"):
+        kz.fit(model, "gibbs", **QUIET)
+
+
+def test_ctrl_c_while_chains_tune_is_explained(model):
+    def stop(trace, draw):
+        if draw.draw_idx == 5:
+            press()
+
+    with pytest.raises(KeyboardInterrupt, match="Gibbs was interrupted before"):
+        kz.fit(model, "gibbs", draws=10, tune=10, chains=1, cores=1, callback=stop, **QUIET)
+
+
+@pytest.mark.filterwarnings("ignore:Gibbs was interrupted")
+def test_a_result_says_that_it_was_interrupted(model):
+    def stop(trace, draw):
+        if draw.draw_idx == 30:
+            press()
+
+    result = kz.fit(model, "gibbs", draws=100, tune=5, chains=1, cores=1, callback=stop, **QUIET)
+    assert 20 <= result["posterior"].sizes["draw"] < 30
+    assert result.attrs["ended_by"] == "interrupt"
+    assert result.attrs["converged"] == "no"
+
+
+@pytest.mark.filterwarnings("ignore:VB was interrupted")
+def test_ctrl_c_while_densities_are_evaluated_keeps_the_draws_before(monkeypatch):
+    model = kz.MultinomialProbit.example()
+    monkeypatch.setattr(independent, "PART", 20)
+    whole = kz.fit(model, "vb", draws=100, **QUIET)
+    compile_densities = independent.compile_densities
+    monkeypatch.setattr(
+        independent, "compile_densities", lambda model: pressed_in_call(compile_densities(model), 2)
+    )
+    part = kz.fit(model, "vb", draws=100, **QUIET)
+    assert part["posterior"].sizes["draw"] == 40
+    assert part.attrs["ended_by"] == "interrupt"
+    assert part.attrs["converged"] == "no"
+    for group in ("posterior", "sample_stats", "log_likelihood"):
+        for name, values in part[group].data_vars.items():
+            np.testing.assert_array_equal(values, whole[group][name].isel(draw=slice(40)))
+
+
+def test_ctrl_c_while_log_likelihoods_are_evaluated_keeps_the_fit(monkeypatch):
+    model = kz.MultinomialProbit.example()
+    options = {"draws": 10, "tune": 2, "chains": 1, "cores": 1, **QUIET}
+    function = pressed_in_call(fit_module.log_likelihood_of, 0)
+    monkeypatch.setattr(fit_module, "log_likelihood_of", function)
+    result = kz.fit(model, "gibbs", **options)
+    assert result["posterior"].sizes["draw"] == 10
+    assert "log_likelihood" not in result.children
+    assert "interrupted" in result.attrs["no_log_likelihood"]
+    assert "ended_by" not in result.attrs
+
+
+@pytest.mark.filterwarnings("ignore:Laplace was interrupted")
+def test_ctrl_c_in_the_curvature_of_laplace_keeps_the_search(monkeypatch):
+    from kernelzoo.inference.engine import mode
+
+    with pm.Model() as model:
+        x = pm.Normal("x", 1.0, 2.0, shape=2)
+        pm.Normal("y", x, 1.0, observed=np.array([0.5, 3.0]))
+    find_mode = mode.find_mode
+
+    def then_press(*args):
+        found = find_mode(*args)
+        slow = pressed_in_call(found.negative_log_density, 2)
+        return mode.Mode(
+            *(found.x, found.log_density, found.history, found.gradient, slow, found.path)
+        )
+
+    monkeypatch.setattr(mode, "find_mode", then_press)
+    result = kz.fit(model, "laplace", draws=20, **QUIET)
+    assert result.attrs["ended_by"] == "interrupt"
+    assert "covariance is that of L-BFGS" in result.attrs["note"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_users_handlers_stay(number):
+    seen = []
+    previous = signal.signal(number, lambda *args: seen.append(number))
+    try:
+        with interruptible("Gibbs"):
+            signal.raise_signal(number)
+        assert seen == [number]
+        assert signal.getsignal(number) is not previous
+    finally:
+        signal.signal(number, previous)
+
+
+def test_sigterm_unwinds_and_exits_with_its_status():
+    with pytest.raises(SystemExit) as ended, interruptible("Gibbs"):
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def children(process):
+    with open(f"/proc/{process}/task/{process}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def runs(process):
+    """Whether a process exists and is not a zombie."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs /proc")
+def test_sigterm_ends_the_processes_of_chains():
+    program = """
+        import kernelzoo as kz
+        kz.fit(kz.WishartCompletion.example(), "gibbs", draws=10**7, tune=1, chains=2, cores=2,
+               random_seed=1, progressbar=False, var_names=["trace_K22"], moments=[])
+    """
+    process = subprocess.Popen([sys.executable, "-P", "-c", textwrap.dedent(program)])
+    try:
+        deadline = time.monotonic() + 240
+        while len(children(process.pid)) < 2 and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.2)
+        time.sleep(1)
+        chains = children(process.pid)
+        assert len(chains) >= 2
+        process.terminate()
+        assert process.wait(60) == 143
+        while any(map(runs, chains)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not any(map(runs, chains))
+    finally:
+        process.kill()

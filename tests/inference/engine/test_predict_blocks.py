@@ -1,0 +1,133 @@
+"""Predictions in blocks of objects: those in one piece, with the memory of a block."""
+
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from xarray import DataTree
+
+import kernelzoo as kz
+from kernelzoo.models.kernels import Theta, basis_expansion
+
+RNG = np.random.default_rng(5)
+X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(101, 4))
+LABELS = np.arange(30) % 3
+SPECIFICATIONS = {
+    "kernels": (kz.gaussian("median") | kz.linear()).normalize("center", "trace"),
+    "features": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("unit").nystroem(9, by="kmeans"),
+    "random": kz.kernels.laplace(0.2).random_features(10),
+    "together": kz.gaussian(0.2).nystroem(12) | kz.linear().exact_features(),
+}
+
+
+def result_of(model, draws=6):
+    """Draws that need no fit."""
+    rng = np.random.default_rng(2)
+    K = model.coords["kernel"], model.coords["basis"]
+    n_kernels, n_basis = map(len, K)
+    shape, names = (2, draws), ("chain", "draw")
+    W = rng.normal(size=(*shape, 3, n_basis))
+    posterior = {"W": ((*names, "class", "basis"), W)}
+    if n_kernels > 1:
+        beta = rng.dirichlet(np.ones(n_kernels), size=shape)
+        posterior["beta"] = ((*names, "kernel"), beta)
+    coords = {"class": [0, 1, 2], "kernel": list(K[0]), "basis": list(K[1])}
+    tree = DataTree.from_dict({"posterior": xr.Dataset(posterior, coords=coords)})
+    tree.attrs.update(model="MultinomialProbit", engine="Gibbs")
+    return tree
+
+
+def predict(model, kernels_new, **options):
+    return kz.predict(model, result_of(model), kernels_new, progressbar=False, **options)
+
+
+@pytest.mark.parametrize("keep_draws", [False, True])
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_blocks_give_the_predictions_in_one_piece(name, keep_draws):
+    kernels = SPECIFICATIONS[name]
+    model = kz.MultinomialProbit(kernels(X), LABELS)
+    whole = predict(model, kernels(X_NEW, X), keep_draws=keep_draws)
+    blocks = kernels.in_blocks(X_NEW, X, size=20)
+    assert [block.sizes["obs"] for block in blocks] == [20] * 5 + [1]
+    xr.testing.assert_allclose(predict(model, blocks, keep_draws=keep_draws), whole, atol=1e-10)
+    assert predict(model, blocks).attrs == whole.attrs
+    xr.testing.assert_allclose(predict(model, kernels.in_blocks(X_NEW, X)), predict(
+        model, kernels(X_NEW, X)), atol=1e-10)  # fmt: skip
+
+
+def test_regression_in_blocks():
+    kernels = SPECIFICATIONS["kernels"]
+    model = kz.CompositeKernelRegression(kernels(X), X[:, 0])
+    result = kz.fit(model, "vb", draws=20, random_seed=1, progressbar=False)
+    whole = kz.predict(model, result, kernels(X_NEW, X))
+    blocks = kz.predict(model, result, kernels.in_blocks(X_NEW, X, size=30), progressbar=False)
+    xr.testing.assert_allclose(blocks, whole)
+
+
+def test_ids_of_objects_are_kept_and_features_aligned():
+    kernels = SPECIFICATIONS["features"]
+    train = pd.DataFrame(X, [f"t{i}" for i in range(30)], list("abcd"))
+    new = pd.DataFrame(X_NEW, [f"object {i}" for i in range(101)], list("abcd"))
+    model = kz.MultinomialProbit(kernels(train), pd.Series(LABELS, train.index))
+    whole = predict(model, kernels(new, train))
+    blocks = predict(model, kernels.in_blocks(new[list("dbca")], train, size=20))
+    xr.testing.assert_allclose(blocks, whole, atol=1e-10)
+    assert blocks["obs"].values.tolist() == list(new.index)
+
+
+def test_predictions_in_a_store_are_those_in_memory(tmp_path):
+    pytest.importorskip("zarr")
+    kernels = SPECIFICATIONS["features"]
+    model = kz.MultinomialProbit(kernels(X), np.array(["no", "yes", "perhaps"])[LABELS])
+    whole = predict(model, kernels(X_NEW, X), keep_draws=True)
+    blocks = kernels.in_blocks(X_NEW, X, size=20)
+    stored = predict(model, blocks, keep_draws=True, store=tmp_path / "blocks.zarr")
+    xr.testing.assert_allclose(stored.load(), whole, atol=1e-10)
+    assert stored.attrs == whole.attrs
+    at_once = predict(model, kernels(X_NEW, X), keep_draws=True, store=tmp_path / "one.zarr")
+    xr.testing.assert_identical(at_once.load(), whole)
+    with pytest.raises(ValueError, match="'store' argument of predict must be a path where"):
+        predict(model, blocks, store=tmp_path / "one.zarr")
+
+
+def test_memory_is_that_of_a_block():
+    """The 50,000 x 200 stack alone would be 80 MB."""
+    many = np.random.default_rng(0).normal(size=(50_000, 4)).astype(np.float32)
+    kernels = kz.gaussian(0.2).random_features(200)
+    model = kz.MultinomialProbit(kernels(X), LABELS)
+    result = result_of(model, draws=1)
+    tracemalloc.start()
+    predictions = kz.predict(
+        model, result, kernels.in_blocks(many, X, size=1_000), progressbar=False
+    )
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    held = predictions.nbytes + many.shape[0] * 8
+    assert peak < 3 * held + 8 * 8 * 1_000 * 200
+    assert peak < 0.4 * 50_000 * 200 * 8
+    few = kz.predict(model, result, kernels(many[-3:], X))
+    np.testing.assert_allclose(predictions["probability"][-3:], few["probability"], atol=1e-10)
+
+
+def with_nan():
+    bad = X_NEW.copy()
+    bad[77, 1] = np.nan
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: kz.linear().in_blocks(X_NEW, X, size=0), "'size' argument of in_blocks"),
+        (lambda: kz.gaussian(Theta(1, 1)).in_blocks(X_NEW, X), "without parameters to learn"),
+        (lambda: basis_expansion(np.square).in_blocks(X_NEW, X), "argument of in_blocks.*square"),
+        (lambda: list(kz.linear().in_blocks(with_nan(), X, size=9)), r"position \(77, 1\)"),
+        (lambda: list(kz.linear().in_blocks(X_NEW[:, :2], X)), "of 4 features.* Got 2 features"),
+        (lambda: kz.linear().on("a").in_blocks({"b": X_NEW}, {"a": X}), "'a'"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

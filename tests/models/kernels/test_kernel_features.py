@@ -1,0 +1,238 @@
+"""Features in place of kernels: exact and random ones, normalised, from arrays read in blocks."""
+
+import tracemalloc
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from kernelzoo.models.kernels import (
+    Theta,
+    as_stack,
+    cosine,
+    covariance,
+    gaussian,
+    laplace,
+    linear,
+    polynomial,
+    precomputed,
+    rows,
+)
+
+RNG = np.random.default_rng(3)
+X, X_NEW = RNG.normal(size=(40, 4)) + 1.0, RNG.normal(size=(7, 4))
+STEPS = [("trace",), ("unit",), ("center",), ("center", "trace"), ("unit", "center", "unit")]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """A few rows a block, so that sums over blocks are of several."""
+    monkeypatch.setattr(rows, "BLOCK", 100)
+
+
+def inner(features, other=None):
+    return features[0] @ (features if other is None else other)[0].T
+
+
+@pytest.mark.parametrize("steps", [(), *STEPS], ids="-".join)
+@pytest.mark.parametrize(
+    "kernel", [linear(), polynomial(2), polynomial(3, 0.5, 2.0), polynomial(2, 1.0, 0.0)]
+)
+@pytest.mark.usefixtures("small_blocks")
+def test_exact_features_give_the_normalised_kernel(kernel, steps):
+    kernel = kernel.normalize(*steps)
+    features = kernel.exact_features()
+    train, new = features(X).values, features(X_NEW, X).values
+    np.testing.assert_allclose(inner(train), kernel(X).values[0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(inner(new, train), kernel(X_NEW, X).values[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("by", ["uniform", "leverage", "kmeans"])
+@pytest.mark.parametrize("steps", STEPS, ids="-".join)
+@pytest.mark.usefixtures("small_blocks")
+def test_all_landmarks_give_the_normalised_kernel(steps, by):
+    kernel = polynomial(2).normalize(*steps)
+    features = kernel.nystroem(40, by=by)
+    train, new = features(X).values, features(X_NEW, X).values
+    np.testing.assert_allclose(inner(train), kernel(X).values[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(inner(new, train), kernel(X_NEW, X).values[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("by", ["uniform", "leverage", "kmeans"])
+def test_self_similarities_of_nystroem_features_are_below_the_kernels(by):
+    features = gaussian(0.3).normalize("trace").nystroem(10, by=by)(X).values[0]
+    norms = np.sum(features**2, axis=1)
+    assert norms.max() < 1 + 1e-9
+    assert 15 < norms.sum() < 39
+
+
+MATERN = {name: covariance(getattr(pm.gp.cov, name)(4, ls=1.7)) for name in
+          ("ExpQuad", "Matern12", "Matern32", "Matern52")}  # fmt: skip
+STATIONARY = {
+    "gaussian": gaussian(0.3),
+    "default": gaussian(),
+    "laplace": laplace(0.2),
+    "columns": covariance(pm.gp.cov.Matern32(4, ls=[1.0, 2.0], active_dims=[1, 3])),
+    **MATERN,
+}
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+@pytest.mark.parametrize("name", STATIONARY)
+def test_random_features_are_unbiased(name, orthogonal):
+    """Entries are means of F cosines, with a standard error of at most F^(-1/2)."""
+    n_frequencies = 20_000
+    kernel = STATIONARY[name]
+    features = kernel.random_features(2 * n_frequencies, orthogonal=orthogonal)
+    train, new = features(X[:12]).values, features(X_NEW, X[:12]).values
+    error = inner(new, train) - kernel(X_NEW, X[:12]).values[0]
+    assert np.abs(error).max() < 4.5 / np.sqrt(n_frequencies)
+    assert np.sqrt(np.mean(error**2)) < 1.5 / np.sqrt(n_frequencies)
+    np.testing.assert_allclose(np.sum(train[0] ** 2, axis=1), 1.0)
+
+
+def test_orthogonal_frequencies_err_less():
+    """Yu et al. (2016), figure 1: the error of a Gaussian kernel, over many seeds."""
+    gamma = 0.05
+    exact = gaussian(gamma)(X).values[0]
+    errors = {
+        orthogonal: [
+            inner(gaussian(gamma).random_features(8, orthogonal=orthogonal, seed=s)(X).values)
+            - exact
+            for s in range(100)
+        ]
+        for orthogonal in (True, False)
+    }
+    squares = {key: np.mean(np.square(value)) for key, value in errors.items()}
+    assert squares[True] < 0.6 * squares[False]
+
+
+def test_leverage_prefers_objects_that_others_do_not_replace():
+    """Of 300 objects, 290 are nearly alike: uniform landmarks miss most of the other 10."""
+    rng = np.random.default_rng(0)
+    objects = np.concatenate([rng.normal(scale=0.01, size=(290, 2)), 50 * rng.normal(size=(10, 2))])
+    exact = gaussian(0.5)(objects).values[0]
+    errors = {
+        by: np.mean([
+            np.linalg.norm(inner(gaussian(0.5).nystroem(20, by=by, seed=s)(objects).values) - exact)
+            for s in range(20)
+        ])
+        for by in ("uniform", "leverage")
+    }  # fmt: skip
+    assert errors["leverage"] < 0.7 * errors["uniform"]
+
+
+def test_k_means_errs_less_than_uniform_landmarks():
+    objects = np.random.default_rng(0).normal(size=(400, 3))
+    exact = gaussian(0.2)(objects).values[0]
+    errors = {
+        by: np.mean([
+            np.linalg.norm(inner(gaussian(0.2).nystroem(25, by=by, seed=s)(objects).values) - exact)
+            for s in range(3)
+        ])
+        for by in ("uniform", "kmeans")
+    }  # fmt: skip
+    assert errors["kmeans"] < 0.8 * errors["uniform"]
+
+
+SPECIFICATIONS = {
+    "uniform": gaussian("median").normalize("center", "trace").nystroem(8),
+    "leverage": gaussian("scale").nystroem(8, by="leverage"),
+    "kmeans": polynomial(2).normalize("unit").nystroem(8, by="kmeans"),
+    "random": laplace("median").random_features(8),
+    "exact": linear().normalize("trace").exact_features(),
+    "together": gaussian(0.1).nystroem(8) | linear().exact_features(),
+}
+
+
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_features_of_arrays_on_disk_are_those_of_arrays(name, tmp_path, monkeypatch):
+    """Memory maps in single precision, and zarr arrays where zarr is installed."""
+    monkeypatch.setattr(rows, "BLOCK", 3_000)
+    kernels = SPECIFICATIONS[name]
+    many = np.random.default_rng(1).normal(size=(1_200, 3)).astype(np.float32)
+    on_disk = np.memmap(tmp_path / "X", np.float32, "w+", shape=many.shape)
+    on_disk[:] = many
+    expected = kernels(many.astype(float))
+    np.testing.assert_array_equal(kernels(on_disk), expected)
+    np.testing.assert_array_equal(kernels(on_disk[:9], on_disk), kernels(many[:9], many))
+    np.testing.assert_allclose(kernels(on_disk[:9], on_disk), expected[:, :9], atol=1e-10)
+    zarr = pytest.importorskip("zarr")
+    stored = zarr.create_array(tmp_path / "X.zarr", data=many, chunks=(100, 3))
+    np.testing.assert_array_equal(kernels(stored), expected)
+
+
+def test_exact_features_are_padded_with_zeros():
+    stack = (gaussian(0.1).nystroem(8) | linear().exact_features())(X)
+    np.testing.assert_array_equal(stack.values[1, :, :4], X)
+    assert not stack.values[1, :, 4:].any()
+    as_stack(stack)
+
+
+@pytest.mark.parametrize("by", ["uniform", "leverage", "kmeans"])
+def test_memory_is_that_of_the_features_and_a_block(by, monkeypatch):
+    """Neither an N x N matrix nor a second copy of the features, nor of the objects."""
+    n, m, block = 20_000, 60, 60_000
+    many = np.random.default_rng(0).normal(size=(n, 20)).astype(np.float32)
+    monkeypatch.setattr(rows, "BLOCK", block)
+    kernels = gaussian(0.05) | gaussian(0.2)
+    kernels = kernels.normalize("center", "unit").nystroem(m, by=by)
+    kernels(many[:200])  # imports
+    tracemalloc.start()
+    stack = kernels(many)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert stack.shape == (2, n, m)
+    assert peak < stack.nbytes + 14 * 8 * block < 1.5 * stack.nbytes
+
+
+def with_nan():
+    bad = X.copy()
+    bad[31, 2] = np.nan
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gaussian().random_features(0), "'n_components' argument of random_features"),
+        (lambda: gaussian().random_features(7), "even, a cosine and a sine .* Got 7"),
+        (lambda: linear().random_features(4), "gaussian, laplace, .*Matern12.* Got 'linear'"),
+        (lambda: covariance(pm.gp.cov.Cosine(4, ls=1)).random_features(4), "Matern32.*'Cosine'"),
+        (lambda: precomputed().random_features(4), "'precomputed'"),
+        (lambda: gaussian(Theta(1, 1)).random_features(4), "argument of random_features"),
+        (lambda: gaussian().random_features(4).random_features(2), "argument of random_features"),
+        (lambda: gaussian().exact_features(), "linear or polynomial. Got 'gaussian'"),
+        (lambda: cosine().exact_features(), "linear or polynomial"),
+        (
+            lambda: polynomial(5).exact_features()(np.ones((3, 30))),
+            "at most 5000 features .* Got 324632 for 'polynomial.5.' of 30 columns",
+        ),
+        (lambda: (gaussian().nystroem(4) | gaussian().nystroem(6))(X), "as many basis functions"),
+        (lambda: gaussian().random_features(4)(with_nan()), r"position \(31, 2\)"),
+        (lambda: gaussian().nystroem(4)(X_NEW[:, :2], X), "of 4 features.* Got 2 features"),
+        (lambda: linear().normalize("unit").exact_features()(0 * X), "positive self-similarit"),
+        (lambda: linear().normalize("trace").exact_features()(0 * X), "positive trace"),
+        (lambda: gaussian().random_features(4).normalize("unit"), "applied to kernels"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("small_blocks")
+def test_what_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+class Shrinking:
+    """A store whose later rows have gone since its shape was read."""
+
+    shape, dtype = (40, 4), np.dtype(float)
+
+    def __getitem__(self, index):
+        return X[:35][index]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("kernels", [gaussian().random_features(4), gaussian().nystroem(20)])
+def test_a_store_that_shrinks_is_refused(kernels):
+    with pytest.raises(ValueError, match=r"of shape \(40, 4\) throughout. Got shape"):
+        kernels(Shrinking())

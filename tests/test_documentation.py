@@ -1,0 +1,204 @@
+"""Every public name has a page and an example that runs; tables of numbers name their source."""
+
+import doctest
+import inspect
+import re
+import sys
+import warnings
+from importlib import import_module
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+import kernelzoo as kz
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(sys, "path", [str(DOCS / "extensions"), str(DOCS), *sys.path])
+    import api
+    import cards
+    import check
+    import docstrings
+    import papers
+    import plates
+
+HOWTO = sorted(DOCS.glob("howto/*.md"))
+NAMES = {name.qualified: name for name in api.public_names()}
+#: Engines whose examples compile, or take many steps.
+LONG = re.compile(r"NUTS|nuts|SMC|Pathfinder|ADVI|Laplace|recommend")
+
+
+def imported(name):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(DOCS / "extensions"), *sys.path])
+        return import_module(name)
+
+
+class RunsOnly(doctest.OutputChecker):
+    """Examples without an expected output need only run."""
+
+    def check_output(self, want, got, optionflags):
+        return not want or super().check_output(want, got, optionflags)
+
+
+def examples(name):
+    text = name.page() if name.directive == "autodata" else inspect.getdoc(name.value)
+    return doctest.DocTestParser().get_examples(text or "")
+
+
+@pytest.fixture(scope="module")
+def namespace():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import docstring_namespace
+    return docstring_namespace
+
+
+@pytest.fixture
+def short_runs(monkeypatch):
+    """Let examples that leave the number of draws to the default take few."""
+    few = {"draws": 20, "tune": 20, "chains": 2, "cores": 1, "progressbar": False}
+    defaults = {**kz.fit.__kwdefaults__, **few}
+    monkeypatch.setattr(kz.fit, "__kwdefaults__", defaults)
+
+
+def cases():
+    for qualified, name in NAMES.items():
+        source = "".join(example.source for example in examples(name))
+        marks = [pytest.mark.slow] if LONG.search(source) else []
+        yield pytest.param(name, id=qualified, marks=marks)
+
+
+def test_every_public_name_has_a_page():
+    written = api.pages()
+    for space, module in api.namespaces().items():
+        listed = {n.name for n in NAMES.values() if n.space == space}
+        inner = {*api.namespaces(), *(f"kz.{n.name}" for n in NAMES.values() if n.space != "kz")}
+        assert {name for name in module.__all__ if f"kz.{name}" not in inner} <= listed
+    assert {f"api/{qualified}.rst" for qualified in NAMES} <= written.keys()
+    assert all(qualified in written["api/index.md"] for qualified in NAMES)
+
+
+@pytest.mark.parametrize("name", [*cases()])
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("short_runs")
+def test_example_runs(name, namespace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = examples(name)
+    assert found, f"{name.qualified} has no example"
+    test = doctest.DocTest(found, namespace.names(), name.qualified, None, 0, None)
+    failures = []
+    runner = doctest.DocTestRunner(RunsOnly(), optionflags=doctest.ELLIPSIS)
+    runner.run(test, out=failures.append)
+    plt.close("all")
+    assert not runner.failures, "".join(failures)
+
+
+def test_checker_sees_wrong_outputs_and_errors():
+    assert not RunsOnly().check_output("1\n", "2\n", 0)
+    test = doctest.DocTestParser().get_doctest(">>> 1 / 0", {}, "wrong", None, 0)
+    assert doctest.DocTestRunner(RunsOnly(), verbose=False).run(test, out=str).failed == 1
+
+
+def tables(text):
+    """Tables of Markdown with numbers in their cells, with the three lines after them."""
+    lines = text.splitlines()
+    starts = [i for i, line in enumerate(lines) if re.match(r"\|[-| :]+\|$", line)]
+    for start in starts:
+        end = start
+        while end < len(lines) and lines[end].startswith("|"):
+            end += 1
+        cells = "\n".join(lines[start + 1 : end])
+        numbers = re.search(
+            r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])", re.sub(r"`[^`]*`|\(.*?\)", "", cells)
+        )
+        if numbers:
+            yield lines[start - 1], "\n".join(lines[end : end + 4])
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(path, id=path.relative_to(DOCS).as_posix())
+        for path in sorted(DOCS.rglob("*.md"))
+        if path.name != "equations.md"
+        and path.relative_to(DOCS).parts[0] not in ("_build", "api", "cards", "papers", "gallery")
+    ],
+)
+def test_tables_of_numbers_name_their_source(page):
+    for header, after in tables(page.read_text(encoding="utf-8")):
+        assert "Source:" in after, header
+
+
+def test_a_table_without_a_source_is_found():
+    table = "| engine | seconds |\n|---|---|\n| VB | 1.5 |\n\nMore text.\n"
+    assert [header for header, after in tables(table) if "Source:" not in after]
+
+
+def blocks(page):
+    """Code of a page, block by block."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["start", "choose", *(f"howto/{p.stem}" for p in HOWTO)])
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("short_runs")
+def test_code_of_page_runs(page, namespace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = namespace.names()
+    for number, block in enumerate(blocks(DOCS / f"{page}.md")):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+    plt.close("all")
+
+
+def test_pages_have_code():
+    assert sum(len(blocks(page)) for page in HOWTO) > 20
+
+
+def test_check_of_links_sees_what_is_broken(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there"></a><a href="c.html"></a><a href="https://example.org"></a>'
+        '<script src="https://example.org/x.js"></script><a href="b.html#here"></a>'
+    )
+    (tmp_path / "b.html").write_text('<p id="here"></p>')
+    assert sorted(problem.partition(": ")[2] for problem in check.problems(tmp_path)) == [
+        "b.html#there has no such place",
+        "c.html does not exist",
+        "loads https://example.org/x.js",
+    ]
+
+
+def test_escapes_keep_columns_and_literals():
+    assert docstrings.escaped("a  object, object_   text") == "a  object, object\\_  text"
+    told = docstrings.escaped("``object_`` (model, *, settings)")
+    assert told == "``object_`` (model, \\*, settings)"
+    assert docstrings.escaped(">>> object_, x") == ">>> object_, x"
+
+
+def test_plates_have_every_variable_and_arrow():
+    model = kz.CompositeKernelRegression.example()
+    drawn = plates.plate_diagram(model, "title")
+    assert all(f">{name}</text>" in drawn for name in model.named_vars if name != "K")
+    assert drawn.count('class="arrow"') == len(plates.ModelGraph(model).edges())
+
+
+def test_formulas_become_mathml():
+    pytest.importorskip("docutils")
+    pytest.importorskip("sphinx")
+    mathml = imported("mathml")
+    assert "<msub>" in mathml.to_mathml(r"\textstyle\sum_s \beta_s", block=True)
+
+
+def test_every_study_belongs_to_a_paper():
+    for study in papers.STUDIES:
+        assert sum(study.startswith(paper.studies) for paper in papers.PAPERS) == 1, study
+
+
+def test_every_model_has_a_card_and_a_paper():
+    assert {card.model for card in cards.CARDS} == {*kz.MODELS}
+    assert {model for paper in papers.PAPERS for model in paper.models} == {*kz.MODELS}
