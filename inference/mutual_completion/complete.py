@@ -21,7 +21,7 @@ __all__ = ["complete_kernels"]
 
 OWNER = "complete_kernels"
 #: Sweeps of Gibbs between two draws that are kept.
-THIN = 50
+THIN = 25
 
 
 def complete_kernels(
@@ -54,7 +54,7 @@ def complete_kernels(
         Engine of "mutual". "exact" needs nested masks; "em" gives a point without uncertainty.
     draws : int, default=20
         Draws of the completed kernels.
-    thin : int, default=50
+    thin : int, default=25
         Sweeps of Gibbs between two draws.
     normalize : str or sequence of {"trace", "unit", "center"}, default="trace"
         Normalisation of each completed draw with constants from the training objects, which
