@@ -3,12 +3,14 @@
 import arviz as az
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.inference.completion import CompletedKernels, complete_kernels, joint_probit
-from kernelzoo.inference.engine.completions import rubin
+from kernelzoo.inference.engine.completions import fit_completions, rubin
+from kernelzoo.inference.engine.engine import Run
 
 N = 24
 IDS = [f"s{i:02d}" for i in range(N)]
@@ -129,6 +131,9 @@ def test_moments_follow_rubins_rules(fitted):
     np.testing.assert_allclose(found["W_between"], means.var(0, ddof=1))
     total = variances.mean(0) + (1 + 1 / 5) * means.var(0, ddof=1)
     np.testing.assert_allclose(found["W_total"], total)
+    # The law of total variance, for the draws themselves.
+    split = W.var(1).mean(0) + means.var(0)
+    np.testing.assert_allclose(W.reshape(-1, *W.shape[2:]).var(0), split)
 
 
 def test_rubin_pools_the_chains_of_a_completion():
@@ -142,7 +147,7 @@ def test_rubin_pools_the_chains_of_a_completion():
     np.testing.assert_allclose(found["x_between"], split.mean(1).var(ddof=1))
 
 
-def test_the_model_is_not_changed_even_by_errors(completion, monkeypatch):
+def test_the_model_is_not_changed_even_by_errors(completion):
     model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
     before = model["K"].get_value()
     vb(model, completions=2)
@@ -197,22 +202,113 @@ def test_complete_training_objects_are_fitted_once():
     assert (between[~lacking] < 1e-10).all()
 
 
-def test_objects_that_lack_a_block_have_wider_probabilities():
-    spread = []
-    for missing in ([], [18, 19, 20, 21, 22, 23]):
-        with pytest.warns(UserWarning, match="effective draws"):
-            completion = complete_kernels(frames({"a": [1, *missing]}), draws=8, **OPTIONS)
-        model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
-        found = kz.predict(model, vb(model), completion.of(NEW, TRAIN))
-        spread.append((found["probability_sd"].mean(), found["probability_between"].mean()))
-    (full, between), (lacking, between_lacking) = spread
-    assert lacking > 1.1 * full
-    assert between_lacking > 2 * between
+def entropy(p):
+    return -(p * np.log(p)).sum(-1)
+
+
+def test_a_mixture_is_no_sharper_than_its_completions_on_average(completion, fitted):
+    """Entropy is concave and the largest probability convex; single objects may get sharper."""
+    model, result = fitted
+    new = completion.of(NEW, TRAIN)
+    found = kz.predict(model, result, new)["probability"].values
+    each = []
+    for m in range(5):
+        alone = kz.MultinomialProbit(completion.of(TRAIN)[m], Y[TRAIN])
+        part = xr.DataTree.from_dict(
+            {"posterior": result["posterior"].to_dataset().isel(chain=[m])}
+        )
+        each.append(kz.predict(alone, part, new[m])["probability"].values)
+    each = np.stack(each)
+    assert (entropy(found) > entropy(each).mean(0)).all()
+    assert (found.max(-1) <= each.max(-1).mean(0) + 1e-12).all()
+    # A lacking block is averaged over: p(t | what is known) is the mean of p(t | all blocks).
+    np.testing.assert_allclose(found, each.mean(0))
+
+
+def test_draws_are_those_of_the_posterior():
+    """Gibbs against independent exact draws."""
+    kernels = frames({"a": [1, 4], "b": []}, 5)
+    options = {"random_seed": 1, "progressbar": False}
+    exact = complete_kernels(kernels, engine="exact", draws=4000, **options)
+    found = complete_kernels(kernels, draws=120, thin=8, tune=100, **options)
+    upper = np.triu_indices(5)
+    hidden = exact.sd.sel(kernel="a").values[upper] > 1e-6
+    one, two = (each.draws[:, 0][:, *upper][:, hidden] for each in (found, exact))
+    assert one.shape[1] == 9
+    # Products too: entries of one draw must belong together.
+    i, j = np.triu_indices(9)
+    for functional in (lambda x: x, lambda x: x[:, i] * x[:, j]):
+        x, y = functional(one), functional(two)
+        error = np.sqrt(x.var(0) / len(x) + y.var(0) / len(y))
+        assert (abs(x.mean(0) - y.mean(0)) < 4 * error).all()
+        assert (error < 0.3 * y.std(0)).all()
+    mean = found.mean.sel(kernel="a").values[upper][hidden]
+    assert (abs(mean - two.mean(0)) < 0.2 * two.std(0)).all()
+
+
+def test_seeds_repeat_and_completions_have_their_own(completion, fitted):
+    model, result = fitted
+    again = vb(model)
+    xr.testing.assert_equal(again["posterior"], result["posterior"])
+    assert result.attrs["random_seed"] == 7
+    seeds = json_list(result.attrs["completion_seeds"])
+    assert seeds[0] == 7
+    assert len(set(seeds)) == 5
+    with pytest.warns(UserWarning, match="effective draws"):
+        same = complete_kernels(frames(), draws=5, **OPTIONS)
+    assert same.key == completion.key
+
+
+def test_groups_of_one_model_are_refused_for_several_completions(completion, fitted):
+    model, result = fitted
+    for group in ("log_likelihood", "posterior_predictive", "log_prior"):
+        with pytest.raises(ValueError, match="pooled over completions"):
+            kz.extend(model, result, group)
+    assert "log_likelihood" not in result.children
+
+
+def test_predictions_are_added_to_the_result(completion, fitted):
+    model, result = fitted
+    new = completion.of(NEW, TRAIN)
+    extended = kz.predict(model, result, new, extend=True, random_seed=1)
+    t = extended["predictions"]["t"]
+    assert t.sizes["chain"] == 5
+    assert t.sizes["obs"] == len(NEW)
+    stored = extended["predictions_constant_data"]["K"]
+    np.testing.assert_array_equal(stored, new.mean)
+
+
+def test_an_amended_model_takes_completions(completion):
+    model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
+    with model:
+        pm.Deterministic("first", model["W"][0, 0])
+    copy = model.copied()
+    copy.set_data("K", completion.of(TRAIN).draws[1])
+    assert abs(copy["K"].get_value() - model["K"].get_value()).max() > 1e-3
+    assert "first" in copy.named_vars
+    assert copy.completed_rows.key == completion.key
+
+
+def test_an_interrupt_keeps_the_completions_before_it(completion, fitted):
+    model, _ = fitted
+    fits = []
+
+    def fit_one(copy, run):
+        fits.append(run)
+        tree = vb(kz.MultinomialProbit(completion.of(TRAIN)[0], Y[TRAIN]))
+        if len(fits) == 2:
+            tree.attrs["ended_by"] = "interrupt"
+        return tree
+
+    pooled = fit_completions(fit_one, model, Run(progressbar=False), None)
+    assert len(fits) == pooled["posterior"].sizes["chain"] == 2
+    assert pooled.attrs["ended_by"] == "interrupt"
+    assert pooled.attrs["converged"] == "no"
 
 
 def test_order_of_ids_and_kernels_does_not_matter(completion):
     order = np.random.default_rng(0).permutation(IDS).tolist()
-    turned = {name: frames()[name].loc[order, order[::-1]] for name in ("b", "a")}
+    turned = {"b": frames()["b"].loc[order, order[::-1]], "a": frames()["a"].loc[order[::-1]]}
     with pytest.warns(UserWarning, match="effective draws"):
         other = complete_kernels(turned, draws=5, **OPTIONS)
     one, two = completion.of(TRAIN), other.of(TRAIN)
@@ -301,8 +397,8 @@ def test_other_engines(engine):
 def nuts(model, draws):
     """Draws of the probabilities of new objects."""
     result = kz.fit(
-        model, kz.NUTS(target_accept=0.9), draws=draws, random_seed=1, progressbar=False, chains=2, cores=1,
-        var_names=["probability"], moments=[], log_likelihood=False,
+        model, kz.NUTS(target_accept=0.9), draws=draws, random_seed=1, progressbar=False,
+        chains=2, cores=1, var_names=["probability"], moments=[], log_likelihood=False,
     )  # fmt: skip
     return result["posterior"]["probability"]
 
@@ -322,13 +418,14 @@ def test_joint_model_against_completion_first(hidden):
         kernels, draws=60 if informed else 400, normalize=(), random_seed=1, progressbar=False
     )
     model = kz.MultinomialProbit(completion.of(train), labels, **FEW)
-    result = kz.fit(model, "gibbs", draws=1000, chains=2, cores=1, random_seed=1, progressbar=False)
+    options = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
+    result = kz.fit(model, "gibbs", draws=1000, **options)
     found = kz.predict(model, result, completion.of(new, train), draws=200)
     between = found["probability_between"].values / np.sqrt(len(completion))
     within = found["probability_sd"].values / np.sqrt(200)
     error = np.sqrt(az.mcse(draws).values ** 2 + between**2 + within**2)
     difference = abs(p - found["probability"].values)
-    print(difference, error)
+    print("differences and errors:", difference, error)
     assert error.max() < 0.02
     if informed:
         assert difference.max() < 0.15
