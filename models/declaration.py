@@ -101,6 +101,12 @@ class Declaration(pm.Model):
             )
         super().__setattr__(name, value)
 
+    def values_of(self, name: str) -> np.ndarray:
+        """Values of the data `name`, without a copy; the array is read-only."""
+        values = self[name].get_value(borrow=True).view()
+        values.flags.writeable = False
+        return values
+
     def check_data(self) -> None:
         """Raise ValueError if ``pm.set_data`` set numbers or kernels that no engine should read.
 
@@ -217,7 +223,7 @@ def _redeclared[M: Declaration](
         dims = model.named_vars_to_dims.get(name, ())
         labels = {dim: coords[dim] for dim in dims if coords[dim] is not None}
         relabelled = any(not np.array_equal(new, model.coords[dim]) for dim, new in labels.items())
-        if relabelled or not np.array_equal(values, model[name].get_value()):
+        if relabelled or not np.array_equal(values, model[name].get_value(borrow=True)):
             pm.set_data({name: values}, model=model, coords=labels)
     return model
 

@@ -264,7 +264,7 @@ class MultinomialProbit(Declaration):
 
     @property
     def design(self) -> np.ndarray:
-        """Current stack of kernels, array (kernel, obs, basis).
+        """Current stack of kernels, read-only array (kernel, obs, basis).
 
         Raises
         ------
@@ -273,7 +273,7 @@ class MultinomialProbit(Declaration):
         """
         if self.parametric is not None:
             raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
-        return self["K"].get_value()
+        return self.values_of("K")
 
     @property
     def composition(self) -> Composition:

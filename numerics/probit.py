@@ -19,6 +19,7 @@ than Gauss-Hermite, because the widths of g on its two sides may differ by a fac
 | normaliser of the truncated normal | Z_n | `log_z` (N,) |
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,6 +29,7 @@ from scipy.special import erfcx, ndtr
 
 from ..validation import check_count
 from .probit_constants import LARGEST_SCORE, LOG_2PI, SQRT_2PI
+from .threads import in_blocks
 
 __all__ = [
     "class_probabilities",
@@ -51,6 +53,8 @@ SPACING = 0.95
 BLOCK = 1 << 16
 # Total number of nodes above which compilation (seconds) pays off.
 COMPILED_FROM_NODES = 100_000_000
+# Number of nodes from which compiled loops run in threads.
+THREADS_FROM = 1 << 22
 # Number of classes up to which a product of scaled distribution functions does not underflow.
 MOST_COMPILED = 100
 
@@ -346,8 +350,16 @@ def log_probability_and_gradient(
 
     log_p, gradient = np.empty(len(scores)), np.empty_like(scores)
     nodes = default_nodes(scores.shape[1])
-    work = np.empty(working_memory(scores.shape[1], nodes))
-    probit_kernel(scores, codes, nodes, REACH, MIDDLE, TAIL, work, log_p, gradient)
+
+    def fill(rows: slice) -> None:
+        work = np.empty(working_memory(scores.shape[1], nodes))
+        given = scores[rows], codes[rows], nodes, REACH, MIDDLE, TAIL, work
+        probit_kernel(*given, log_p[rows], gradient[rows])
+
+    if scores.size * nodes > THREADS_FROM:
+        deque(in_blocks(fill, len(scores)), maxlen=0)
+    else:
+        fill(slice(None))
     return log_p, gradient
 
 

@@ -23,6 +23,7 @@ _cached = compiled(
     *("numerics/probit_constants.py", "numerics/probit_tail.py", "numerics/probit_compiled.py"),
     fastmath=FAST,
     error_model="numpy",
+    nogil=True,
 )
 
 

@@ -1,4 +1,4 @@
-"""Names that README and error messages hand to a user are there to be used."""
+"""Names that README, documentation and error messages hand to a user are there to be used."""
 
 import ast
 import re
@@ -13,6 +13,8 @@ PUBLIC = {*kz.__all__}.union(*(space.__all__ for space in SPACES))
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted((ROOT / "docs").glob("**/*.md"))
+TEXTS = "\n".join([README, *(path.read_text(encoding="utf-8") for path in PAGES)])
 
 
 def messages():
@@ -30,13 +32,16 @@ def messages():
 
 
 def test_names_in_readme_are_public():
-    for_users, _, _ = README.partition("\n## Development\n")
-    classes = set(re.findall(r"`([A-Z]\w*[a-z]\w*)[`(]", for_users)) - {"DataTree"}
-    assert "PositiveDefinite" in classes
+    classes = set(re.findall(r"`([A-Z]\w*[a-z]\w*)[`(]", README)) - {"DataTree"}
+    assert "MutualKernelCompletion" in classes
     assert classes <= PUBLIC
-    flat = set(re.findall(r"\bkz\.(\w+)", README))
+
+
+def test_names_in_readme_and_documentation_exist():
+    flat = set(re.findall(r"\bkz\.(\w+)", TEXTS))
+    assert "open_store" in flat
     assert flat <= set(kz.__all__)
-    assert [resolve_name(f"kernelzoo{name}") for name in re.findall(r"\bkz((?:\.\w+)+)", README)]
+    assert [resolve_name(f"kernelzoo{name}") for name in re.findall(r"\bkz((?:\.\w+)+)", TEXTS)]
 
 
 def test_names_are_few():
@@ -46,8 +51,8 @@ def test_names_are_few():
         assert all(hasattr(space, name) for name in space.__all__)
 
 
-def test_names_with_their_module_in_readme_exist():
-    named = re.findall(r"\bkernelzoo(?:\.\w+)+", README)
+def test_names_with_their_module_in_documentation_exist():
+    named = re.findall(r"\bkernelzoo(?:\.\w+)+", TEXTS)
     assert [resolve_name(name) for name in named]
 
 

@@ -22,6 +22,8 @@ __all__ = ["NUMPY_REWRITES"]
 
 # Position among PyTensor's rewrites: those that look for these operations have been applied.
 AFTER_SPECIALIZATION = 4
+# Fewer columns are multiplied with each matrix, and the products added up: memory limits the speed.
+FEW_COLUMNS = 16
 
 
 class _LogExpit(UnaryScalarOp):
@@ -76,7 +78,10 @@ class SummedProducts(Op):
             flat = stack.reshape(len(stack), -1)
             out = np.empty((draws, stack.shape[1], columns))
             for w, b, product in zip(weights, right, out, strict=True):
-                np.dot(np.dot(w, flat).reshape(stack.shape[1:]), b, out=product)
+                if columns < FEW_COLUMNS:
+                    np.dot(w, (stack @ b).reshape(len(stack), -1), out=product.reshape(-1))
+                else:
+                    np.dot(np.dot(w, flat).reshape(stack.shape[1:]), b, out=product)
         output_storage[0][0] = out
 
 

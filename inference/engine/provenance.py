@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
-from pymc.backends.arviz import find_constants, find_observations
+from pymc.backends.arviz import find_observations
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 from xarray import DataTree
 
 from ...validation import argument_error
 
 __all__ = [
     "check_fitted",
+    "constants_of",
     "data_in",
     "data_of",
     "declared",
@@ -45,7 +46,21 @@ type Attributes = Mapping[Any, Any]
 
 def data_of(model: pm.Model) -> Data:
     """Observations and constants of a model in its current state, by name."""
-    return {**find_observations(model), **find_constants(model)}
+    return {**find_observations(model), **constants_of(model)}
+
+
+def constants_of(model: pm.Model) -> dict[str, NDArray]:
+    """Data other than observations, as PyMC finds them, but read-only and not copied."""
+    variables = [*model.basic_RVs, *model.deterministics, *model.potentials]
+    observed = set(model.rvs_to_values.values())
+    unused = observed - set(ancestors(variables)) if observed else observed
+    found = {}
+    for data in model.data_vars:
+        if data not in unused:
+            values = np.asarray(data.get_value(borrow=True)).view()
+            values.flags.writeable = False
+            found[str(data.name)] = values
+    return found
 
 
 def data_in(result: DataTree) -> Data:
@@ -117,6 +132,9 @@ def _same(one: NDArray, other: NDArray) -> bool:
         return False
     if not all(np.issubdtype(array.dtype, np.number) for array in (one, other)):
         return bool(np.array_equal(one, other))
+    # The data that were fitted are the same to the last bit in the session that fitted them.
+    if np.array_equal(one, other):
+        return True
     close = SAME * float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
     return bool(np.allclose(one, other, rtol=SAME, atol=close, equal_nan=True))
 

@@ -21,15 +21,11 @@ from typing import Any, Literal
 import arviz as az
 import numpy as np
 import pymc as pm
-from pymc.backends.arviz import (
-    coords_and_dims_for_inferencedata,
-    find_constants,
-    find_observations,
-)
+from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_observations
 from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
-from .provenance import declared, versions
+from .provenance import constants_of, declared, versions
 
 __all__ = ["Converged", "draws_to_tree", "point_to_tree", "stamp", "trajectory", "with_group"]
 
@@ -56,7 +52,7 @@ def draws_to_tree(
     groups: dict[str, dict[str, Any]] = {
         "posterior": {name: np.asarray(value)[None] for name, value in draws.items()},
         "observed_data": find_observations(model),
-        "constant_data": find_constants(model),
+        "constant_data": constants_of(model),
     }
     if sample_stats:
         groups["sample_stats"] = {

@@ -22,12 +22,12 @@ from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
-from ...numerics.probit import truncated_moments
 from ..variational.anderson import Coordinates
 from ..variational.binary import BinaryFactor, binary_factor
 from ..variational.concentration import ConcentrationFactor, concentration_factor
 from ..variational.regressors import precision_factor, printed_bound, regressors_bound
 from ..variational.simplex import SimplexFactor, moments_around, simplex_factor
+from .expected_utilities import ExpectedUtilities, expected_utilities
 from .vb_inner_steps import ascend, inner_steps
 from .vb_kernel_parameters import ParameterFactor
 from .vb_kernels import ExpectedKernels, KernelFamily
@@ -99,12 +99,12 @@ class Data:
 class State:
     """All factors after an iteration, and the objective.
 
-    `W_precision` (C, M), `W_weights` (S, S) and `W_products` are E[1/zeta] and the second moment of
+    `utilities` are at the scores after the iteration. `W_precision` (C, M), `W_weights` (S, S) and `W_products` are E[1/zeta] and the second moment of
     the composite kernel at the update of q(W). They determine its covariances, which are not
     stored. `gain` is the part of the bound from the weights and their hyperparameters.
     """
 
-    y_mean: Array
+    utilities: ExpectedUtilities
     W_mean: Array
     W_var: Array
     W_precision: Array
@@ -144,13 +144,13 @@ def start(
     shape = (data.n_classes, n_basis)
     beta = np.ones(1) if data.family.is_product else first_weights(data.rule, weights)
     second_moment = np.outer(beta, beta)
-    f = np.zeros((len(data.labels), data.n_classes))
+    regressors = np.zeros(shape)
     if random:
-        f = np.tensordot(beta, kernels.design, axes=1) @ rng.normal(size=shape).T
-        f /= f.std() or 1.0
-    _, y_mean = truncated_moments(f, data.labels)
+        regressors = rng.normal(size=shape)
+        scores = np.tensordot(beta, kernels.design @ regressors.T, axes=1)
+        regressors /= scores.std() or 1.0
     return State(
-        y_mean=y_mean,
+        utilities=expected_utilities(kernels.design, beta, regressors, data.labels),
         W_mean=np.zeros(shape),
         W_var=np.zeros(shape),
         W_precision=np.ones(shape),
@@ -204,10 +204,8 @@ def update(data: Data, state: State) -> State:
     gram = kernels.products.gram(state.beta_second)
 
     # Only one triangle of the covariances is computed. Later steps need only inner products of
-    # their sum with symmetric matrices, so the sum is folded onto that triangle. There is one
-    # product a kernel, because the kernels' weighted sum would take the memory of another design
-    # matrix.
-    target = np.tensordot(state.beta_mean, state.y_mean.T @ kernels.design, axes=1)
+    # their sum with symmetric matrices, so the sum is folded onto that triangle.
+    target = np.tensordot(state.beta_mean, state.utilities.products, axes=1)
     W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     covariance = np.zeros_like(gram)
     log_det = 0.0
@@ -237,57 +235,54 @@ def update(data: Data, state: State) -> State:
         W_products=kernels.products,
         zeta_rate=zeta_rate,
     )
-    scores, curvature = _scores(kernels, W_mean), kernels.products.traces(moment)
-    linear = scores @ state.y_mean.ravel()
+    linear, curvature = _linear(state.utilities, W_mean), kernels.products.traces(moment)
     new = update_weights(data.rule, data.plug_in, new, linear, curvature)
     for _ in range(inner):
-        new, scores, curvature = _update_again(data, new, inverses, covariance)
+        new, curvature = _update_again(data, new, inverses, covariance)
     inverses.clear()
     W_mean, zeta_rate = new.W_mean, new.zeta_rate
     if new.psi is not None:
         new = _update_parameters(data, new, moment)
-        scores, curvature = _scores(new.kernels, W_mean), new.kernels.products.traces(moment)
+        curvature = new.kernels.products.traces(moment)
 
-    f = (new.beta_mean @ scores).reshape(state.y_mean.shape)
-    log_z, y_mean = truncated_moments(f, data.labels)
+    utilities = expected_utilities(new.kernels.design, new.beta_mean, W_mean, data.labels)
+    log_z = utilities.log_z
     if data.plug_in:
         spread = np.sum(new.kernels.products.gram(new.beta_second) * covariance)
-        objective = printed_bound(log_z.sum(), log_det, shape / zeta_rate, W_mean, W_var, spread)
+        objective = printed_bound(log_z, log_det, shape / zeta_rate, W_mean, W_var, spread)
     else:
-        objective = log_z.sum() - 0.5 * (np.sum(curvature * new.beta_second) - np.sum(f**2))
+        objective = log_z - 0.5 * (np.sum(curvature * new.beta_second) - utilities.square)
         objective += regressors_bound(data.tau, data.upsilon, log_det, zeta_rate) + new.gain
         objective += 0.0 if new.psi is None else new.psi.gain
-    return replace(new, y_mean=y_mean, objective=float(objective))
+    return replace(new, utilities=utilities, objective=float(objective))
 
 
 def _update_again(
     data: Data, state: State, inverses: Sequence[Array], covariance: Array
-) -> tuple[State, Array, Array]:
+) -> tuple[State, Array]:
     """Update Y, the means of W, zeta and the weights, given the covariances of W.
 
-    Returns the state, the scores by kernel, and the curvature that `update_weights` used.
+    Returns the state, and the curvature that `update_weights` used.
     """
     kernels = state.kernels
-    f = (state.beta_mean @ _scores(kernels, state.W_mean)).reshape(state.y_mean.shape)
-    _, y_mean = truncated_moments(f, data.labels)
+    utilities = expected_utilities(kernels.design, state.beta_mean, state.W_mean, data.labels)
     W_mean = ascend(
         state.W_mean,
         inverses,
         gram=kernels.products.gram(state.beta_second),
         precision=(data.tau + 0.5) / state.zeta_rate,
-        target=np.tensordot(state.beta_mean, y_mean.T @ kernels.design, axes=1),
+        target=np.tensordot(state.beta_mean, utilities.products, axes=1),
     )
     zeta_rate = data.upsilon + 0.5 * (W_mean**2 + state.W_var)
-    scores = _scores(kernels, W_mean)
     curvature = kernels.products.traces(W_mean.T @ W_mean + covariance)
-    new = replace(state, y_mean=y_mean, W_mean=W_mean, zeta_rate=zeta_rate)
-    new = update_weights(data.rule, False, new, scores @ y_mean.ravel(), curvature)
-    return new, scores, curvature
+    new = replace(state, utilities=utilities, W_mean=W_mean, zeta_rate=zeta_rate)
+    linear = _linear(utilities, W_mean)
+    return update_weights(data.rule, False, new, linear, curvature), curvature
 
 
-def _scores(kernels: ExpectedKernels, W_mean: Array) -> Array:
-    """Scores by kernel, (S, N C)."""
-    return (kernels.design @ W_mean.T).reshape(len(kernels.design), -1)
+def _linear(utilities: ExpectedUtilities, W_mean: Array) -> Array:
+    """Inner products (S,) of E[Y] with the scores by kernel."""
+    return np.tensordot(utilities.products, W_mean, axes=2)
 
 
 @singledispatch
@@ -363,24 +358,25 @@ def _update_parameters(data: Data, state: State, moment: Array) -> State:
     assert state.psi is not None
     # The folded moment gives the same quadratic forms as the symmetric one.
     log_likelihood = data.family.log_likelihood(
-        state.y_mean @ state.W_mean, state.beta_mean, state.beta_second, moment
+        state.utilities.mean @ state.W_mean, state.beta_mean, state.beta_second, moment
     )
     psi = state.psi.updated(log_likelihood)
     return replace(state, psi=psi, kernels=data.family.expected(psi, data.plug_in))
 
 
 def _coordinates(state: State) -> Array:
-    values = [state.y_mean.ravel(), np.log(state.zeta_rate).ravel()]
+    values = [state.utilities.products.ravel(), np.log(state.zeta_rate).ravel()]
     if isinstance(state.beta, SimplexFactor):
         values += [np.log(state.beta_mean), np.log(state.rho_mean)]
     return np.concatenate(values)
 
 
 def _at_coordinates(state: State, values: Array) -> State:
-    y, zeta, weights = np.split(values, np.cumsum([state.y_mean.size, state.zeta_rate.size]))
+    products = state.utilities.products
+    y, zeta, weights = np.split(values, np.cumsum([products.size, state.zeta_rate.size]))
     state = replace(
         state,
-        y_mean=y.reshape(state.y_mean.shape),
+        utilities=state.utilities._replace(products=y.reshape(products.shape)),
         zeta_rate=np.exp(zeta).reshape(state.zeta_rate.shape),
     )
     if not len(weights):
@@ -390,7 +386,7 @@ def _at_coordinates(state: State, values: Array) -> State:
     return replace(state, beta_mean=mean, beta_second=second_moment, rho_mean=np.exp(log_rho))
 
 
-# E[y], the rates of zeta, and the means of weights on the simplex and of their concentrations. The
+# E[Y]'K_s, the rates of zeta, and the means of weights on the simplex and of their concentrations. The
 # weights' covariance, selections and kernel parameters follow one iteration later.
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
@@ -412,7 +408,7 @@ class Approximation:
             "W_sd": (regressor, np.sqrt(state.W_var)),
             "zeta_shape": ((), shape),
             "zeta_rate": (regressor, state.zeta_rate),
-            "y_mean": (("obs", "class"), state.y_mean),
+            "y_mean": (("obs", "class"), state.utilities.mean),
         }
         if state.beta is not None:
             variables |= {

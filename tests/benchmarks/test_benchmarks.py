@@ -13,6 +13,7 @@ from kernelzoo.benchmarks import (
     BENCHMARKS,
     cold,
     composite_kernel,
+    growing,
     held_out,
     kernel_features,
     many_objects,
@@ -47,7 +48,7 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    for module in (many_objects, memory):
+    for module in (growing, many_objects, memory):
         monkeypatch.setattr(
             module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
         )
@@ -108,6 +109,7 @@ def test_many_objects(monkeypatch, in_this_process):
         assert float(cells[-1]) > 60
 
 
+@pytest.mark.slow
 def test_missing_blocks(monkeypatch):
     sizes = {"MISSING": (0.0, 0.4), "TRAIN": 9, "TEST": 6, "DRAWS": 2}
     for name, value in sizes.items():
@@ -127,6 +129,19 @@ def test_missing_blocks(monkeypatch):
     assert len({tuple(scores) for scores in lacking.values()}) >= 3
     for scores in (*whole.values(), *lacking.values()):
         assert_numbers(scores)
+
+
+def test_growing_numbers_of_objects(monkeypatch, in_this_process):
+    sizes = {"OBJECTS": (100,), "SLOPE_OBJECTS": (100, 400), "NEW": 50, "LANDMARKS": 10}
+    for name, value in (sizes | {"SLOPE_LANDMARKS": 5}).items():
+        monkeypatch.setattr(growing, name, value)
+    table = rows("growing")
+    for classifier in ("VB", "SGDClassifier"):
+        cells = table["100", classifier][1:]
+        assert_numbers([cell for cell in cells if cell])
+        assert float(cells[-2]) > 30
+    (larger,) = (cells for (first, _), cells in table.items() if first == "400")
+    assert_numbers(larger)
 
 
 def test_mixing(monkeypatch):

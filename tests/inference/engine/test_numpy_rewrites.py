@@ -32,7 +32,7 @@ def test_softplus_and_its_gradient():
     np.testing.assert_allclose(slope, expit(values), rtol=1e-14)
 
 
-@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("columns", [1, 3, 20])
 @pytest.mark.parametrize("drawn", ["weights", "right", "both"])
 def test_products_with_weighted_sums_over_draws(columns, drawn):
     rng = np.random.default_rng(1)

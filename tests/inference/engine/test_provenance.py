@@ -1,12 +1,15 @@
 """Results of one problem are recognised as such, and those of others are told apart."""
 
+import tracemalloc
+
 import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from pymc.backends.arviz import find_constants
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.provenance import data_of, declared, differing_data
+from kernelzoo.inference.engine.provenance import constants_of, data_of, declared, differing_data
 
 KERNELS = np.stack([np.eye(4), np.diag([1.0, 2.0, 3.0, 4.0])])
 LABELS = np.array([0, 1, 0, 1])
@@ -100,6 +103,33 @@ def test_data_are_compared_by_value():
     assert not differing_data(one, same)
     for name, values in (("K", np.array([1.0, 2.0, 0.0])), ("labels", np.array([1, 1, 0]))):
         assert differing_data(one, same | {name: values}) == [name]
+
+
+def test_data_of_a_result_are_the_model_s_and_cannot_be_changed(fitted):
+    model = classifier()
+    constants, wanted = constants_of(model), find_constants(model)
+    assert constants.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(constants[name], values)
+        assert np.shares_memory(constants[name], model[name].get_value(borrow=True))
+    for values in (constants["K"], model.design, fitted["constant_data"]["K"].values):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 0.0
+    # New data take other memory: those of an earlier result stay.
+    pm.set_data({"K": kernels_of(3)}, model=model)
+    np.testing.assert_array_equal(constants["K"], kernels_of(1))
+
+
+def test_a_check_of_equal_data_takes_little_memory():
+    rng = np.random.default_rng(1)
+    one = {"K": rng.normal(size=(2, 500, 500))}
+    other = {"K": one["K"].copy()}
+    tracemalloc.start()
+    try:
+        assert not differing_data(one, other)
+        assert tracemalloc.get_traced_memory()[1] < one["K"].nbytes / 4
+    finally:
+        tracemalloc.stop()
 
 
 def kernels_of(seed):

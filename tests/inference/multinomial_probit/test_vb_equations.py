@@ -316,7 +316,7 @@ def test_learned_kernels_agree_with_a_slow_reference(rule, parametric, plug_in, 
     close(objectives, slow["objectives"])
     close(state.W_mean, slow["W"])
     close(state.zeta_rate, slow["zeta_rate"])
-    close(state.y_mean, slow["y"])
+    close(state.utilities.mean, slow["y"])
     if state.psi is not None:
         close(state.psi.weights, slow["r"])
     if rule.startswith("binary"):

@@ -104,7 +104,7 @@ def test_factors_against_quadrature(rule, parametric):
     state = approximation.state
     moment = state.W_mean.T @ state.W_mean + np.diag(state.W_var.sum(axis=0))
     log_likelihood = approximation.data.family.log_likelihood(
-        state.y_mean @ state.W_mean, state.beta_mean, state.beta_second, moment
+        state.utilities.mean @ state.W_mean, state.beta_mean, state.beta_second, moment
     )
     n = len(state.psi.mean)
     axes = np.meshgrid(*[np.linspace(-8, 8, 101)] * n)

@@ -398,7 +398,7 @@ def nuts(model, draws):
     """Draws of the probabilities of new objects."""
     result = kz.fit(
         model, kz.NUTS(target_accept=0.9), draws=draws, random_seed=1, progressbar=False,
-        tune=500, chains=2, cores=1, var_names=["probability"], moments=[], log_likelihood=False,
+        chains=2, cores=1, var_names=["probability"], moments=[], log_likelihood=False,
     )  # fmt: skip
     return result["posterior"]["probability"]
 
@@ -412,7 +412,7 @@ def test_joint_model_against_completion_first(hidden):
     """They agree if the training objects have all rows: then labels do not inform kernels."""
     train, new = IDS[:6], IDS[6:8]
     kernels, labels = frames(hidden, 8), Y[train].replace("z", "y")
-    draws = nuts(joint_probit(kernels, labels, new=new, **FEW), 700)
+    draws = nuts(joint_probit(kernels, labels, new=new, **FEW), 1500)
     informed, p = len(hidden) > 1, draws.mean(("chain", "draw")).values
     completion = complete_kernels(
         kernels, draws=60 if informed else 400, normalize=(), random_seed=1, progressbar=False

@@ -1,0 +1,133 @@
+"""VB of `MultinomialProbit` on features, as the number of objects grows, beside a linear classifier.
+
+The first table has whole fits (until the bound's relative change is below 1e-4, with the k-hat of
+100 draws) on two kernels of 500 Nystroem features and ten classes, and scikit-learn's
+`SGDClassifier` on the same features. The second has the seconds of an iteration on 50 features a
+kernel, and the slope of their logarithm against that of the number of objects. Each size runs in a
+process of its own, whose peak memory includes the objects and their features.
+"""
+
+import multiprocessing
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from ..inference import VB, ApproximationWarning, fit, predict
+from ..models import MultinomialProbit
+from ..models.kernels import gaussian
+from .memory import megabytes
+
+__all__ = ["run"]
+
+OBJECTS = (10_000, 30_000, 100_000)
+SLOPE_OBJECTS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+NEW, CLASSES, DIMENSIONS = 2000, 10, 8
+LANDMARKS, SLOPE_LANDMARKS = 500, 50
+SHORT, LONG = 3, 13
+
+
+def objects(n: int) -> tuple[NDArray, NDArray]:
+    """Simulate overlapping normal classes: features and labels, new objects last."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n + NEW) % CLASSES
+    centres = 1.2 * rng.normal(size=(CLASSES, DIMENSIONS))
+    return rng.normal(size=(len(labels), DIMENSIONS)) + centres[labels], labels
+
+
+def whole_fits(n: int) -> dict[str, dict[str, float]]:
+    """Seconds, memory and held-out scores of VB and of the linear classifier on n objects."""
+    X, labels = objects(n)
+    clock = time.perf_counter()
+    kernels = (gaussian(0.05) | gaussian(0.2)).nystroem(LANDMARKS)
+    stack, new = kernels(X[:n]), kernels(X[n:], X[:n])
+    features = time.perf_counter() - clock
+    clock = time.perf_counter()
+    model = MultinomialProbit(stack, labels[:n])
+    result = _fit(model, VB(tolerance=1e-4, remaining=np.inf), 100)
+    seconds = time.perf_counter() - clock
+    probability = predict(model, result, new)["probability"].to_numpy()
+    ours = {
+        "features, s": features,
+        "fit, s": seconds,
+        "iterations, all starts": float(result["trajectory"]["elbo"].count()),
+        "MB at the peak": megabytes(),
+        **_scores(probability, labels[n:]),
+    }
+    train, test = (np.concatenate([*each.to_numpy()], axis=1) for each in (stack, new))
+    clock = time.perf_counter()
+    linear = make_pipeline(StandardScaler(), SGDClassifier(loss="log_loss", random_state=1))
+    linear.fit(train, labels[:n])
+    theirs = {"fit, s": time.perf_counter() - clock}
+    return {"VB": ours, "SGDClassifier": theirs | _scores(linear.predict_proba(test), labels[n:])}
+
+
+def iteration_seconds(n: int) -> float:
+    """Seconds of an iteration: the difference of a long and a short fit."""
+    X, labels = objects(n)
+    kernels = (gaussian(0.05) | gaussian(0.2)).nystroem(SLOPE_LANDMARKS)
+    model = MultinomialProbit(kernels(X[:n]), labels[:n])
+    _fit(model, VB(max_iterations=SHORT, starts=1), 1)  # compiles
+    seconds = []
+    for iterations in (SHORT, LONG):
+        clock = time.perf_counter()
+        _fit(model, VB(max_iterations=iterations, starts=1), 1)
+        seconds.append(time.perf_counter() - clock)
+    return (seconds[1] - seconds[0]) / (LONG - SHORT)
+
+
+def _fit(model: MultinomialProbit, engine: VB, draws: int) -> Any:
+    with warnings.catch_warnings():
+        # Only time, memory and predictions are measured.
+        warnings.simplefilter("ignore", ApproximationWarning)
+        warnings.filterwarnings("ignore", "VB did not converge")
+        return fit(
+            model, engine, draws=draws, random_seed=1, progressbar=False, log_likelihood=False
+        )
+
+
+def _scores(probability: NDArray, labels: NDArray) -> dict[str, float]:
+    return {
+        "right, %": 100 * float(np.mean(probability.argmax(axis=1) == labels)),
+        "log loss": float(log_loss(labels, probability, labels=range(CLASSES))),
+    }
+
+
+def run(console: Console) -> None:
+    """Print both tables."""
+    spawn = multiprocessing.get_context("spawn")
+    table = Table(title=f"Two kernels of {LANDMARKS} features, {CLASSES} classes")
+    for n in OBJECTS:
+        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+            rows = pool.submit(whole_fits, n).result()
+        if not table.columns:
+            for column in ("objects", "classifier", *rows["VB"]):
+                table.add_column(column, justify="left" if column == "classifier" else "right")
+        for name, row in rows.items():
+            cells = (f"{row[column]:.4g}" if column in row else "" for column in rows["VB"])
+            table.add_row(f"{n:,}", name, *cells)
+    console.print(table)
+    seconds = []
+    slopes = Table(title=f"An iteration, {SLOPE_LANDMARKS} features a kernel")
+    for column in ("objects", "seconds", "slope from the row above"):
+        slopes.add_column(column, justify="right")
+    for n in SLOPE_OBJECTS:
+        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+            seconds.append(pool.submit(iteration_seconds, n).result())
+        slope = ""
+        if len(seconds) > 1:
+            before = SLOPE_OBJECTS[len(seconds) - 2]
+            slope = f"{np.log(seconds[-1] / seconds[-2]) / np.log(n / before):.2f}"
+        slopes.add_row(f"{n:,}", f"{seconds[-1]:.3g}", slope)
+    whole = np.polyfit(np.log(SLOPE_OBJECTS), np.log(seconds), 1)[0]
+    console.print(slopes)
+    console.print(f"slope over all sizes: {whole:.2f}")
