@@ -88,15 +88,17 @@ class KernelCompleter(
 
     Examples
     --------
-    >>> completer = KernelCompleter(random_state=1)
+    >>> kernels = np.stack([A, B], axis=-1)                    # (obs, obs, kernel) with NaN
+    >>> completer = KernelCompleter(engine="em")
     >>> pipeline = make_pipeline(completer, KernelProbitClassifier("precomputed"))
-    >>> cross_val_score(pipeline, kernels, labels)         # array (obs, obs, kernel) with NaN
+    >>> pipeline.fit(kernels[:9, :9], kinds[:9]).predict_proba(kernels[9:, :9])
 
     With the uncertainty of the completion:
 
-    >>> model = kz.MultinomialProbit(completer.fit(kernels_train).completed_, labels)
-    >>> result = kz.fit(model, "gibbs")
-    >>> kz.predict(model, result, completer.completions(kernels_new))
+    >>> completer = KernelCompleter(draws=5, random_state=1).fit(kernels[:9, :9])
+    >>> model = kz.MultinomialProbit(completer.completed_, kinds[:9])
+    >>> result = kz.fit(model, "vb")
+    >>> kz.predict(model, result, completer.completions(kernels[9:, :9]))
     """
 
     def __init__(

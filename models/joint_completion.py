@@ -72,8 +72,9 @@ def joint_probit(
 
     Examples
     --------
-    >>> model = joint_probit(kernels, labels, new=["s11", "s12"])
-    >>> kz.fit(model, "nuts", var_names=["probability"])["posterior"]["probability"]
+    >>> labels = pd.Series(kinds[:6])
+    >>> model = kz.completion.joint_probit({"a": A, "b": B}, labels, new=[10, 11])
+    >>> kz.engines(model)                   # NUTS records "probability"
     """
     check_positive(tau, "tau", OWNER)
     check_positive(upsilon, "upsilon", OWNER)

@@ -89,10 +89,11 @@ def complete_kernels(
 
     Examples
     --------
-    >>> completion = complete_kernels({"rna": A, "protein": B}, draws=20, random_seed=1)
-    >>> classifier = kz.MultinomialProbit(completion.of(train), labels)
-    >>> result = kz.fit(classifier, "gibbs", completions=20)
-    >>> kz.predict(classifier, result, completion.of(new, train))
+    >>> train, new = np.arange(9), np.arange(9, 12)
+    >>> completion = kz.completion.complete_kernels({"rna": A, "protein": B}, draws=5)
+    >>> classifier = kz.MultinomialProbit(completion.of(train), kinds[train])
+    >>> result = kz.fit(classifier, "vb", completions=5)
+    >>> kz.predict(classifier, result, completion.of(new, train))["probability_between"]
     """
     check_name(method, ("mutual", *METHODS), "method", OWNER)
     check_name(engine, ENGINES, "engine", OWNER)

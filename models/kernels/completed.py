@@ -80,6 +80,13 @@ class CompletedKernels:
         Standard deviation of each entry; None for imputations without uncertainty.
     steps : tuple of {"trace", "unit", "center"}
         Normalisation that `of` applies, with constants from the training objects of each draw.
+
+    Examples
+    --------
+    >>> completion = kz.completion.complete_kernels({"rna": A, "protein": B}, draws=5)
+    >>> completion.sd.sel(kernel="rna")
+    >>> completion.of(np.arange(9)).mean
+    >>> completion.to_dataset().to_netcdf("completion.nc")
     """
 
     mean: xr.DataArray

@@ -403,6 +403,7 @@ def nuts(model, draws):
     return result["posterior"]["probability"]
 
 
+WELL = {"nu": 20.0, "lam": 0.5}
 FEW = {"tau": 3.0, "upsilon": 1.0, "combination": "fixed"}
 
 
@@ -412,10 +413,15 @@ def test_joint_model_against_completion_first(hidden):
     """They agree if the training objects have all rows: then labels do not inform kernels."""
     train, new = IDS[:6], IDS[6:8]
     kernels, labels = frames(hidden, 8), Y[train].replace("z", "y")
-    draws = nuts(joint_probit(kernels, labels, new=new, **FEW), 1500)
+    draws = nuts(joint_probit(kernels, labels, new=new, completion=WELL, **FEW), 1000)
     informed, p = len(hidden) > 1, draws.mean(("chain", "draw")).values
     completion = complete_kernels(
-        kernels, draws=60 if informed else 400, normalize=(), random_seed=1, progressbar=False
+        kernels,
+        draws=60 if informed else 400,
+        normalize=(),
+        random_seed=1,
+        progressbar=False,
+        model=WELL,
     )
     model = kz.MultinomialProbit(completion.of(train), labels, **FEW)
     options = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
