@@ -431,7 +431,6 @@ def test_joint_model_against_completion_first(hidden):
     within = found["probability_sd"].values / np.sqrt(200)
     error = np.sqrt(az.mcse(draws).values ** 2 + between**2 + within**2)
     difference = abs(p - found["probability"].values)
-    print("differences and errors:", difference, error)
     assert error.max() < 0.03
     if informed:
         assert difference.max() < 0.1
