@@ -32,7 +32,7 @@ test: export NUMBA_OPT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help interpreter install demo test test-slow test-planted lint types docs notebooks \
+.PHONY: help interpreter install demo lab test test-slow test-planted lint types docs notebooks \
         wheel-check traces clean
 
 help: ## list the targets
@@ -68,6 +68,9 @@ install: .venv/installed ## build .venv and install the project and its tools in
 
 demo: .venv/installed ## fit two models with several engines, compare, draw: results/
 	$(VENV) -m kernelzoo demo
+
+lab: .venv/installed ## open Jupyter on the tour: three blocks of data, from DataFrames to an answer
+	$(VENV) -m jupyterlab notebooks/tour.ipynb
 
 test: .venv/installed ## the fast suite
 	$(PYTEST) -m "not slow" -n $(WORKERS) --dist worksteal $(ARGS)

@@ -28,6 +28,7 @@ from .inference import (
     Laplace,
     Nested,
     Pathfinder,
+    calibrate,
     combine_classifiers,
     compare_engines,
     completion,
@@ -45,8 +46,8 @@ from .inference import (
     recommend,
     scores,
 )
+from .models import MODELS as MODELS
 from .models import (
-    MODELS,
     CompositeKernelClassification,
     CompositeKernelRegression,
     DiagonalWishartCompletion,
@@ -69,7 +70,6 @@ __all__ = [
     "ADVI",
     "EM",
     "MAP",
-    "MODELS",
     "NUTS",
     "SMC",
     "VB",
@@ -86,6 +86,7 @@ __all__ = [
     "Pathfinder",
     "WishartCompletion",
     "WishartKernelMixture",
+    "calibrate",
     "combinations",
     "combine_classifiers",
     "compare_engines",

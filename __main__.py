@@ -1,4 +1,4 @@
-"""Command line: ``python -m kernelzoo {demo,engines,fit,reproduce,bench}``."""
+"""Command line: ``python -m kernelzoo {demo,engines,fit,reproduce,calibrate,bench}``."""
 
 import argparse
 import sys
@@ -14,6 +14,7 @@ from . import (
     MODELS,
     MultinomialProbit,
     __version__,
+    calibrate,
     compare_engines,
     datasets,
     describe,
@@ -124,6 +125,22 @@ def reproduce(options: argparse.Namespace, console: Console) -> None:
     studies.reproduce(options.name, options.out, console, splits=options.splits, jobs=options.jobs)
 
 
+def check_calibration(options: argparse.Namespace, console: Console) -> None:
+    """Calibrate an engine on a model's smallest example, and save the ranks."""
+    models = {model.__name__: model for model in MODELS}
+    name = check_name(options.model, models, "MODEL", "calibrate")
+    ranks = calibrate(
+        models[name].example(),
+        options.engine,
+        replicates=options.replicates,
+        jobs=options.jobs,
+        random_seed=options.seed,
+        out=(folder := options.out / f"{name}-{options.engine.lower()}"),
+    )
+    ranks.to_netcdf(folder / "ranks.nc")
+    console.print(f"written: {folder / 'ranks.nc'}")
+
+
 def bench(options: argparse.Namespace, console: Console) -> None:
     """Run one of the benchmarks."""
     BENCHMARKS[check_name(options.name, BENCHMARKS, "NAME", "bench")](console)
@@ -172,6 +189,15 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.set_defaults(function=reproduce)
 
+    command = commands.add_parser("calibrate", help="check an engine on a model's example")
+    command.add_argument("model", metavar="MODEL")
+    command.add_argument("engine", metavar="ENGINE")
+    command.add_argument("--replicates", type=int, default=100)
+    command.add_argument("--jobs", type=int, default=1, help="processes")
+    command.add_argument("--seed", type=int, default=1)
+    command.add_argument("--out", type=Path, default=Path("results") / "calibration")
+    command.set_defaults(function=check_calibration)
+
     command = commands.add_parser("bench", help="timings, memory, mixing, held-out scores")
     command.add_argument("name", metavar="NAME", help=", ".join(BENCHMARKS))
     command.set_defaults(function=bench)
@@ -179,11 +205,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; invalid input gives a one-line message and exit code 2."""
+    """Run a command.
+
+    Invalid input, and files that cannot be read or written, give a message and exit code 2.
+
+    """
     options = parser().parse_args(arguments)
     try:
-        options.function(options, Console(width=None if sys.stdout.isatty() else WIDTH))
-    except (ValueError, FileNotFoundError) as error:
+        options.function(
+            options, Console(width=None if sys.stdout and sys.stdout.isatty() else WIDTH)
+        )
+    except (ValueError, OSError) as error:
         Console(stderr=True).print(f"kernelzoo: {error}", style="red", markup=False)
         return 2
     return 0

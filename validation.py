@@ -404,12 +404,14 @@ def _codes_of_sorted_classes(
 
 
 def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
-    """Return targets as an array (obs,), or raise unless they are `n_objects` finite numbers."""
+    """Return targets as an array (obs,) or (obs, output).
+
+    Raises a ValueError unless there are `n_objects` rows of finite numbers.
+    """
     values = check_real(targets, "targets", owner)
-    if values.shape != (n_objects,):
-        raise argument_error(
-            "targets", owner, f"{n_objects} numbers, one per object", f"shape {values.shape}"
-        )
+    if values.ndim not in (1, 2) or len(values) != n_objects or not values.size:
+        rule = f"{n_objects} numbers, one per object, or a table of {n_objects} rows (obs, output)"
+        raise argument_error("targets", owner, rule, f"shape {values.shape}")
     check_finite(values, "targets", owner)
     # VB and the marginal density square terms in t^2; these fourth powers overflow at 1e77.
     largest = float(np.abs(values).max(initial=0.0))

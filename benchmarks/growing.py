@@ -1,4 +1,4 @@
-"""VB of `MultinomialProbit` on features, as the number of objects grows, beside a linear classifier.
+"""VB of `MultinomialProbit` on features, as the objects grow in number, and a linear classifier.
 
 The first table has whole fits (until the bound's relative change is below 1e-4, with the k-hat of
 100 draws) on two kernels of 500 Nystroem features and ten classes, and scikit-learn's

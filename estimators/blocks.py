@@ -87,6 +87,8 @@ class KernelReader(BaseEstimator):
         Returns
         -------
         DataArray (kernel, obs, basis), or ParametricStack for kernels with parameters to learn
+            With the ids of the new objects along ``obs``, if they are distinct and none is of a
+            training object; otherwise with numbers.
         """
         check_is_fitted(self)
         tables = self._tables(X, reset=False)
@@ -94,8 +96,12 @@ class KernelReader(BaseEstimator):
         used = {block: t for block, t in tables.items() if block in self._training.features}
         check_measured(used, type(self).__name__)
         new = self._scaled(feature_spaces(_mapping(used), self._training))
+        ids = pd.Index(new.labels)
+        # Under the ids of training objects the kernels would take new features for theirs.
+        distinct = ids.is_unique and not ids.isin(self._training.labels).any()
         return self.specification_(
-            _as_input(new, labelled=False), _as_input(self._training, labelled=True)
+            _as_input(new, labelled=distinct and not new.numbered),
+            _as_input(self._training, labelled=True),
         )
 
     def _check_blocks(self, tables: Tables) -> None:

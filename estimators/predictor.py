@@ -87,7 +87,8 @@ class KernelPredictor(KernelReader):
         X : dict, DataFrame or array
             Training objects; see `KernelBlocks`.
         y : array_like or Series (obs,)
-            Response. A Series goes by its index, where `X` has ids too.
+            Response. A Series goes by its index, where `X` has ids too. Regression takes tables
+            (obs, output) of several outputs.
 
         Returns
         -------
@@ -153,13 +154,18 @@ class KernelPredictor(KernelReader):
     def _declare(self, X: Any, y: Any) -> None:
         """Set `model_`, declared on training objects."""
         owner = type(self).__name__
+        y = as_frame(y)
         _check_complete(y, owner)
         # Before X, because it deletes the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
         stack = self._fit_kernels(X)
         check_consistent_length(self._training.labels, checked)
-        given = checked if labels_of(y) is None else pd.Series(checked, index=labels_of(y))
-        values = self._response(np.asarray(aligned(given, self._training.labels, "y", owner)))
+        ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
+        given = checked if ids is None else table(checked, index=ids)
+        ordered = np.asarray(aligned(given, self._training.labels, "y", owner))
+        values: Any = self._response(ordered)
+        if isinstance(y, pd.DataFrame):
+            values = pd.DataFrame(values, index=self._training.labels, columns=y.columns)
         options = {name: getattr(self, name) for name in self._of_model}
         self.model_ = type(self)._model(stack, values, **options)
 
@@ -193,9 +199,9 @@ def _check_complete(y: Any, owner: str) -> None:
     """Raise if responses are masked or missing; the message names the objects."""
     check_unmasked(y, "y", owner)
     values = np.asarray(y, dtype=object)
-    if values.ndim != 1:
+    if values.ndim not in (1, 2):
         return
-    absent = np.flatnonzero(pd.isna(values))
+    absent = np.flatnonzero(pd.isna(values.reshape(len(values), -1)).any(axis=1))
     if len(absent):
         ids = labels_of(y) or range(len(values))
         got = f"none for {listed([ids[row] for row in absent])}"

@@ -3,9 +3,12 @@
 from typing import Any, ClassVar, override
 
 import numpy as np
+import pandas as pd
 from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
 
 from ..models import CompositeKernelRegression
+from ..models.kernels.alignment import as_frame, order_of
 from ..validation import check_flag
 from .predictor import KernelPredictor, document
 
@@ -32,7 +35,9 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     rho, varrho : float, default=1
         Shape and rate of the noise precision.
     collapsed : bool, default=False
-        Integrate the regression weights out, for NUTS.
+        Integrate the regression weights out, for NUTS and one output.
+    shared : {"weights", "all", "none"}, default="weights"
+        What several outputs share: the weights of the kernels, the noise too, or nothing.
 
     Attributes
     ----------
@@ -50,8 +55,8 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     """
 
     _model = CompositeKernelRegression
-    _of_model = ("combination", "bias", "sigma", "varsigma", "rho", "varrho", "collapsed")
-    _checks_of_response: ClassVar[dict[str, Any]] = {"y_numeric": True}
+    _of_model = ("combination", "bias", "sigma", "varsigma", "rho", "varrho", "collapsed", "shared")
+    _checks_of_response: ClassVar[dict[str, Any]] = {"y_numeric": True, "multi_output": True}
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         rho: float = 1.0,
         varrho: float = 1.0,
         collapsed: bool = False,
+        shared: str = "weights",
         engine: Any = "vb",
         draws: int = 1000,
         tune: int = 1000,
@@ -88,6 +94,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         self.rho = rho
         self.varrho = varrho
         self.collapsed = collapsed
+        self.shared = shared
         self.engine = engine
         self.draws = draws
         self.tune = tune
@@ -99,9 +106,12 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     @override
     def _response(self, y: np.ndarray) -> np.ndarray:
         values = np.asarray(y, dtype=float)
-        self._mean, self._scale = 0.0, 1.0
+        # One number, or one an output.
+        self._mean, self._scale = np.zeros(values.shape[1:]), np.ones(values.shape[1:])
         if check_flag(self.normalize_y, "normalize_y", type(self).__name__):
-            self._mean, self._scale = float(values.mean()), float(values.std()) or 1.0
+            self._mean = np.asarray(values.mean(axis=0))
+            self._scale = np.asarray(values.std(axis=0))
+            self._scale[self._scale == 0] = 1.0
         return (values - self._mean) / self._scale
 
     def predict(
@@ -117,7 +127,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
 
         Returns
         -------
-        ndarray (obs,), or a pair of them
+        ndarray (obs,), or (obs, output) if `y` had outputs, or a pair of them
         """
         predictions = self._predictions(X)
         mean = self._mean + self._scale * predictions["mean"].to_numpy()
@@ -130,8 +140,20 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         Parameters
         ----------
         X : as in `fit`
-        y : array_like or Series (obs,)
-            A Series goes by its index, where `X` has ids too.
+        y : array_like or Series (obs,), or a table (obs, output)
+            Goes by its index, where `X` has ids too, and by its columns, where those of `fit` had
+            names. The score is the mean of those of the outputs.
         sample_weight : array_like (obs,), optional
         """
-        return super().score(X, self._in_order_of(X, y), sample_weight)
+        y = self._in_order_of(X, as_frame(y))
+        if isinstance(y, pd.DataFrame) and self.model_.several:
+            owner, rule = type(self).__name__, "labelled by the outputs given to fit"
+            order = order_of(y.columns, self.model_.coords["output"], "y", owner, rule)
+            y = y if order is None else y.iloc[:, order]
+        return super().score(X, y, sample_weight)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Tags of scikit-learn: regression takes several outputs."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -54,6 +54,7 @@ def run(out: Path, seed: int, console: Console) -> Comparison:
     comparison = _classify(out, seed, cores, console)
     _complete(out, seed, cores, console)
     console.print(f"\nwritten to {out}/: {', '.join(sorted(p.name for p in out.iterdir()))}")
+    console.print("next: make lab opens Jupyter on the tour (notebooks/tour.ipynb)")
     return comparison
 
 

@@ -15,7 +15,6 @@ starts anew and leaves the old units in the file; other tasks keep their units.
 
 import hashlib
 import json
-import logging
 import signal
 import threading
 import time
@@ -30,7 +29,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 
-from ..inference.engine import Ledger, track
+from ..inference.engine import Ledger, quiet_sampler, track
 from ..validation import argument_error, check_count
 from .report import Cell, Published, Report
 
@@ -171,7 +170,7 @@ class Unit:
         record = dict(zip(_KEY, self.key, strict=True), column=self.task.column)
         start = time.perf_counter()
         try:
-            with _stopped_by_ctrl_c(), _quiet_sampler():
+            with _stopped_by_ctrl_c(), quiet_sampler():
                 values = self.task.function(self.task.column, self.seed, **self.task.settings)
             record["values"] = self._checked(values)
         except Exception as error:  # any error: the other units go on
@@ -306,15 +305,3 @@ def _stopped_by_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
         if pressed:
             raise KeyboardInterrupt
-
-
-@contextmanager
-def _quiet_sampler() -> Iterator[None]:
-    # PyMC's messages about every chain would disturb the study's progress bar.
-    logger = logging.getLogger("pymc")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

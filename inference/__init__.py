@@ -10,6 +10,7 @@ from . import (
     plots,
     scores,
 )
+from .diagnostics.calibrate import calibrate
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.inclusion import inclusion
 from .engine.draws_on_disk import open_store
@@ -56,6 +57,7 @@ __all__ = [
     "Recommendation",
     "Run",
     "VariationalOutput",
+    "calibrate",
     "combine_classifiers",
     "compare_engines",
     "completion",

@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable, Sequence
 from functools import singledispatch
-from typing import Any, Self, override
+from typing import Any, Literal, Self, override
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
@@ -24,21 +25,30 @@ from ..validation import (
 from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights, for_kernels
 from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
-from .kernels.alignment import aligned, ids_along
+from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
 from .kernels.completed import CompletedRows
 from .kernels.specification import as_stack
 from .kernels.warnings import warn_of_near_identity
 from .operations.matrix_product import matrix_product
 
-__all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression"]
+__all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression", "Shared"]
+
+#: What the outputs of a regression share: weights of kernels and precisions of functions, these and
+#: the noise, or nothing.
+type Shared = Literal["weights", "all", "none"]
 
 #: Rules of combination by name. Learned weights must sum to 1, or the rule must be registered with
 #: `bias_apart`. VB, Gibbs and MAP apply to rules registered with them, the generic engines to all.
-COMBINATIONS: dict[str, type[Combination]] = {
+type Rule = DirichletWeights | FixedWeights | Binary
+
+COMBINATIONS: dict[str, type[Rule]] = {
     "dirichlet": DirichletWeights,
     "fixed": FixedWeights,
     "binary": Binary,
 }
+
+
+STACK = ("kernel", "obs", "basis")
 
 
 @singledispatch
@@ -55,7 +65,7 @@ def _(rule: Binary) -> bool:
 class _CompositeKernel(pm.Model):
     """Common part of regression and classification: all except the likelihood."""
 
-    combination: Combination
+    combination: Rule
     sigma: float
     varsigma: float
     bias: bool
@@ -86,7 +96,7 @@ class _CompositeKernel(pm.Model):
                 "MultinomialProbit)",
                 repr(combination),
             )
-        rule: Combination = for_kernels(combination, stack["kernel"].values)
+        rule: Rule = for_kernels(combination, stack["kernel"].values)
         self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
@@ -100,23 +110,43 @@ class _CompositeKernel(pm.Model):
         return stack
 
     def _declare_precisions(self) -> TensorVariable:
-        return pm.Gamma("phi", alpha=self.sigma, beta=self.varsigma, dims="function")
+        dims = ("output", "function") if self.apart else "function"
+        return pm.Gamma("phi", alpha=self.sigma, beta=self.varsigma, dims=dims)
 
     def _declare_composite(self, stack: np.ndarray) -> TensorVariable:
         """Composite kernel (obs, basis), eq (1)."""
         kernels, _, basis = stack.shape
-        dims = ("kernel", "obs", "basis")
-        K = pm.Data("K", stack, shape=(kernels, None, basis), dims=dims)
+        K = pm.Data("K", stack, shape=(kernels, None, basis), dims=STACK)
         return self.combination.combine(K, self.combination.declare())
 
     def _declare_response(self, stack: np.ndarray) -> TensorVariable:
-        """Model response y = K_beta alpha (obs), eq (1)."""
-        composite = self._declare_composite(stack)
+        """Model response y = K_beta alpha (obs), or (obs, output) for several outputs, eq (1)."""
+        dims = ("output", "function") if self.several else "function"
+        if self.apart:
+            K = pm.Data("K", stack, shape=(len(stack), None, stack.shape[2]), dims=STACK)
+            beta = self.combination.declare("output")
+        else:
+            composite = self._declare_composite(stack)
         phi = self._declare_precisions()
-        alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims="function")
-        if self.bias:
-            return alpha[0] + matrix_product(composite, alpha[1:])
-        return matrix_product(composite, alpha)
+        alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims=dims)
+        # Functions first, and the bias by itself.
+        coefficients = alpha[..., 1:].T if self.bias else alpha.T
+        if self.apart:
+            by_kernel = matrix_product(K, coefficients)
+            y = (by_kernel * pt.atleast_2d(beta).T[:, None, :]).sum(0)
+        else:
+            y = matrix_product(composite, coefficients)
+        return alpha[..., 0] + y if self.bias else y
+
+    @property
+    def several(self) -> bool:
+        """Whether the response has the dim "output"."""
+        return "output" in self.coords
+
+    @property
+    def apart(self) -> bool:
+        """Whether each output has its own weights of kernels and precisions of functions."""
+        return False
 
     @property
     def learned(self) -> bool:
@@ -172,15 +202,18 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             y_n = \textstyle\sum_m \alpha_m \sum_k \beta_k K_k(x_m, x_n)
 
     All second arguments of Gamma are rates. With a bias, the first function is 1 for every object.
+    With several outputs, each output o has its own :math:`\alpha_{om}`, and `shared` says what else
+    is its own.
 
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
         are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
-    targets : array_like, Series or DataArray (obs,)
-        Response. Standardise it: the priors assume about unit scale. A Series is aligned by object
-        ids if both kernels and Series have ids, otherwise by position.
+    targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
+        Response. Standardise it: the priors assume about unit scale. Targets are aligned by object
+        ids if both kernels and targets have ids, otherwise by position. The columns of a table are
+        outputs; their names are the coordinate "output".
     combination : {"dirichlet", "fixed", "binary"} or Combination, default="dirichlet"
         Rule of combination. With "dirichlet" the weight of a single kernel is fixed at 1;
         ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
@@ -194,13 +227,18 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         Shape and rate of the noise precision.
     collapsed : bool, default=False
         Integrate alpha out, t ~ N(0, K_beta diag(1/phi) K_beta' + I / gamma), at O(N^3) per
-        gradient. Chains then mix far better. `predict` averages over alpha exactly.
+        gradient. Chains then mix far better. `predict` averages over alpha exactly. For one output.
+    shared : {"weights", "all", "none"}, default="weights"
+        What several outputs share. "weights": the weights of the kernels and the precisions phi of
+        the functions; each output has its own noise. "all": the noise too, so that handwritten
+        engines factorise one matrix for all outputs, not one an output. "none": every variable is
+        an output's own, as in one regression an output.
 
     Attributes
     ----------
     combination : Combination
         Rule in use.
-    sigma, varsigma, rho, varrho, bias, collapsed
+    sigma, varsigma, rho, varrho, bias, collapsed, shared
         As given.
     learned : bool
         Whether the weights of the kernels are random variables.
@@ -209,8 +247,9 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     ------
     ValueError
         For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, targets that are not finite or not one per row of the kernels, and
-        hyperparameters that are not positive.
+        positive semi-definite, targets that are not finite or not one per row of the kernels,
+        repeated names of outputs, several outputs with `collapsed`, and hyperparameters that are
+        not positive.
 
     Warns
     -----
@@ -235,9 +274,12 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     tau, nu       shape and rate of varphi             ``DirichletWeights(tau, nu)``
     ============= ==================================== ===========================
 
-    The dim "function" is "bias", if there is one, and the labels of "basis" as strings.
+    The dim "function" is "bias", if there is one, and the labels of "basis" as strings. Where
+    targets have the dim "output", so has t (obs, output), and so have, as their first dim, alpha,
+    gamma unless all is shared, and beta, varphi and phi if nothing is.
 
-    A density evaluation costs O(K N M) for M functions, O(K N M + N^2 M + N^3) when collapsed.
+    A density evaluation costs O(K N M) for M functions, O(K N M + N^2 M + N^3) when collapsed, and
+    for P outputs O(K N M + P N M), or O(P K N M) if they share nothing.
 
     References
     ----------
@@ -249,6 +291,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     >>> kernels = (kz.gaussian(0.5) | kz.linear() | kz.polynomial(2)).normalize("trace")
     >>> model = kz.CompositeKernelRegression(kernels(X_train), response)  # standardised
     >>> result = kz.fit(model, "vb", random_seed=1)
+    >>> several = kz.CompositeKernelRegression(kernels(X_train), responses)  # a DataFrame
     """
 
     def __init__(
@@ -263,18 +306,28 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         rho: float = 1.0,
         varrho: float = 1.0,
         collapsed: bool = False,
+        shared: Shared = "weights",
     ):
         super().__init__()
         owner = type(self).__name__
         stack = self._open(kernels, combination, sigma, varsigma, bias)
-        targets = aligned(targets, ids_along(stack, "obs"), "targets", owner)
+        targets = aligned(as_frame(targets), ids_along(stack, "obs"), "targets", owner)
         values = check_targets(targets, stack.shape[1], owner)
         self.rho = check_positive(rho, "rho", owner)
         self.varrho = check_positive(varrho, "varrho", owner)
         self.collapsed = check_flag(collapsed, "collapsed", owner)
+        check_name(shared, Shared.__value__.__args__, "shared", owner)
+        self.shared = shared
+        if values.ndim == 2:
+            if collapsed:
+                rule = "False for several outputs ('gibbs' integrates alpha out by itself)"
+                raise argument_error("collapsed", owner, rule, "True")
+            self.add_coord("output", _outputs(targets, values.shape[1], owner))
+        dims = ("obs", "output") if self.several else "obs"
+        of_noise = "output" if self.several and shared != "all" else None
         with self:
-            observed = pm.Data("targets", values, dims="obs")
-            gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho)
+            observed = pm.Data("targets", values, dims=dims)
+            gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho, dims=of_noise)
             if collapsed:
                 composite = self._declare_composite(stack.values)
                 n_obs = composite.shape[0]
@@ -285,7 +338,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
                 MultivariateNormal("t", pt.zeros(n_obs), covariance, observed=observed, dims="obs")
             else:
                 y = self._declare_response(stack.values)
-                pm.Normal("t", y, 1 / pt.sqrt(gamma), observed=observed, dims="obs")
+                pm.Normal("t", y, 1 / pt.sqrt(gamma), observed=observed, dims=dims)
         self.seal()
 
     @classmethod
@@ -306,11 +359,17 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     @property
     @override
     def variant(self) -> str:
-        return f"{type(self.combination).__name__}{', collapsed' if self.collapsed else ''}"
+        shares = f", outputs share {self.shared}" if self.several else ""
+        return f"{type(self.combination).__name__}{', collapsed' if self.collapsed else ''}{shares}"
+
+    @property
+    @override
+    def apart(self) -> bool:
+        return self.several and self.shared == "none"
 
     @property
     def target_values(self) -> np.ndarray:
-        """Current targets, array (obs,)."""
+        """Current targets, array (obs,) or (obs, output)."""
         return self["targets"].get_value()
 
 
@@ -453,6 +512,17 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
             If ``pm.set_data`` has set other codes.
         """
         return check_codes(self["labels"].get_value(), 2, type(self).__name__)
+
+
+def _outputs(targets: Any, n_outputs: int, owner: str) -> Any:
+    """Names of the outputs: the columns of a DataFrame, or numbers."""
+    if not isinstance(targets, pd.DataFrame):
+        return range(n_outputs)
+    if targets.columns.nlevels > 1:
+        got = f"{targets.columns.nlevels} levels of columns"
+        raise argument_error("targets", owner, "a frame with one level of columns", got)
+    check_distinct(targets.columns, "targets", owner, "of outputs with distinct names")
+    return list(targets.columns)
 
 
 def _example(random_seed: Seed) -> tuple[dict[str, np.ndarray], np.ndarray]:

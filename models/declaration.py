@@ -140,6 +140,10 @@ class Declaration(pm.Model):
             return _redeclared(*reduced[1])
         return cloudpickle.loads(cloudpickle.dumps(self))
 
+    def as_data(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return what the data keep of a simulated value of an observed variable; here all."""
+        return value
+
     def amendments(self) -> list[str]:
         """Names of the terms added to or taken from the declaration since it was sealed."""
         return sorted(self._terms() ^ self._declared)

@@ -214,6 +214,11 @@ class DiagonalWishartCompletion(Declaration):
         A22 = C12.T @ C12 + self.C2.T @ self.C2
         return np.block([[self.C1.T @ self.C1, A12], [A12.T, A22]])
 
+    @override
+    def as_data(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Diagonal of a simulated W11: its other entries say nothing of delta and lambda."""
+        return np.diag(np.diagonal(value))
+
     @property
     def w(self) -> np.ndarray:
         """Current diagonal of W11, array (train,)."""

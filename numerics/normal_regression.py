@@ -9,6 +9,9 @@ with precisions w and linear terms l (damoulas2009, appendix A; girolami2005, se
 Under alpha_m ~ N(0, 1/phi_m) the posterior is normal with precision
 P = K_beta' W K_beta + diag(phi) and mean P^-1 K_beta' l, and the evidence is
 log p(l, w | beta, phi) = l'K_beta P^-1 K_beta'l / 2 - log det P / 2 + sum_m log phi_m / 2.
+
+Responses that share w and phi share the factorisation of P: linear terms may have a second axis,
+one column a response, and the evidence is then the sum over the responses.
 """
 
 from dataclasses import dataclass
@@ -57,7 +60,7 @@ class Conditional(Protocol):
         """Log likelihood with alpha integrated out, up to terms in (l, w) alone."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw alpha, shape (M,)."""
+        """Draw alpha, shape (M,), or (M, P) for linear terms of P responses."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Primal(Conditional):
     ----------
     factor : ndarray of shape (M, M)
         Lower Cholesky factor L of the precision P.
-    half : ndarray of shape (M,)
+    half : ndarray of shape (M,) or (M, P)
         L^-1 K_beta' l.
     phi : ndarray of shape (M,)
         Prior precisions.
@@ -81,11 +84,13 @@ class Primal(Conditional):
     @override
     def log_evidence(self) -> float:
         log_root = np.log(self.factor.diagonal()).sum()
-        return float(0.5 * (np.log(self.phi).sum() + self.half @ self.half) - log_root)
+        responses, squares = self.half.size // len(self.half), np.vdot(self.half, self.half)
+        log_phi = np.log(self.phi).sum()
+        return float(0.5 * (responses * log_phi + squares) - responses * log_root)
 
     @override
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        return solve_upper(self.factor, self.half + rng.standard_normal(len(self.half)))
+        return solve_upper(self.factor, self.half + _standard_normal(self.half.shape, rng))
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class Dual(Conditional):
         Lower Cholesky factor of I + R diag(1/phi) R'.
     scaled : ndarray of shape (N, M)
         R = W^(1/2) K_beta.
-    response : ndarray of shape (N,)
+    response : ndarray of shape (N,) or (N, P)
         W^(-1/2) l.
     phi : ndarray of shape (M,)
         Prior precisions.
@@ -118,15 +123,24 @@ class Dual(Conditional):
     def log_evidence(self) -> float:
         half = solve_lower(self.factor, self.response)
         log_root = np.log(self.factor.diagonal()).sum()
-        return float(0.5 * (self.response @ self.response - half @ half) - log_root)
+        responses = self.response.size // len(self.response)
+        squares = np.vdot(self.response, self.response) - np.vdot(half, half)
+        return float(0.5 * squares - responses * log_root)
 
     @override
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         n, m = self.scaled.shape
-        prior = rng.standard_normal(m) / np.sqrt(self.phi)
-        misfit = self.response - self.scaled @ prior - rng.standard_normal(n)
+        responses = self.response.shape[1:]
+        # Transposed, so that the precisions go by the last axis.
+        prior = (_standard_normal((m, *responses), rng).T / np.sqrt(self.phi)).T
+        misfit = self.response - self.scaled @ prior - _standard_normal((n, *responses), rng)
         solved = solve_upper(self.factor, solve_lower(self.factor, misfit))
-        return prior + (solved @ self.scaled) / self.phi
+        return prior + ((solved.T @ self.scaled) / self.phi).T
+
+
+def _standard_normal(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Draws of shape (n,) or (n, P), one response after the other."""
+    return rng.standard_normal(shape[::-1]).T
 
 
 def precision_factor_or_none(
@@ -182,7 +196,7 @@ def orthogonal_factor(
         Composite kernel K_beta.
     w : ndarray of shape (N,) or float
         Precisions.
-    linear : ndarray of shape (N,)
+    linear : ndarray of shape (N,) or (N, P)
         Linear terms l.
     phi : ndarray of shape (M,)
         Prior precisions of the regression weights.
@@ -191,7 +205,7 @@ def orthogonal_factor(
     -------
     factor : ndarray of shape (M, M)
         Lower Cholesky factor L of P.
-    half : ndarray of shape (M,)
+    half : ndarray of shape (M,) or (M, P)
         L^-1 K'l.
 
     Notes
@@ -200,14 +214,16 @@ def orthogonal_factor(
     """
     n, m = composite.shape
     root = np.sqrt(np.maximum(np.broadcast_to(w, n), np.finfo(float).tiny))
-    stacked = np.zeros((n + m, m + 1))
+    responses = linear.reshape(n, -1)
+    stacked = np.zeros((n + m, m + responses.shape[1]))
     stacked[:n, :m] = root[:, None] * composite
-    stacked[:n, m] = linear / root
+    stacked[:n, m:] = responses / root[:, None]
     np.fill_diagonal(stacked[n:], np.sqrt(phi))
-    # The same transformations turn the last column into half.
+    # The same transformations turn the last columns into half.
     triangle = np.linalg.qr(stacked, mode="r")
     signs = np.where(triangle.diagonal()[:m] < 0, -1.0, 1.0)
-    return np.asfortranarray((signs[:, None] * triangle[:m, :m]).T), signs * triangle[:m, m]
+    half = (signs[:, None] * triangle[:m, m:]).reshape(m, *linear.shape[1:])
+    return np.asfortranarray((signs[:, None] * triangle[:m, :m]).T), half
 
 
 def primal(
@@ -225,7 +241,7 @@ def primal(
         Composite kernel K_beta.
     w : ndarray of shape (N,) or float
         Precisions.
-    linear : ndarray of shape (N,)
+    linear : ndarray of shape (N,) or (N, P)
         Linear terms l.
     phi : ndarray of shape (M,)
         Prior precisions of the regression weights.
@@ -244,7 +260,7 @@ def primal(
     if factor is None:
         factor, half = orthogonal_factor(composite, w, linear, phi)
     else:
-        half = solve_lower(factor, linear @ composite)
+        half = solve_lower(factor, (linear.T @ composite).T)
     return Primal(factor, half, phi)
 
 
@@ -260,7 +276,7 @@ def dual(
     factor = precision_factor_or_none(spread @ spread.T, np.ones(len(spread)))
     if factor is None:
         return primal(composite, w, linear, phi)
-    return Dual(factor, scaled, linear / np.sqrt(w), phi)
+    return Dual(factor, scaled, (linear.T / np.sqrt(w)).T, phi)
 
 
 def regression_weights(

@@ -161,9 +161,45 @@ TABLE = {
         lambda: regression(targets=X[:, 0] + 0j),
         ("targets", "CompositeKernelRegression", "real numbers", "complex"),
     ),
-    "a column of targets": (
-        lambda: regression(targets=X[:, :1]),
-        ("targets", "CompositeKernelRegression", "9 numbers, one per object", "shape (9, 1)"),
+    "too few targets": (
+        lambda: regression(targets=X[:8, 0]),
+        ("targets", "CompositeKernelRegression", "9 numbers, one per object", "shape (8,)"),
+    ),
+    "a table of too few targets": (
+        lambda: regression(targets=X[:8]),
+        ("targets", "CompositeKernelRegression", "table of 9 rows (obs, output)", "shape (8, 3)"),
+    ),
+    "targets by output and object": (
+        lambda: regression(targets=X.T),
+        ("targets", "CompositeKernelRegression", "table of 9 rows (obs, output)", "shape (3, 9)"),
+    ),
+    "targets of three dims": (
+        lambda: regression(targets=X[:, :, None]),
+        ("targets", "CompositeKernelRegression", "table of 9 rows", "shape (9, 3, 1)"),
+    ),
+    "a table without targets": (
+        lambda: regression(targets=X[:, :0]),
+        ("targets", "CompositeKernelRegression", "table of 9 rows", "shape (9, 0)"),
+    ),
+    "NaN in a table of targets": (
+        lambda: regression(targets=changed(X, (4, 1), np.nan)),
+        ("targets", "CompositeKernelRegression", "finite", "the first at position (4, 1)"),
+    ),
+    "two outputs of one name": (
+        lambda: regression(targets=pd.DataFrame(X, columns=["a", "b", "a"])),
+        ("targets", "CompositeKernelRegression", "outputs with distinct names", "'a' more than"),
+    ),
+    "outputs of two levels": (
+        lambda: regression(targets=pd.concat({"u": pd.DataFrame(X)}, axis=1)),
+        ("targets", "CompositeKernelRegression", "one level of columns", "2 levels"),
+    ),
+    "alpha integrated out of several outputs": (
+        lambda: regression(targets=X, collapsed=True),
+        ("collapsed", "CompositeKernelRegression", "False for several outputs", "True"),
+    ),
+    "an unknown way to share": (
+        lambda: regression(targets=X, shared="noise"),
+        ("shared", "CompositeKernelRegression", "'weights', 'all', 'none'", "'noise'"),
     ),
     "huge targets": (
         lambda: regression(targets=X[:, 0] * 1e80),

@@ -101,3 +101,12 @@ def test_unknown_commands_show_the_usage(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["sample"])
     assert "usage: kernelzoo" in capsys.readouterr().err
+
+
+def test_calibrate_writes_the_ranks(tmp_path, capsys):
+    command = ["calibrate", "WishartCompletion", "exact", "--replicates", "20"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    assert "Exact on WishartCompletion: the ranks of" in capsys.readouterr().out
+    folder = tmp_path / "WishartCompletion-exact"
+    assert {path.name for path in folder.iterdir()} == {"calibration.jsonl", "ranks.nc"}
+    assert main(["calibrate", "WishartCompletion", "map"]) == 2

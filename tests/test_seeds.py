@@ -20,6 +20,13 @@ SEEDED = {
     "fit": lambda seed: kz.fit(
         kz.MultinomialProbit.example(), "vb", draws=3, random_seed=seed, progressbar=False
     )["posterior"]["beta"].to_numpy(),
+    "calibrate": lambda seed: kz.calibrate(
+        kz.WishartCompletion.example(),
+        "exact",
+        **{"replicates": 20, "draws": 2, "var_names": ["B"]},
+        random_seed=seed,
+        progressbar=False,
+    )["prior_sbc"]["B"].to_numpy(),
     "missing_entries": lambda seed: np.array(
         kz.completion.missing_entries(
             {"a": np.eye(7), "b": np.eye(7)}, VISIBLE, number=4, random_seed=seed

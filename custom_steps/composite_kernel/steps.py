@@ -28,7 +28,8 @@ class CompositeKernelGibbs(GibbsBlock):
     """Gibbs sampler of `CompositeKernelRegression` and `CompositeKernelClassification`.
 
     A sweep redraws alpha and those of phi, beta, varphi, gamma that are given; NUTS takes the
-    others. If the declaration integrates alpha out, the sweep draws alpha for its own use.
+    others. If the declaration integrates alpha out, the sweep draws alpha for its own use. Outputs
+    that share nothing have a sweep each.
     Polya-Gamma variables are drawn anew in each sweep of the classifier and not recorded. Kernels
     and responses are read at construction: make a new step after ``pm.set_data``.
 
@@ -108,7 +109,7 @@ class CompositeKernelGibbs(GibbsBlock):
                 f"The 'collapsed' argument of {owner} must be True where the model has alpha "
                 "integrated out: its beta cannot be moved given alpha. Got False."
             )
-        self._likelihood, self._prior = _likelihood(model), _prior(model)
+        self._likelihoods, self._prior = _likelihoods(model), _prior(model)
         if self._prior.selection is not None and not self._collapsed:
             raise ValueError(
                 f"The 'collapsed' argument of {owner} must be True for Binary: a selection hardly "
@@ -116,6 +117,7 @@ class CompositeKernelGibbs(GibbsBlock):
             )
         design = model.design
         self._design = Design.of(design, constant=model.bias_apart)
+        self._apart = model.apart
         concentration = getattr(model.combination, "varphi", None) or 1.0
         # Values of parameters that are not variables of the model.
         k, m = len(design), design.shape[2]
@@ -127,45 +129,74 @@ class CompositeKernelGibbs(GibbsBlock):
         }
         return owned, [n for n in declared(model) if n in State._fields and n not in owned]
 
-    def initial_tuning(self) -> Tuning:
-        """Make untuned proposals for those of beta and varphi that move by Metropolis."""
+    def initial_tuning(self) -> list[Tuning]:
+        """Make untuned proposals for those of beta and varphi that move by Metropolis.
+
+        There are one sweep's proposals for each output that shares nothing, else for all.
+        """
         k = len(self._design.stack)
         by_ellipse = {"beta", "varphi"} if self._collapsed and "beta" in self._owned else set()
         by_metropolis = self._owned - by_ellipse
-        return Tuning(
+        tuning = Tuning(
             initial_weight_tuning(k) if "beta" in by_metropolis else None,
             initial_concentration_tuning(k) if "varphi" in by_metropolis else None,
         )
+        return [tuning] * len(self._likelihoods)
 
     def sweep(
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
         """Redraw the owned variables; adapt the proposals while the chain tunes."""
-        state, info = sweep(
-            State(**{**self._constants, **values}),
-            self._likelihood,
-            self._design,
-            self._prior,
-            rng,
-            redraw=self._owned,
-            tuning=self.tuning,
-            moves=self._moves,
-            block=self._block,
-        )
+        swept = [
+            sweep(
+                State(**self._constants | own),
+                likelihood,
+                self._design,
+                self._prior,
+                rng,
+                redraw=self._owned,
+                tuning=tuning,
+                moves=self._moves,
+                block=self._block,
+            )
+            for own, likelihood, tuning in zip(
+                self._values_of_sweeps(values), self._likelihoods, self.tuning, strict=True
+            )
+        ]
         if self.tune:
-            self.tuning = _adapt(self.tuning, state, info)
+            self.tuning = [
+                _adapt(tuning, *each) for tuning, each in zip(self.tuning, swept, strict=True)
+            ]
+        states, infos = zip(*swept, strict=True)
         stats = {
-            "beta_accept": info.weights,
-            "varphi_accept": info.concentrations.mean(),
-            "evaluations": info.evaluations,
+            "beta_accept": np.mean([info.weights for info in infos]),
+            "varphi_accept": np.mean([info.concentrations for info in infos]),
+            "evaluations": sum(info.evaluations for info in infos),
         }
-        return state._asdict(), stats
+        if not self._apart:
+            return states[0]._asdict(), stats
+        return {
+            name: np.stack([getattr(state, name) for state in states]) for name in State._fields
+        }, stats
+
+    def _values_of_sweeps(self, values: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """Values for each sweep: one for all outputs, or one an output if they share nothing."""
+        if not self._apart:
+            return [dict(values)]
+        return [
+            {name: value[o] for name, value in values.items()}
+            for o in range(len(self._likelihoods))
+        ]
 
 
-def _likelihood(model: CompositeKernelRegression | CompositeKernelClassification) -> Likelihood:
-    if isinstance(model, CompositeKernelRegression):
-        return Regression(model.target_values)
-    return Classification(model.label_codes - 0.5)
+def _likelihoods(
+    model: CompositeKernelRegression | CompositeKernelClassification,
+) -> list[Likelihood]:
+    """One likelihood for each sweep."""
+    if not isinstance(model, CompositeKernelRegression):
+        return [Classification(model.label_codes - 0.5)]
+    targets = model.target_values
+    return [Regression(each) for each in (targets.T if model.apart else [targets])]
 
 
 def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> Prior:

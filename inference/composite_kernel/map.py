@@ -245,6 +245,8 @@ def _(rule: DirichletWeights) -> str | None:
 def _not_regression(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
         return "it needs alpha, which a collapsed declaration integrates out"
+    if model.several:
+        return "it takes one output; VB and Gibbs take several"
     if len(model.target_values) + 2 * model.rho <= 2:
         return "the noise's precision has no mode on its own scale unless N + 2 rho > 2"
     return _uneven_weights(model)

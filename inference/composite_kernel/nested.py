@@ -137,6 +137,8 @@ def _(rule: DirichletWeights, owner: str) -> WeightCoordinates:
 def _unsupported(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
         return "it draws alpha, which is not in the declaration; declare it with collapsed=False"
+    if model.several:
+        return "it takes one output; Gibbs takes several, with intervals that can be read"
     return few_kernels(model)
 
 

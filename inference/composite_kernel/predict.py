@@ -56,14 +56,24 @@ def _weights(model: CompositeKernelModel, posterior: Dataset) -> NDArray:
     return np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
 
 
-def _by_draw(values: NDArray, posterior: Dataset, obs: Any) -> xr.DataArray:
-    """Values (sample, obs) reshaped to (chain, draw, obs)."""
-    shape = (posterior.sizes["chain"], posterior.sizes["draw"], len(obs))
-    return xr.DataArray(
-        values.reshape(shape),
-        dims=("chain", "draw", "obs"),
-        coords={"chain": posterior["chain"], "draw": posterior["draw"], "obs": obs},
-    )
+def _by_draw(values: NDArray, posterior: Dataset, coords: Mapping[str, Any]) -> xr.DataArray:
+    """Values (sample, ...) reshaped to (chain, draw, ...), with the dims and coords given."""
+    chains = {"chain": posterior["chain"], "draw": posterior["draw"]}
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:])
+    return xr.DataArray(values.reshape(shape), coords={**chains, **coords}, dims=[*chains, *coords])
+
+
+def _responses(design: NDArray, beta: NDArray, alpha: NDArray) -> NDArray:
+    """Responses (draw, obs), or (draw, obs, output) of alpha (draw, output, function).
+
+    The outputs may have weights beta (draw, output, matrix) of their own.
+    """
+    if alpha.ndim == 2:
+        return composite_functions(design, beta, alpha[:, None])[:, :, 0]
+    if beta.ndim == 2:
+        return composite_functions(design, beta, alpha)
+    each = zip(beta.swapaxes(0, 1), alpha.swapaxes(0, 1), strict=True)
+    return np.stack([_responses(design, own, own_alpha) for own, own_alpha in each], axis=-1)
 
 
 @predictive.register
@@ -76,7 +86,7 @@ def _(
     progressbar: bool,
     random_seed: int | None = None,
 ) -> Dataset:
-    """Targets of new objects.
+    """Targets of new objects. All but chain and draw have the dim output if the targets have it.
 
     Parameters
     ----------
@@ -97,13 +107,17 @@ def _(
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "alpha", "beta", "gamma", *(["phi"] * model.collapsed))
     design = _design_of_new_objects(model, kernels_new)
-    new, obs = design.to_numpy(), design["obs"].to_numpy()
+    new = design.to_numpy()
+    coords: dict[str, Any] = {"obs": design["obs"]}
+    if model.several:
+        coords["output"] = list(model.coords["output"])
+    shape = tuple(map(len, coords.values()))
     respond = _expected_responses if model.collapsed else _drawn_responses
     parameters = _Parameters.of(model, posterior)
     n_draws = len(parameters)
-    moments, within = RunningMoments(), np.zeros(len(obs))
-    draws = np.empty((n_draws, len(obs))) if keep_draws else None
-    targets = None if random_seed is None else np.empty((n_draws, len(obs)))
+    moments, within = RunningMoments(), np.zeros(shape)
+    draws = np.empty((n_draws, *shape)) if keep_draws else None
+    targets = None if random_seed is None else np.empty((n_draws, *shape))
     rng = None if random_seed is None else np.random.default_rng(random_seed)
     with tracked_blocks(n_draws, new[0].size, progressbar) as blocks:
         for block in blocks:
@@ -112,30 +126,31 @@ def _(
             moments.update(y)
             within += spread
             if targets is not None and rng is not None:
-                noise_sd = drawn.others["gamma"][:, None] ** -0.5
+                gamma = drawn.others["gamma"]
+                noise_sd = gamma.reshape(len(gamma), *[1] * (len(shape) - 1), -1) ** -0.5
                 targets[block] = response + noise_sd * rng.standard_normal(response.shape)
             if draws is not None:
                 draws[block] = y
     mean, variance = moments.mean, moments.spread**2 + within / n_draws
-    noise = (1 / _joined(posterior, "gamma")).mean()
+    noise, dims = (1 / _joined(posterior, "gamma")).mean(axis=0), [*coords]
     predictions = Dataset(
         {
-            "mean": ("obs", mean, {"long_name": "posterior predictive mean"}),
-            "sd": ("obs", np.sqrt(variance + noise), {"long_name": "of a new target"}),
-            "response_sd": ("obs", np.sqrt(variance), {"long_name": "of the response, no noise"}),
+            "mean": (dims, mean, {"long_name": "posterior predictive mean"}),
+            "sd": (dims, np.sqrt(variance + noise), {"long_name": "of a new target"}),
+            "response_sd": (dims, np.sqrt(variance), {"long_name": "of the response, no noise"}),
         },
-        coords={"obs": design["obs"]},
+        coords=coords,
     )
     if draws is not None:
-        predictions["mean_draws"] = _by_draw(draws, posterior, design["obs"])
+        predictions["mean_draws"] = _by_draw(draws, posterior, coords)
     if targets is not None:
-        predictions["t"] = _by_draw(targets, posterior, design["obs"])
+        predictions["t"] = _by_draw(targets, posterior, coords)
     return predictions
 
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Draws of the weights (draw, matrix) and of those of alpha, phi and gamma that exist."""
+    """Draws of the weights (draw, [output,] matrix), and of alpha, phi and gamma if they exist."""
 
     beta: NDArray
     others: Mapping[str, NDArray]
@@ -160,11 +175,11 @@ class _Responses(NamedTuple):
 
     Attributes
     ----------
-    mean : ndarray (sample, obs)
+    mean : ndarray (sample, obs) or (sample, obs, output)
         E[y | draw].
     variance : ndarray (obs,) or float
         Sum of Var[y | draw] over the draws.
-    drawn : ndarray (sample, obs)
+    drawn : ndarray, of the same shape as `mean`
         Draws of y, if there is a generator.
     """
 
@@ -180,8 +195,7 @@ def _drawn_responses(
     rng: np.random.Generator | None = None,
 ) -> _Responses:
     """Responses for draws of alpha, whose variance within a draw is 0."""
-    alpha = drawn.others["alpha"]
-    y = composite_functions(design, drawn.beta, alpha[:, None])[:, :, 0]
+    y = _responses(design, drawn.beta, drawn.others["alpha"])
     return _Responses(y, 0.0, y)
 
 
@@ -242,7 +256,7 @@ def _identified(result: DataTree, variant: str) -> Dataset:
 
 
 def _training_responses(posterior: Dataset, data: Dataset) -> xr.DataArray:
-    """Responses y (chain, draw, obs) of evenly spaced training objects."""
+    """Responses y (chain, draw, obs[, output]) of evenly spaced training objects."""
     stack = data["K"].transpose("kernel", "obs", "basis")
     chosen = np.unique(np.linspace(0, stack.sizes["obs"] - 1, COMPARED_OBJECTS).round().astype(int))
     stack = stack.isel(obs=chosen)
@@ -252,7 +266,10 @@ def _training_responses(posterior: Dataset, data: Dataset) -> xr.DataArray:
     else:
         beta = np.broadcast_to(data["beta"].to_numpy(), (len(alpha), stack.sizes["kernel"]))
     n_basis = stack.sizes["basis"]
-    y = composite_functions(stack.to_numpy(), beta, alpha[:, None, -n_basis:])[:, :, 0]
-    if alpha.shape[1] > n_basis:
-        y += alpha[:, :1]
-    return _by_draw(y, posterior, stack["obs"].to_numpy())
+    y = _responses(stack.to_numpy(), beta, alpha[..., -n_basis:])
+    if alpha.shape[-1] > n_basis:
+        y += alpha[:, None, ..., 0]
+    coords = {"obs": stack["obs"].to_numpy()}
+    if y.ndim == 3:
+        coords["output"] = posterior["output"].to_numpy()
+    return _by_draw(y, posterior, coords)

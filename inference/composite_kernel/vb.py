@@ -25,15 +25,21 @@ bound has several maxima in beta. It is nearly certain of selections where the p
 take Gibbs for inclusion probabilities. Hence the fit uses several starts, and the Pareto k-hat of
 the result compares Q with the declaration's density.
 
+With several outputs, E[f^2] and l f are summed over them: Q(beta), Q(phi) and Q(alpha) of all
+outputs are one fit. Outputs that share nothing have a fit each.
+
 Iterations are accelerated (`variational.anderson`), except with importance samples or type-II
 maximum likelihood.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial, singledispatch
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pymc as pm
+import xarray as xr
 
 from ...models.combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
@@ -43,7 +49,7 @@ from ..engine.applicability import combination_unknown_to, setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
-from ..variational.ascent import check_settings, multistart_ascent
+from ..variational.ascent import MultistartResult, check_settings, multistart_ascent
 from ..variational.binary import BinaryFactor, too_many
 from ..variational.concentration import check_prior
 from ..variational.gamma import Gamma
@@ -120,23 +126,26 @@ def _(rule: Binary, model: Any, weights: Weights, samples: int, run: Run) -> Sel
 
 
 @singledispatch
-def _likelihood(model: pm.Model) -> tuple[Likelihood, dict[str, Gamma]]:
-    """Likelihood of a model, and the prior of its noise."""
+def _likelihoods(model: pm.Model) -> tuple[list[Likelihood], dict[str, Gamma]]:
+    """Likelihood of each independent part of a model, and the prior of its noise."""
     raise NotImplementedError(
-        f"VB has no likelihood for {type(model).__name__}: register it with _likelihood of "
+        f"VB has no likelihood for {type(model).__name__}: register it with _likelihoods of "
         f"{__name__}."
     )
 
 
-@_likelihood.register
-def _(model: CompositeKernelRegression) -> tuple[Likelihood, dict[str, Gamma]]:
-    priors = {"gamma": Gamma(model.rho, model.varrho)}
-    return Gaussian.of(model.design, model.target_values), priors
+@_likelihoods.register
+def _(model: CompositeKernelRegression) -> tuple[list[Likelihood], dict[str, Gamma]]:
+    priors, targets = {"gamma": Gamma(model.rho, model.varrho)}, model.target_values
+    shared_noise = model.shared != "weights" or not model.several
+    first = Gaussian.of(model.design, targets[:, 0] if model.apart else targets, shared_noise)
+    others = targets.T[1:] if model.apart else ()
+    return [first, *(first.with_targets(model.design, column) for column in others)], priors
 
 
-@_likelihood.register
-def _(model: CompositeKernelClassification) -> tuple[Likelihood, dict[str, Gamma]]:
-    return Bernoulli.of(model.design, model.label_codes), {}
+@_likelihoods.register
+def _(model: CompositeKernelClassification) -> tuple[list[Likelihood], dict[str, Gamma]]:
+    return [Bernoulli.of(model.design, model.label_codes)], {}
 
 
 @VB.register(CompositeKernelRegression, unless=_unsupported)
@@ -194,7 +203,8 @@ def fit_composite_kernel(
     -------
     VariationalOutput
         Parameters of the best start; ``beta_mean_of_start`` (start, kernel) holds the final weights
-        of every start. When interrupted: the output so far, unconverged.
+        of every start. Outputs that share nothing have a best start each, and the bound is the sum
+        of theirs. When interrupted: the output so far, unconverged.
 
     Raises
     ------
@@ -209,8 +219,9 @@ def fit_composite_kernel(
 
     Notes
     -----
-    In regression an iteration costs a Cholesky inverse of order M and O(K^2 M^2); the products
-    K_i'K_j take K (K + 1) / 2 M x M matrices of memory. In classification it costs
+    In regression an iteration costs a Cholesky inverse of order M and O(K^2 M^2), for each noise
+    precision if there are several; the products K_i'K_j take K (K + 1) / 2 M x M matrices of
+    memory. In classification it costs
     O(K N M^2 + M^3 + K^2 N M), with two copies of the kernels in memory.
     """
     owner = f"VB on {type(model).__name__}"
@@ -228,51 +239,86 @@ def fit_composite_kernel(
         raise setting_of_no_use("samples", owner, "weights='quadrature' takes none")
     if not type_two and type_two_from != TYPE_TWO_FROM:
         raise setting_of_no_use("type_two_from", owner, "type_two=False fits no hyperparameters")
-    known: np.ndarray | None = np.ones(1)
-    integration: Integration[Any, Any] | Selections | None = None
     concentration, of_weights = weight_priors(model.combination, owner)
-    priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights
-    if model.learned:
-        known = None
-        integration = _integration(model.combination, model, weights, samples, run)
-    likelihood, of_noise = _likelihood(model)
-    data = Data(
-        likelihood=likelihood,
-        priors=priors | of_noise,
-        concentration=concentration,
-        integration=integration,
-        type_two_from=type_two_from if type_two else np.inf,
-    )
-    # Anderson acceleration needs the same map in every iteration.
-    accelerated = weights == "quadrature" and not type_two
-    ascended = multistart_ascent(
-        [partial(start, data, len(model.coords["function"]))],
-        partial(update, data),
-        run,
-        len(model.coords["kernel"]),
-        known=known,
-        starts=starts,
-        max_iterations=max_iterations,
-        tolerance=tolerance,
-        least=type_two_from if type_two else 0,
-        remaining=remaining,
-        coordinates=COORDINATES if accelerated else None,
-    )
-    if not isinstance(ascended.state.beta, BinaryFactor):
-        warn_of_imprecision(ascended.state.beta)
-    _warn_of_drift(data, ascended.state)
-    approximation = Approximation(data, ascended.state)
-    parameters = approximation.parameters(model)
-    if model.learned:
-        kernels = len(model.coords["kernel"])
-        ends = np.array([state.beta_mean[:kernels] for state in ascended.states])
-        parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
+    likelihoods, of_noise = _likelihoods(model)
+    priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights | of_noise
+
+    def ascend(likelihood: Likelihood) -> _Ascended:
+        integration: Integration[Any, Any] | Selections | None = None
+        if model.learned:
+            integration = _integration(model.combination, model, weights, samples, run)
+        data = Data(
+            likelihood=likelihood,
+            priors=priors,
+            concentration=concentration,
+            integration=integration,
+            type_two_from=type_two_from if type_two else np.inf,
+        )
+        # Anderson acceleration needs the same map in every iteration.
+        accelerated = weights == "quadrature" and not type_two
+        ascended = multistart_ascent(
+            [partial(start, data, len(model.coords["function"]))],
+            partial(update, data),
+            run,
+            len(model.coords["kernel"]),
+            known=None if model.learned else np.ones(1),
+            starts=starts,
+            max_iterations=max_iterations,
+            tolerance=tolerance,
+            least=type_two_from if type_two else 0,
+            remaining=remaining,
+            coordinates=COORDINATES if accelerated else None,
+        )
+        if not isinstance(ascended.state.beta, BinaryFactor):
+            warn_of_imprecision(ascended.state.beta)
+        _warn_of_drift(data, ascended.state)
+        approximation = Approximation(data, ascended.state, model.several and not model.apart)
+        parameters = approximation.parameters(model)
+        if model.learned:
+            kernels = len(model.coords["kernel"])
+            ends = np.array([state.beta_mean[:kernels] for state in ascended.states])
+            parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
+        return _Ascended(ascended, parameters, approximation.sample)
+
+    fits = [ascend(likelihood) for likelihood in likelihoods]
+    if model.apart:
+        return _joined(fits, model)
+    (fit,) = fits
     return VariationalOutput(
-        elbo=ascended.histories,
-        best=ascended.best,
-        converged=ascended.converged,
-        parameters=parameters,
-        sample=approximation.sample,
+        elbo=fit.result.histories,
+        best=fit.result.best,
+        converged=fit.result.converged,
+        parameters=fit.parameters,
+        sample=fit.sample,
+    )
+
+
+class _Ascended(NamedTuple):
+    """Result of one fit, the parameters of its Q, and draws from it."""
+
+    result: MultistartResult[State[Any]]
+    parameters: xr.Dataset
+    sample: Callable[[int, np.random.Generator], tuple[dict[str, np.ndarray], np.ndarray]]
+
+
+def _joined(fits: Sequence[_Ascended], model: pm.Model) -> VariationalOutput:
+    """One output of independent fits, one an output of the regression."""
+    best = [fit.result.histories[fit.result.best] for fit in fits]
+    longest = max(map(len, best))
+    bound = np.sum([np.pad(each, (0, longest - len(each)), mode="edge") for each in best], axis=0)
+    outputs = pd.Index(list(model.coords["output"]), name="output")
+
+    def sample(draws: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        samples, log_q = zip(*(fit.sample(draws, rng) for fit in fits), strict=True)
+        stacked = {name: np.stack([each[name] for each in samples], axis=1) for name in samples[0]}
+        return stacked, np.sum(log_q, axis=0)
+
+    return VariationalOutput(
+        elbo=[bound],
+        best=0,
+        converged=all(fit.result.converged for fit in fits),
+        parameters=xr.concat([fit.parameters for fit in fits], outputs),
+        sample=sample,
     )
 
 

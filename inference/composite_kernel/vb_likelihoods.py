@@ -5,7 +5,7 @@ t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (
 and notation as in `vb`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self, override
 
@@ -32,13 +32,15 @@ class Regressors(NamedTuple):
 
     Attributes
     ----------
-    mean, var : array (M,)
+    mean, var : array (P, M)
+        For P outputs.
     log_det : float
-        Log determinant of the covariance.
-    linear : array (K,)
-        Sum over the objects of E[f_k] times t, or t - 1/2; f_k = K_k alpha.
-    second : array (K, K) or (pairs of kernels, N)
-        E[f_i f_j], summed over the objects, or by object.
+        Log determinant of the covariance, summed over the outputs.
+    linear : array (G, K) or (K,)
+        Sum over the objects of E[f_k] times t, or t - 1/2; f_k = K_k alpha. In regression, summed
+        over the outputs of each of G noise precisions.
+    second : array (G, K, K) or (pairs of kernels, N)
+        E[f_i f_j], summed over the objects, and outputs as above, or by object.
     """
 
     mean: Array
@@ -73,8 +75,13 @@ class Likelihood[N: Noise](Protocol):
     def start(self) -> N:
         """Noise before the first iteration."""
 
-    def precision(self, noise: N, phi: Array, beta_second: Array) -> tuple[Array, Array]:
-        """Lower Cholesky factor of the precision of Q(alpha) and its diagonal."""
+    def precisions(
+        self, noise: N, phi: Array, beta_second: Array
+    ) -> Iterator[tuple[int, Array, Array]]:
+        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals.
+
+        The number says of how many outputs, one after the other, the precision is.
+        """
 
     def regressors(self, noise: N, phi: Array, beta_mean: Array, beta_second: Array) -> Regressors:
         """Q(alpha)."""
@@ -95,7 +102,7 @@ class Likelihood[N: Noise](Protocol):
 
 @dataclass(frozen=True)
 class NoisePrecision:
-    """Q(gamma)."""
+    """Q(gamma), of one variable or of one an output."""
 
     gamma: Gamma
 
@@ -107,16 +114,19 @@ class NoisePrecision:
     @property
     def parameters(self) -> Mapping[str, tuple[tuple[str, ...], Array | float]]:
         """Its shape and rate."""
-        return {"gamma_shape": ((), self.gamma.shape), "gamma_rate": ((), self.gamma.rate)}
+        dims = ("output",) * np.ndim(self.gamma.rate)
+        return {"gamma_shape": ((), self.gamma.shape), "gamma_rate": (dims, self.gamma.rate)}
 
     @property
     def coordinates(self) -> Array:
-        """Logarithm of the rate."""
-        return np.log([float(self.gamma.rate)])
+        """Logarithms of the rates."""
+        return np.log(np.atleast_1d(self.gamma.rate))
 
     def at(self, coordinates: Array) -> Self:
-        """Return the factor with another rate."""
-        return replace(self, gamma=replace(self.gamma, rate=float(np.exp(coordinates[0]))))
+        """Return the factor with other rates."""
+        rate = np.exp(coordinates)
+        same_form = rate if np.ndim(self.gamma.rate) else float(rate[0])
+        return replace(self, gamma=replace(self.gamma, rate=same_form))
 
 
 @dataclass(frozen=True)
@@ -151,62 +161,119 @@ class Tangents:
         return replace(self, xi=np.exp(coordinates))
 
 
+def _targets_by_kernel(design: Array, columns: Array) -> tuple[Array, Array]:
+    """Products of targets (P, N) with the kernels (P, K, M), and with themselves (P,)."""
+    columns = np.ascontiguousarray(columns)
+    projections = np.stack([column @ design for column in columns])
+    return projections, np.array([column @ column for column in columns])
+
+
 @dataclass(frozen=True)
 class Gaussian(Likelihood[NoisePrecision]):
-    """t_n ~ N(f_n, 1 / gamma): girolami2005, section 4.1.
+    """t_n ~ N(f_n, 1 / gamma): girolami2005, section 4.1, for each of P outputs.
 
-    An iteration costs a Cholesky inverse of order M and O(K^2 M^2).
+    `projections` (P, K, M) are the targets' products with the kernels, `squares` (P,) those with
+    themselves. `outputs` has the number of outputs of each noise precision; with `own_noise` it is
+    one, and Q(gamma) has one variable an output. An iteration costs a
+    Cholesky inverse of order M and O(K^2 M^2) for each noise precision, and O(P (K M + M^2)).
     """
 
     products: KernelProducts
     projections: Array
-    square: float
+    squares: Array
     n_obs: int
+    outputs: tuple[int, ...]
+    own_noise: bool
 
     @classmethod
-    def of(cls, design: Array, targets: Array) -> Self:
-        """Form the products of the kernels (K, N, M); O(K^2 N M^2)."""
-        products = KernelProducts.of(design)
-        return cls(products, targets @ design, float(targets @ targets), len(targets))
+    def of(cls, design: Array, targets: Array, shared_noise: bool = True) -> Self:
+        """Form the products of the kernels (K, N, M); O(K^2 N M^2).
+
+        Targets are (N,), or (N, P) with one noise precision for all outputs or for each.
+        """
+        columns = np.atleast_2d(targets.T)
+        n_outputs, n_obs = columns.shape
+        return cls(
+            KernelProducts.of(design),
+            *_targets_by_kernel(design, columns),
+            n_obs,
+            (n_outputs,) if shared_noise else (1,) * n_outputs,
+            own_noise=not shared_noise,
+        )
+
+    def with_targets(self, design: Array, targets: Array) -> Self:
+        """Return the likelihood of other targets (N,) with the same products of the kernels."""
+        projections, squares = _targets_by_kernel(design, np.atleast_2d(targets))
+        return replace(self, projections=projections, squares=squares)
+
+    @property
+    def _groups(self) -> list[slice]:
+        """Outputs of each noise precision."""
+        ends = np.cumsum(self.outputs)
+        return [slice(end - n, end) for n, end in zip(self.outputs, ends, strict=True)]
+
+    def _noise(self, shape: float, rates: Array) -> NoisePrecision:
+        return NoisePrecision(Gamma(shape, rates if self.own_noise else float(rates[0])))
 
     @override
     def start(self) -> NoisePrecision:
-        return NoisePrecision(Gamma(1.0, 1.0))
+        return self._noise(1.0, np.ones(len(self.outputs)))
 
     @override
-    def precision(
+    def precisions(
         self, noise: NoisePrecision, phi: Array, beta_second: Array
-    ) -> tuple[Array, Array]:
-        return precision_factor(self.products.gram(noise.gamma.mean * beta_second), phi)
+    ) -> Iterator[tuple[int, Array, Array]]:
+        for n_outputs, gamma in zip(self.outputs, np.atleast_1d(noise.gamma.mean), strict=True):
+            yield n_outputs, *precision_factor(self.products.gram(gamma * beta_second), phi)
 
     @override
     def regressors(
         self, noise: NoisePrecision, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
-        factor, pivots = self.precision(noise, phi, beta_second)
-        log_det = -2 * np.log(pivots).sum()
-        inverse, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
-        target = beta_mean @ self.projections
-        mean = blas.dsymv(float(noise.gamma.mean), inverse, target, lower=True)
-        var = np.diag(inverse).copy()
-        # One triangle of E[alpha alpha'] is computed in the memory of the inverse.
-        moment = blas.dsyr(1.0, mean, lower=True, a=inverse, overwrite_a=True).T
-        moment *= self.products.fold
-        second = self.products.traces(moment)
-        return Regressors(mean, var, log_det, self.projections @ mean, second)
+        means, variances, log_det, seconds = [], [], 0.0, []
+        targets = beta_mean @ self.projections
+        gammas = np.atleast_1d(noise.gamma.mean)
+        factors = self.precisions(noise, phi, beta_second)
+        for gamma, group, (n_outputs, factor, pivots) in zip(
+            gammas, self._groups, factors, strict=True
+        ):
+            log_det -= 2 * n_outputs * np.log(pivots).sum()
+            inverse, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
+            of_group = [blas.dsymv(float(gamma), inverse, t, lower=True) for t in targets[group]]
+            means += of_group
+            variances += [np.diag(inverse).copy()] * n_outputs
+            # One triangle of the sum of E[alpha alpha'] is computed in the memory of the inverse.
+            inverse *= n_outputs
+            for mean in of_group:
+                inverse = blas.dsyr(1.0, mean, lower=True, a=inverse, overwrite_a=True)
+            moment = inverse.T
+            moment *= self.products.fold
+            seconds.append(self.products.traces(moment))
+        mean = np.stack(means)
+        linear = np.stack([p @ m for p, m in zip(self.projections, mean, strict=True)])
+        linear = np.stack([linear[group].sum(axis=0) for group in self._groups])
+        return Regressors(mean, np.stack(variances), log_det, linear, np.stack(seconds))
 
     @override
     def weights_terms(self, alpha: Regressors, noise: NoisePrecision) -> tuple[Array, Array]:
-        gamma = noise.gamma.mean
-        return gamma * alpha.linear, gamma * alpha.second
+        gamma = np.atleast_1d(noise.gamma.mean)
+        linear = (gamma[:, None] * alpha.linear).sum(axis=0)
+        return linear, (gamma[:, None, None] * alpha.second).sum(axis=0)
 
     @override
     def noise(
         self, alpha: Regressors, beta_mean: Array, beta_second: Array, priors: Mapping[str, Gamma]
     ) -> NoisePrecision:
-        squares = self.square - 2 * beta_mean @ alpha.linear + np.sum(beta_second * alpha.second)
-        prior = priors["gamma"]
-        return NoisePrecision(Gamma(prior.shape + 0.5 * self.n_obs, prior.rate + 0.5 * squares))
+        squares = np.array(
+            [
+                self.squares[group].sum() - 2 * beta_mean @ linear + np.sum(beta_second * second)
+                for group, linear, second in zip(
+                    self._groups, alpha.linear, alpha.second, strict=True
+                )
+            ]
+        )
+        prior, numbers = priors["gamma"], self.n_obs * self.outputs[0]
+        return self._noise(prior.shape + 0.5 * numbers, prior.rate + 0.5 * squares)
 
     @override
     def bound(
@@ -216,8 +283,8 @@ class Gaussian(Likelihood[NoisePrecision]):
         beta_mean: Array,
         priors: Mapping[str, Gamma],
     ) -> float:
-        normaliser = priors["gamma"].log_constant - noise.gamma.log_constant
-        return normaliser - 0.5 * self.n_obs * np.log(2 * np.pi)
+        normaliser = len(self.outputs) * priors["gamma"].log_constant - noise.gamma.log_constant
+        return normaliser - 0.5 * self.n_obs * len(self.squares) * np.log(2 * np.pi)
 
 
 @dataclass(frozen=True)
@@ -245,18 +312,20 @@ class Bernoulli(Likelihood[Tangents]):
         return Tangents(np.ones(len(self.rows)))
 
     @override
-    def precision(self, noise: Tangents, phi: Array, beta_second: Array) -> tuple[Array, Array]:
+    def precisions(
+        self, noise: Tangents, phi: Array, beta_second: Array
+    ) -> Iterator[tuple[int, Array, Array]]:
         size, vectors = np.linalg.eigh(beta_second)
         root = vectors * np.sqrt(np.maximum(size, 0))
         np.matmul(np.sqrt(noise.weight)[:, None, None] * root.T, self.rows, out=self.work)
         gram = blas.dsyrk(1.0, self.work.reshape(-1, len(phi)).T, lower=True)
-        return precision_factor(gram.T, phi)
+        yield 1, *precision_factor(gram.T, phi)
 
     @override
     def regressors(
         self, noise: Tangents, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
-        factor, pivots = self.precision(noise, phi, beta_second)
+        ((_, factor, pivots),) = self.precisions(noise, phi, beta_second)
         log_det = -2 * np.log(pivots).sum()
         root, _ = lapack.dtrtri(factor, lower=True, overwrite_c=True)
         mean = beta_mean @ self.projections
@@ -274,7 +343,7 @@ class Bernoulli(Likelihood[Tangents]):
         )
         # BLAS left zeros above the diagonal.
         var = np.einsum("ij,ij->j", root, root)
-        return Regressors(mean, var, log_det, self.projections @ mean, second)
+        return Regressors(mean[None], var[None], log_det, self.projections @ mean, second)
 
     @property
     def _pairs(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

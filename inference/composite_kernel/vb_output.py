@@ -29,18 +29,27 @@ HYPERPARAMETERS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Approximation[N: Noise]:
-    """The distribution Q of a state after at least one iteration."""
+    """The distribution Q of a state after at least one iteration.
+
+    alpha has a first axis of outputs if there are `several`.
+    """
 
     data: Data[N]
     state: State[N]
+    several: bool
+
+    def _by_output(self, values: Array) -> Array:
+        """Values (output, ...), or those of the only output."""
+        return values if self.several else values[0]
 
     def parameters(self, model: pm.Model) -> xr.Dataset:
         """Parameters of Q, and the hyperparameters in the bound."""
         state = self.state
         function, kernel = ("function",), ("kernel",)
+        of_alpha = ("output", "function") if self.several else function
         variables: dict[str, Variable] = {
-            "alpha_mean": (function, state.alpha.mean),
-            "alpha_sd": (function, np.sqrt(state.alpha.var)),
+            "alpha_mean": (of_alpha, self._by_output(state.alpha.mean)),
+            "alpha_sd": (of_alpha, self._by_output(np.sqrt(state.alpha.var))),
             "phi_shape": ((), state.phi.shape),
             "phi_rate": (function, np.asarray(state.phi.rate)),
             **state.noise.parameters,
@@ -65,7 +74,10 @@ class Approximation[N: Noise]:
         return xr.Dataset(variables, coords=coords)
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
-        """Independent draws of all variables, and log Q. O(M^3 + draws M^2)."""
+        """Independent draws of all variables, and log Q.
+
+        O(G M^3 + P draws M^2) for P outputs with G noise precisions.
+        """
         state = self.state
         out: dict[str, Array] = {}
         log_q = np.zeros(draws)
@@ -76,9 +88,12 @@ class Approximation[N: Noise]:
             if weights is not None:
                 out[name] = weights.sample(draws, rng)
                 log_q += weights.log_density(out[name])
-        factor, pivots = self.data.likelihood.precision(*state.made_of)
-        noise = rng.normal(size=(len(state.alpha.mean), draws))
-        spread = solve_triangular(factor, noise, lower=True, trans="T")
-        out["alpha"] = state.alpha.mean + spread.T
-        log_q += np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
+        alpha: list[Array] = []
+        for n_outputs, factor, pivots in self.data.likelihood.precisions(*state.made_of):
+            for mean in state.alpha.mean[len(alpha) : len(alpha) + n_outputs]:
+                noise = rng.normal(size=(len(mean), draws))
+                spread = solve_triangular(factor, noise, lower=True, trans="T")
+                alpha.append(mean + spread.T)
+                log_q += np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
+        out["alpha"] = np.stack(alpha, axis=1) if self.several else alpha[0]
         return out, log_q

@@ -97,7 +97,7 @@ def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]
     return State(
         iterations=0,
         priors=data.priors,
-        alpha=Regressors(none, none, 0.0, np.zeros(len(weights)), second),
+        alpha=Regressors(none[None], none[None], 0.0, np.zeros(len(weights)), second),
         made_of=(noise, one, second),
         phi=Gamma(1.0, one),
         beta_mean=weights,
@@ -129,8 +129,9 @@ def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
     priors = state.priors if state.iterations < data.type_two_from else _fitted(state)
     noise, phi_mean, second = made_of = state.noise, state.phi.mean, state.beta_second
     alpha = data.likelihood.regressors(noise, phi_mean, state.beta_mean, second)
-    prior = priors["phi"]
-    phi = Gamma(prior.shape + 0.5, prior.rate + 0.5 * (alpha.mean**2 + alpha.var))
+    prior, n_outputs = priors["phi"], len(alpha.mean)
+    squares = (alpha.mean**2 + alpha.var).sum(axis=0)
+    phi = Gamma(prior.shape + 0.5 * n_outputs, prior.rate + 0.5 * squares)
     state = replace(
         state,
         iterations=state.iterations + 1,
@@ -139,7 +140,9 @@ def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
         made_of=made_of,
         phi=phi,
     )
-    bound = regressors_bound(prior.shape, float(prior.rate), alpha.log_det, np.asarray(phi.rate))
+    bound = regressors_bound(
+        prior.shape, float(prior.rate), alpha.log_det, np.asarray(phi.rate), n_outputs
+    )
     if data.integration is not None:
         terms = data.likelihood.weights_terms(alpha, noise)
         state, gain = _update_weights(data.integration, state, *terms)

@@ -35,6 +35,8 @@ def inclusion(
         mcse                kernel                    its Monte Carlo standard error, by ArviZ
         ==================  ========================  ==========================================
 
+        Both have the dim output before kernel if each output has its own weights.
+
         The attribute ``event`` names the event, ``engine`` the engine. The error is NaN for a
         kernel whose indicator is the same in all draws: they do not tell how far the probability
         is from 0 or 1. Draws of VB are of its approximation, whose bias the error leaves out.
@@ -63,13 +65,13 @@ def inclusion(
 
 
 def _indicators(result: DataTree, threshold: float | None, var_name: str) -> tuple[DataArray, str]:
-    """Whether each draw includes each kernel (chain, draw, kernel), as 0.0 or 1.0; the event."""
+    """Whether each draw includes each kernel (chain, draw, ..., kernel), as 0 or 1; the event."""
     weights = result["posterior"].get(var_name) if "posterior" in result.children else None
     if weights is None or "kernel" not in weights.dims:
         raise argument_error(
             "result", OWNER, f"a result with draws of the weights {var_name!r} (kernel)", "none"
         )
-    weights = weights.transpose("chain", "draw", "kernel")
+    weights = weights.transpose("chain", "draw", ..., "kernel")
     if np.issubdtype(weights.dtype, np.integer):
         if threshold is not None:
             raise argument_error("threshold", OWNER, "None for selections", repr(threshold))

@@ -3,10 +3,11 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import norm
 from xarray import DataArray, Dataset
 
-from ...models.kernels.alignment import aligned, ids_along
+from ...models.kernels.alignment import aligned, as_frame, ids_along, order_of
 from ...validation import (
     argument_error,
     check_finite,
@@ -27,11 +28,11 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
     ----------
     predictions : Dataset
         Output of `predict`: ``probability`` (obs, class), ``label`` (obs) or both, with the
-        coordinate "class"; or ``mean`` and ``sd`` (obs). The dimension of the objects may have any
-        name.
-    truth : array_like, Series or DataArray (obs,)
-        True classes or true values. A Series is aligned by the ids of the objects if both have ids,
-        else by position.
+        coordinate "class"; or ``mean`` and ``sd``, (obs) or (obs, output). The dimension of the
+        objects may have any name.
+    truth : array_like, Series or DataArray (obs,); array_like, DataFrame or DataArray (obs, output)
+        True classes or true values. A Series or a table is aligned by the ids of the objects if
+        both have ids, else by position; the columns of a table by the names of the outputs.
 
     Returns
     -------
@@ -92,7 +93,8 @@ def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
 def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
     mean, sd = (predictions[name].to_numpy() for name in ("mean", "sd"))
     check_finite(np.stack([mean, sd]), "predictions", OWNER)
-    values = check_real(_aligned(truth, predictions, "mean"), "labels_new", OWNER)
+    truth = _by_output(_aligned(as_frame(truth), predictions, "mean"), predictions["mean"])
+    values = check_real(truth, "labels_new", OWNER)
     check_finite(values, "labels_new", OWNER)
     if values.shape != mean.shape:
         raise argument_error("labels_new", OWNER, f"shape {mean.shape}", f"shape {values.shape}")
@@ -112,3 +114,12 @@ def _objects(values: DataArray) -> Any:
     """Ids along the first dim other than "class"; None if there is no other."""
     dims = [dim for dim in values.dims if dim != "class"]
     return ids_along(values, dims[0]) if dims else None
+
+
+def _by_output(truth: Any, mean: DataArray) -> Any:
+    """Columns of a table in the order of the outputs of predictions (obs, output)."""
+    if mean.ndim != 2 or not isinstance(truth, pd.DataFrame):
+        return truth
+    rule = "labelled by the outputs of the model"
+    order = order_of(truth.columns, ids_along(mean, mean.dims[1]), "labels_new", OWNER, rule)
+    return truth if order is None else truth.iloc[:, order]

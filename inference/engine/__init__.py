@@ -3,7 +3,7 @@
 from .engine import Engine, Run
 from .independent import lean_tree
 from .ledger import Ledger
-from .progress import track
+from .progress import quiet_sampler, track
 from .result import with_group
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Ledger",
     "Run",
     "lean_tree",
+    "quiet_sampler",
     "track",
     "with_group",
 ]

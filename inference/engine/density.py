@@ -18,6 +18,7 @@ from .evaluation import compile_over_draws
 __all__ = [
     "by_observation",
     "compile_densities",
+    "compile_log_likelihood",
     "density_dataset",
     "lacks",
     "log_density",
@@ -69,6 +70,37 @@ def compile_densities(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], D
         return Densities(joint, dict(zip(observed, observations, strict=True)))
 
     return densities
+
+
+def compile_log_likelihood(
+    model: pm.Model,
+) -> Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], np.ndarray]:
+    """Make a function of the log likelihood of all observed variables together.
+
+    The function is compiled once for any values of the observed variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    callable
+        From draws of every free variable, a mapping of str to array (draw, ...), and from values
+        of the observed variables, a mapping of str to array, to one array (draw,).
+    """
+    values = {rv: rv.type(name=rv.name) for rv in (*model.free_RVs, *model.observed_RVs)}
+    terms = conditional_logp(values)
+    total = pt.sum([terms[values[rv]].sum() for rv in model.observed_RVs])
+    evaluate = compile_over_draws(model, list(values.values()), [total])
+
+    def likelihood(draws: Mapping[str, np.ndarray], data: Mapping[str, np.ndarray]) -> np.ndarray:
+        number = len(next(iter(draws.values())))
+        repeated = {name: np.broadcast_to(x, (number, *np.shape(x))) for name, x in data.items()}
+        (found,) = evaluate({**draws, **repeated})
+        return found
+
+    return likelihood
 
 
 def log_density(model: pm.Model, draws: Mapping[str, np.ndarray]) -> np.ndarray:

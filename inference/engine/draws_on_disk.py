@@ -3,7 +3,9 @@
 PyMC's own zarr trace needs zarr 2, whose stores the xarray of today does not open.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -37,6 +39,10 @@ def check_store(path: str | PathLike[str], owner: str) -> Path:
         )
     if Path(path).exists():
         raise argument_error("store", owner, "a path where nothing is yet", f"{str(path)!r}")
+    # The store is made at the first draw, perhaps hours later.
+    folder = next(parent for parent in Path(path).absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise argument_error("store", owner, "in a folder that can be written to", f"{str(path)!r}")
     return Path(path)
 
 
@@ -117,20 +123,23 @@ class DrawsOnDisk:
 
     def append(self, chain: int, values: Mapping[str, NDArray]) -> None:
         """Add draws (draw, ...) of one chain."""
-        if not self._arrays:
-            self._create(values)
+        with self._explained():
+            if not self._arrays:
+                self._create(values)
         pending = self._pending.setdefault(chain, {name: [] for name in self._names})
         for name in self._names:
             pending[name].extend(np.array(values[name]))
         while len(pending[self._names[0]]) >= self._room:
-            self._write(chain, self._room)
+            with self._explained():
+                self._write(chain, self._room)
 
     def close(self) -> None:
         """Write the draws that are still in memory."""
         for chain, pending in self._pending.items():
             # An interrupt may have come between two variables of a draw.
             if left := min(map(len, pending.values())):
-                self._write(chain, left)
+                with self._explained():
+                    self._write(chain, left)
 
     def dataset(self) -> xr.Dataset:
         """Open the store lazily, with the draws that PyMC would keep in memory.
@@ -141,6 +150,21 @@ class DrawsOnDisk:
         data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None)
         coords = {d: list(names) for d, names in self._model.coords.items() if d in data.dims}
         return _cut(data, self._written).assign_coords(coords)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say what remains when the disk is full."""
+        try:
+            yield
+        except OSError as error:
+            kept = (
+                "kz.open_store reads the draws written before" if self._written else "it is empty"
+            )
+            raise OSError(
+                error.errno,
+                f"Draws could not be written to the store ({error.strerror}); {kept}",
+                str(self._path),
+            ) from error
 
     def _create(self, values: Mapping[str, NDArray]) -> None:
         import zarr

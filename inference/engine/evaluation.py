@@ -26,7 +26,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from ...models.declaration import Declaration
 from .compilation import python_mode
 
-__all__ = ["compile_at_point", "compile_over_draws"]
+__all__ = ["arrays_in", "compile_at_point", "compile_over_draws"]
 
 # Expected size of an operation's output for a block of draws, in bytes.
 BLOCK = 1 << 24
@@ -81,7 +81,7 @@ def compile_over_draws(
 
     rest, stand_ins, arrays = _apart_from_data(model, outputs)
     function = _FUNCTIONS.over_draws(inputs, stand_ins, rest)
-    of_data = max((array.nbytes for array in (*arrays, *_data(rest))), default=0)
+    of_data = max((array.nbytes for array in (*arrays, *arrays_in(rest))), default=0)
 
     def of_draws(values: Mapping[str, NDArray]) -> list[NDArray]:
         given = _arrays(inputs, values)
@@ -192,7 +192,7 @@ def _of_data_alone(model: pm.Model, outputs: Sequence[Variable]) -> list[Variabl
     return [*(frontier | dict.fromkeys(v for v in outputs if v in fixed))]
 
 
-def _data(outputs: Iterable[Variable]) -> list[NDArray]:
+def arrays_in(outputs: Iterable[Variable]) -> list[NDArray]:
     """Arrays that a graph contains."""
     found = []
     for variable in ancestors(outputs):

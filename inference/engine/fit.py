@@ -34,6 +34,7 @@ from .draws_on_disk import check_store
 from .engine import Engine, Kind, Run, variables_drawn
 from .interruption import interruptible
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
+from .progress import can_show
 from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
@@ -225,7 +226,8 @@ def fit(
     if start is not None and (reason := engine.why_no_start()):
         raise ValueError(f"{engine.name} takes no start: {reason}.")
     run = Run(
-        *(draws, tune, chains, cores, seed, progressbar, var_names, moments, store),
+        *(draws, tune, chains, cores, seed, progressbar and can_show()),
+        *(var_names, moments, store),
         sampler_options,
         mode=check_compile_kwargs(compile_kwargs, "fit"),
         clock=Clock(max_seconds),

@@ -1,5 +1,7 @@
-"""Progress bars in PyMC's style, for engines that PyMC does not run."""
+"""Progress bars in PyMC's style, and silence of PyMC where a bar is of many fits."""
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["ProgressBar", "track"]
+__all__ = ["ProgressBar", "can_show", "quiet_sampler", "track"]
 
 
 class ProgressBar:
@@ -64,7 +66,24 @@ def track(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[figures]}"),
-        disable=not visible,
+        disable=not (visible and can_show()),
     ) as progress:
         task = progress.add_task(description, total=total, figures="")
         yield ProgressBar(progress, task, after)
+
+
+def can_show() -> bool:
+    """Whether standard output is open: a bar on a closed one would end the work it reports on."""
+    return sys.stdout is not None and not sys.stdout.closed
+
+
+@contextmanager
+def quiet_sampler() -> Iterator[None]:
+    """Leave out PyMC's messages about every chain, which would disturb a bar of many fits."""
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -7,6 +7,7 @@ distributions, operations and constants, but not the code of a user's Python fun
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from typing import Any
@@ -50,7 +51,7 @@ def data_of(model: pm.Model) -> Data:
 
 
 def constants_of(model: pm.Model) -> dict[str, NDArray]:
-    """Data other than observations, as PyMC finds them, but read-only and not copied."""
+    """Return data other than observations, as PyMC finds them, but read-only and not copied."""
     variables = [*model.basic_RVs, *model.deterministics, *model.potentials]
     observed = set(model.rvs_to_values.values())
     unused = observed - set(ancestors(variables)) if observed else observed
@@ -123,7 +124,11 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of the libraries on which results depend."""
-    return {name: version(name) for name in VERSIONED}
+    return {name: _version(name) for name in VERSIONED}
+
+
+# Each result names the versions; reading those of an installed library takes a millisecond.
+_version = cache(version)
 
 
 def _same(one: NDArray, other: NDArray) -> bool:

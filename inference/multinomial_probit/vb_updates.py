@@ -99,9 +99,9 @@ class Data:
 class State:
     """All factors after an iteration, and the objective.
 
-    `utilities` are at the scores after the iteration. `W_precision` (C, M), `W_weights` (S, S) and `W_products` are E[1/zeta] and the second moment of
-    the composite kernel at the update of q(W). They determine its covariances, which are not
-    stored. `gain` is the part of the bound from the weights and their hyperparameters.
+    `utilities` are at the scores after the iteration. `W_precision` (C, M), `W_weights` (S, S) and
+    `W_products` are E[1/zeta] and the second moment of the composite kernel at the update of q(W).
+    They determine its covariances, which are not stored. `gain` is the part of the bound from the weights and their hyperparameters.
     """
 
     utilities: ExpectedUtilities
@@ -386,8 +386,8 @@ def _at_coordinates(state: State, values: Array) -> State:
     return replace(state, beta_mean=mean, beta_second=second_moment, rho_mean=np.exp(log_rho))
 
 
-# E[Y]'K_s, the rates of zeta, and the means of weights on the simplex and of their concentrations. The
-# weights' covariance, selections and kernel parameters follow one iteration later.
+# E[Y]'K_s, the rates of zeta, and the means of weights on the simplex and of their concentrations.
+# The weights' covariance, selections and kernel parameters follow one iteration later.
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
 

@@ -10,6 +10,7 @@ from .kernels import plot_kernels
 from .marginals import plot_engines
 from .regions import plot_decision_regions
 from .reliability import plot_reliability
+from .variance import plot_variance_explained
 from .weights import plot_weights
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "plot_engines",
     "plot_kernels",
     "plot_reliability",
+    "plot_variance_explained",
     "plot_weights",
 ]

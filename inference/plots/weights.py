@@ -126,9 +126,23 @@ def _weights(name: str, tree: DataTree, var_name: str, owner: str) -> xr.DataArr
             f"results with learned weights {var_name!r} (kernel)",
             f"{name!r} with {', '.join(map(str, posterior.data_vars))}",
         )
-    weights = posterior[var_name].transpose("chain", "draw", "kernel")
-    kernels = [str(kernel) for kernel in weights["kernel"].values]
-    return named_draws(weights.values.reshape(-1, len(kernels)), "kernel", kernels)
+    weights = _in_one_row(posterior[var_name].stack(sample=("chain", "draw")))
+    labels = [str(label) for label in weights["kernel"].values]
+    return named_draws(weights.transpose("sample", "kernel").values, "kernel", labels)
+
+
+def _in_one_row(values: xr.DataArray) -> xr.DataArray:
+    """Values (sample, kernel) or (kernel,), where the kernels of several outputs follow each other.
+
+    Their labels are then those of the output and of the kernel.
+    """
+    kernels = [str(kernel) for kernel in values["kernel"].values]
+    if "output" in values.dims:
+        outputs = values["output"].values
+        values = values.stack(row=("output", "kernel")).drop_vars(["row", "output", "kernel"])
+        values = values.rename(row="kernel")
+        kernels = [f"{output}: {kernel}" for output in outputs for kernel in kernels]
+    return values.assign_coords(kernel=kernels)
 
 
 def _inclusion(
@@ -137,7 +151,10 @@ def _inclusion(
     var_name: str,
     figure_kwargs: Mapping[str, Any] | None,
 ) -> PlotCollection:
-    found = [inclusion(r, threshold=threshold, var_name=var_name) for r in named.values()]
+    found = [
+        inclusion(r, threshold=threshold, var_name=var_name).map(_in_one_row, keep_attrs=True)
+        for r in named.values()
+    ]
     data = side_by_side(found, list(named)).transpose("model", "kernel")
     p, error = data["probability"], 2 * data["mcse"]
     ends = xr.concat([p - error, p + error], dim=pd.Index(["lower", "upper"], name="ci_bound"))

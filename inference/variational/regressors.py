@@ -31,14 +31,17 @@ def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
     return factor, np.diag(factor)
 
 
-def regressors_bound(shape: float, rate: float, log_det: float, posterior_rate: Array) -> float:
+def regressors_bound(
+    shape: float, rate: float, log_det: float, posterior_rate: Array, sharing: int = 1
+) -> float:
     """E[log p(w | precision) + log p(precision)] plus the entropies of both factors.
 
     For w ~ N(0, 1 / precision), precision ~ Gamma(shape, rate), when the precisions' factor
     Gamma(shape + 1/2, posterior_rate) was updated after that of w, with log determinant `log_det`.
+    If each precision is that of several w (`sharing`), the factor's shape is shape + sharing / 2.
     """
-    posterior_shape = shape + 0.5
-    constant = 0.5 + shape * np.log(rate) - gammaln(shape) + gammaln(posterior_shape)
+    posterior_shape = shape + 0.5 * sharing
+    constant = 0.5 * sharing + shape * np.log(rate) - gammaln(shape) + gammaln(posterior_shape)
     terms = posterior_rate.size * constant - posterior_shape * np.log(posterior_rate).sum()
     return float(0.5 * log_det + terms)
 

@@ -232,13 +232,17 @@ class DirichletWeights(WeightedSum):
             _warn_of_vanishing_weights(probability, self)
 
     @override
-    def declare(self) -> TensorVariable:
-        shape = _n_kernels()
+    def declare(self, along: str | None = None) -> TensorVariable:
+        """Declare the weights; with a dim `along`, one set for each of its entries."""
+        dims: Any = (along, "kernel") if along else "kernel"
+        shape: Any = _n_kernels()
+        if along:
+            shape = (len(pm.modelcontext(None).coords[along]), shape)
         if self.varphi is not None:
             varphi = np.full(shape, self.varphi)
         else:
-            varphi = pm.Gamma("varphi", alpha=self.tau, beta=self.nu, shape=shape, dims="kernel")
-        return Dirichlet("beta", a=varphi, dims="kernel")
+            varphi = pm.Gamma("varphi", alpha=self.tau, beta=self.nu, shape=shape, dims=dims)
+        return Dirichlet("beta", a=varphi, dims=dims)
 
 
 @dataclass(frozen=True)
@@ -271,7 +275,8 @@ class FixedWeights(WeightedSum):
         check_length(self.weights, "weights", "FixedWeights", stack)
 
     @override
-    def declare(self) -> TensorVariable:
+    def declare(self, along: str | None = None) -> TensorVariable:
+        """Declare the weights (kernel,) as data, the same `along` any dim."""
         names = pm.modelcontext(None).coords["kernel"]
         given = for_kernels(self, names).weights
         weights = given if given is not None else np.full(len(names), 1 / len(names))
@@ -330,11 +335,15 @@ class Binary(WeightedSum):
         return logit(self.probabilities(n_kernels))
 
     @override
-    def declare(self) -> TensorVariable:
+    def declare(self, along: str | None = None) -> TensorVariable:
+        """Declare the selection; with a dim `along`, one for each of its entries."""
         names = pm.modelcontext(None).coords["kernel"]
         p = for_kernels(self, names).probabilities(len(names))
+        dims: Any = (along, "kernel") if along else "kernel"
+        if along:
+            p = np.broadcast_to(p, (len(pm.modelcontext(None).coords[along]), len(names)))
         if self.empty:
-            return pm.Bernoulli("beta", p=p, dims="kernel")
+            return pm.Bernoulli("beta", p=p, dims=dims)
         return pm.CustomDist(
             "beta",
             p,
@@ -343,7 +352,7 @@ class Binary(WeightedSum):
             support_point=lambda rv, size, p: pt.ones_like(p, dtype="int64"),
             signature="(k)->(k)",
             dtype="int64",
-            dims="kernel",
+            dims=dims,
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -139,6 +140,16 @@ def test_repeated_measurements_are_predicted(data, classifier):
     again = data.train.X * 1.3
     expected = answers(classifier, again.set_axis([f"again {i}" for i in again.index]))
     np.testing.assert_array_equal(answers(classifier, again), expected)
+
+
+def test_kernels_of_new_objects_go_by_their_ids(data, classifier):
+    """Truths in another order than the features are scored as truths in their order."""
+    shuffled = data.new.y.sample(frac=1, random_state=1)
+    assert (shuffled.to_numpy() != data.new.y.to_numpy()).any()
+    predictions = kz.predict(
+        classifier.model_, classifier.result_, classifier.kernel_stack(data.new.X)
+    )
+    assert kz.scores.held_out(predictions, shuffled) == kz.scores.held_out(predictions, data.new.y)
 
 
 def test_permuted_training_objects_give_the_same_answer(data):
@@ -326,3 +337,54 @@ def test_parallel_cross_validation_is_the_same(data):
     estimator = KernelProbitClassifier(**FEW)
     one, two = (cross_val_predict(estimator, data.X, data.y, n_jobs=n, **options) for n in (1, 2))
     np.testing.assert_allclose(one, two, rtol=1e-10)
+
+
+def several(data):
+    """Two targets of other scales; the second is known to both blocks."""
+    second = 40 + 10 * data.protein["p2"] + data.rna["g2"]
+    return pd.DataFrame({"rate": data.target, "mass": second}, data.target.index)
+
+
+@pytest.mark.parametrize("shared", ["weights", "none"])
+def test_several_targets_are_predicted_on_their_scales(shared, data):
+    train, new = data.train, data.new
+    regressor = CompositeKernelRegressor(shared=shared, **FEW).fit(train.X, several(train))
+    mean, sd = regressor.predict(new.X, return_std=True)
+    assert mean.shape == sd.shape == (len(new.y), 2)
+    assert list(regressor.model_.coords["output"]) == ["rate", "mass"]
+    values = several(train).to_numpy()
+    scaled = (values - values.mean(0)) / values.std(0)
+    np.testing.assert_allclose(regressor.model_.target_values, scaled)
+    by_hand = kz.predict(regressor.model_, regressor.result_, regressor.kernel_stack(new.X))
+    np.testing.assert_allclose(mean, by_hand["mean"] * values.std(0) + values.mean(0))
+    np.testing.assert_allclose(sd, by_hand["sd"] * values.std(0))
+    expected = r2_score(several(new), mean)
+    assert regressor.score(new.X, several(new)) == expected
+    assert regressor.score(new.X, several(new)[["mass", "rate"]].iloc[::-1]) == expected
+    assert regressor.score(new.X, several(new).to_numpy()) == expected
+    with pytest.raises(ValueError, match="the unknown 'weight'"):
+        regressor.score(new.X, several(new).rename(columns={"mass": "weight"}))
+
+
+def test_tables_of_targets_go_by_id(data):
+    train, table = data.train, several(data.train)
+    expected = CompositeKernelRegressor(**FEW).fit(train.X, table)
+    turned = CompositeKernelRegressor(**FEW).fit(train.X, table.iloc[::-1])
+    array = CompositeKernelRegressor(**FEW).fit(train.X, table.to_numpy())
+    for other in (turned, array):
+        np.testing.assert_array_equal(other.predict(train.X), expected.predict(train.X))
+
+
+def test_a_column_of_targets_stays_a_column(data):
+    train = data.train
+    flat = CompositeKernelRegressor(**FEW).fit(train.X, train.target)
+    column = CompositeKernelRegressor(**FEW).fit(train.X, train.target.to_numpy()[:, None])
+    assert column.predict(train.X).shape == (len(train.y), 1)
+    np.testing.assert_allclose(column.predict(train.X)[:, 0], flat.predict(train.X), rtol=1e-6)
+
+
+def test_missing_targets_of_a_table_are_named(data):
+    table = several(data.train)
+    table.iloc[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"a response of every object\. Got none for 'P3'"):
+        CompositeKernelRegressor(**FEW).fit(data.train.X, table)

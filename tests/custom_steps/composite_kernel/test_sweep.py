@@ -200,7 +200,7 @@ def latent_precisions(score, draws=40_000):
     """Standardised draws of omega at one score, by the moments of PG(1, score)."""
     design = Design.of(np.ones((1, draws, 1)))
     state = State(np.array([score]), np.ones(1), np.ones(1), np.ones(1), 1.0)
-    omega = Classification(np.full(draws, 0.5)).terms(state, design, np.random.default_rng(3)).w
+    omega = Classification(np.full(draws, 0.5)).terms(state, design, np.random.default_rng(3))[0].w
     if score == 0:
         mean, var = 1 / 4, 1 / 24
     else:

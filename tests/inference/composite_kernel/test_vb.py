@@ -31,8 +31,11 @@ def problem(seed, n_kernels, n_obs, gram=True):
     return kernels, np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=n_obs)
 
 
-def model_of(cls, seed, n_kernels, n_obs, *, gram=True, **settings):
+def model_of(cls, seed, n_kernels, n_obs, *, gram=True, outputs=None, **settings):
     kernels, response = problem(seed, n_kernels, n_obs, gram)
+    if outputs is not None:
+        noise = np.random.default_rng(seed).normal(size=(n_obs, outputs))
+        response = response[:, None] * np.linspace(1, -0.5, outputs) + 0.3 * noise
     classified = cls is CompositeKernelClassification
     return cls(kernels, response > 0 if classified else response, **settings)
 
@@ -45,20 +48,21 @@ def known_means(sample, q):
     controls = [alpha, alpha**2 - 1]
     for name in ("phi", "gamma"):
         if name in sample:
-            shape, rate = float(q[f"{name}_shape"]), q[f"{name}_rate"].values
-            scaled = (sample[name] * rate / shape).reshape(draws, -1)
-            log_mean = (digamma(shape) - np.log(shape)).reshape(1, -1)
+            shape, rate = q[f"{name}_shape"].values.flat[0], q[f"{name}_rate"].values
+            scaled = sample[name] * rate / shape
+            log_mean = digamma(shape) - np.log(shape)
             controls += [scaled - 1, np.log(scaled) - log_mean]
             if name == "phi":
-                controls.append(scaled * sample["alpha"] ** 2 / square - 1)
+                # Outputs may share phi.
+                of_alpha = scaled[:, None] if scaled.ndim < alpha.ndim else scaled
+                controls.append(of_alpha * sample["alpha"] ** 2 / square - 1)
     if "beta" in sample:
-        controls.append(sample["beta"][:, 1:] - q["beta_mean"].values[1:])
-        controls.append(sample["beta"][:, :1] - q["beta_mean"].values[:1])
+        controls.append(sample["beta"] - q["beta_mean"].values)
     if "beta_mean_log" in q:
         controls.append(np.log(sample["beta"]) - q["beta_mean_log"].values)
     if "varphi" in sample:
         controls.append(sample["varphi"] - q["varphi_mean"].values)
-    return np.concatenate(controls, axis=1)
+    return np.concatenate([control.reshape(draws, -1) for control in controls], axis=1)
 
 
 def jaakkola(f, labels, xi):
@@ -119,6 +123,25 @@ CASES = {
         2,
         12,
         {"combination": Binary(0.4), "gram": False, "sigma": 2.0},
+    ),
+    "three outputs": (CompositeKernelRegression, 2, 12, {"outputs": 3, "rho": 3.0}),
+    "three outputs, one noise": (
+        CompositeKernelRegression,
+        3,
+        12,
+        {"outputs": 3, "shared": "all", "gram": False, "sigma": 0.5},
+    ),
+    "two outputs that share nothing": (
+        CompositeKernelRegression,
+        2,
+        12,
+        {"outputs": 2, "shared": "none", "gram": False, "rho": 3.0, "sigma": 2.0},
+    ),
+    "outputs, selection": (
+        CompositeKernelRegression,
+        2,
+        12,
+        {"outputs": 2, "combination": Binary(0.4), "gram": False, "rho": 3.0},
     ),
     "classification, one kernel": (CompositeKernelClassification, 1, 12, {"varsigma": 0.3}),
 }

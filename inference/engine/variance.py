@@ -1,0 +1,85 @@
+"""Variance that each kernel explains, for the models that register how."""
+
+from collections.abc import Callable
+
+import pymc as pm
+from xarray import Dataset, DataTree
+
+from ...validation import argument_error
+
+__all__ = ["explains", "variance_explained"]
+
+type Explained = Callable[[DataTree, str], Dataset]
+
+_FUNCTIONS: dict[str, Explained] = {}
+OWNER = "variance_explained"
+
+
+def explains(model_type: type[pm.Model]) -> Callable[[Explained], Explained]:
+    """Register a model's function (result, owner) -> Dataset, which `variance_explained` calls."""
+
+    def decorate(function: Explained) -> Explained:
+        _FUNCTIONS[model_type.__name__] = function
+        return function
+
+    return decorate
+
+
+def variance_explained(result: DataTree) -> Dataset:
+    r"""Part of the variance of a regression's targets that each kernel explains, at each draw.
+
+    With the contributions :math:`f_k = \beta_k K_k \alpha` of the kernels to the responses of the
+    training objects, :math:`f = \sum_k f_k` and noise of precision :math:`\gamma`, kernel k
+    explains
+
+    .. math:: R^2_k = \frac{\mathrm{Cov}(f_k, f)}{\mathrm{Var}(f) + 1/\gamma},
+
+    where covariance and variance are over the training objects. The kernels add up to the Bayesian
+    :math:`R^2` of Gelman et al. (2019).
+
+    Parameters
+    ----------
+    result : DataTree
+        Result of `fit` on a `CompositeKernelRegression`, with draws of alpha.
+
+    Returns
+    -------
+    Dataset
+        ==================  ========================  ==========================================
+        explained           chain, draw, kernel       part of the variance, by kernel
+        total               chain, draw               their sum, between 0 and 1
+        ==================  ========================  ==========================================
+
+        Both have the dim output before kernel if the targets have it. ``az.summary`` gives means
+        and intervals.
+
+    Raises
+    ------
+    ValueError
+        For a result of another model, and for one without draws of alpha (``collapsed=True``).
+
+    Notes
+    -----
+    A kernel's part is negative where it takes back what others contribute, and kernels that say the
+    same share what they explain in ways that the data do not determine: intervals show it. Draws of
+    VB are too sure of it where they are too sure of the weights.
+
+    Blocks of draws are read one after the other: O(draws K N M) time for each output, memory for a
+    block.
+
+    References
+    ----------
+    A. Gelman, B. Goodrich, J. Gabry and A. Vehtari (2019), R-squared for Bayesian regression
+    models, The American Statistician 73, equation 3, with the model's noise variance.
+
+    Examples
+    --------
+    >>> explained = kz.scores.variance_explained(kz.fit(model, "gibbs", random_seed=1))
+    >>> az.summary(explained)
+    """
+    family = result.attrs.get("family", "") if isinstance(result, DataTree) else ""
+    if family not in _FUNCTIONS:
+        got = f"one of {family}" if family else f"a {type(result).__name__} of no model"
+        rule = f"a result of fit on {', '.join(_FUNCTIONS)}"
+        raise argument_error("result", OWNER, rule, got)
+    return _FUNCTIONS[family](result, OWNER)

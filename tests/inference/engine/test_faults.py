@@ -1,0 +1,131 @@
+"""Full disks, folders that cannot be written to, a closed output, no network."""
+
+import io
+import os
+import resource
+import socket
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.__main__ import main
+from kernelzoo.inference.engine import draws_on_disk
+
+QUICK = {"draws": 20, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return kz.WishartCompletion.example()
+
+
+@contextmanager
+def largest_file(size):
+    """Files longer than `size` bytes cannot be written, as on a disk that is nearly full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("engine", ["exact", "gibbs"])
+def test_a_full_disk_names_the_store(model, tmp_path, engine):
+    store = tmp_path / "draws.zarr"
+    needed = (
+        r"Draws could not be written to the store \(File too large\); it is empty: .*draws.zarr"
+    )
+    with largest_file(100), pytest.raises(OSError, match=needed):
+        kz.fit(model, engine, **QUICK, progressbar=False, store=store)
+
+
+def test_draws_written_before_the_disk_was_full_remain(model, tmp_path, monkeypatch):
+    store = tmp_path / "draws.zarr"
+    whole = kz.fit(model, "exact", **QUICK | {"draws": 200}, progressbar=False)
+    write = draws_on_disk.DrawsOnDisk._write
+
+    def full_at_forty(self, chain, draws):
+        if self._written.get(chain, 0) >= 40:
+            raise OSError(28, "No space left on device")
+        write(self, chain, draws)
+
+    monkeypatch.setattr(draws_on_disk.DrawsOnDisk, "_write", full_at_forty)
+    with pytest.raises(OSError, match=r"No space left.*kz.open_store reads the draws written"):
+        kz.fit(model, "exact", **QUICK | {"draws": 200}, progressbar=False, store=store)
+    kept = kz.open_store(store)["posterior"]
+    assert kept.sizes["draw"] == 40
+    np.testing.assert_array_equal(kept["trace_K22"], whole["posterior"]["trace_K22"][:, :40])
+
+
+def test_a_store_in_no_writable_folder_is_refused_before_the_fit(model, tmp_path, monkeypatch):
+    needed = "'store' argument of fit must be in a folder that can be written to"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(kz.Exact, "run", lambda *_: pytest.fail("the engine ran"))
+    with pytest.raises(ValueError, match=needed):
+        kz.fit(model, "exact", store=tmp_path / "file" / "draws.zarr")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ValueError, match=needed):
+        kz.fit(model, "exact", store=tmp_path / "new" / "draws.zarr")
+
+
+@pytest.mark.parametrize("file", ["--data", "taken"])
+def test_commands_say_what_could_not_be_written(tmp_path, capsys, monkeypatch, file):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device", file)
+
+    monkeypatch.setattr("kernelzoo.__main__.run_demo", full)
+    assert main(["demo", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"kernelzoo: [Errno 28] No space left on device: '{file}'\n"
+
+
+def closed():
+    file = io.StringIO()
+    file.close()
+    return file
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [lambda: None, closed], ids=["none", "closed"])
+@pytest.mark.parametrize("engine", ["vb", "exact", "gibbs"])
+def test_a_closed_output_loses_no_fit(model, monkeypatch, engine, make):
+    expected = kz.fit(model, engine, **QUICK, progressbar=False)["posterior"]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", make())
+        found = kz.fit(model, engine, **QUICK, progressbar=True)["posterior"]
+    np.testing.assert_array_equal(found["trace_K22"], expected["trace_K22"])
+
+
+@pytest.mark.parametrize("fault", ["closed", "broken"])
+def test_an_output_without_reader_loses_no_calibration(model, monkeypatch, fault):
+    class Broken(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    options = {"replicates": 20, "draws": 2, "random_seed": 1, "progressbar": False}
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed() if fault == "closed" else Broken())
+        checked = kz.calibrate(model, "exact", **options)
+    assert "verdict" in checked.attrs
+
+
+def test_a_command_with_its_output_closed_ends_quietly(monkeypatch):
+    """Python's standard output after the shell's `>&-`."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        assert main(["engines", "MultinomialProbit"]) == 0
+
+
+def test_fits_and_predictions_use_no_network(monkeypatch):
+    def no_network(*arguments):
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    model = kz.CompositeKernelRegression.example()
+    result = kz.fit(model, "vb", draws=10, random_seed=1, progressbar=False)
+    predictions = kz.predict(model, result, model["K"].get_value(), random_seed=1)
+    assert "mean" in predictions
