@@ -9,6 +9,7 @@ from . import (
     kernel_features,
     many_objects,
     memory,
+    missing,
     mixing,
     mutual_kernel,
     recommendation,
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "growing": growing.run,
     "features": kernel_features.run,
     "heldout": held_out.run,
+    "missing": missing.run,
     "mutual": mutual_kernel.run,
     "recommend": recommendation.run,
 }

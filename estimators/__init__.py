@@ -6,11 +6,13 @@ normalisations from the training objects only, so that cross-validation does not
 
 from .blocks import KernelBlocks
 from .classifiers import CompositeKernelClassifier, KernelProbitClassifier
+from .completer import KernelCompleter
 from .regressor import CompositeKernelRegressor
 
 __all__ = [
     "CompositeKernelClassifier",
     "CompositeKernelRegressor",
     "KernelBlocks",
+    "KernelCompleter",
     "KernelProbitClassifier",
 ]

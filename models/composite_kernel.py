@@ -26,6 +26,7 @@ from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeigh
 from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
+from .kernels.completed import CompletedRows
 from .kernels.specification import as_stack
 from .kernels.warnings import warn_of_near_identity
 from .operations.matrix_product import matrix_product
@@ -68,6 +69,7 @@ class _CompositeKernel(pm.Model):
     sigma: float
     varsigma: float
     bias: bool
+    completed_rows: CompletedRows | None
 
     def _open(
         self,
@@ -95,7 +97,9 @@ class _CompositeKernel(pm.Model):
                 repr(combination),
             )
         rule: Rule = for_kernels(combination, stack["kernel"].values)
-        rule.check(stack)
+        self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
+        for each in (stack, *(self.completed_rows or ())):
+            rule.check(each)
         warn_of_near_identity(stack, owner)
         self.combination = rule
         basis = [str(label) for label in stack["basis"].values]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Self, SupportsIndex, override
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor
@@ -20,6 +21,7 @@ from ..validation import (
     check_square_symmetric,
     check_unmasked,
 )
+from .kernels.completed import CompletedRows
 
 __all__ = ["Declaration", "family"]
 
@@ -44,10 +46,13 @@ class Declaration(pm.Model):
     streamed : tuple of str
         Variables whose posterior mean and standard deviation are accumulated draw by draw, and
         are available without stored draws.
+    completed_rows : CompletedRows or None
+        Draws of the kernels, if they were completed; the data ``K`` are their means.
     """
 
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
+    completed_rows: CompletedRows | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the constructor's arguments for pickling."""
@@ -127,6 +132,13 @@ class Declaration(pm.Model):
             for i, matrix in enumerate(now[None] if now.ndim == 2 else now):
                 entry = name if now.ndim == 2 else f"{name}[{i}]"
                 _check_as_before(was[min(i, len(was) - 1)], matrix, entry)
+
+    def copied(self) -> Self:
+        """Independent copy with the current data, whose data can be set without changing these."""
+        reduced = self.__reduce_ex__(2)
+        if isinstance(reduced, tuple) and reduced[0] is _redeclared:
+            return _redeclared(*reduced[1])
+        return cloudpickle.loads(cloudpickle.dumps(self))
 
     def as_data(self, name: str, value: np.ndarray) -> np.ndarray:
         """Return what the data keep of a simulated value of an observed variable; here all."""

@@ -24,6 +24,7 @@ from .combinations.sums import Binary, Combination, FixedWeights, Mean, for_kern
 from .declaration import Declaration
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import aligned, ids_along
+from .kernels.completed import CompletedRows
 from .kernels.learned import ParametricStack
 from .kernels.specification import as_stack
 from .kernels.warnings import warn_of_near_identity
@@ -72,10 +73,11 @@ class MultinomialProbit(Declaration):
 
     Parameters
     ----------
-    kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D), or
-        ParametricStack
+    kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D),
+        ParametricStack or CompletedRows
         Training kernels: square Gram matrices, or any basis expansion of the objects. For kernels
-        with parameters to learn, theta ~ Gamma(omega, phi), see `Theta`.
+        with parameters to learn, theta ~ Gamma(omega, phi), see `Theta`. For kernels with missing
+        rows, ``complete_kernels(...).of(train)``.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object; any sortable values. A Series is aligned by object ids if
         both kernels and Series have ids, otherwise by position.
@@ -172,6 +174,7 @@ class MultinomialProbit(Declaration):
     ):
         owner = type(self).__name__
         self.parametric = kernels if isinstance(kernels, ParametricStack) else None
+        self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
         stack = as_stack(self.parametric.start if self.parametric else kernels, owner=owner)
         _, n_obs, _ = stack.shape
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
@@ -191,7 +194,8 @@ class MultinomialProbit(Declaration):
                 "kernels", owner, "with parameters named 'theta'", repr(self.parametric.name)
             )
         rule: Combination = for_kernels(combination, stack["kernel"].values)
-        rule.check(stack)
+        for each in (stack, *(self.completed_rows or ())):
+            rule.check(each)
         warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
 
         super().__init__(

@@ -13,6 +13,7 @@ from kernelzoo.estimators import (
     CompositeKernelClassifier,  # noqa: F401
     CompositeKernelRegressor,  # noqa: F401
     KernelBlocks,  # noqa: F401
+    KernelCompleter,  # noqa: F401
     KernelProbitClassifier,  # noqa: F401
 )
 
@@ -54,6 +55,7 @@ truth = {"a": kz.gaussian(0.1)(X[:12]).values[0], "b": kz.gaussian(0.3)(X[:12]).
 A, B = truth["a"].copy(), truth["b"].copy()
 A[10:] = A[:, 10:] = np.nan
 B[:3] = B[:, :3] = np.nan
+kinds = np.arange(12) % 2  # classes of their objects
 squared_distances = ((X[:, None] - X[None]) ** 2).sum(axis=-1)
 # End of the names.
 

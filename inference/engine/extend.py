@@ -11,6 +11,7 @@ from xarray import Dataset, DataTree
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
 from .compilation import compiling_with, python_mode
+from .completions import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
 from .provenance import check_fitted
 from .result import with_group
@@ -169,6 +170,8 @@ def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:
         return None
     if "posterior" not in result.children:
         return "the result has no posterior"
+    if COMPLETION in result["posterior"].coords:
+        return POOLED
     kind, kept = result.attrs.get("kind"), set(map(str, result["posterior"].data_vars))
     if group == "log_likelihood":
         return why_no_log_likelihood(model, kind, kept)

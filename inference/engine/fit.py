@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from os import PathLike
 from typing import Any, get_args
@@ -24,6 +25,7 @@ from ...validation import (
 )
 from .applicability import small_only
 from .compilation import check_compile_kwargs, compiling_with, python_mode
+from .completions import fit_completions
 from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
@@ -86,6 +88,7 @@ def fit(
     store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
     max_seconds: float | None = None,
+    completions: int | None = None,
     blas_threads: int | None = 1,
     compile_kwargs: Mapping[str, Any] | None = None,
     **sampler_options: Any,
@@ -141,6 +144,11 @@ def fit(
         particles by the missing power of the likelihood, Laplace uses the Gaussian of L-BFGS at the
         point reached, and Pathfinder keeps the finished paths. nutpie and Pathfinder are
         interrupted by a signal, which needs the main thread.
+    completions : int, optional
+        For kernels with missing rows (``complete_kernels``): fit the model on the first so many
+        draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
+        0 for the mean kernels alone, which leaves their uncertainty out. Default: all draws of the
+        completed kernels.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them unchanged. One
         thread suits matrices of up to about a thousand rows, for which the threads' overhead
@@ -165,6 +173,10 @@ def fit(
         chains are kept as ``pm.sample`` keeps them, in memory and in a store: as many chains, cut
         to the shortest of them, as give the most draws, numbered from 0. ``moments`` use all draws
         of all chains; the coordinate ``draws`` counts them.
+
+        With several completions, the coordinate ``completion`` (chain) of the posterior tells their
+        draws apart, the group ``completions`` has the means and variances within and between them
+        (`Rubin's rules`), and ``log_likelihood`` is left out.
 
     Raises
     ------
@@ -219,6 +231,7 @@ def fit(
         sampler_options,
         mode=check_compile_kwargs(compile_kwargs, "fit"),
         clock=Clock(max_seconds),
+        log_likelihood=log_likelihood,
         start=start,
     )
     check_sampler_options(
@@ -228,7 +241,16 @@ def fit(
         settings=engine.settings_on(model),
         own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
     )
-    if not log_likelihood:
+    fit_one = partial(_fitted, engine=engine, blas_threads=blas_threads)
+    result = fit_completions(fit_one, model, run, completions)
+    if is_unreliable(k_hat := k_hat_of(result)):
+        warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
+    return result
+
+
+def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
+    """Run an engine on a model, and add the log likelihood if `run` asks for it."""
+    if not run.log_likelihood:
         missing: str | None = "not asked for"
     elif run.store is not None:
         missing = "the draws are in a store; kz.extend reads them"
@@ -244,7 +266,7 @@ def fit(
         tree = engine.run(model, run)
     seconds = time.perf_counter() - begun
     if run.clock.ended:
-        by = f"was ended by max_seconds={max_seconds:g}"
+        by = f"was ended by max_seconds={run.clock.seconds:g}"
         _mark_as_ended(tree, f"{engine.name} {by}", "max_seconds")
     elif interruption.pressed:
         _mark_as_ended(tree, f"{engine.name} was interrupted", "interrupt")
@@ -252,18 +274,15 @@ def fit(
         missing = _add_log_likelihood(tree, model)
     if missing:
         tree.attrs["no_log_likelihood"] = missing
-    result = stamp(
+    return stamp(
         tree,
         model,
         engine=engine.name,
         kind=engine.kind,
         settings=json.dumps(engine.settings_on(model), default=repr),
-        random_seed=seed,
+        random_seed=run.random_seed,
         seconds=seconds,
     )
-    if is_unreliable(k_hat := k_hat_of(result)):
-        warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
-    return result
 
 
 def _samplers(model: pm.Model) -> list[str]:

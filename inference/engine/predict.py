@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import singledispatch
+from functools import partial, singledispatch
 from os import PathLike
 from textwrap import dedent, indent
 from typing import Any, Literal, overload
@@ -15,6 +15,7 @@ from xarray import Dataset, DataTree
 from ...models.kernels.blocks import KernelsInBlocks
 from ...models.kernels.learned import ParametricStack
 from ...validation import Seed, argument_error, check_count, check_flag, integer_seed
+from .completions import predict_completions
 from .composite_functions import stack_of_new_objects
 from .description import explained_parameters, sections
 from .extend import check_absent, with_groups
@@ -101,8 +102,10 @@ def predict(
     kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, array, or KernelsInBlocks
         Kernels between the new objects (rows) and the training objects (columns), normalised like
         the training kernels: ``kernels(X_new, X_train)``. For very many objects,
-        ``kernels.in_blocks(X_new, X_train)`` holds the kernels of one block at a time. Leave out
-        for kernel completion, whose kernel matrices contain the new objects already.
+        ``kernels.in_blocks(X_new, X_train)`` holds the kernels of one block at a time. For
+        completed kernels, ``completion.of(new, train)``: predictions are averaged over the
+        completions, and ``..._between`` are their standard deviations between completions. Leave
+        out for kernel completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw (draws x objects numbers), for example for the Monte
         Carlo error by ``az.mcse``.
@@ -193,7 +196,8 @@ def predict(
         options["progressbar"] = progressbar and not isinstance(kernels_new, KernelsInBlocks)
 
     def predict_one(kernels: Any) -> Dataset:
-        predictions = predictive(model, result, kernels, keep_draws=keep_draws, **options)
+        predicted = partial(predictive, keep_draws=keep_draws, **options)
+        predictions = predict_completions(predicted, model, result, kernels)
         predictions.attrs.update(
             {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
         )

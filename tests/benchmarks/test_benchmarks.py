@@ -18,6 +18,7 @@ from kernelzoo.benchmarks import (
     kernel_features,
     many_objects,
     memory,
+    missing,
     mixing,
     mutual_kernel,
     speed,
@@ -106,6 +107,28 @@ def test_many_objects(monkeypatch, in_this_process):
     for cells in table.values():
         assert_numbers([cell for cell in cells if cell])
         assert float(cells[-1]) > 60
+
+
+@pytest.mark.slow
+def test_missing_blocks(monkeypatch):
+    sizes = {"MISSING": (0.0, 0.4), "TRAIN": 9, "TEST": 6, "DRAWS": 2}
+    for name, value in sizes.items():
+        monkeypatch.setattr(missing, name, value)
+    monkeypatch.setattr(missing, "PROBLEMS", {"synthetic": missing.synthetic})
+    run = BENCHMARKS["missing"]
+    monkeypatch.setitem(BENCHMARKS, "missing", lambda console: run(console, samples=1))
+    out = StringIO()
+    BENCHMARKS["missing"](Console(file=out, width=250))
+    lines = [line for line in out.getvalue().splitlines() if line.startswith("│")]
+    table = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    whole = {method: scores[:-1] for _, share, method, *scores in table if share == "0%"}
+    # Nothing missing leaves nothing to complete.
+    assert whole["draws"] == whole["EM"] == whole["mean imputation"] == whole["complete cases"]
+    lacking = {method: scores[:-1] for _, share, method, *scores in table if share == "40%"}
+    assert {"draws", "EM", "mean imputation", "best block"} <= set(lacking)
+    assert len({tuple(scores) for scores in lacking.values()}) >= 3
+    for scores in (*whole.values(), *lacking.values()):
+        assert_numbers(scores)
 
 
 def test_growing_numbers_of_objects(monkeypatch, in_this_process):

@@ -1,0 +1,297 @@
+"""Completion of kernels with missing rows, as a transformer of scikit-learn."""
+
+from dataclasses import replace
+from typing import Any, Literal, Self, override
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+from xarray import DataArray
+
+from ..inference.completion import CompletedKernels, complete_kernels
+from ..inference.mutual_completion.new_rows import NewRows, imputed_rows
+from ..models.completion.incomplete_forms import blank, entries
+from ..models.kernels.alignment import aligned_matrices, as_frame, listed
+from ..models.kernels.completed import CompletedRows
+from ..models.kernels.normalization import Similarities, normalize
+from ..models.kernels.stack import as_stack
+from ..validation import argument_error, check_name, check_unmasked
+from .reading import in_blocks
+
+__all__ = ["KernelCompleter"]
+
+OWNER = "KernelCompleter"
+
+
+class KernelCompleter(
+    TransformerMixin,
+    BaseEstimator,
+    auto_wrap_output_keys=None,  # type: ignore[call-arg]
+):
+    """Fill the missing rows of several kernels, from the training objects only.
+
+    A missing object has NaN in its whole row, and a training object in its column too. `fit`
+    completes the kernels of the training objects; `transform` completes the rows of each new object
+    given the training objects alone.
+
+    Parameters
+    ----------
+    method : {"mutual", "mean", "zero"}, default="mutual"
+        "mutual" completes all kernels together by `MutualKernelCompletion`. By the others, a
+        missing object is the mean of the training objects that the kernel has, or the origin of
+        feature space, without uncertainty.
+    engine : {"gibbs", "exact", "em"}, default="gibbs"
+        Engine of "mutual". "gibbs" and "exact" draw, and give the uncertainty; "exact" needs nested
+        masks. "em" is fast and gives a point.
+    draws : int, default=20
+        Draws of the completed kernels.
+    normalize : {"trace", "center"}, sequence of them, or None, default="trace"
+        Normalisation of the completed kernels, with constants from the training objects.
+    lam : float, default=0.1
+        Weight of the identity in `MutualKernelCompletion`.
+    jitter : float, default=0
+        Added to the diagonals of the visible blocks, which must be positive definite for "gibbs"
+        and "exact", after division by their means.
+    random_state : int, optional
+    progressbar : bool, default=False
+
+    Attributes
+    ----------
+    completion_ : CompletedKernels
+        Completed kernels of the training objects, with draws, ``sd`` and ``visible``.
+    completed_ : CompletedRows
+        The same, normalised: the kernels of a model whose fit carries the uncertainty.
+    kernel_names_ : ndarray (kernel,)
+    n_features_in_ : int
+        Number of training objects.
+
+    Raises
+    ------
+    ValueError
+        For rows of which only some entries are missing, objects that lack all kernels, labels of
+        columns other than those of the training objects, and as `complete_kernels`.
+
+    Notes
+    -----
+    `X` is an array (obs, training obs, kernel) or (obs, training obs), a DataArray with these dims,
+    or a dict of frames. scikit-learn's cross-validation takes rows and columns of every kernel.
+
+    A classifier in a pipeline takes the means. Training rows come from all training objects
+    together, so that `transform` of a training object that lacks kernels is not its row in
+    `fit_transform`.
+
+    Training costs O(K l^3) a sweep. New objects cost O(M K l^3) for M draws and each combination of
+    kernels that they lack.
+
+    Examples
+    --------
+    >>> kernels = np.stack([A, B], axis=-1)                    # (obs, obs, kernel) with NaN
+    >>> completer = KernelCompleter(engine="em")
+    >>> pipeline = make_pipeline(completer, KernelProbitClassifier("precomputed"))
+    >>> pipeline.fit(kernels[:9, :9], kinds[:9]).predict_proba(kernels[9:, :9])
+
+    With the uncertainty of the completion:
+
+    >>> completer = KernelCompleter(draws=5, random_state=1).fit(kernels[:9, :9])
+    >>> model = kz.MultinomialProbit(completer.completed_, kinds[:9])
+    >>> result = kz.fit(model, "vb")
+    >>> kz.predict(model, result, completer.completions(kernels[9:, :9]))
+    """
+
+    def __init__(
+        self,
+        *,
+        method: Literal["mutual", "mean", "zero"] = "mutual",
+        engine: Literal["gibbs", "exact", "em"] = "gibbs",
+        draws: int = 20,
+        normalize: Any = "trace",
+        lam: float = 0.1,
+        jitter: float = 0.0,
+        random_state: int | None = None,
+        progressbar: bool = False,
+    ):
+        self.method = method
+        self.engine = engine
+        self.draws = draws
+        self.normalize = normalize
+        self.lam = lam
+        self.jitter = jitter
+        self.random_state = random_state
+        self.progressbar = progressbar
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Complete the kernels of the training objects.
+
+        Parameters
+        ----------
+        X : array (obs, obs, kernel), DataArray, or dict of frames
+        y : ignored
+        """
+        tables = self._tables(X, reset=True)
+        steps = () if self.normalize is None else self.normalize
+        steps = (steps,) if isinstance(steps, str) else tuple(steps)
+        for step in steps:
+            check_name(step, ("trace", "center"), "normalize", OWNER)
+        seed = self.random_state
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        completion: CompletedKernels = complete_kernels(
+            tables,
+            method=self.method,
+            engine=self.engine,
+            draws=self.draws,
+            normalize=steps,
+            random_seed=seed,
+            progressbar=self.progressbar,
+            model={"lam": self.lam, "jitter": self.jitter},
+        )
+        if self.method == "mutual" and self.engine != "em" and completion.visible.all():
+            # New objects that lack kernels have as many draws as if training objects lacked some.
+            draws = np.repeat(completion.draws, self.draws, axis=0)
+            completion = replace(completion, draws=draws)
+        self.completion_ = completion
+        self.completed_: CompletedRows = completion.of(completion.objects)
+        self.kernel_names_ = completion.mean["kernel"].to_numpy().astype(object)
+        self.n_features_in_ = len(completion.objects)
+        units = [
+            np.diagonal(kernel)[seen].mean()
+            for kernel, seen in zip(completion.mean.values, completion.visible.T, strict=True)
+        ]
+        self._freedom = self.n_features_in_ + 1.0
+        self._weights, self._seed = self._freedom / np.array(units), seed
+        return self
+
+    @override
+    def fit_transform(self, X: Any, y: Any = None) -> DataArray:
+        """Complete the kernels of the training objects and return their means; see `transform`."""
+        return self.fit(X, y).completed_.mean.transpose("obs", "basis", "kernel")
+
+    def transform(self, X: Any, *, return_std: bool = False) -> Any:
+        """Complete the rows of new objects.
+
+        Parameters
+        ----------
+        X : array (obs, training obs, kernel), DataArray, or dict of frames
+            NaN where an object lacks a kernel, and in the columns of training objects that do.
+        return_std : bool, default=False
+            Also return the standard deviations of the entries over the draws.
+
+        Returns
+        -------
+        DataArray (obs, basis, kernel), or two of them
+            Means.
+        """
+        rows = self.completions(X)
+        mean = rows.mean.transpose("obs", "basis", "kernel")
+        if not return_std:
+            return mean
+        if len(rows) < 2:
+            requirement = "False for a completion without draws"
+            raise argument_error("return_std", f"{OWNER}.transform", requirement, "True")
+        spread = rows.mean.copy(data=rows.draws.std(axis=0, ddof=1))
+        return mean, spread.transpose("obs", "basis", "kernel")
+
+    def completions(self, X: Any) -> CompletedRows:
+        """Complete the rows of new objects, with the draws, for ``kz.predict``.
+
+        Parameters
+        ----------
+        X
+            As in `transform`.
+
+        Notes
+        -----
+        Each draw of the training objects' kernels gives one draw of the new rows. All new objects
+        use the same random numbers, so that their draws do not depend on which others are given.
+        """
+        check_is_fitted(self)
+        stack, seen = self._aligned(self._tables(X, reset=False)), self.completion_.visible
+        rows = _with_whole_gaps(stack, seen)
+        if self.method != "mutual":
+            zero = self.method == "zero"
+            mean = imputed_rows(rows, self.completion_.mean.to_numpy(), seen, zero=zero)
+            draws = [mean]
+        else:
+            each = [
+                NewRows(kernels, seen, self.lam * self._freedom, self._weights)
+                for kernels in self.completion_.draws
+            ]
+            mean = np.mean([one.mean(rows) for one in each], axis=0)
+            if self.engine == "em":
+                draws = [mean]
+            else:
+                draws = [one.draw(rows, [self._seed, m]) for m, one in enumerate(each)]
+        trained = self.completion_
+        return CompletedRows(
+            stack.copy(data=self._normalized(mean, trained.mean.to_numpy())),
+            np.stack([self._normalized(*pair) for pair in zip(draws, trained.draws, strict=True)]),
+            bool(seen.all() and not np.isnan(rows).any()),
+            trained.key,
+        )
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray:
+        """Names of the kernels."""
+        check_is_fitted(self)
+        return self.kernel_names_
+
+    def _tables(self, X: Any, *, reset: bool) -> dict[str, Any]:
+        """Matrix of each kernel, by name; scikit-learn checks arrays."""
+        tables = in_blocks(X, OWNER)
+        if tables is not None:
+            return {str(name): as_frame(table) for name, table in tables.items()}
+        check_unmasked(X, "X", OWNER)
+        array = validate_data(
+            self,
+            X,
+            reset=reset,
+            allow_nd=True,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+        )
+        if isinstance(X, pd.DataFrame):
+            return {"K0": X}
+        deep = array[:, :, None] if array.ndim == 2 else array
+        return {f"K{k}": deep[:, :, k] for k in range(deep.shape[2])}
+
+    def _aligned(self, tables: dict[str, Any]) -> DataArray:
+        """Stack of rows with NaN, with kernels and columns in the order of the training kernels."""
+        trained = self.completion_.mean
+        stack = as_stack(blank(tables), like=trained, owner=OWNER, argument="X")
+        matrices = aligned_matrices(tables, "X", OWNER, trained["basis"])
+        return stack.copy(data=[entries(matrices[name]) for name in stack["kernel"].values])
+
+    def _normalized(self, rows: NDArray, kernels: NDArray) -> NDArray:
+        steps = self.completion_.steps
+        return np.stack(
+            [
+                normalize(Similarities(new, None), Similarities(K, np.diagonal(K)), steps, OWNER)
+                for new, K in zip(rows, kernels, strict=True)
+            ]
+        )
+
+    @override
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = tags.input_tags.three_d_array = True
+        tags.input_tags.dict = tags.input_tags.allow_nan = True
+        return tags
+
+
+def _with_whole_gaps(stack: DataArray, visible: NDArray) -> NDArray:
+    """Rows (kernel, new, l) in which each object has all visible entries of a kernel, or none."""
+    rows = stack.to_numpy()
+    known = visible.T[:, None, :] & ~np.isnan(rows).all(axis=2)[:, :, None]
+    if (wrong := known == np.isnan(rows)).any():
+        k, i, j = (int(x) for x in np.argwhere(wrong)[0])
+        rule = "NaN in the whole row of an object that lacks a kernel, and in the columns of "
+        state = "NaN" if known[k, i, j] else "a number"
+        names = tuple(stack[dim].values.tolist()[at] for dim, at in (("obs", i), ("basis", j)))
+        got = f'{state} at {names} of kernel "{stack["kernel"].values[k]}"'
+        raise argument_error("X", OWNER, f"{rule}training objects that do", got)
+    if (nowhere := np.isnan(rows).all(axis=(0, 2))).any():
+        got = f"{listed(stack['obs'].values[nowhere].tolist())} in none"
+        raise argument_error("X", OWNER, "of objects that are in one kernel or more", got)
+    return rows

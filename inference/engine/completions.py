@@ -1,0 +1,312 @@
+"""Fits and predictions of models whose kernels were completed: a mixture over the completions.
+
+The model is fitted on each of M draws of the completed kernels, and the draws of the posteriors are
+pooled. This cuts the feedback from the responses to the kernels: the completed kernels are drawn
+without the responses. Where the training objects have no missing rows there is no such feedback.
+
+Rubin's rules (Rubin 1987, Multiple imputation for nonresponse in surveys, section 3.1) for a mean,
+with m the posterior mean and U the posterior variance given each completion:
+
+========= ======================= ==================================
+group     rule                    meaning
+========= ======================= ==================================
+_mean     mean of m               pooled mean
+_within   mean of U               variance within completions
+_between  sum (m - mean)^2/(M-1)  variance between completions
+_total    within + (1 + 1/M)      total variance, with the error of
+          between                 the mean of M completions
+========= ======================= ==================================
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from xarray import Dataset, DataTree
+
+from ...models.declaration import Declaration
+from ...models.kernels.completed import CompletedRows
+from ...validation import argument_error, check_count
+from .engine import Run
+from .pareto_k import k_hat_of
+from .progress import track
+from .result import with_group
+
+__all__ = ["COMPLETION", "POOLED", "fit_completions", "predict_completions", "rubin"]
+
+#: Attributes of a result that `max_seconds` ended.
+ENDED = ("ended_by", "note")
+#: Value of "ended_by" after Ctrl-C.
+INTERRUPT = "interrupt"
+#: Why a result of several completions has no log likelihood and no other group of one model.
+POOLED = "the draws are pooled over completions of the kernels"
+#: Least seconds of a completion.
+SHORTEST = 1e-3
+CHAIN = "chain"
+COMPLETION = "completion"
+#: Standard deviations among the predictions, and the means they belong to.
+SPREADS = {"probability_sd": "probability", "sd": "mean", "response_sd": "mean"}
+
+
+def fit_completions(
+    fit_one: Callable[[pm.Model, Run], DataTree],
+    model: pm.Model,
+    run: Run,
+    completions: int | None,
+) -> DataTree:
+    """Fit a model on each completion of its kernels and pool the results.
+
+    The model itself is not changed: a copy takes one completion after the other. The first
+    completion has the seed of the run, each other one has its own.
+
+    Parameters
+    ----------
+    fit_one : callable
+        Fits a model whose kernels are not completed, or one completion.
+    model : pm.Model
+    run : Run
+    completions : int or None
+        As in `fit`.
+
+    Returns
+    -------
+    DataTree
+        That of `fit_one` for a model without completed kernels, and for 0 completions.
+
+    Raises
+    ------
+    ValueError
+        For a number on a model without completed kernels, for more completions than there are, and
+        with a store, which only one fit can write.
+    """
+    number = _number(model, completions)
+    if number == 0:
+        return fit_one(model, run)
+    assert isinstance(model, Declaration)
+    assert model.completed_rows is not None
+    if run.store is not None:
+        raise argument_error("store", "fit", "left out with completed kernels", str(run.store))
+    copy, seeds = model.copied(), _seeds(run.random_seed, number)
+    run = replace(run, log_likelihood=run.log_likelihood and number == 1)
+    results: list[DataTree] = []
+    with track(number, "Completions", visible=run.progressbar and number > 1) as bar:
+        for m, seed in enumerate(seeds):
+            if results and (run.clock.left <= 0 or results[-1].attrs.get("ended_by") == INTERRUPT):
+                break
+            copy.set_data("K", model.completed_rows.draws[m])
+            clock = run.clock.share(number - m - 1)
+            if clock.seconds is not None:
+                # The first completion is fitted however little time there is.
+                clock.seconds = max(clock.seconds, SHORTEST)
+            shown = run.progressbar and number == 1
+            results.append(
+                fit_one(copy, replace(run, random_seed=seed, progressbar=shown, clock=clock))
+            )
+            bar.advance()
+    pooled = _pooled(model, results)
+    pooled.attrs |= {
+        "random_seed": run.random_seed,
+        "completed_kernels": model.completed_rows.key,
+        "completion_seeds": json.dumps(seeds[: len(results)]),
+    }
+    if number > 1:
+        pooled.attrs["no_log_likelihood"] = POOLED
+    if len(results) < number:
+        note = f"{len(results)} of {number} completions were fitted before the end."
+        pooled.attrs |= {"converged": "no", "note": note}
+        pooled.attrs.setdefault("ended_by", "max_seconds")
+    return pooled
+
+
+def _number(model: pm.Model, completions: int | None) -> int:
+    """Return the number of completions to fit a model on; 0 for the model as it is."""
+    rows = model.completed_rows if isinstance(model, Declaration) else None
+    if completions is not None:
+        check_count(completions, "completions", "fit", least=0)
+    if rows is None:
+        if completions:
+            rule = "left out for a model whose kernels were not completed (complete_kernels)"
+            raise argument_error("completions", "fit", rule, str(completions))
+        return 0
+    wanted = len(rows) if completions is None else completions
+    if rows.complete:
+        return min(wanted, 1)
+    if wanted > len(rows):
+        rule = f"at most {len(rows)}, the number of draws of the completed kernels"
+        raise argument_error("completions", "fit", rule, str(completions))
+    return wanted
+
+
+def _seeds(seed: int, completions: int) -> list[int]:
+    """Seeds of the completions; the first is that of the run."""
+    others = np.random.SeedSequence(seed).spawn(completions - 1)
+    return [seed, *(int(each.generate_state(1)[0]) for each in others)]
+
+
+def _pooled(model: Declaration, results: Sequence[DataTree]) -> DataTree:
+    """Pool results: the chains of all, numbered on, and Rubin's summary."""
+    pooled = results[0].copy()
+    for name in pooled.children:
+        if name in ("observed_data", "constant_data"):
+            continue
+        groups = [result[name].to_dataset() for result in results]
+        with_group(pooled, str(name), _joined(groups))
+    data = pooled["constant_data"].to_dataset()
+    means = data["K"].copy(data=model["K"].get_value())
+    with_group(pooled, "constant_data", data.assign(K=means))
+    with_group(pooled, "completions", rubin(pooled["posterior"].to_dataset()))
+    states = {result.attrs["converged"] for result in results}
+    pooled.attrs["converged"] = next(
+        (state for state in ("no", "no fixed point", "unknown") if state in states), "yes"
+    )
+    for result in results:
+        pooled.attrs |= {key: result.attrs[key] for key in ENDED if key in result.attrs}
+    pooled.attrs["seconds"] = sum(result.attrs["seconds"] for result in results)
+    if not np.isnan(k_hat := max(k_hat_of(result) for result in results)):
+        pooled.attrs["pareto_k"] = k_hat
+    return pooled
+
+
+def _joined(groups: Sequence[Dataset]) -> Dataset:
+    """Join a group of all completions, along the chains if it has any."""
+    if CHAIN not in groups[0].dims:
+        return xr.concat(groups, COMPLETION, join="outer")
+    if "draw" in groups[0].dims:
+        shortest = min(group.sizes["draw"] for group in groups)
+        groups = [group.isel(draw=slice(shortest)) for group in groups]
+    numbers = [m for m, group in enumerate(groups) for _ in range(group.sizes[CHAIN])]
+    joined = xr.concat([group.drop_vars(CHAIN) for group in groups], CHAIN, join="override")
+    return joined.assign_coords({CHAIN: np.arange(len(numbers)), COMPLETION: (CHAIN, numbers)})
+
+
+def rubin(posterior: Dataset) -> Dataset:
+    """Means and variances of a pooled posterior by Rubin's rules, see the module.
+
+    Parameters
+    ----------
+    posterior : Dataset
+        Draws (chain, draw, ...) with the coordinate ``completion`` (chain).
+
+    Returns
+    -------
+    Dataset
+        For each variable ``{name}_mean``, ``_within``, ``_between`` and ``_total``, and its means
+        ``{name}_by_completion``. With one completion ``_between`` and ``_total`` are NaN.
+
+    Notes
+    -----
+    ``_between`` contains the Monte Carlo error of each completion's mean.
+    """
+    split = posterior.groupby(COMPLETION)
+    dims = (CHAIN, "draw")
+    means, variances = split.mean(dims), split.var(dims, ddof=1)
+    found: dict[str, xr.DataArray] = {}
+    for name in map(str, posterior.data_vars):
+        many = means.sizes[COMPLETION]
+        between = means[name].var(COMPLETION, ddof=1) if many > 1 else np.nan * means[name][0]
+        within = variances[name].mean(COMPLETION)
+        found |= {
+            f"{name}_by_completion": means[name],
+            f"{name}_mean": means[name].mean(COMPLETION),
+            f"{name}_within": within,
+            f"{name}_between": between.drop_vars(COMPLETION, errors="ignore"),
+            f"{name}_total": (within + (1 + 1 / many) * between).drop_vars(
+                COMPLETION, errors="ignore"
+            ),
+        }
+    return Dataset(found)
+
+
+def _check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any) -> None:
+    """Raise ValueError unless model, result and new kernels are of the same completions."""
+    rows = model.completed_rows if isinstance(model, Declaration) else None
+    drawn = result.attrs.get("completed_kernels")
+    if drawn is not None and (rows is None or rows.key != drawn):
+        rule = "a result of fit on the model's completed kernels"
+        raise argument_error("result", "predict", rule, "a result of others")
+    other = isinstance(kernels_new, CompletedRows) and (rows is None or rows.key != kernels_new.key)
+    if other or (drawn is not None and not isinstance(kernels_new, CompletedRows)):
+        rule = "completion.of(new, train) of the completion that gave the model its kernels"
+        raise argument_error("kernels_new", "predict", rule, type(kernels_new).__name__)
+
+
+def predict_completions(
+    predicted: Callable[[pm.Model, DataTree, Any], Dataset],
+    model: pm.Model,
+    result: DataTree,
+    kernels_new: Any,
+) -> Dataset:
+    """Predictions averaged over completions, each with its own kernels of the new objects.
+
+    Parameters
+    ----------
+    predicted : callable (model, result, kernels) -> Dataset
+        Predictions of a model whose kernels are not completed, or given one completion.
+    model : pm.Model
+    result : DataTree
+        With the coordinate ``completion`` (chain), or without it, if the training objects have no
+        missing rows and one posterior serves all completions.
+    kernels_new : CompletedRows
+        Anything else for a result without completions.
+
+    Returns
+    -------
+    Dataset
+        The predictions of one completion, averaged. Standard deviations are those of the mixture:
+        the mean variance within completions plus the variance of their means. ``{mean}_between`` is
+        the standard deviation between the completions' means (divisor M). That of `predicted` for
+        a result without completions.
+
+    Raises
+    ------
+    ValueError
+        When model, result and kernels are not of the same completions.
+    """
+    _check_same_completions(model, result, kernels_new)
+    if "completed_kernels" not in result.attrs:
+        return predicted(model, result, kernels_new)
+    assert isinstance(model, Declaration)
+    each = [
+        predicted(copy, part, kernels_new[m])
+        for copy, part, m in _completions(model, result, len(kernels_new))
+    ]
+    together = xr.concat(each, COMPLETION, join="override", data_vars="all")
+    # The chains of one completion would cut those of all.
+    pooled = each[0].drop_dims(CHAIN, errors="ignore").copy()
+    for name in map(str, each[0].data_vars):
+        values = together[name]
+        if CHAIN in each[0][name].dims:
+            parts = [one[name].drop_vars(CHAIN, errors="ignore") for one in each]
+            joined = xr.concat(parts, CHAIN)
+            pooled[name] = joined.assign_coords({CHAIN: np.arange(joined.sizes[CHAIN])})
+        elif name in SPREADS:
+            means = together[SPREADS[name]]
+            variance = (values**2).mean(COMPLETION) + means.var(COMPLETION)
+            pooled[name] = (variance**0.5).assign_attrs(values.attrs)
+        elif values.dtype.kind == "f":
+            pooled[name] = values.mean(COMPLETION).assign_attrs(values.attrs)
+            pooled[f"{name}_between"] = values.std(COMPLETION)
+    if "label" in pooled:
+        winners = pooled["probability"].argmax("class").to_numpy()
+        pooled["label"] = pooled["label"].copy(data=pooled["class"].to_numpy()[winners])
+    return pooled
+
+
+def _completions(
+    model: Declaration, result: DataTree, available: int
+) -> Iterator[tuple[Declaration, DataTree, int]]:
+    """Model, part of the result, and number of each completion."""
+    assert model.completed_rows is not None
+    posterior = result["posterior"].to_dataset()
+    copy = model.copied()
+    if model.completed_rows.complete:
+        yield from ((copy, result, m) for m in range(available))
+        return
+    for m in np.unique(posterior[COMPLETION]):
+        copy.set_data("K", model.completed_rows.draws[m])
+        part = posterior.isel({CHAIN: (posterior[COMPLETION] == m).to_numpy()})
+        yield copy, with_group(result.copy(), "posterior", part.drop_vars(COMPLETION)), int(m)

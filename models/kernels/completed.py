@@ -1,0 +1,212 @@
+"""Completed kernels of the same objects, several draws of each."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from ...validation import argument_error
+from .alignment import aligned_matrices, check_distinct, listed
+from .normalization import Similarities, normalize
+from .stack import DIMS
+
+__all__ = ["CompletedKernels", "CompletedRows"]
+
+OWNER = "CompletedKernels"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompletedRows:
+    """Completed kernels of some objects (rows) with some objects (columns), normalised.
+
+    A model takes the kernels of its training objects, `predict` those of new objects with the
+    training objects. Where one stack is needed, it is `mean`.
+
+    Attributes
+    ----------
+    mean : DataArray (kernel, obs, basis)
+        Means of the completed kernels.
+    draws : array (completion, kernel, obs, basis)
+        Draws of the completed kernels.
+    complete : bool
+        Whether all these objects had all their rows, so that all draws are equal.
+    key : str
+        Fingerprint of the draws of all objects. Kernels from other draws have another key.
+    """
+
+    mean: xr.DataArray
+    draws: NDArray
+    complete: bool
+    key: str
+
+    def __len__(self) -> int:
+        """Return the number of completions."""
+        return len(self.draws)
+
+    def __iter__(self) -> Iterator[xr.DataArray]:
+        """Go through the draws as stacks (kernel, obs, basis)."""
+        return (self[m] for m in range(len(self)))
+
+    def __getitem__(self, completion: int) -> xr.DataArray:
+        """Return one draw as a stack (kernel, obs, basis)."""
+        return self.mean.copy(data=self.draws[completion])
+
+    def __repr__(self) -> str:
+        """Describe sizes."""
+        sizes = ", ".join(f"{dim}: {n}" for dim, n in self.mean.sizes.items())
+        return f"<{type(self).__name__} of {len(self)} completions ({sizes})>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompletedKernels:
+    """Kernels whose missing rows have been completed, with their uncertainty.
+
+    `of` takes the training objects, and the new objects with the training objects, out of it.
+
+    Parameters
+    ----------
+    mean : DataArray (kernel, obs, basis)
+        Mean of each completed kernel, in the units of the kernels given.
+    draws : array (completion, kernel, obs, basis)
+        Draws of the completed kernels. One draw if nothing is missing, or nothing is uncertain.
+    visible : array of bool (obs, kernel)
+        Whether an object's rows were given.
+    sd : DataArray (kernel, obs, basis), optional
+        Standard deviation of each entry; None for imputations without uncertainty.
+    steps : tuple of {"trace", "unit", "center"}
+        Normalisation that `of` applies, with constants from the training objects of each draw.
+
+    Examples
+    --------
+    >>> completion = kz.completion.complete_kernels({"rna": A, "protein": B}, draws=5)
+    >>> completion.sd.sel(kernel="rna")
+    >>> completion.of(np.arange(9)).mean
+    >>> completion.to_dataset().to_netcdf("completion.nc")
+    """
+
+    mean: xr.DataArray
+    draws: NDArray
+    visible: NDArray
+    sd: xr.DataArray | None = None
+    steps: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """Return the number of completions."""
+        return len(self.draws)
+
+    def __repr__(self) -> str:
+        """Describe sizes and what was missing."""
+        kernels, n, _ = self.mean.shape
+        missing = f"{(~self.visible).mean():.0%} of the rows missing"
+        return f"<CompletedKernels of {len(self)} completions, {kernels} x {n} objects, {missing}>"
+
+    @property
+    def objects(self) -> NDArray:
+        """Ids of the objects (obs,)."""
+        return self.mean["obs"].to_numpy()
+
+    @property
+    def key(self) -> str:
+        """Fingerprint of the draws and of the objects."""
+        digest = sha256(np.ascontiguousarray(self.draws))
+        labels = [*self.mean["kernel"].values, *self.objects]
+        digest.update(repr([str(label) for label in labels]).encode())
+        return digest.hexdigest()[:16]
+
+    def of(self, rows: Iterable[Any], columns: Iterable[Any] | None = None) -> CompletedRows:
+        """Kernels of some objects, normalised with constants from the training objects.
+
+        Parameters
+        ----------
+        rows : sequence of ids
+            Training objects; or new objects if `columns` are given.
+        columns : sequence of ids, optional
+            Training objects.
+
+        Returns
+        -------
+        CompletedRows
+
+        Raises
+        ------
+        ValueError
+            For ids that are unknown or repeated.
+
+        Notes
+        -----
+        O(M S n N) for M completions of S kernels.
+
+        Examples
+        --------
+        >>> completion.of(train)            # for the model
+        >>> completion.of(new, train)       # for predict
+        """
+        chosen = self._positions(rows, "rows")
+        trained = chosen if columns is None else self._positions(columns, "columns")
+        mean = self.mean.isel(obs=chosen, basis=trained)
+        together = np.stack([self._taken(stack, chosen, trained) for stack in self.draws])
+        values = self._taken(self.mean.to_numpy(), chosen, trained)
+        complete = bool(self.visible[[*chosen, *trained]].all())
+        return CompletedRows(mean.copy(data=values), together, complete, self.key)
+
+    def _positions(self, ids: Iterable[Any], argument: str) -> NDArray[np.intp]:
+        labels = list(pd.Index(ids))
+        if not labels:
+            raise argument_error(argument, f"{OWNER}.of", "one id or more", "none")
+        check_distinct(labels, argument, f"{OWNER}.of")
+        positions = pd.Index(self.objects).get_indexer(pd.Index(labels))
+        if (positions < 0).any():
+            unknown = [label for label, p in zip(labels, positions, strict=True) if p < 0]
+            got = f"the unknown {listed(unknown)}"
+            raise argument_error(argument, f"{OWNER}.of", "ids of completed objects", got)
+        return positions
+
+    def _taken(self, stack: NDArray, rows: NDArray, columns: NDArray) -> NDArray:
+        """Rows and columns of one stack (kernel, obs, basis), normalised."""
+        taken = np.empty((len(stack), len(rows), len(columns)))
+        for target, kernel, name in zip(taken, stack, self.mean["kernel"].values, strict=True):
+            train = Similarities(kernel[np.ix_(columns, columns)], np.diagonal(kernel)[columns])
+            new = train
+            if rows is not columns:
+                new = Similarities(kernel[np.ix_(rows, columns)], np.diagonal(kernel)[rows])
+            target[:] = normalize(new, train, self.steps, str(name))
+        return taken
+
+    def to_dataset(self) -> xr.Dataset:
+        """Dataset that netCDF can store; `from_dataset` reads it."""
+        stored = xr.Dataset(
+            {
+                "mean": self.mean,
+                "draws": (("completion", *DIMS), self.draws),
+                "visible": (("obs", "kernel"), self.visible),
+            },
+            attrs={"steps": " ".join(self.steps)},
+        )
+        return stored if self.sd is None else stored.assign(sd=self.sd)
+
+    @classmethod
+    def from_dataset(cls, stored: xr.Dataset) -> Self:
+        """Completed kernels from what `to_dataset` returned."""
+        return cls(
+            stored["mean"].rename("kernels"),
+            stored["draws"].to_numpy(),
+            stored["visible"].to_numpy().astype(bool),
+            stored.get("sd"),
+            tuple(stored.attrs["steps"].split()),
+        )
+
+
+@aligned_matrices.register
+def _(kernels: CompletedKernels, argument: str, owner: str, basis: Any = None) -> Any:
+    of = "of(train)" if basis is None else "of(new, train)"
+    raise argument_error(argument, owner, f"completion.{of}, the kernels of some objects", "all")
+
+
+@aligned_matrices.register
+def _(kernels: CompletedRows, argument: str, owner: str, basis: Any = None) -> Any:
+    return aligned_matrices(kernels.mean, argument, owner, basis)
