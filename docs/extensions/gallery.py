@@ -9,6 +9,9 @@ __all__ = ["pages"]
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
+#: The notebook to begin with.
+FIRST = "tour"
+
 INTRODUCTION = """\
 # Gallery
 
@@ -42,7 +45,7 @@ def pages() -> dict[str, str | bytes]:
     """Write notebooks, thumbnails and the index of the gallery, by their file in ``docs``."""
     written: dict[str, str | bytes] = {}
     index, names = [INTRODUCTION], []
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+    for path in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: (path.stem != FIRST, path)):
         text = path.read_text(encoding="utf-8")
         notebook = json.loads(text)
         written[f"gallery/{path.name}"] = text

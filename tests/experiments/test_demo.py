@@ -16,7 +16,7 @@ def test_the_demo_ends_with_the_tour(tmp_path, monkeypatch):
     console = Console(record=True, width=160)
     demo.run(tmp_path, 1, console)
     target, notebook = re.search(r"make (\w+) .*\((.+)\)$", console.export_text().strip()).groups()
-    assert (ROOT / notebook).is_file()
+    assert notebook == "notebooks/tour.ipynb"
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     rule = re.search(rf"^{target}: \.venv/installed .*\n\t(.*)$", makefile, flags=re.MULTILINE)[1]
     assert rule.endswith(f" -m jupyterlab {notebook}")
