@@ -291,7 +291,13 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     >>> kernels = (kz.gaussian(0.5) | kz.linear() | kz.polynomial(2)).normalize("trace")
     >>> model = kz.CompositeKernelRegression(kernels(X_train), response)  # standardised
     >>> result = kz.fit(model, "vb", random_seed=1)
-    >>> several = kz.CompositeKernelRegression(kernels(X_train), responses)  # a DataFrame
+
+    Several outputs, the columns of a DataFrame:
+
+    >>> outputs = X_train[["proline", "hue"]]
+    >>> outputs = (outputs - outputs.mean()) / outputs.std()
+    >>> model = kz.CompositeKernelRegression(kernels(X_train), outputs)
+    >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))["mean"]  # (obs, output)
     """
 
     def __init__(

@@ -74,6 +74,7 @@ def variance_explained(result: DataTree) -> Dataset:
 
     Examples
     --------
+    >>> model = kz.CompositeKernelRegression(kernels(X_train), response)
     >>> explained = kz.scores.variance_explained(kz.fit(model, "gibbs", random_seed=1))
     >>> az.summary(explained)
     """

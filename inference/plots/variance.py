@@ -51,7 +51,8 @@ def plot_variance_explained(
 
     Examples
     --------
-    >>> kz.plots.plot_variance_explained({"VB": vb, "Gibbs": gibbs})
+    >>> model = kz.CompositeKernelRegression(kernels(X_train), response)
+    >>> kz.plots.plot_variance_explained(kz.fit(model, "gibbs", random_seed=1))
     """
     owner = "plot_variance_explained"
     summaries = Summaries(ci_kind, ci_probs, point_estimate, owner)
