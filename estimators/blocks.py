@@ -22,7 +22,7 @@ from ..models.kernels.features import CrossGram, Objects, feature_spaces
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..validation import argument_error, check_flag, check_name, check_unmasked
-from .reading import Tables, check_measured, in_blocks, labelled, select
+from .reading import Tables, check_measured, ids_of, in_blocks, labelled, select
 
 __all__ = ["KernelBlocks", "KernelReader"]
 
@@ -54,7 +54,7 @@ class KernelReader(BaseEstimator):
             if len(bound) == len(members):
                 tables = {block: tables[block] for block in tables if block in bound}
         check_measured(tables, owner)
-        objects = feature_spaces(_mapping(tables))
+        objects = feature_spaces(_mapping(tables), order=ids_of(X))
         grams = {
             block
             for member in members
@@ -93,7 +93,8 @@ class KernelReader(BaseEstimator):
         self._check_blocks(tables)
         used = {block: t for block, t in tables.items() if block in self._training.features}
         check_measured(used, type(self).__name__)
-        new = self._scaled(feature_spaces(_mapping(used), self._training))
+        new = feature_spaces(_mapping(used), self._training, order=ids_of(X))
+        new = self._scaled(new)
         return self.specification_(
             _as_input(new, labelled=False), _as_input(self._training, labelled=True)
         )
@@ -248,7 +249,8 @@ class KernelBlocks(
 
     - a DataFrame with columns (block, feature): ``pd.concat({"rna": A, "protein": B}, axis=1)``;
     - an array or DataFrame, with `blocks` if there are several;
-    - a dict of arrays or DataFrames of the same objects; frames are aligned by their index;
+    - a dict of arrays or DataFrames of the same objects; frames are aligned by their index, in the
+      order of the first frame, whether a kernel uses it or not;
     - with "precomputed": an array (obs, training obs, kernel) or, of one kernel, (obs, training
       obs). scikit-learn's cross-validation takes rows and columns of every kernel.
 

@@ -1,8 +1,7 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from functools import singledispatch
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -15,9 +14,10 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
 from ..inference.engine.provenance import check_fitted
-from ..models.kernels.alignment import aligned, as_frame, ids_along, labels_of, listed
+from ..models.kernels.alignment import aligned, labels_of, listed
 from ..validation import argument_error, check_unmasked
 from .blocks import KernelReader
+from .reading import ids_of
 
 __all__ = ["KernelPredictor", "document"]
 
@@ -200,22 +200,6 @@ def _check_complete(y: Any, owner: str) -> None:
         ids = labels_of(y) or range(len(values))
         got = f"none for {listed([ids[row] for row in absent])}"
         raise argument_error("y", owner, "a response of every object", got)
-
-
-@singledispatch
-def ids_of(X: Any) -> Any:
-    """Ids of the objects of an estimator's input, or None."""
-    return labels_of(X)
-
-
-@ids_of.register
-def _(X: Mapping) -> Any:
-    return next((ids for table in X.values() if (ids := labels_of(table)) is not None), None)
-
-
-@ids_of.register
-def _(X: DataArray) -> Any:
-    return ids_along(X, "obs") if X.ndim == 3 else labels_of(as_frame(X))
 
 
 def seed_of(random_state: Any) -> int | None:

@@ -128,6 +128,33 @@ def test_labelled_responses_go_by_id(data, classifier):
     assert from_stack.score(stack, mixed) == again.score(train.X, train.y)
 
 
+def test_rows_go_by_the_first_table_used_or_not(data):
+    train, new = data.train, data.new
+    beside = {"protein": train.protein.sample(frac=1, random_state=1), "rna": train.rna}
+    few = FEW | {"kernels": {"rna": kz.gaussian("median")}}
+    y = train.y.loc[beside["protein"].index]
+    fitted = KernelProbitClassifier(**few).fit({"rna": train.rna.loc[y.index]}, train.y)
+    turned = {"protein": new.protein.iloc[::-1], "rna": new.rna}
+    expected = answers(fitted, {"rna": new.rna})[::-1]
+    assert np.abs(expected - expected[::-1]).max() > 0.1
+    both = KernelProbitClassifier(**few).fit(beside, train.y)
+    np.testing.assert_allclose(answers(both, turned), expected, rtol=1e-10)
+    # An array of labels goes with the first table.
+    by_position = KernelProbitClassifier(**few).fit(beside, y.to_numpy())
+    np.testing.assert_array_equal(answers(by_position, turned), answers(both, turned))
+    assert both.score(beside, train.y) == both.score(beside, y.to_numpy()) > 0.7
+    beside["rna"] = beside["rna"].loc[y.index].to_numpy()
+    arrays = KernelProbitClassifier(**few).fit(beside, train.y)
+    np.testing.assert_allclose(answers(arrays, turned), expected, rtol=1e-10)
+
+
+def test_first_tables_of_other_objects_are_refused(data):
+    fitted = KernelProbitClassifier({"rna": kz.linear()}, **FEW).fit(data.train.X, data.train.y)
+    for rna in (data.new.rna, data.new.rna.to_numpy()):
+        with pytest.raises(ValueError, match="same objects"):
+            fitted.predict({"protein": data.new.protein[1:], "rna": rna})
+
+
 def test_permuted_new_objects_have_permuted_answers(data, classifier):
     turned = data.new.X.iloc[::-1]
     expected = answers(classifier, data.new.X)[::-1]
