@@ -28,7 +28,7 @@ from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .description import EngineDescription
-from .draws_on_disk import check_store
+from .draws_on_disk import add_attributes, check_store
 from .engine import Engine, Kind, Run, variables_drawn
 from .interruption import interruptible
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
@@ -259,6 +259,8 @@ def fit(
         random_seed=seed,
         seconds=seconds,
     )
+    if run.store is not None:
+        add_attributes(run.store, result.attrs)
     if is_unreliable(k_hat := k_hat_of(result)):
         warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
     return result
