@@ -87,7 +87,7 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
     return tree
 
 
-def add_attributes(path: Path, attributes: Mapping[str, Any]) -> None:
+def add_attributes(path: Path, attributes: Mapping[Any, Any]) -> None:
     """Add the attributes of a result to a store, if it has been made."""
     import zarr
 

@@ -206,7 +206,7 @@ def _in_order_of(
         )
     columns = order_of(
         *(stack.indexes["basis"], like.indexes["basis"], argument, owner),
-        "computed against the training objects",
+        "computed against the training objects (features: in the order of training)",
         by_position=False,
     )
     return stack if columns is None else stack.isel(basis=columns)
