@@ -183,10 +183,21 @@ class KernelPredictor(KernelReader):
         stack = self.kernel_stack(X)
         return predict(self.model_, self.result_, stack, progressbar=self.progressbar)
 
-    def _in_order_of(self, X: Any, y: Any) -> Any:
-        """Responses in the order of the objects of X, where both have ids."""
-        ids = ids_of(X)
-        return y if ids is None else aligned(y, ids, "y", type(self).__name__)
+    def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Responses and their weights in the order of the objects of X, where they have ids."""
+        ids, owner = ids_of(X), type(self).__name__
+        ordered = y if ids is None else aligned(y, ids, "y", owner)
+        if sample_weight is None:
+            return ordered, None
+        if labels_of(sample_weight) is None and ordered is not y:
+            requirement = "labelled as y is, because y is brought into the order of X"
+            got = type(sample_weight).__name__
+            raise argument_error("sample_weight", owner, requirement, got)
+        # Where X has no ids, y and the weights may have them.
+        ids = labels_of(ordered) or ids
+        if ids is None:
+            return ordered, sample_weight
+        return ordered, aligned(sample_weight, ids, "sample_weight", owner)
 
 
 def _check_complete(y: Any, owner: str) -> None:

@@ -128,6 +128,26 @@ def test_labelled_responses_go_by_id(data, classifier):
     assert from_stack.score(stack, mixed) == again.score(train.X, train.y)
 
 
+def test_weights_of_objects_go_with_their_responses(data, classifier):
+    X, y = data.train.X, data.train.y
+    right = pd.Series(classifier.predict(X) == y.to_numpy(), y.index)
+    weights, turned = right.astype(float) + 0.25 * ~right, y.iloc[::-1]
+    expected = classifier.score(X, y.to_numpy(), weights.to_numpy())
+    assert classifier.score(X, y) < expected < 1
+    for labels in (y, turned):
+        for given in (weights, weights.iloc[::-1]):
+            assert classifier.score(X, labels, given) == expected
+    # Without ids of X, responses go by position, and weights by those of the responses.
+    arrays = {block: X[block].to_numpy() for block in ("rna", "protein")}
+    assert classifier.score(arrays, y, weights.iloc[::-1]) == expected
+    with pytest.raises(ValueError, match="'sample_weight' argument.*labelled as y is"):
+        classifier.score(X, turned, weights.to_numpy())
+    regressor = CompositeKernelRegressor(**FEW).fit(X, data.train.target)
+    assert regressor.score(X, data.train.target, weights.iloc[::-1]) == regressor.score(
+        X, data.train.target.iloc[::-1], weights
+    )
+
+
 def test_rows_go_by_the_first_table_used_or_not(data):
     train, new = data.train, data.new
     beside = {"protein": train.protein.sample(frac=1, random_state=1), "rna": train.rna}
