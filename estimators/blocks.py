@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import reduce, singledispatch
 from operator import or_
@@ -36,6 +37,8 @@ class KernelReader(BaseEstimator):
     blocks: Any
     normalize: Any
     standardize: bool
+    _columns: Any
+    _kernels_given: bool
     feature_names_in_: np.ndarray
 
     def _fit_kernels(self, X: Any) -> DataArray | ParametricStack:
@@ -115,12 +118,15 @@ class KernelReader(BaseEstimator):
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records the names of the features."""
         owner = type(self).__name__
+        if reset:
+            # New objects are read as the training objects were, whatever `set_params` does later.
+            self._columns, self._kernels_given = deepcopy(self.blocks), self._pairwise
         tables = in_blocks(X, owner)
         if tables is None:
             return self._tables_of_one(as_frame(X), reset)
-        if self.blocks is not None:
+        if self._columns is not None:
             requirement = "None, because X names its blocks"
-            raise argument_error("blocks", owner, requirement, repr(self.blocks))
+            raise argument_error("blocks", owner, requirement, repr(self._columns))
         twice = [name for name, times in Counter(map(str, tables)).items() if times > 1]
         if twice or not tables:
             got = f"{twice[0]!r} twice" if twice else "none"
@@ -134,8 +140,8 @@ class KernelReader(BaseEstimator):
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner = type(self).__name__
         check_unmasked(X, "X", owner)
-        kernels_given = self._pairwise
-        cut = self.blocks is not None and not kernels_given
+        given, kernels_given = self._columns, self._kernels_given
+        cut = given is not None and not kernels_given
         # Columns in no block may hold anything.
         checks: dict[str, Any] = (
             {"skip_check_array": True}
@@ -149,7 +155,7 @@ class KernelReader(BaseEstimator):
         )
         checked = validate_data(self, X, reset=reset, **checks)
         if cut:
-            blocks = _as_mapping(self.blocks, owner)
+            blocks = _as_mapping(given, owner)
             return {
                 str(b): select(columns, checked, str(b), owner) for b, columns in blocks.items()
             }
@@ -158,7 +164,7 @@ class KernelReader(BaseEstimator):
         if checked.ndim > 3:
             required = "of shape (objects, training objects, kernels)"
             raise argument_error("X", owner, required, f"shape {checked.shape}")
-        names = [f"K{s}" for s in range(checked.shape[2])] if self.blocks is None else self.blocks
+        names = [f"K{s}" for s in range(checked.shape[2])] if given is None else given
         if len(names) != checked.shape[2]:
             required = f"{checked.shape[2]} names, one per kernel"
             raise argument_error("blocks", owner, required, repr(names))

@@ -72,6 +72,19 @@ def test_columns_and_blocks_of_new_objects_go_by_name(data):
     np.testing.assert_array_equal(fitted.transform(turned), K)
 
 
+def test_parameters_set_after_fit_change_nothing_before_the_next(data):
+    X, blocks = data.flat.to_numpy(), {"rna": [0, 1, 2], "protein": [3, 4]}
+    fitted = KernelBlocks(kz.linear(), blocks=blocks).fit(X)
+    expected = fitted.transform(X)
+    fitted.set_params(kernels="precomputed", normalize=None, standardize=False)
+    np.testing.assert_array_equal(fitted.transform(X), expected)
+    blocks["rna"][0] = 4
+    np.testing.assert_array_equal(fitted.transform(X), expected)
+    fitted.set_params(blocks={"rna": [3, 4]}, kernels=None)
+    np.testing.assert_array_equal(fitted.transform(X), expected)
+    assert fitted.fit(X).kernel_names_.tolist() == ["rna"]
+
+
 def test_a_new_object_does_not_depend_on_the_others(data):
     fitted = KernelBlocks(kz.gaussian("median") | kz.linear()).fit(data.train.X)
     alone = fitted.transform(data.new.X.iloc[:1])
