@@ -140,7 +140,7 @@ def test_weights_of_objects_go_with_their_responses(data, classifier):
     # Without ids of X, responses go by position, and weights by those of the responses.
     arrays = {block: X[block].to_numpy() for block in ("rna", "protein")}
     assert classifier.score(arrays, y, weights.iloc[::-1]) == expected
-    with pytest.raises(ValueError, match="'sample_weight' argument.*labelled as y is"):
+    with pytest.raises(ValueError, match=r"'sample_weight' argument.*labelled as y is"):
         classifier.score(X, turned, weights.to_numpy())
     regressor = CompositeKernelRegressor(**FEW).fit(X, data.train.target)
     assert regressor.score(X, data.train.target, weights.iloc[::-1]) == regressor.score(
