@@ -42,8 +42,8 @@ def inclusion(
     Raises
     ------
     ValueError
-        For a point, a result without draws of the weights (a single kernel, fixed weights), weights without
-        a threshold, a threshold that is not positive, or a threshold for selections.
+        For a point, a result without draws of the weights (a single kernel, fixed weights), weights
+        without a threshold, a threshold that is not positive, or a threshold for selections.
 
     Examples
     --------
