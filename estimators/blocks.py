@@ -22,6 +22,7 @@ from ..models.kernels.base import Precomputed
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
+from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import argument_error, check_flag, check_name, check_unmasked
 from .reading import Tables, check_measured, ids_of, in_blocks, labelled, select
 
@@ -66,7 +67,7 @@ class KernelReader(BaseEstimator):
         }
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
-        single = any(np.asarray(tables[block]).dtype == np.float32 for block in grams)
+        rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         self._scalers = {
             block: StandardScaler().fit(values)
             for block, values in objects.features.items()
@@ -77,7 +78,9 @@ class KernelReader(BaseEstimator):
         table = stack.start if isinstance(stack, ParametricStack) else stack
         self.kernel_names_ = table["kernel"].to_numpy().astype(object)
         self._descriptions = {str(name): str(told) for name, told in table.attrs.items()}
-        return stack.astype(np.float32) if single and stack is table else stack
+        if stack is table and rounding:
+            stack.attrs[PRECISION] = rounding
+        return stack
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
         """Kernels between new objects and the training objects, as ``kz.predict`` takes them.
@@ -259,6 +262,9 @@ class KernelBlocks(
       order of the first frame, whether a kernel uses it or not;
     - with "precomputed": an array (obs, training obs, kernel) or, of one kernel, (obs, training
       obs). scikit-learn's cross-validation takes rows and columns of every kernel.
+
+    The rows of predictions, and of kernels from `transform`, have the order of the first frame, and
+    so must an array `y`; a Series goes by its index.
 
     Features of new objects go by their names. Those of a frame with columns of one level must have
     the order of the training features, as everywhere in scikit-learn.

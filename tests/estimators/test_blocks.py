@@ -199,6 +199,20 @@ def test_a_precomputed_block_beside_features_is_not_scaled(data, grams):
     np.testing.assert_allclose(K.sel(kernel="other"), expected, rtol=1e-12)
 
 
+def test_a_kernel_in_single_precision_does_not_round_the_others(data, grams):
+    made = KernelBlocks({"other": "precomputed", "rna": kz.linear()})
+    X = {"other": np.float32(grams[..., 1]), "rna": data.rna}
+    K = made.fit_transform(X)
+    np.testing.assert_allclose(K, made.transform(X), rtol=1e-12, atol=1e-12)
+    expected = KernelBlocks({"rna": kz.linear()}).fit_transform({"rna": data.rna})
+    np.testing.assert_allclose(K.sel(kernel=["rna"]), expected, rtol=1e-12, atol=1e-12)
+    # Eigenvalues that are negative by rounding in single precision.
+    one = KernelBlocks("precomputed").fit_transform(K)
+    kz.kernels.as_stack(one)
+    with pytest.raises(ValueError, match="semidefinite|symmetric"):
+        kz.kernels.as_stack(one.drop_attrs())
+
+
 def test_names_of_features(data):
     fitted = KernelBlocks().fit(data.X)
     assert fitted.feature_names_in_.tolist() == data.X.columns.tolist()
