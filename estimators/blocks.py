@@ -51,6 +51,12 @@ class KernelReader(BaseEstimator):
         specification = specified(self.kernels, list(tables), owner)
         self.specification_ = _normalized(specification, self.normalize, owner)
         members = self.specification_.members
+        if len({member.base.is_kernel for member in members}) > 1:
+            required = (
+                "kernels only, or features only, such as kz.linear().exact_features() beside "
+                "kz.gaussian().nystroem(200)"
+            )
+            raise argument_error("kernels", owner, required, "both")
         bound = [member.space for member in members if member.space is not None]
         if None not in tables:
             for space in bound:

@@ -209,7 +209,7 @@ def test_a_kernel_in_single_precision_does_not_round_the_others(data, grams):
     # Eigenvalues that are negative by rounding in single precision.
     one = KernelBlocks("precomputed").fit_transform(K)
     kz.kernels.as_stack(one)
-    with pytest.raises(ValueError, match="semidefinite|symmetric"):
+    with pytest.raises(ValueError, match=r"semidefinite|symmetric"):
         kz.kernels.as_stack(one.drop_attrs())
 
 
@@ -292,6 +292,11 @@ REFUSED = {
     "normalisation": ({"normalize": "max"}, lambda d: d.X, "'trace', 'unit', 'center'"),
     "no normalisation": ({"normalize": False}, lambda d: d.X, "'trace', 'unit', 'center'"),
     "flag": ({"standardize": "no"}, lambda d: d.X, "True or False"),
+    "kernels beside features": (
+        {"kernels": kz.gaussian().nystroem(4) | kz.linear()},
+        lambda d: d.X,
+        r"'kernels' argument of KernelBlocks .*kz.linear\(\).exact_features\(\)",
+    ),
     "learned": ({"kernels": kz.gaussian(kz.kernels.Theta())}, lambda d: d.X, "to learn"),
 }
 
