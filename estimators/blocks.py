@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import reduce, singledispatch
 from operator import or_
@@ -21,8 +22,9 @@ from ..models.kernels.base import Precomputed
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
+from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import argument_error, check_flag, check_name, check_unmasked
-from .reading import Tables, check_measured, in_blocks, labelled, select
+from .reading import Tables, check_measured, ids_of, in_blocks, labelled, select
 
 __all__ = ["KernelBlocks", "KernelReader"]
 
@@ -36,6 +38,8 @@ class KernelReader(BaseEstimator):
     blocks: Any
     normalize: Any
     standardize: bool
+    _columns: Any
+    _kernels_given: bool
     feature_names_in_: np.ndarray
 
     def _fit_kernels(self, X: Any) -> DataArray | ParametricStack:
@@ -47,6 +51,12 @@ class KernelReader(BaseEstimator):
         specification = specified(self.kernels, list(tables), owner)
         self.specification_ = _normalized(specification, self.normalize, owner)
         members = self.specification_.members
+        if len({member.base.is_kernel for member in members}) > 1:
+            required = (
+                "kernels only, or features only, such as kz.linear().exact_features() beside "
+                "kz.gaussian().nystroem(200)"
+            )
+            raise argument_error("kernels", owner, required, "both")
         bound = [member.space for member in members if member.space is not None]
         if None not in tables:
             for space in bound:
@@ -54,7 +64,7 @@ class KernelReader(BaseEstimator):
             if len(bound) == len(members):
                 tables = {block: tables[block] for block in tables if block in bound}
         check_measured(tables, owner)
-        objects = feature_spaces(_mapping(tables))
+        objects = feature_spaces(_mapping(tables), order=ids_of(X))
         grams = {
             block
             for member in members
@@ -63,7 +73,7 @@ class KernelReader(BaseEstimator):
         }
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
-        single = any(np.asarray(tables[block]).dtype == np.float32 for block in grams)
+        rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         self._scalers = {
             block: StandardScaler().fit(values)
             for block, values in objects.features.items()
@@ -74,7 +84,9 @@ class KernelReader(BaseEstimator):
         table = stack.start if isinstance(stack, ParametricStack) else stack
         self.kernel_names_ = table["kernel"].to_numpy().astype(object)
         self._descriptions = {str(name): str(told) for name, told in table.attrs.items()}
-        return stack.astype(np.float32) if single and stack is table else stack
+        if stack is table and rounding:
+            stack.attrs[PRECISION] = rounding
+        return stack
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
         """Kernels between new objects and the training objects, as ``kz.predict`` takes them.
@@ -95,7 +107,8 @@ class KernelReader(BaseEstimator):
         self._check_blocks(tables)
         used = {block: t for block, t in tables.items() if block in self._training.features}
         check_measured(used, type(self).__name__)
-        new = self._scaled(feature_spaces(_mapping(used), self._training))
+        new = feature_spaces(_mapping(used), self._training, order=ids_of(X))
+        new = self._scaled(new)
         ids = pd.Index(new.labels)
         # Under the ids of training objects the kernels would take new features for theirs.
         distinct = ids.is_unique and not ids.isin(self._training.labels).any()
@@ -120,12 +133,15 @@ class KernelReader(BaseEstimator):
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records the names of the features."""
         owner = type(self).__name__
+        if reset:
+            # New objects are read as the training objects were, whatever `set_params` does later.
+            self._columns, self._kernels_given = deepcopy(self.blocks), self._pairwise
         tables = in_blocks(X, owner)
         if tables is None:
             return self._tables_of_one(as_frame(X), reset)
-        if self.blocks is not None:
+        if self._columns is not None:
             requirement = "None, because X names its blocks"
-            raise argument_error("blocks", owner, requirement, repr(self.blocks))
+            raise argument_error("blocks", owner, requirement, repr(self._columns))
         twice = [name for name, times in Counter(map(str, tables)).items() if times > 1]
         if twice or not tables:
             got = f"{twice[0]!r} twice" if twice else "none"
@@ -139,8 +155,8 @@ class KernelReader(BaseEstimator):
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner = type(self).__name__
         check_unmasked(X, "X", owner)
-        kernels_given = self._pairwise
-        cut = self.blocks is not None and not kernels_given
+        given, kernels_given = self._columns, self._kernels_given
+        cut = given is not None and not kernels_given
         # Columns in no block may hold anything.
         checks: dict[str, Any] = (
             {"skip_check_array": True}
@@ -154,7 +170,7 @@ class KernelReader(BaseEstimator):
         )
         checked = validate_data(self, X, reset=reset, **checks)
         if cut:
-            blocks = _as_mapping(self.blocks, owner)
+            blocks = _as_mapping(given, owner)
             return {
                 str(b): select(columns, checked, str(b), owner) for b, columns in blocks.items()
             }
@@ -163,7 +179,7 @@ class KernelReader(BaseEstimator):
         if checked.ndim > 3:
             required = "of shape (objects, training objects, kernels)"
             raise argument_error("X", owner, required, f"shape {checked.shape}")
-        names = [f"K{s}" for s in range(checked.shape[2])] if self.blocks is None else self.blocks
+        names = [f"K{s}" for s in range(checked.shape[2])] if given is None else given
         if len(names) != checked.shape[2]:
             required = f"{checked.shape[2]} names, one per kernel"
             raise argument_error("blocks", owner, required, repr(names))
@@ -254,9 +270,13 @@ class KernelBlocks(
 
     - a DataFrame with columns (block, feature): ``pd.concat({"rna": A, "protein": B}, axis=1)``;
     - an array or DataFrame, with `blocks` if there are several;
-    - a dict of arrays or DataFrames of the same objects; frames are aligned by their index;
+    - a dict of arrays or DataFrames of the same objects; frames are aligned by their index, in the
+      order of the first frame, whether a kernel uses it or not;
     - with "precomputed": an array (obs, training obs, kernel) or, of one kernel, (obs, training
       obs). scikit-learn's cross-validation takes rows and columns of every kernel.
+
+    The rows of predictions, and of kernels from `transform`, have the order of the first frame, and
+    so must an array `y`; a Series goes by its index.
 
     Features of new objects go by their names. Those of a frame with columns of one level must have
     the order of the training features, as everywhere in scikit-learn.

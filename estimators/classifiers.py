@@ -50,9 +50,10 @@ class _KernelClassifier(ClassifierMixin, KernelPredictor):
         X : as in `fit`
         y : array_like or Series (obs,)
             A Series goes by its index, where `X` has ids too.
-        sample_weight : array_like (obs,), optional
+        sample_weight : array_like or Series (obs,), optional
+            A Series goes by its index too. Unlabelled ones raise where `y` is reordered.
         """
-        return super().score(X, self._in_order_of(X, y), sample_weight)
+        return super().score(X, *self._in_order_of(X, y, sample_weight))
 
 
 @document

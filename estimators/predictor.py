@@ -1,8 +1,7 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from functools import singledispatch
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -15,9 +14,10 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
 from ..inference.engine.provenance import check_fitted
-from ..models.kernels.alignment import aligned, as_frame, ids_along, labels_of, listed
+from ..models.kernels.alignment import aligned, labels_of, listed
 from ..validation import argument_error, check_unmasked
 from .blocks import KernelReader
+from .reading import ids_of
 
 __all__ = ["KernelPredictor", "document"]
 
@@ -189,10 +189,21 @@ class KernelPredictor(KernelReader):
         stack = self.kernel_stack(X)
         return predict(self.model_, self.result_, stack, progressbar=self.progressbar)
 
-    def _in_order_of(self, X: Any, y: Any) -> Any:
-        """Responses in the order of the objects of X, where both have ids."""
-        ids = ids_of(X)
-        return y if ids is None else aligned(y, ids, "y", type(self).__name__)
+    def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Responses and their weights in the order of the objects of X, where they have ids."""
+        ids, owner = ids_of(X), type(self).__name__
+        ordered = y if ids is None else aligned(y, ids, "y", owner)
+        if sample_weight is None:
+            return ordered, None
+        if labels_of(sample_weight) is None and ordered is not y:
+            requirement = "labelled as y is, because y is brought into the order of X"
+            got = type(sample_weight).__name__
+            raise argument_error("sample_weight", owner, requirement, got)
+        # Where X has no ids, y and the weights may have them.
+        ids = labels_of(ordered) or ids
+        if ids is None:
+            return ordered, sample_weight
+        return ordered, aligned(sample_weight, ids, "sample_weight", owner)
 
 
 def _check_complete(y: Any, owner: str) -> None:
@@ -206,22 +217,6 @@ def _check_complete(y: Any, owner: str) -> None:
         ids = labels_of(y) or range(len(values))
         got = f"none for {listed([ids[row] for row in absent])}"
         raise argument_error("y", owner, "a response of every object", got)
-
-
-@singledispatch
-def ids_of(X: Any) -> Any:
-    """Ids of the objects of an estimator's input, or None."""
-    return labels_of(X)
-
-
-@ids_of.register
-def _(X: Mapping) -> Any:
-    return next((ids for table in X.values() if (ids := labels_of(table)) is not None), None)
-
-
-@ids_of.register
-def _(X: DataArray) -> Any:
-    return ids_along(X, "obs") if X.ndim == 3 else labels_of(as_frame(X))
 
 
 def seed_of(random_state: Any) -> int | None:

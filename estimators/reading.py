@@ -9,10 +9,11 @@ import pandas as pd
 import xarray as xr
 from scipy.sparse import issparse
 
-from ..models.kernels.alignment import check_distinct, listed
+from ..models.kernels.alignment import NUMBERED, as_frame, check_distinct, listed
+from ..models.kernels.features import CrossGram
 from ..validation import argument_error, check_count
 
-__all__ = ["Tables", "check_measured", "in_blocks", "labelled", "select"]
+__all__ = ["Tables", "check_measured", "ids_of", "in_blocks", "labelled", "select"]
 
 #: Tables by the name of their block; a single table without blocks has the name None.
 type Tables = dict[str | None, Any]
@@ -69,6 +70,39 @@ def _(X: xr.DataArray, owner: str) -> Tables | None:
     names = X["kernel"].values if "kernel" in X.coords else [f"K{s}" for s in range(len(X.kernel))]
     stack = X.transpose("kernel", "obs", "basis")
     return dict(zip(map(str, names), stack.drop_vars("kernel", errors="ignore"), strict=True))
+
+
+@singledispatch
+def ids_of(X: Any) -> pd.Index | None:
+    """Ids of the objects of an estimator's input, in the order of its rows, or None.
+
+    The ids of a dict are those of its first table with ids, whether a kernel uses it or not.
+    """
+    return None
+
+
+@ids_of.register
+def _(X: Mapping) -> pd.Index | None:
+    return next((ids for table in X.values() if (ids := ids_of(table)) is not None), None)
+
+
+@ids_of.register
+def _(X: pd.DataFrame) -> pd.Index | None:
+    return X.index
+
+
+@ids_of.register
+def _(X: CrossGram) -> pd.Index | None:
+    return ids_of(X.similarities)
+
+
+@ids_of.register
+def _(X: xr.DataArray) -> pd.Index | None:
+    if X.ndim == 2:
+        return ids_of(as_frame(X))
+    if "obs" not in X.indexes or X["obs"].attrs.items() >= NUMBERED.items():
+        return None
+    return X.indexes["obs"]
 
 
 def check_measured(tables: Tables, owner: str) -> None:

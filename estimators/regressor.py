@@ -143,9 +143,10 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         y : array_like or Series (obs,), or a table (obs, output)
             Goes by its index, where `X` has ids too, and by its columns, where those of `fit` had
             names. The score is the mean of those of the outputs.
-        sample_weight : array_like (obs,), optional
+        sample_weight : array_like or Series (obs,), optional
+            A Series goes by its index too. Unlabelled ones raise where `y` is reordered.
         """
-        y = self._in_order_of(X, as_frame(y))
+        y, sample_weight = self._in_order_of(X, as_frame(y), sample_weight)
         if isinstance(y, pd.DataFrame) and self.model_.several:
             owner, rule = type(self).__name__, "labelled by the outputs given to fit"
             order = order_of(y.columns, self.model_.coords["output"], "y", owner, rule)

@@ -36,8 +36,7 @@ def selection_of(rule: Combination, n_kernels: int) -> Selection | None:
 
 @selection_of.register
 def _(rule: Binary, n_kernels: int) -> Selection:
-    p = rule.probabilities(n_kernels)
-    return Selection(np.log(p) - np.log1p(-p), rule.empty)
+    return Selection(rule.log_odds(n_kernels), rule.empty)
 
 
 class Selected(NamedTuple):

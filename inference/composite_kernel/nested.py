@@ -11,6 +11,7 @@ from scipy.special import expit, gammaln
 
 from ...models.combinations.sums import Combination, DirichletWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ..engine.applicability import combination_unknown_to
 from ..engine.engine import Run
 from ..nested.conditional import Likelihood, Point, Sites, cubature
 from ..nested.coordinates import WeightCoordinates
@@ -134,12 +135,19 @@ def _(rule: DirichletWeights, owner: str) -> WeightCoordinates:
     return WeightCoordinates.learned(rule.tau, rule.nu)
 
 
+_other_combination = combination_unknown_to(_coordinates)
+
+
+def _other_weights(model: CompositeKernelRegression | CompositeKernelClassification) -> str | None:
+    return few_kernels(model) or _other_combination(model)
+
+
 def _unsupported(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
         return "it draws alpha, which is not in the declaration; declare it with collapsed=False"
     if model.several:
         return "it takes one output; Gibbs takes several, with intervals that can be read"
-    return few_kernels(model)
+    return _other_weights(model)
 
 
 @singledispatch
@@ -158,7 +166,7 @@ def _(model: CompositeKernelClassification) -> Likelihood:
 
 
 @Nested.register(CompositeKernelRegression, unless=_unsupported)
-@Nested.register(CompositeKernelClassification, unless=few_kernels)
+@Nested.register(CompositeKernelClassification, unless=_other_weights)
 def fit_composite_kernel_nested(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,

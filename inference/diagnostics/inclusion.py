@@ -44,8 +44,8 @@ def inclusion(
     Raises
     ------
     ValueError
-        For a result without draws of the weights (a single kernel, fixed weights), weights without
-        a threshold, a threshold that is not positive, or a threshold for selections.
+        For a point, a result without draws of the weights (a single kernel, fixed weights), weights
+        without a threshold, a threshold that is not positive, or a threshold for selections.
 
     Examples
     --------
@@ -66,6 +66,9 @@ def inclusion(
 
 def _indicators(result: DataTree, threshold: float | None, var_name: str) -> tuple[DataArray, str]:
     """Whether each draw includes each kernel (chain, draw, ..., kernel), as 0 or 1; the event."""
+    if result.attrs.get("kind") == "point":
+        engine = result.attrs.get("engine", "an engine of kind 'point'")
+        raise argument_error("result", OWNER, "a result with draws", f"the point of {engine}")
     weights = result["posterior"].get(var_name) if "posterior" in result.children else None
     if weights is None or "kernel" not in weights.dims:
         raise argument_error(

@@ -17,9 +17,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
+from .result import draws_to_tree, stamp
 from .turns import draws_to_keep
 
-__all__ = ["DrawsOnDisk", "check_store", "open_store"]
+__all__ = ["DrawsOnDisk", "add_attributes", "check_store", "open_store"]
 
 # Bytes of a chain's draws that are held in memory before they are written.
 CHUNK = 1 << 24
@@ -58,7 +59,10 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
     -------
     DataTree
         The group ``posterior``, with the draws that an interrupted fit would return: as many
-        chains, cut to the shortest of them, as give the most draws, numbered from 0.
+        chains, cut to the shortest of them, as give the most draws, numbered from 0. The model's
+        data, by which `predict` and `extend` tell results of other models, are the groups
+        ``observed_data`` and ``constant_data``. Its priors are in the attributes, to which a
+        finished fit adds those of its result.
 
     Raises
     ------
@@ -79,10 +83,22 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
     try:
         data = xr.open_zarr(path, group=GROUP, consolidated=False, chunks=None)
         written = {int(chain): int(n) for chain, n in data.attrs["draws"].items()}
+        tree = xr.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
+        # Draws without their model would be taken for a result of any model.
+        tree.attrs["declared"]
     except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
         needed = "the folder of a store that fit has written draws to"
         raise argument_error("path", "open_store", needed, f"{str(path)!r}") from error
-    return xr.DataTree.from_dict({GROUP: _cut(data, written)})
+    tree[GROUP] = xr.DataTree(_cut(data, written))
+    return tree
+
+
+def add_attributes(path: Path, attributes: Mapping[Any, Any]) -> None:
+    """Add the attributes of a result to a store, if it has been made."""
+    import zarr
+
+    if path.exists():
+        zarr.open_group(path, mode="r+").attrs.update(attributes)
 
 
 def _cut(data: xr.Dataset, written: Mapping[int, int]) -> xr.Dataset:
@@ -148,8 +164,12 @@ class DrawsOnDisk:
         draws. Chains are numbered from 0.
         """
         data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None)
-        coords = {d: list(names) for d, names in self._model.coords.items() if d in data.dims}
-        return _cut(data, self._written).assign_coords(coords)
+        return _cut(data, self._written).assign_coords(self._coords())
+
+    def _coords(self) -> dict[str, list[Any]]:
+        """Labels of the dims of the variables."""
+        dims = {d for name in self._names for d in self._model.named_vars_to_dims.get(name) or ()}
+        return {d: list(names) for d in dims if (names := self._model.coords.get(d)) is not None}
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -170,7 +190,10 @@ class DrawsOnDisk:
         import zarr
 
         # Made at the first draw, so that a run that fails earlier leaves no folder.
-        self._group = zarr.open_group(self._path, mode="w-").create_group(GROUP)
+        tree = stamp(draws_to_tree(self._model, {}), self._model)
+        tree[GROUP] = xr.DataTree(xr.Dataset(coords=self._coords()))
+        tree.to_zarr(self._path, mode="w-", consolidated=False)
+        self._group = zarr.open_group(self._path, path=GROUP, mode="r+")
         shapes = {name: np.shape(values[name])[1:] for name in self._names}
         sizes = [np.asarray(values[name])[:1].nbytes for name in self._names]
         self._room = max(1, min(self._shape[1] // CHUNKS, CHUNK // sum(sizes)))

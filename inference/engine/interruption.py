@@ -61,7 +61,7 @@ def interruptible(engine: str) -> Iterator[Interruption]:
         raise KeyboardInterrupt(
             f"{engine} was interrupted before it had a result: chains must have finished their "
             "tuning, other engines their first iteration. max_seconds of fit ends a fit in time."
-        ) from None
+        ) from error
     finally:
         for number, handler in restore.items():
             signal.signal(number, handler)

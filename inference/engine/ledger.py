@@ -105,5 +105,7 @@ class Ledger:
 
 
 def _checksum(record: Mapping[str, Any]) -> int:
-    """CRC-32 of a record's JSON text, whatever the order of its keys."""
-    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
+    """CRC-32 of a record as a reader gets it, whatever the order of its keys."""
+    # JSON turns all keys into strings, which have another order.
+    read = json.loads(json.dumps(record))
+    return zlib.crc32(json.dumps(read, sort_keys=True).encode())

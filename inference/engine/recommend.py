@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pandas as pd
 import pymc as pm
+from numpy.linalg import LinAlgError
 
 from ...validation import check_flag, check_positive
 from .applicability import small_only
@@ -36,7 +37,7 @@ class Candidate:
     estimate : Estimate or None
         Expected time and memory of a fit; None if they were not measured.
     advice : str or None
-        Why the engine does not suit a model of this size; None if it does.
+        Why the engine does not suit a model of this size, or could not be measured; None otherwise.
     """
 
     engine: Engine
@@ -144,11 +145,12 @@ def recommend(
             bar.advance(engine=engine.name)
             written = isinstance(engine, Handwritten) and engine.kind != "point"
             wanted = written or (chosen is None and max_seconds is not None)
-            measured = _measured(model, engine, settings) if wanted else None
-            candidate = Candidate(engine, measured, small_only(model, engine.serves(model)))
+            measured, failure = _measured(model, engine, settings) if wanted else (None, None)
+            advice = failure or small_only(model, engine.serves(model))
+            candidate = Candidate(engine, measured, advice)
             candidates.append(candidate)
             in_time = max_seconds is None or candidate.seconds <= max_seconds
-            if chosen is None and in_time:
+            if chosen is None and in_time and failure is None:
                 chosen = candidate
     late = ""
     if chosen is None:
@@ -178,8 +180,16 @@ def _in_order(model: pm.Model) -> list[Engine]:
     )
 
 
-def _measured(model: pm.Model, engine: Engine, settings: dict[str, Any]) -> Estimate | None:
-    """Estimate of a fit; None for an engine that has no estimate."""
+def _measured(
+    model: pm.Model, engine: Engine, settings: dict[str, Any]
+) -> tuple[Estimate | None, str | None]:
+    """Estimate of a fit, None for an engine that has no estimate; why measuring failed, or None."""
     if type(engine).calibrate is Engine.calibrate:
-        return None
-    return estimate(model, engine, **settings)
+        return None, None
+    try:
+        return estimate(model, engine, **settings), None
+    except Exception as error:
+        # Arguments that fit refuses; a LinAlgError is a ValueError of the engine.
+        if isinstance(error, TypeError | ValueError) and not isinstance(error, LinAlgError):
+            raise
+        return None, f"it could not be measured: {type(error).__name__}: {error}"

@@ -82,7 +82,8 @@ class Nested(Handwritten):
     Attributes of the result: ``pareto_k`` is the largest Pareto k-hat of the weights of a stage,
     ``pareto_k_first`` that of the approximation by itself, ``ancestors`` the effective number of
     first particles from which the draws descend, ``stages`` the number of stages, ``acceptance``
-    the least mean acceptance of the last moves, and ``log_evidence`` the log marginal likelihood.
+    the least mean acceptance of the last moves, and ``log_evidence`` the log marginal likelihood,
+    NaN where the engine was ended early, which may give fewer draws than asked for.
     ``converged`` is "no" with fewer than 5 effective ancestors.
 
     The time grows with the cube of the number of objects: `Gibbs` serves larger problems better,
@@ -122,7 +123,7 @@ class Nested(Handwritten):
         tree.attrs["lp_measure"] = "constrained"
         tree.attrs["pareto_k"] = float(np.max(population.k_hat))
         tree.attrs["pareto_k_first"] = population.first_k_hat
-        tree.attrs["log_evidence"] = population.log_evidence
+        tree.attrs["log_evidence"] = population.log_evidence if population.complete else np.nan
         tree.attrs["stages"] = len(b)
         tree.attrs["acceptance"] = population.last_acceptance
         tree.attrs["ancestors"] = population.ancestors
@@ -230,9 +231,8 @@ def fit_nested(
     drawn = population.draws
     # The last sweeps are the farthest from the proposals.
     last = drawn[-run.draws :]
-    while len(last) < run.draws:
-        last = [*last, *drawn[: run.draws - len(last)]]
-    order = rng.permutation(run.draws)
+    # Particles that were interrupted may be fewer than the draws asked for.
+    order = rng.permutation(len(last))
     chosen = [last[i] for i in order]
     v = np.array([particle.v for particle in chosen])
     points = [particle.point for particle in chosen]

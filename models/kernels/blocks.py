@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Self
 
 import numpy as np
@@ -14,10 +15,21 @@ from .kernel_features import ExactFeatures
 from .member import FittedMember
 from .rows import BLOCK, slices_of
 
-__all__ = ["KernelsInBlocks"]
+__all__ = ["KernelsInBlocks", "feature_labels"]
 
 # Largest block of a stack by default, in numbers (64 MB).
 LARGEST = 4 * BLOCK
+
+
+def feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
+    """Label n features, so that those of other training objects have other labels.
+
+    Features may depend on the order of the training objects, which nothing else tells.
+    """
+    # Models take the kernels in any order.
+    told = sorted(f"{k.name} {k.fingerprint}" for k in kernels if k.fingerprint)
+    code = f" {sha256(' '.join(told).encode()).hexdigest()[:8]}" if told else ""
+    return np.array([f"phi{m}{code}" for m in range(n)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +88,7 @@ class KernelsInBlocks:
                 "X", "Kernels", "mapped to as many basis functions by every kernel", str(widths)
             )
         expansion = not all(kernel.base.is_kernel for kernel in kernels)
-        basis = np.array([f"phi{m}" for m in range(most)]) if expansion else labels
+        basis = feature_labels(most, kernels) if expansion else labels
         if size is None:
             size = max(1, LARGEST // (len(kernels) * most))
         return cls(objects, kernels, basis, attrs, size)

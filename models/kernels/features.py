@@ -141,7 +141,13 @@ class Objects:
             )
 
 
-def feature_spaces(X: Any, train: Objects | None = None, *, in_blocks: bool = False) -> Objects:
+def feature_spaces(
+    X: Any,
+    train: Objects | None = None,
+    *,
+    in_blocks: bool = False,
+    order: pd.Index | None = None,
+) -> Objects:
     """Validate objects.
 
     Parameters
@@ -151,6 +157,8 @@ def feature_spaces(X: Any, train: Objects | None = None, *, in_blocks: bool = Fa
         The training objects, if `X` are new objects.
     in_blocks : bool
         Leave arrays of numbers where they are, as `Rows`, which check entries when they are read.
+    order : Index, optional
+        Ids of the objects in the order that rows get. Default: those of the first space with ids.
 
     Raises
     ------
@@ -171,7 +179,8 @@ def feature_spaces(X: Any, train: Objects | None = None, *, in_blocks: bool = Fa
         twice = [name for name, times in Counter(map(str, X)).items() if times > 1]
         raise argument_error("X", "Kernels", "of spaces with distinct names", f"{twice[0]!r} twice")
     read = {space: _read(table) for space, table in tables.items()}
-    reference = next((table.labels for table in read.values() if table.labels is not None), None)
+    found = (table.labels for table in read.values() if table.labels is not None)
+    reference = next(found, None) if order is None else order
     checked = {
         space: _checked(table, space, reference, train, in_blocks) for space, table in read.items()
     }
@@ -182,6 +191,9 @@ def feature_spaces(X: Any, train: Objects | None = None, *, in_blocks: bool = Fa
             "X", "Kernels", "the same objects in every feature space", f"numbers of rows {sizes}"
         )
     n = next(iter(sizes.values()))
+    if reference is not None and len(reference) != n:
+        got = f"{n} rows, and ids of {len(reference)} objects in another table"
+        raise argument_error("X", "Kernels", "the same objects in every table", got)
     numbered = train is not None and (
         reference is None or counts_as(reference.to_numpy(), train.labels)
     )
@@ -247,7 +259,7 @@ def _checked(
     values, own = _as_features(table.values, argument), table.self_similarity
     columns = table.columns
     if table.labels is not None and reference is not None:
-        requirement = "of the same objects as the first feature space with ids"
+        requirement = "of the same objects as the first table with ids"
         rows = order_of(
             *(table.labels, reference, argument, "Kernels", requirement), by_position=False
         )

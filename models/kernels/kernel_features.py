@@ -24,6 +24,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from hashlib import sha256
 from math import comb
 from typing import Any, ClassVar, Protocol, Self, override
 
@@ -34,7 +35,10 @@ from ...validation import argument_error
 from .base import BaseKernel, Linear, Polynomial
 from .rows import Rows, blocks_of
 
-__all__ = ["ExactFeatures", "FeatureMap", "KernelFeatures", "check_exact", "normalized_map"]
+__all__ = [
+    *("ExactFeatures", "FeatureMap", "KernelFeatures"),
+    *("check_exact", "fingerprint", "normalized_map"),
+]
 
 # More exact features than this cost more than Nystroem features as good.
 MOST_FEATURES = 5_000
@@ -48,9 +52,25 @@ class FeatureMap(Protocol):
         """Number of features M."""
         ...
 
+    @property
+    def constants(self) -> tuple[NDArray, ...]:
+        """Numbers that tell the map from maps with other training objects or another order."""
+        ...
+
     def __call__(self, X: NDArray) -> NDArray:
         """Features (n, M) of objects (n, D)."""
         ...
+
+
+def fingerprint(constants: Sequence[NDArray]) -> str:
+    """Short fingerprint of arrays up to rounding errors: last digits depend on the machine."""
+    digest = sha256()
+    for array in constants:
+        largest = float(np.abs(array).max(initial=0.0))
+        # Zeros may have a sign.
+        parts = np.round(array / (largest or 1.0) * 2**20) + 0.0
+        digest.update(f"{array.shape} {largest:.6g}".encode() + parts.tobytes())
+    return digest.hexdigest()[:8]
 
 
 @dataclass(frozen=True)
@@ -130,6 +150,10 @@ class _Monomials:
     def n_features(self) -> int:
         return len(self.roots)
 
+    @property
+    def constants(self) -> tuple[NDArray, ...]:
+        return (self.roots,)
+
     def __call__(self, X: NDArray) -> NDArray:
         return self.monomials.transform(X) * self.roots
 
@@ -182,6 +206,14 @@ class _NormalizedMap:
     def n_features(self) -> int:
         return self.features.n_features
 
+    @property
+    def constants(self) -> tuple[NDArray, ...]:
+        # The steps' constants are told by what they do to one object, whose self-similarity is so
+        # large that no centre makes it negative.
+        values, _ = self._stepped(np.ones((1, self.n_features)), np.array([1e200]))
+        assert values is not None
+        return (*self.features.constants, values)
+
     def __call__(self, X: NDArray) -> NDArray:
         values, _ = self._normalized(X, self.features(X))
         assert values is not None
@@ -192,7 +224,9 @@ class _NormalizedMap:
         return self._normalized(X, self.features(X) if self.centred else None)[1]
 
     def _normalized(self, X: NDArray, values: NDArray | None) -> tuple[NDArray | None, NDArray]:
-        diagonal = self.diagonal(X)
+        return self._stepped(values, self.diagonal(X))
+
+    def _stepped(self, values: NDArray | None, diagonal: NDArray) -> tuple[NDArray | None, NDArray]:
         for step in self.steps:
             values, diagonal = step(values, diagonal)
         return values, diagonal

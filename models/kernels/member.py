@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from .base import BaseKernel, check_columns
 from .features import Objects
-from .kernel_features import KernelFeatures, normalized_map
+from .kernel_features import KernelFeatures, fingerprint, normalized_map
 from .normalization import Similarities, needs_training_gram, normalize
 
 __all__ = ["FittedMember", "Member"]
@@ -71,7 +71,9 @@ class Member:
                 check_columns(X, X_train, name)
                 return features(X)
 
-            return FittedMember(name, self.base, space, phi, features.n_features)
+            return FittedMember(
+                name, self.base, space, phi, features.n_features, fingerprint(features.constants)
+            )
         gram = self.base.train(X_train, name) if needs_training_gram(self.steps) else None
         part = Similarities(gram, self.base.diagonal(X_train)) if self.steps else None
 
@@ -99,6 +101,8 @@ class FittedMember:
         Maps features (n, D) and self-similarities (n,), if there are any, to values (n, M).
     n_basis : int
         Number of columns M; without meaning for basis expansions.
+    fingerprint : str
+        Of features: tells those of other training objects or of another order of them.
     """
 
     name: str
@@ -106,6 +110,7 @@ class FittedMember:
     space: str | None
     function: Callable[[NDArray, NDArray | None], NDArray]
     n_basis: int
+    fingerprint: str = ""
 
     def __call__(self, objects: Objects) -> NDArray:
         """Normalised values (n, M) of new objects."""

@@ -43,7 +43,7 @@ class NystroemFeatures(KernelFeatures):
     n_components : int
         Number of landmarks m.
     seed : int
-        Seed of the landmarks: the same training objects give the same landmarks.
+        Seed of the landmarks: the same training objects in the same order give the same landmarks.
     by : {"uniform", "leverage", "kmeans"}
         Choice of the landmarks.
     """
@@ -87,6 +87,11 @@ class _Projection:
     @property
     def n_features(self) -> int:
         return len(self.landmarks)
+
+    @property
+    def constants(self) -> tuple[NDArray, ...]:
+        # The root has rounding errors that a small eigenvalue magnifies.
+        return self.landmarks, self.base.pairwise(self.landmarks, None)
 
     def __call__(self, X: NDArray) -> NDArray:
         """Features (n, m); O(n m (m + D))."""

@@ -68,6 +68,10 @@ class _Waves:
     def n_features(self) -> int:
         return 2 * len(self.omega)
 
+    @property
+    def constants(self) -> tuple[NDArray, ...]:
+        return (self.omega,)
+
     def __call__(self, X: NDArray) -> NDArray:
         phases = X @ self.omega.T
         out = np.empty((len(X), self.n_features))

@@ -43,7 +43,7 @@ from .base import (
     Polynomial,
     Precomputed,
 )
-from .blocks import KernelsInBlocks
+from .blocks import KernelsInBlocks, feature_labels
 from .features import Objects, cross_gram, feature_spaces
 from .kernel_features import ExactFeatures, KernelFeatures, check_exact
 from .learned import LearnedCovariance, LearnedGaussian, LearnedKernel, ParametricStack, Theta
@@ -399,13 +399,13 @@ class Kernels:
             warn_of_unequal_scales({s: train.features[s] for s in train.features if s in added_up})
         if features:
             return _blocks(entries, new, train).whole()
+        fitted = {
+            name: member.fitted(name, train, space)
+            for name, member, space in entries
+            if new is not train or isinstance(member.base, KernelFeatures)
+        }
         columns = [
-            (
-                name,
-                member.train(name, train, space)
-                if new is train and not isinstance(member.base, KernelFeatures)
-                else member.fitted(name, train, space)(new),
-            )
+            (name, fitted[name](new) if name in fitted else member.train(name, train, space))
             for name, member, space in entries
         ]
         _check_overflow(dict(columns), new)
@@ -424,7 +424,7 @@ class Kernels:
             if isinstance(member.base, LearnedCovariance)
         )
         expansion = not all(member.base.is_kernel for member in self.members)
-        basis = np.array([f"phi{m}" for m in range(values.shape[2])]) if expansion else train.labels
+        basis = feature_labels(values.shape[2], [*fitted.values()]) if expansion else train.labels
         stack = xr.DataArray(
             values,
             dims=("kernel", "obs", "basis"),

@@ -27,6 +27,8 @@ from ...validation import (
 from .alignment import NUMBERED, aligned_matrices, check_complete, order_of
 from .features import counts_as, labels_after
 
+#: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
+PRECISION = "precision"
 DIMS = ("kernel", "obs", "basis")
 
 
@@ -132,7 +134,7 @@ def as_stack(
         check_complete(stack.indexes[dim], argument, owner)
     if like is not None:
         stack = _in_order_of(stack, like, owner, argument)
-    precision = _precision(stack.dtype)
+    precision = precision_of(stack)
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
     check_finite(values, argument, owner)
@@ -162,9 +164,11 @@ def _entry(argument: str, name: str) -> str:
     return f'{argument}["{name}"]'
 
 
-def _precision(dtype: np.dtype) -> float:
+def precision_of(kernels: Any) -> float:
     """Relative size of rounding errors, given the precision of the user's array."""
-    return max(ROUNDING, 100 * np.finfo(dtype).eps) if dtype.kind == "f" else ROUNDING
+    dtype = np.asarray(kernels).dtype
+    eps = 100 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+    return max(ROUNDING, eps, getattr(kernels, "attrs", {}).get(PRECISION, 0.0))
 
 
 def _check_names(names: list, owner: str, argument: str) -> None:
@@ -206,7 +210,7 @@ def _in_order_of(
         )
     columns = order_of(
         *(stack.indexes["basis"], like.indexes["basis"], argument, owner),
-        "computed against the training objects",
+        "computed against the training objects (features: in the order of training)",
         by_position=False,
     )
     return stack if columns is None else stack.isel(basis=columns)

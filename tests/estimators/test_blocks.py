@@ -72,6 +72,19 @@ def test_columns_and_blocks_of_new_objects_go_by_name(data):
     np.testing.assert_array_equal(fitted.transform(turned), K)
 
 
+def test_parameters_set_after_fit_change_nothing_before_the_next(data):
+    X, blocks = data.flat.to_numpy(), {"rna": [0, 1, 2], "protein": [3, 4]}
+    fitted = KernelBlocks(kz.linear(), blocks=blocks).fit(X)
+    expected = fitted.transform(X)
+    fitted.set_params(kernels="precomputed", normalize=None, standardize=False)
+    np.testing.assert_array_equal(fitted.transform(X), expected)
+    blocks["rna"][0] = 4
+    np.testing.assert_array_equal(fitted.transform(X), expected)
+    fitted.set_params(blocks={"rna": [3, 4]}, kernels=None)
+    np.testing.assert_array_equal(fitted.transform(X), expected)
+    assert fitted.fit(X).kernel_names_.tolist() == ["rna"]
+
+
 def test_a_new_object_does_not_depend_on_the_others(data):
     fitted = KernelBlocks(kz.gaussian("median") | kz.linear()).fit(data.train.X)
     alone = fitted.transform(data.new.X.iloc[:1])
@@ -186,6 +199,20 @@ def test_a_precomputed_block_beside_features_is_not_scaled(data, grams):
     np.testing.assert_allclose(K.sel(kernel="other"), expected, rtol=1e-12)
 
 
+def test_a_kernel_in_single_precision_does_not_round_the_others(data, grams):
+    made = KernelBlocks({"other": "precomputed", "rna": kz.linear()})
+    X = {"other": np.float32(grams[..., 1]), "rna": data.rna}
+    K = made.fit_transform(X)
+    np.testing.assert_allclose(K, made.transform(X), rtol=1e-12, atol=1e-12)
+    expected = KernelBlocks({"rna": kz.linear()}).fit_transform({"rna": data.rna})
+    np.testing.assert_allclose(K.sel(kernel=["rna"]), expected, rtol=1e-12, atol=1e-12)
+    # Eigenvalues that are negative by rounding in single precision.
+    one = KernelBlocks("precomputed").fit_transform(K)
+    kz.kernels.as_stack(one)
+    with pytest.raises(ValueError, match=r"semidefinite|symmetric"):
+        kz.kernels.as_stack(one.drop_attrs())
+
+
 def test_names_of_features(data):
     fitted = KernelBlocks().fit(data.X)
     assert fitted.feature_names_in_.tolist() == data.X.columns.tolist()
@@ -265,6 +292,11 @@ REFUSED = {
     "normalisation": ({"normalize": "max"}, lambda d: d.X, "'trace', 'unit', 'center'"),
     "no normalisation": ({"normalize": False}, lambda d: d.X, "'trace', 'unit', 'center'"),
     "flag": ({"standardize": "no"}, lambda d: d.X, "True or False"),
+    "kernels beside features": (
+        {"kernels": kz.gaussian().nystroem(4) | kz.linear()},
+        lambda d: d.X,
+        r"'kernels' argument of KernelBlocks .*kz.linear\(\).exact_features\(\)",
+    ),
     "learned": ({"kernels": kz.gaussian(kz.kernels.Theta())}, lambda d: d.X, "to learn"),
 }
 

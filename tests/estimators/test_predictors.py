@@ -129,6 +129,53 @@ def test_labelled_responses_go_by_id(data, classifier):
     assert from_stack.score(stack, mixed) == again.score(train.X, train.y)
 
 
+def test_weights_of_objects_go_with_their_responses(data, classifier):
+    X, y = data.train.X, data.train.y
+    right = pd.Series(classifier.predict(X) == y.to_numpy(), y.index)
+    weights, turned = right.astype(float) + 0.25 * ~right, y.iloc[::-1]
+    expected = classifier.score(X, y.to_numpy(), weights.to_numpy())
+    assert classifier.score(X, y) < expected < 1
+    for labels in (y, turned):
+        for given in (weights, weights.iloc[::-1]):
+            assert classifier.score(X, labels, given) == expected
+    # Without ids of X, responses go by position, and weights by those of the responses.
+    arrays = {block: X[block].to_numpy() for block in ("rna", "protein")}
+    assert classifier.score(arrays, y, weights.iloc[::-1]) == expected
+    with pytest.raises(ValueError, match=r"'sample_weight' argument.*labelled as y is"):
+        classifier.score(X, turned, weights.to_numpy())
+    regressor = CompositeKernelRegressor(**FEW).fit(X, data.train.target)
+    assert regressor.score(X, data.train.target, weights.iloc[::-1]) == regressor.score(
+        X, data.train.target.iloc[::-1], weights
+    )
+
+
+def test_rows_go_by_the_first_table_used_or_not(data):
+    train, new = data.train, data.new
+    beside = {"protein": train.protein.sample(frac=1, random_state=1), "rna": train.rna}
+    few = FEW | {"kernels": {"rna": kz.gaussian("median")}}
+    y = train.y.loc[beside["protein"].index]
+    fitted = KernelProbitClassifier(**few).fit({"rna": train.rna.loc[y.index]}, train.y)
+    turned = {"protein": new.protein.iloc[::-1], "rna": new.rna}
+    expected = answers(fitted, {"rna": new.rna})[::-1]
+    assert np.abs(expected - expected[::-1]).max() > 0.1
+    both = KernelProbitClassifier(**few).fit(beside, train.y)
+    np.testing.assert_allclose(answers(both, turned), expected, rtol=1e-10)
+    # An array of labels goes with the first table.
+    by_position = KernelProbitClassifier(**few).fit(beside, y.to_numpy())
+    np.testing.assert_array_equal(answers(by_position, turned), answers(both, turned))
+    assert both.score(beside, train.y) == both.score(beside, y.to_numpy()) > 0.7
+    beside["rna"] = beside["rna"].loc[y.index].to_numpy()
+    arrays = KernelProbitClassifier(**few).fit(beside, train.y)
+    np.testing.assert_allclose(answers(arrays, turned), expected, rtol=1e-10)
+
+
+def test_first_tables_of_other_objects_are_refused(data):
+    fitted = KernelProbitClassifier({"rna": kz.linear()}, **FEW).fit(data.train.X, data.train.y)
+    for rna in (data.new.rna, data.new.rna.to_numpy()):
+        with pytest.raises(ValueError, match="same objects"):
+            fitted.predict({"protein": data.new.protein[1:], "rna": rna})
+
+
 def test_permuted_new_objects_have_permuted_answers(data, classifier):
     turned = data.new.X.iloc[::-1]
     expected = answers(classifier, data.new.X)[::-1]

@@ -218,6 +218,13 @@ def test_ledgers_without_checksums_are_read_and_no_line_loses_its_own(tmp_path):
         assert len(list(Ledger(path))) == 3
 
 
+def test_records_are_read_back_whatever_their_keys(tmp_path, recwarn):
+    ledger = Ledger(tmp_path / "units.jsonl")
+    ledger.append({"draws": {2: 1, 10: 2}})
+    assert list(ledger) == [{"draws": {"2": 1, "10": 2}}]
+    assert not recwarn
+
+
 def test_a_file_that_is_no_ledger_is_refused(tmp_path):
     (tmp_path / "toy.jsonl").write_text("split,accuracy\n1,0.5\n2,0.6\n")
     with pytest.raises(ValueError, match=r"toy.jsonl is not a ledger: none of its 3 lines"):

@@ -6,6 +6,7 @@ import pytest
 import composite_fixture as fixture
 import kernelzoo as kz
 from family import assert_z
+from kernelzoo.inference.nested import engine
 
 MODELS = {"regression": fixture.regression, "classification": fixture.classification}
 QUIET = {"progressbar": False, "log_likelihood": False}
@@ -95,6 +96,24 @@ def test_a_known_concentration_is_not_drawn():
     assert "varphi" not in result["posterior"]
 
 
+def test_an_interrupted_fit_has_the_particles_there_are(monkeypatch):
+    whole = engine.anneal
+
+    def interrupted(*arguments):
+        def advance(steps, b):
+            if b > 0:
+                raise KeyboardInterrupt
+
+        return whole(*arguments[:-1], advance)
+
+    monkeypatch.setattr(engine, "anneal", interrupted)
+    options = {"random_seed": 1, "draws": 150, **QUIET}
+    result = kz.fit(fixture.regression(), kz.Nested(particles=60, nodes=6), **options)
+    assert result["posterior"].sizes["draw"] == 60
+    assert np.isnan(result.attrs["log_evidence"])
+    assert result.attrs["converged"] == "no"
+
+
 def test_declared_density_of_the_draws_is_in_the_result(results):
     stats = results["regression"]["sample_stats"]
     assert set(stats.data_vars) == {"lp"}
@@ -121,8 +140,14 @@ def test_declared_density_of_the_draws_is_in_the_result(results):
             ),
             "8 kernels at most, not 10: take Gibbs",
         ),
+        (
+            lambda: kz.CompositeKernelClassification(
+                fixture.STACK, fixture.RESPONSE > 0.5, combination="binary"
+            ),
+            "Binary is not registered",
+        ),
     ],
-    ids=["collapsed", "one kernel", "known weights", "ten kernels"],
+    ids=["collapsed", "one kernel", "known weights", "ten kernels", "selections"],
 )
 def test_what_it_is_not_for_is_refused(build, reason):
     with pytest.raises(ValueError, match=rf"Nested does not apply: .*({reason})"):

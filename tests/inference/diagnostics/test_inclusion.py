@@ -63,6 +63,13 @@ def test_errors_name_the_argument(beta, options, message):
         kz.inclusion(result(beta), **options)
 
 
+def test_a_point_has_no_probabilities():
+    tree = result(selections()[:1, :1] / 2)
+    tree.attrs.update(engine="MAP", kind="point")
+    with pytest.raises(ValueError, match=r"'result' argument of inclusion.*the point of MAP"):
+        kz.inclusion(tree, threshold=0.25)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", [kz.CompositeKernelRegression, kz.CompositeKernelClassification])
 def test_inclusion_is_calibrated(cls):

@@ -8,15 +8,17 @@ import textwrap
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from pymc.backends.base import _choose_chains
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import draws_on_disk, independent
+from kernelzoo.inference.engine.provenance import check_fitted
 from kernelzoo.inference.kernel_completion import exact as wishart_completion
 
-pytest.importorskip("zarr")
+zarr = pytest.importorskip("zarr")
 COMMON = {"random_seed": 1, "progressbar": False, "var_names": ["K21", "trace_K22"]}
 
 
@@ -227,3 +229,39 @@ def test_a_run_stopped_before_its_first_draw_says_so(model, tmp_path):
     with pytest.raises(KeyboardInterrupt, match="Gibbs was interrupted before"):
         kz.fit(model, "gibbs", draws=10, tune=10, chains=1, cores=1, callback=stop,
                store=tmp_path / "draws.zarr", **COMMON)  # fmt: skip
+
+
+def test_an_opened_store_is_the_result(tmp_path):
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(9, 2)), rng.normal(size=9)
+    kernels = (kz.gaussian(0.5) | kz.linear()).normalize("trace")
+    train = pd.DataFrame(X, [f"P{i}" for i in range(9)])
+    model = kz.CompositeKernelRegression(kernels(train), y, combination="binary")
+    options = COMMON | {"draws": 20, "tune": 5, "chains": 2, "cores": 1, "var_names": None}
+    result = kz.fit(model, "gibbs", **options, store=tmp_path / "draws.zarr")
+    opened = kz.open_store(tmp_path / "draws.zarr")
+    assert opened.attrs.items() >= result.attrs.items()
+    for group in ("posterior", "observed_data", "constant_data"):
+        one, other = (tree[group].to_dataset().drop_attrs() for tree in (opened, result))
+        xr.testing.assert_identical(one.load(), other.load())
+    xr.testing.assert_identical(kz.inclusion(opened), kz.inclusion(result))
+    new = kernels(train[:3] + 0.1, train)
+    xr.testing.assert_identical(kz.predict(model, opened, new), kz.predict(model, result, new))
+    opened.load().to_netcdf(tmp_path / "result.nc")
+    other = kz.CompositeKernelRegression(kernels(train), y[::-1], combination="binary")
+    with pytest.raises(ValueError, match="other values of"):
+        kz.predict(other, opened, new)
+
+
+def test_a_store_of_a_killed_fit_knows_its_model(model, tmp_path):
+    """Attributes that a finished fit adds are missing."""
+    path = tmp_path / "draws.zarr"
+    store = draws_on_disk.DrawsOnDisk(path, model, ["K21"], 1, 9)
+    store.append(0, {"K21": np.zeros((2, *model["K21"].shape.eval()))})
+    opened = kz.open_store(path)
+    check_fitted(model, opened, "predict")
+    with pytest.raises(ValueError, match="'result' argument of predict"):
+        check_fitted(kz.WishartKernelMixture.example(), opened, "predict")
+    del zarr.open_group(path, mode="r+").attrs["declared"]
+    with pytest.raises(ValueError, match="'path' argument of open_store"):
+        kz.open_store(path)

@@ -65,8 +65,9 @@ def failing(error):
 )
 def test_an_interrupt_without_a_result_is_explained(model, monkeypatch, error):
     monkeypatch.setattr(kz.Gibbs, "run", failing(error))
-    with pytest.raises(KeyboardInterrupt, match="Gibbs was interrupted before it had a result"):
+    with pytest.raises(KeyboardInterrupt, match="Gibbs was interrupted before it") as ended:
         kz.fit(model, "gibbs", **QUIET)
+    assert ended.value.__cause__ is error
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

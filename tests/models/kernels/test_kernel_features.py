@@ -3,9 +3,12 @@
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
+import xarray as xr
 
+import kernelzoo as kz
 from kernelzoo.models.kernels import (
     Theta,
     as_stack,
@@ -236,3 +239,41 @@ class Shrinking:
 def test_a_store_that_shrinks_is_refused(kernels):
     with pytest.raises(ValueError, match=r"of shape \(40, 4\) throughout. Got shape"):
         kernels(Shrinking())
+
+
+MAPS = {
+    "uniform": kz.gaussian(0.3).nystroem(6, seed=1),
+    "leverage": kz.gaussian(0.3).nystroem(6, seed=1, by="leverage"),
+    "kmeans": kz.gaussian(0.3).nystroem(6, seed=1, by="kmeans"),
+    "normalised": kz.gaussian(0.3).normalize("center", "unit", "trace").nystroem(6, seed=1),
+    "width": kz.gaussian("median").named("a").random_features(6, seed=1),
+    "trace": kz.linear().normalize("trace").exact_features(),
+    "beside": kz.gaussian(0.3).nystroem(3, seed=1) | kz.kernels.basis_expansion(np.abs),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_features_of_another_training_set_are_refused(name):
+    rng = np.random.default_rng(3)
+    kernels = MAPS[name]
+    train = pd.DataFrame(rng.normal(size=(40, 3)), [f"a{i}" for i in range(40)])
+    new = pd.DataFrame(rng.normal(size=(4, 3)), [f"n{i}" for i in range(4)])
+    like = kernels(train)
+    given = kernels(new, train)
+    xr.testing.assert_identical(as_stack(given, like=like).drop_attrs(), given.drop_attrs())
+    # Of another machine, with other last digits.
+    as_stack(kernels(new, train * (1 + 1e-15)), like=like)
+    turned = 2 * train if name in ("width", "trace") else train[::-1]
+    with pytest.raises(ValueError, match="in the order of training"):
+        as_stack(kernels(new, turned), like=like)
+    if name != "beside":
+        for block in kernels.in_blocks(new, turned, size=2):
+            with pytest.raises(ValueError, match="in the order of training"):
+                as_stack(block, like=like)
+
+
+def test_features_go_by_the_names_of_their_kernels():
+    one, other = kz.gaussian(0.3).nystroem(4), kz.linear().exact_features()
+    X = np.random.default_rng(3).normal(size=(9, 4))
+    swapped = as_stack((other | one)(X[:3], X), like=(one | other)(X))
+    xr.testing.assert_identical(swapped.drop_attrs(), (one | other)(X[:3], X).drop_attrs())
