@@ -14,7 +14,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
 from ..inference.engine.provenance import check_fitted
-from ..models.kernels.alignment import aligned, labels_of, listed
+from ..models.kernels.alignment import aligned, as_frame, labels_of, listed
 from ..validation import argument_error, check_unmasked
 from .blocks import KernelReader
 from .reading import ids_of
