@@ -37,7 +37,8 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     collapsed : bool, default=False
         Integrate the regression weights out, for NUTS and one output.
     shared : {"weights", "all", "none"}, default="weights"
-        What several outputs share: the weights of the kernels, the noise too, or nothing.
+        What several outputs share: the weights of the kernels, the noise too, or nothing. With
+        "none" `weights_` has the dims (output, kernel).
 
     Attributes
     ----------

@@ -365,7 +365,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     @property
     @override
     def variant(self) -> str:
-        shares = f", outputs share {self.shared}" if self.several else ""
+        shares = f", shared={self.shared!r}" if self.several else ""
         return f"{type(self.combination).__name__}{', collapsed' if self.collapsed else ''}{shares}"
 
     @property

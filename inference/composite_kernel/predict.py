@@ -86,7 +86,7 @@ def _(
     progressbar: bool,
     random_seed: int | None = None,
 ) -> Dataset:
-    """Targets of new objects. All but chain and draw have the dim output if the targets have it.
+    """Targets of new objects.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def _(
     -------
     Dataset
         ==================  ========================  ==========================================
-        mean                obs                       posterior predictive
+        mean                obs                       posterior predictive; output last, if any
         sd                  obs                       of a new target
         response_sd         obs                       of the response, without noise
         mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`

@@ -1,12 +1,17 @@
 """Regression with several outputs: engines and predictions against regressions on one output."""
 
+import pickle
+
+import arviz as az
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
+from family import assert_z
 
 SHARED = ("weights", "all", "none")
 NAMES = ["a", "b", "c"]
@@ -198,3 +203,49 @@ def test_held_out_tables_go_by_their_labels(vb_results):
 def test_nested_takes_one_output():
     with pytest.raises(ValueError, match=r"takes one output.*Gibbs"):
         kz.fit(regression(), "nested", **QUIET)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", SHARED)
+def test_nuts_agrees_with_gibbs(shared):
+    """The declaration, which NUTS samples, against the steps written for it."""
+    stack = np.random.default_rng(3).normal(size=(2, 6, 1))
+    noise = np.random.default_rng(4).normal(size=(6, 2))
+    targets = stack[0] * [1.5, -0.7] + 0.5 * noise
+    rule = kz.combinations.DirichletWeights(4.0, 2.0)
+    model = kz.CompositeKernelRegression(
+        stack, targets, combination=rule, sigma=1.5, rho=2.0, shared=shared
+    )
+    draws = {
+        engine: kz.fit(model, engine, draws=1500, tune=700, chains=2, cores=1, **QUIET)["posterior"]
+        for engine in ("gibbs", "nuts")
+    }
+    z = []
+    for name in ("beta", "alpha", "gamma"):
+        # Bounded, since tails of alpha are long.
+        of = {engine: np.arctan(tree[name].to_dataset(name=name)) for engine, tree in draws.items()}
+        error = np.hypot(*(az.mcse(each)[name] for each in of.values()))
+        means = [each[name].mean(("chain", "draw")) for each in of.values()]
+        z.append(np.ravel((means[0] - means[1]) / error))
+    assert_z(np.concatenate(z))
+
+
+def test_saved_results_predict_the_same(vb_results, tmp_path):
+    for shared in SHARED:
+        model = regression(shared=shared)
+        vb_results[shared].to_netcdf(tmp_path / "result.nc")
+        loaded = az.from_netcdf(tmp_path / "result.nc")
+        expected = kz.predict(model, vb_results[shared], STACK, progressbar=False)
+        xr.testing.assert_allclose(kz.predict(model, loaded, STACK, progressbar=False), expected)
+        explained = kz.scores.variance_explained(loaded)
+        xr.testing.assert_allclose(explained, kz.scores.variance_explained(vb_results[shared]))
+        loaded.close()
+
+
+def test_targets_that_were_set_are_fitted():
+    model = pickle.loads(pickle.dumps(regression(TARGETS[["c", "b", "a"]])))
+    with model:
+        pm.set_data({"targets": TARGETS.to_numpy()})
+    found = kz.fit(model, VB, draws=1, **QUIET)["variational"]["alpha_mean"]
+    expected = kz.fit(regression(), VB, draws=1, **QUIET)["variational"]["alpha_mean"]
+    np.testing.assert_allclose(found, expected)
