@@ -9,6 +9,8 @@ import kernelzoo as kz
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 VISIBLE = np.array([[1, 1]] * 4 + [[0, 1]] * 3, dtype=bool)
+DISTANCES = ((X[:7, None] - X[:7]) ** 2).sum(axis=-1)
+GAPS = np.where(VISIBLE[:, :1] & VISIBLE[:, 0], np.exp(-DISTANCES), np.nan)
 DATA = kz.datasets.load("iris")
 QUICK = {"draws": 3, "random_seed": 1, "progressbar": False}
 REGRESSION = kz.CompositeKernelRegression.example()
@@ -32,6 +34,12 @@ SEEDED = {
             {"a": np.eye(7), "b": np.eye(7)}, VISIBLE, number=4, random_seed=seed
         )["a"]
     ),
+    "complete_kernels": lambda seed: kz.completion.complete_kernels(
+        {"a": GAPS, "b": np.exp(-DISTANCES / 9)},
+        **{"draws": 2, "thin": 1, "tune": 2, "chains": 1, "cores": 1},
+        random_seed=seed,
+        progressbar=False,
+    ).draws,
     "split": lambda seed: DATA.split(seed=seed).X_test.index.to_numpy(),
     "splits": lambda seed: next(DATA.splits(1, seed=seed)).X_test.index.to_numpy(),
     "folds": lambda seed: next(DATA.folds(3, seed=seed)).X_test.index.to_numpy(),

@@ -220,6 +220,8 @@ def test_none_is_forgotten():
     here = {
         "cold",
         "features",
+        "growing",
+        "missing",
         "paper",
         "mutual",
         "memory",
