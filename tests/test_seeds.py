@@ -34,12 +34,14 @@ SEEDED = {
             {"a": np.eye(7), "b": np.eye(7)}, VISIBLE, number=4, random_seed=seed
         )["a"]
     ),
-    "complete_kernels": lambda seed: kz.completion.complete_kernels(
-        {"a": GAPS, "b": np.exp(-DISTANCES / 9)},
-        **{"draws": 2, "thin": 1, "tune": 2, "chains": 1, "cores": 1},
-        random_seed=seed,
-        progressbar=False,
-    ).draws,
+    "complete_kernels": lambda seed: (
+        kz.completion.complete_kernels(
+            {"a": GAPS, "b": np.exp(-DISTANCES / 9)},
+            **{"draws": 2, "thin": 1, "tune": 2, "chains": 1, "cores": 1},
+            random_seed=seed,
+            progressbar=False,
+        ).draws
+    ),
     "split": lambda seed: DATA.split(seed=seed).X_test.index.to_numpy(),
     "splits": lambda seed: next(DATA.splits(1, seed=seed)).X_test.index.to_numpy(),
     "folds": lambda seed: next(DATA.folds(3, seed=seed)).X_test.index.to_numpy(),
