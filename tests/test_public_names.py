@@ -13,7 +13,8 @@ PUBLIC = {*kz.__all__}.union(*(space.__all__ for space in SPACES))
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = sorted((ROOT / "docs").glob("**/*.md"))
+# The written pages: those that the documentation's build generates are in other folders.
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "howto").glob("*.md")])
 TEXTS = "\n".join([README, *(path.read_text(encoding="utf-8") for path in PAGES)])
 
 
