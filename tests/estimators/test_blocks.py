@@ -178,6 +178,10 @@ def test_labelled_precomputed_kernels_go_by_ids(data, grams):
     n = len(train)
     expected = KernelBlocks("precomputed").fit(grams[:n, :n]).transform(grams[n:, :n])
     np.testing.assert_allclose(fitted.transform(given), expected, rtol=1e-12)
+    # New objects that repeat have no ids of their own; their columns still go by ids.
+    twice = [0, 0, 1]
+    repeated = {name: frame.iloc[twice] for name, frame in given.items()}
+    np.testing.assert_allclose(fitted.transform(repeated), expected[twice], rtol=1e-12)
 
 
 def test_stacks_of_kernels_keep_the_names(data):
