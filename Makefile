@@ -24,16 +24,16 @@ endif
 endif
 
 # Two processes with a BLAS thread each are faster than two that fight over the cores.
-test test-slow notebooks: export OMP_NUM_THREADS := 1
-test test-slow notebooks: export OPENBLAS_NUM_THREADS := 1
-test test-slow notebooks: export MPLBACKEND := Agg
+test test-long measure-tests test-slow notebooks: export OMP_NUM_THREADS := 1
+test test-long measure-tests test-slow notebooks: export OPENBLAS_NUM_THREADS := 1
+test test-long measure-tests test-slow notebooks: export MPLBACKEND := Agg
 # First runs compile: a gradient takes a fifth less time like this.
-test: export NUMBA_OPT := 1
+test test-long measure-tests: export NUMBA_OPT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help interpreter install demo lab test test-slow test-planted lint types docs notebooks \
-        wheel-check traces clean
+.PHONY: help interpreter install demo lab test test-long measure-tests test-slow test-planted \
+        lint types docs notebooks wheel-check traces clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -72,8 +72,14 @@ demo: .venv/installed ## fit two models with several engines, compare, draw: res
 lab: .venv/installed ## open Jupyter on the tour: three blocks of data, from DataFrames to an answer
 	$(VENV) -m jupyterlab notebooks/tour.ipynb
 
-test: .venv/installed ## the fast suite
-	$(PYTEST) -m "not slow" -n $(WORKERS) --dist worksteal $(ARGS)
+test: .venv/installed ## the tests of up to a CPU second
+	$(PYTEST) -m "not slow and not long" -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-long: .venv/installed ## the tests of more than a CPU second, listed in tests/long.txt
+	$(PYTEST) -m "long and not slow" -n $(WORKERS) --dist worksteal $(ARGS)
+
+measure-tests: .venv/installed ## run both and write tests/long.txt anew
+	$(PYTEST) -m "not slow" --measure-tests $(ARGS)
 
 test-slow: .venv/installed ## simulation-based calibration and long chains
 	$(PYTEST) -m slow -n $(WORKERS) --dist loadfile $(ARGS)

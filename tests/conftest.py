@@ -1,12 +1,63 @@
 """What all tests share."""
 
 import gc
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytensor
 import pytest
 
 from kernelzoo.inference.engine.compilation import python_mode
+
+#: Tests that took more than `LONG` CPU seconds, a line each; ``make measure-tests`` writes them.
+LONG_TESTS = Path(__file__).parent / "long.txt"
+LONG = 1.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that measures the tests."""
+    told = f"write the tests that take more than {LONG:g} CPU seconds to {LONG_TESTS.name}"
+    parser.addoption("--measure-tests", action="store_true", help=told)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the tests if the option says so."""
+    if config.getoption("measure_tests"):
+        config.pluginmanager.register(Measurement())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that were measured to be long, before tests are chosen by their marks."""
+    long = set(LONG_TESTS.read_text(encoding="utf-8").splitlines()[1:])
+    for item in items:
+        if item.nodeid in long:
+            item.add_marker("long")
+
+
+class Measurement:
+    """CPU seconds of every test, its fixtures and its child processes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        start = _cpu_seconds()
+        done = yield
+        self.seconds[item.nodeid] = _cpu_seconds() - start
+        return done
+
+    def pytest_sessionfinish(self) -> None:
+        long = sorted(test for test, seconds in self.seconds.items() if seconds > LONG)
+        head = f"# Tests above {LONG:g} CPU seconds, by `make measure-tests`: those of `make test-long`."
+        LONG_TESTS.write_text("\n".join([head, *long]) + "\n", encoding="utf-8")
+
+
+def _cpu_seconds() -> float:
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(times.ru_utime + times.ru_stime for times in used)
 
 
 def pytest_collection_finish() -> None:
