@@ -98,7 +98,8 @@ types: .venv/installed ## mypy on the package and on what writes its documentati
 	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/kernelzoo
 	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo
 	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs ../bin/python -m mypy \
-	    --config-file kernelzoo/pyproject.toml -m pages -m docstrings -m mathml -m check -m measure
+	    --config-file kernelzoo/pyproject.toml -m pages -m docstrings -m mathml -m check -m measure \
+	    -m draw_references
 
 docs: .venv/installed ## build the documentation into docs/_build/html; warnings are errors
 	$(VENV) -m sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -9,9 +9,12 @@ from importlib import import_module
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
+import xarray as xr
 
 import kernelzoo as kz
+from family import assert_z
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -22,8 +25,10 @@ with pytest.MonkeyPatch.context() as patch:
     import cards
     import check
     import docstrings
+    import draw_references
     import papers
     import plates
+    import references
 
 HOWTO = sorted(DOCS.glob("howto/*.md"))
 NAMES = {name.qualified: name for name in api.public_names()}
@@ -192,6 +197,44 @@ def test_formulas_become_mathml():
     pytest.importorskip("sphinx")
     mathml = imported("mathml")
     assert "<msub>" in mathml.to_mathml(r"\textstyle\sum_s \beta_s", block=True)
+
+
+@pytest.mark.parametrize("card", cards.CARDS, ids=lambda card: card.slug)
+def test_every_card_has_a_converged_reference_of_its_model(card):
+    with xr.open_datatree(references.REFERENCES / f"{card.slug}.nc") as reference:
+        model = card.make()
+        assert reference.attrs["model"] == type(model).__name__
+        assert reference.attrs["variant"] == getattr(model, "variant", "")
+        posterior = reference["posterior"].to_dataset()
+        assert posterior.sizes["chain"] * posterior.sizes["draw"] == 400
+        for name, variable in reference["summary"].data_vars.items():
+            mean, sd, size = (variable.sel(statistic=s) for s in ("mean", "sd", "ESS"))
+            drawn = (sd > 0).values
+            assert (size.values[drawn] > 400).all()
+            if "R-hat" in variable["statistic"]:
+                assert (variable.sel(statistic="R-hat").values[drawn] <= 1.01).all()
+            # The kept draws are a subset of those that the statistics summarise.
+            error = sd / np.sqrt(np.minimum(size, 400) / 2)
+            far = np.abs(posterior[name].mean(("chain", "draw")) - mean) / error
+            assert_z(far.values[drawn])
+
+
+def test_a_reference_is_drawn_from_its_card():
+    (card,) = (card for card in cards.CARDS if card.slug == "wishart")
+    drawn = draw_references.draw(card, draws=1_000)["summary"]
+    with xr.open_datatree(references.REFERENCES / "wishart.nc") as reference:
+        for name, there in reference["summary"].data_vars.items():
+            here = drawn[name]
+            error = np.hypot(here.sel(statistic="MCSE"), there.sel(statistic="MCSE"))
+            assert_z((here - there).sel(statistic="mean") / error)
+    text = references.section("wishart")
+    assert "| `trace_K22` |" in text
+    assert "Source: {download}`wishart.nc" in text
+
+
+def test_a_card_without_a_reference_says_how_to_draw_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(references, "REFERENCES", tmp_path)
+    assert "python docs/draw_references.py wishart" in references.section("wishart")
 
 
 def test_every_study_belongs_to_a_paper():

@@ -13,12 +13,14 @@ from docstrings import escaped
 from plates import plate_diagram
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from references import section
+from tables import markdown_table
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.description import sections
 from kernelzoo.models import Declaration
 
-__all__ = ["CARDS", "Card", "markdown_table", "pages", "rst"]
+__all__ = ["CARDS", "Card", "pages", "rst"]
 
 
 def _with(model: type[Declaration], **changes: Any) -> Callable[[], Declaration]:
@@ -88,6 +90,8 @@ class Card:
             "## Engines",
             markdown_table(("engine", "kind", "applies"), _engines(model)),
             _settings(model),
+            "## Reference posterior",
+            section(self.slug),
         ]
         return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -138,17 +142,6 @@ def diagram(card: Card) -> str:
 def rst(text: str) -> str:
     """Fence that lets Markdown take a docstring's text."""
     return f"````{{eval-rst}}\n{escaped(text.strip())}\n````" if text.strip() else ""
-
-
-def markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Table in Markdown; an empty one is left out."""
-    if not rows:
-        return "None."
-    cells = [header, ("---",) * len(header), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
-        for row in cells
-    )
 
 
 def _dims(model: Declaration, name: str) -> str:

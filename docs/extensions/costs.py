@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cards import markdown_table
+from tables import markdown_table
 
 __all__ = ["pages"]
 
