@@ -24,6 +24,7 @@ from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import argument_error, check_flag, check_name, check_unmasked
+from .output import StackOutput
 from .reading import Tables, check_measured, ids_of, in_blocks, labelled, select
 
 __all__ = ["KernelBlocks", "KernelReader"]
@@ -75,17 +76,24 @@ class KernelReader(BaseEstimator):
             objects = objects.with_gram(block, "X" if block is None else block)
         rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         self._scalers = {
-            block: StandardScaler().fit(values)
+            # Arrays, whatever sklearn.set_config says.
+            block: StandardScaler().set_output(transform="default").fit(values)
             for block, values in objects.features.items()
             if standardize and block not in grams
         }
-        self._training = self._scaled(objects)
-        stack = self.specification_(_as_input(self._training, labelled=True))
+        self._training, self._rounding = self._scaled(objects), rounding
+        stack = self._training_kernels()
         table = stack.start if isinstance(stack, ParametricStack) else stack
         self.kernel_names_ = table["kernel"].to_numpy().astype(object)
-        self._descriptions = {str(name): str(told) for name, told in table.attrs.items()}
-        if stack is table and rounding:
-            stack.attrs[PRECISION] = rounding
+        told = {name: text for name, text in table.attrs.items() if name != PRECISION}
+        self._descriptions = {str(name): str(text) for name, text in told.items()}
+        return stack
+
+    def _training_kernels(self) -> DataArray | ParametricStack:
+        """Kernels of the training objects."""
+        stack = self.specification_(_as_input(self._training, labelled=True))
+        if isinstance(stack, DataArray) and self._rounding:
+            stack.attrs[PRECISION] = self._rounding
         return stack
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
@@ -210,6 +218,21 @@ class KernelReader(BaseEstimator):
             features[block] = scaler.transform(values)
         return replace(objects, features=features)
 
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """State without keys that are None, which skops cannot store."""
+        state = dict(super().__getstate__())
+        if "_scalers" in state:
+            state["_scalers"] = list(state["_scalers"].items())
+        return state
+
+    @override
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore dicts."""
+        super().__setstate__(dict(state))
+        if "_scalers" in state:
+            self._scalers = dict(state["_scalers"])
+
     @property
     def _pairwise(self) -> bool:
         return isinstance(self.kernels, str) and self.kernels == PRECOMPUTED
@@ -223,6 +246,7 @@ class KernelReader(BaseEstimator):
 
 
 class KernelBlocks(
+    StackOutput,
     TransformerMixin,
     KernelReader,
     auto_wrap_output_keys=None,  # type: ignore[call-arg]
@@ -316,19 +340,19 @@ class KernelBlocks(
         return self
 
     @override
-    def fit_transform(self, X: Any, y: Any = None) -> DataArray:
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Fit, and return the kernels of the training objects; see `transform`."""
-        return self._fixed(self._fit_kernels(X)).transpose("obs", "basis", "kernel")
+        return self._output(self._fixed(self._fit_kernels(X)))
 
-    def transform(self, X: Any) -> DataArray:
+    def transform(self, X: Any) -> Any:
         """Kernels between objects and the training objects.
 
         Returns
         -------
-        DataArray (obs, basis, kernel)
+        DataArray (obs, basis, kernel), or a DataFrame after ``set_output(transform="pandas")``
             "basis" are the training objects, or the functions of a basis expansion.
         """
-        return self._fixed(self.kernel_stack(X)).transpose("obs", "basis", "kernel")
+        return self._output(self._fixed(self.kernel_stack(X)))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the kernels."""

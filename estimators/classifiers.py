@@ -107,6 +107,7 @@ class KernelProbitClassifier(_KernelClassifier):
         chains: int = 4,
         cores: int | None = None,
         random_state: Any = None,
+        fit_options: Any = None,
         progressbar: bool = False,
     ):
         self.kernels = kernels
@@ -122,6 +123,7 @@ class KernelProbitClassifier(_KernelClassifier):
         self.chains = chains
         self.cores = cores
         self.random_state = random_state
+        self.fit_options = fit_options
         self.progressbar = progressbar
 
 
@@ -178,6 +180,7 @@ class CompositeKernelClassifier(_KernelClassifier):
         chains: int = 4,
         cores: int | None = None,
         random_state: Any = None,
+        fit_options: Any = None,
         progressbar: bool = False,
     ):
         self.kernels = kernels
@@ -194,6 +197,7 @@ class CompositeKernelClassifier(_KernelClassifier):
         self.chains = chains
         self.cores = cores
         self.random_state = random_state
+        self.fit_options = fit_options
         self.progressbar = progressbar
 
     @override

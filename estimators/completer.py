@@ -14,12 +14,15 @@ from xarray import DataArray
 from ..inference.completion import CompletedKernels, complete_kernels
 from ..inference.mutual_completion.new_rows import NewRows, imputed_rows
 from ..models.completion.incomplete_forms import blank, entries
+from ..models.completion.mutual_blocks import GammaExcess
 from ..models.kernels.alignment import aligned_matrices, as_frame, listed
 from ..models.kernels.completed import CompletedRows
 from ..models.kernels.normalization import Similarities, normalize
 from ..models.kernels.stack import as_stack
-from ..validation import argument_error, check_name, check_unmasked
+from ..validation import argument_error, check_name, check_positive, check_unmasked
+from .output import StackOutput
 from .reading import in_blocks
+from .saving import as_bytes, from_bytes
 
 __all__ = ["KernelCompleter"]
 
@@ -27,6 +30,7 @@ OWNER = "KernelCompleter"
 
 
 class KernelCompleter(
+    StackOutput,
     TransformerMixin,
     BaseEstimator,
     auto_wrap_output_keys=None,  # type: ignore[call-arg]
@@ -52,6 +56,12 @@ class KernelCompleter(
         Normalisation of the completed kernels, with constants from the training objects.
     lam : float, default=0.1
         Weight of the identity in `MutualKernelCompletion`.
+    excess : float or GammaExcess, default=2
+        Degrees of freedom of `MutualKernelCompletion` above l - 1, for l training objects, or their
+        prior. The larger, the more alike the kernels are taken to be, and the more certain the
+        completion. The point of "em" does not depend on them.
+    spread : float, optional
+        Learn a scale of each kernel; see `MutualKernelCompletion`. Default: none.
     jitter : float, default=0
         Added to the diagonals of the visible blocks, which must be positive definite for "gibbs"
         and "exact", after division by their means.
@@ -109,6 +119,8 @@ class KernelCompleter(
         draws: int = 20,
         normalize: Any = "trace",
         lam: float = 0.1,
+        excess: float | GammaExcess = 2.0,
+        spread: float | None = None,
         jitter: float = 0.0,
         random_state: int | None = None,
         progressbar: bool = False,
@@ -118,6 +130,8 @@ class KernelCompleter(
         self.draws = draws
         self.normalize = normalize
         self.lam = lam
+        self.excess = excess
+        self.spread = spread
         self.jitter = jitter
         self.random_state = random_state
         self.progressbar = progressbar
@@ -138,6 +152,7 @@ class KernelCompleter(
         seed = self.random_state
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
+        nu = self._degrees_of_freedom(tables)
         completion: CompletedKernels = complete_kernels(
             tables,
             method=self.method,
@@ -146,9 +161,14 @@ class KernelCompleter(
             normalize=steps,
             random_seed=seed,
             progressbar=self.progressbar,
-            model={"lam": self.lam, "jitter": self.jitter},
+            model={
+                "lam": self.lam,
+                "nu": nu,
+                "spread": self.spread,
+                "jitter": self.jitter,
+            },
         )
-        if self.method == "mutual" and self.engine != "em" and completion.visible.all():
+        if self.method == "mutual" and self.engine != "em" and len(completion) < self.draws:
             # New objects that lack kernels have as many draws as if training objects lacked some.
             draws = np.repeat(completion.draws, self.draws, axis=0)
             completion = replace(completion, draws=draws)
@@ -160,14 +180,42 @@ class KernelCompleter(
             np.diagonal(kernel)[seen].mean()
             for kernel, seen in zip(completion.mean.values, completion.visible.T, strict=True)
         ]
-        self._freedom = self.n_features_in_ + 1.0
-        self._weights, self._seed = self._freedom / np.array(units), seed
+        self._units, self._seed = np.array(units), seed
+        # Parameters set later change nothing before the next fit.
+        self._method, self._engine, self._lam = self.method, self.engine, self.lam
+        self._nu = np.nan if isinstance(nu, GammaExcess) else nu
         return self
 
+    def _degrees_of_freedom(self, tables: dict[str, Any]) -> float | GammaExcess:
+        """Argument `nu` of the model."""
+        if isinstance(self.excess, GammaExcess):
+            return self.excess
+        excess = check_positive(self.excess, "excess", OWNER)
+        return len(next(iter(tables.values()), ())) - 1 + excess
+
+    def _distributions(self) -> list[NewRows]:
+        """Distribution of new rows for each draw of the training objects' kernels."""
+        trained = self.completion_
+        shape = len(trained), len(self._units)
+        nu, scales = trained.nu, trained.scales
+        if nu is None or scales is None:
+            # Nothing was missing, and nothing is learned.
+            nu, scales = np.full(shape, self._nu), np.ones(shape)
+        informative = trained.visible.any(axis=0)
+        return [
+            NewRows(
+                kernels,
+                trained.visible,
+                self._lam * freedom[informative].mean(),
+                freedom / (scale * self._units),
+            )
+            for kernels, freedom, scale in zip(trained.draws, nu, scales, strict=True)
+        ]
+
     @override
-    def fit_transform(self, X: Any, y: Any = None) -> DataArray:
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Complete the kernels of the training objects and return their means; see `transform`."""
-        return self.fit(X, y).completed_.mean.transpose("obs", "basis", "kernel")
+        return self._output(self.fit(X, y).completed_.mean)
 
     def transform(self, X: Any, *, return_std: bool = False) -> Any:
         """Complete the rows of new objects.
@@ -182,17 +230,17 @@ class KernelCompleter(
         Returns
         -------
         DataArray (obs, basis, kernel), or two of them
-            Means.
+            Means; DataFrames after ``set_output(transform="pandas")``.
         """
         rows = self.completions(X)
-        mean = rows.mean.transpose("obs", "basis", "kernel")
+        mean = self._output(rows.mean)
         if not return_std:
             return mean
         if len(rows) < 2:
             requirement = "False for a completion without draws"
             raise argument_error("return_std", f"{OWNER}.transform", requirement, "True")
         spread = rows.mean.copy(data=rows.draws.std(axis=0, ddof=1))
-        return mean, spread.transpose("obs", "basis", "kernel")
+        return mean, self._output(spread)
 
     def completions(self, X: Any) -> CompletedRows:
         """Complete the rows of new objects, with the draws, for ``kz.predict``.
@@ -210,17 +258,14 @@ class KernelCompleter(
         check_is_fitted(self)
         stack, seen = self._aligned(self._tables(X, reset=False)), self.completion_.visible
         rows = _with_whole_gaps(stack, seen)
-        if self.method != "mutual":
-            zero = self.method == "zero"
+        if self._method != "mutual":
+            zero = self._method == "zero"
             mean = imputed_rows(rows, self.completion_.mean.to_numpy(), seen, zero=zero)
             draws = [mean]
         else:
-            each = [
-                NewRows(kernels, seen, self.lam * self._freedom, self._weights)
-                for kernels in self.completion_.draws
-            ]
+            each = self._distributions()
             mean = np.mean([one.mean(rows) for one in each], axis=0)
-            if self.engine == "em":
+            if self._engine == "em":
                 draws = [mean]
             else:
                 draws = [one.draw(rows, [self._seed, m]) for m, one in enumerate(each)]
@@ -231,6 +276,24 @@ class KernelCompleter(
             bool(seen.all() and not np.isnan(rows).any()),
             trained.key,
         )
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """State with the completion as the content of a netCDF file."""
+        state = dict(super().__getstate__())
+        if "completion_" not in state:
+            return state
+        del state["completed_"]
+        return state | {"completion_": as_bytes(state["completion_"].to_dataset())}
+
+    @override
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read the completion."""
+        super().__setstate__(dict(state))
+        if "completion_" in state:
+            stored = from_bytes(state["completion_"]).to_dataset()
+            self.completion_ = CompletedKernels.from_dataset(stored)
+            self.completed_ = self.completion_.of(self.completion_.objects)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray:
         """Names of the kernels."""

@@ -1,9 +1,10 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, override
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,12 @@ from ..models.kernels.alignment import aligned, as_frame, labels_of, listed
 from ..validation import argument_error, check_unmasked
 from .blocks import KernelReader
 from .reading import ids_of
+from .saving import as_bytes, from_bytes
 
 __all__ = ["KernelPredictor", "document"]
 
+#: Arguments of ``kz.fit`` that are parameters of the estimators, or follow from them.
+OWN_OPTIONS = ("engine", "draws", "tune", "chains", "cores", "random_seed", "progressbar")
 #: Parameters and attributes that all estimators have.
 PARAMETERS = """kernels : Kernels, dict or "precomputed", optional
     Kernels of each block of features. Default: ``kz.gaussian("median")``. See `KernelBlocks`,
@@ -39,6 +43,8 @@ draws, tune, chains, cores : int
 random_state : int, RandomState or None, default=None
     An integer is the ``random_seed`` of ``kz.fit``. By default a seed is chosen, and recorded in
     the attributes of `result_`.
+fit_options : dict, optional
+    Further arguments of ``kz.fit`` by name, such as ``{"max_seconds": 60}`` or ``start``.
 progressbar : bool, default=False
     Show progress."""
 ATTRIBUTES = """model_ : pm.Model
@@ -74,6 +80,7 @@ class KernelPredictor(KernelReader):
     chains: int
     cores: int | None
     random_state: Any
+    fit_options: Any
     progressbar: bool
     #: Parameters of the estimator that are arguments of the model.
     _of_model: ClassVar[tuple[str, ...]]
@@ -104,6 +111,7 @@ class KernelPredictor(KernelReader):
         ApproximationWarning, KernelWarning
             As ``kz.fit`` and the model do.
         """
+        options = _options_of_fit(self.fit_options, type(self).__name__)
         self._declare(X, y)
         result = fit(
             self.model_,
@@ -114,6 +122,7 @@ class KernelPredictor(KernelReader):
             cores=self.cores,
             random_seed=seed_of(self.random_state),
             progressbar=self.progressbar,
+            **options,
         )
         return self._accept(result)
 
@@ -163,11 +172,36 @@ class KernelPredictor(KernelReader):
         ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
         given = checked if ids is None else table(checked, index=ids)
         ordered = np.asarray(aligned(given, self._training.labels, "y", owner))
-        values: Any = self._response(ordered)
-        if isinstance(y, pd.DataFrame):
-            values = pd.DataFrame(values, index=self._training.labels, columns=y.columns)
-        options = {name: getattr(self, name) for name in self._of_model}
-        self.model_ = type(self)._model(stack, values, **options)
+        self._values = self._response(ordered)
+        self._outputs = y.columns.tolist() if isinstance(y, pd.DataFrame) else None
+        self._options = {name: deepcopy(getattr(self, name)) for name in self._of_model}
+        self.model_ = self._declared(stack)
+
+    def _declared(self, stack: Any) -> pm.Model:
+        """Model of the training objects, with the parameters that it had in `fit`."""
+        values: Any = self._values
+        if self._outputs is not None:
+            values = pd.DataFrame(values, index=self._training.labels, columns=self._outputs)
+        return type(self)._model(stack, values, **self._options)
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """State without the model, which `__setstate__` declares again."""
+        state = super().__getstate__()
+        if "result_" not in state:
+            return state
+        del state["model_"], state["weights_"]
+        return state | {"result_": as_bytes(state["result_"])}
+
+    @override
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Declare the model on the training objects again, and read the result."""
+        stored = dict(state)
+        result = stored.pop("result_", None)
+        super().__setstate__(stored)
+        if result is not None:
+            self.model_ = self._declared(self._training_kernels())
+            self._accept(from_bytes(result))
 
     def _accept(self, result: DataTree) -> Self:
         self.result_ = result
@@ -204,6 +238,18 @@ class KernelPredictor(KernelReader):
         if ids is None:
             return ordered, sample_weight
         return ordered, aligned(sample_weight, ids, "sample_weight", owner)
+
+
+def _options_of_fit(options: Any, owner: str) -> dict[str, Any]:
+    """Further arguments of ``kz.fit``, which checks their names; none is one of the estimator's."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise argument_error("fit_options", owner, "a dict of arguments of kz.fit", repr(options))
+    if own := sorted({"model", *OWN_OPTIONS} & options.keys()):
+        required = f"without {', '.join(['model', *OWN_OPTIONS])}, which the estimator sets"
+        raise argument_error("fit_options", owner, required, listed(own))
+    return dict(options)
 
 
 def _check_complete(y: Any, owner: str) -> None:

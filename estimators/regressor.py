@@ -81,6 +81,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         chains: int = 4,
         cores: int | None = None,
         random_state: Any = None,
+        fit_options: Any = None,
         progressbar: bool = False,
     ):
         self.kernels = kernels
@@ -102,6 +103,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         self.chains = chains
         self.cores = cores
         self.random_state = random_state
+        self.fit_options = fit_options
         self.progressbar = progressbar
 
     @override

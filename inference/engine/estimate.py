@@ -8,16 +8,13 @@ import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 
-from ...validation import (
-    check_count,
-    integer_seed,
-)
+from ...validation import check_count, check_name, integer_seed
 from .compilation import check_compile_kwargs, compiling_with, python_mode
-from .engine import Engine, Run
+from .engine import Engine, Run, variables_drawn
 from .fit import applicable, fit
 from .sampler_options import check_sampler_options
 
-__all__ = ["Estimate", "estimate", "span"]
+__all__ = ["Estimate", "checked_run", "estimate", "span"]
 
 
 @dataclass(frozen=True)
@@ -95,31 +92,10 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     >>> kz.estimate(model, kz.Gibbs(), chains=4, draws=2000).seconds
     """
     engine = applicable(model, engine, "estimate")
-    defaults = inspect.signature(fit).parameters.values()
-    known = {p.name: p.default for p in defaults if p.kind is p.KEYWORD_ONLY}
-    check_sampler_options(
-        {name: value for name, value in settings.items() if name not in known},
-        engine.name,
-        known=engine.sampler_arguments(),
-        settings=engine.settings_on(model),
-        own=known,
-        owner="estimate",
-    )
-    given = known | settings
-    for name, least in (("draws", 1), ("tune", 0), ("chains", 1)):
-        check_count(given[name], name, "estimate", least=least)
-    names = given["var_names"]
-    mode = check_compile_kwargs(given["compile_kwargs"], "estimate")
-    run = Run(
-        *(given["draws"], given["tune"], given["chains"], given["cores"]),
-        random_seed=integer_seed(given["random_seed"], "random_seed", "estimate"),
-        progressbar=False,
-        var_names=None if names is None else tuple(np.atleast_1d(names)),
-        mode=mode,
-    )
+    run, blas_threads = checked_run(model, engine, settings, "estimate")
     with (
-        threadpool_limits(given["blas_threads"], user_api="blas"),
-        compiling_with(mode or python_mode()),
+        threadpool_limits(blas_threads, user_api="blas"),
+        compiling_with(run.mode or python_mode()),
     ):
         cost = engine.calibrate(model, run)
     kept = _numbers_of_a_draw(model, run.kept(model)) * _draws(engine, run)
@@ -130,6 +106,39 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
         megabytes=(cost.bytes + 8 * kept) / 1e6,
         measured=cost.measured,
     )
+
+
+def checked_run(
+    model: pm.Model, engine: Engine, settings: dict[str, Any], owner: str
+) -> tuple[Run, int | None]:
+    """Run and number of BLAS threads from arguments of `fit`; raise for those that it refuses."""
+    defaults = inspect.signature(fit).parameters.values()
+    known = {p.name: p.default for p in defaults if p.kind is p.KEYWORD_ONLY}
+    check_sampler_options(
+        {name: value for name, value in settings.items() if name not in known},
+        engine.name,
+        known=engine.sampler_arguments(),
+        settings=engine.settings_on(model),
+        own=known,
+        owner=owner,
+    )
+    given = known | settings
+    for name, least in (("draws", 1), ("tune", 0), ("chains", 1)):
+        check_count(given[name], name, owner, least=least)
+    names = given["var_names"]
+    if names is not None:
+        drawn = variables_drawn(model)
+        names = tuple(
+            check_name(name, drawn, "var_names", owner) for name in np.atleast_1d(names).tolist()
+        )
+    run = Run(
+        *(given["draws"], given["tune"], given["chains"], given["cores"]),
+        random_seed=integer_seed(given["random_seed"], "random_seed", owner),
+        progressbar=False,
+        var_names=names,
+        mode=check_compile_kwargs(given["compile_kwargs"], owner),
+    )
+    return run, given["blas_threads"]
 
 
 def _draws(engine: Engine, run: Run) -> int:

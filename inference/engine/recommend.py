@@ -6,12 +6,11 @@ from typing import Any, get_args
 
 import pandas as pd
 import pymc as pm
-from numpy.linalg import LinAlgError
 
 from ...validation import check_flag, check_positive
 from .applicability import small_only
 from .engine import Engine, Kind
-from .estimate import Estimate, estimate, span
+from .estimate import Estimate, checked_run, estimate, span
 from .fit import checked_model
 from .handwritten import Handwritten
 from .progress import track
@@ -186,10 +185,8 @@ def _measured(
     """Estimate of a fit, None for an engine that has no estimate; why measuring failed, or None."""
     if type(engine).calibrate is Engine.calibrate:
         return None, None
+    checked_run(model, engine, settings, "recommend")
     try:
         return estimate(model, engine, **settings), None
     except Exception as error:
-        # Arguments that fit refuses; a LinAlgError is a ValueError of the engine.
-        if isinstance(error, TypeError | ValueError) and not isinstance(error, LinAlgError):
-            raise
         return None, f"it could not be measured: {type(error).__name__}: {error}"

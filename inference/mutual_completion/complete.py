@@ -1,12 +1,13 @@
 """Completion of kernels with missing rows, with draws that classifiers and regressions take."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...models.completion.incomplete import IncompleteKernels
+from ...models.completion.mutual_blocks import GammaExcess
 from ...models.kernels.alignment import counts_rows
 from ...models.kernels.completed import CompletedKernels
 from ...models.kernels.normalization import NORMALIZATIONS
@@ -69,7 +70,8 @@ def complete_kernels(
     Returns
     -------
     CompletedKernels
-        One completion if no rows are missing, and for a point or an imputation.
+        One completion for a point or an imputation, and if no rows are missing and no parameter of
+        the model is learned.
 
     Raises
     ------
@@ -109,27 +111,32 @@ def complete_kernels(
         seen[kernel.visible, k] = True
     if method != "mutual" and not seen.all():
         stack = given.stacked([METHODS[method](kernel) for kernel in given.kernels])
-    if method != "mutual" or seen.all():
+    given_model = dict(model or {})
+    learned = given_model.get("spread") is not None or isinstance(
+        given_model.get("nu"), GammaExcess
+    )
+    if method != "mutual" or (seen.all() and not learned):
         return CompletedKernels(stack, stack.values[None], seen, None, steps)
     hidden = ~(seen.T[:, :, None] & seen.T[:, None, :])
     rows, columns = _canonical(stack["obs"].values), _canonical(stack["kernel"].values)
     holed = stack.where(~hidden).isel(kernel=columns, obs=rows, basis=rows)
-    declared = MutualKernelCompletion(holed, **(model or {}))
+    declared = MutualKernelCompletion(holed, **given_model)
     if declared.collapsed and engine != "em":
         raise argument_error(
             "model", OWNER, "not collapsed, unless the engine is 'em'", repr(model)
         )
     settings = {"random_seed": random_seed, "progressbar": progressbar, **options}
-    mean, sd, drawn = ENGINES[engine](declared, draws, thin, settings)
+    found = ENGINES[engine](declared, draws, thin, settings)
     back, names = np.argsort(rows), np.argsort(columns)
     place = np.ix_(names, back, back)
-    mean, drawn = mean[place], drawn[:, names][:, :, back][:, :, :, back]
     return CompletedKernels(
-        stack.copy(data=mean),
-        drawn,
+        stack.copy(data=found.mean[place]),
+        found.draws[:, names][:, :, back][:, :, :, back],
         seen,
-        None if sd is None else stack.copy(data=sd[place]),
+        None if found.sd is None else stack.copy(data=found.sd[place]),
         steps,
+        found.nu[:, names],
+        found.scales[:, names],
     )
 
 
@@ -140,7 +147,41 @@ def _canonical(labels: NDArray[Any]) -> NDArray[np.intp]:
     return np.argsort([f"{type(label).__name__} {label}" for label in labels.tolist()])
 
 
-type Completed = tuple[NDArray, NDArray | None, NDArray]
+class Completed(NamedTuple):
+    """What an engine found.
+
+    Attributes
+    ----------
+    mean, sd : array (kernel, l, l)
+        Moments of the completed kernels; no sd for a point.
+    draws : array (completion, kernel, l, l)
+    nu, scales : array (completion, kernel)
+        Degrees of freedom and scales of the kernels in each draw.
+    """
+
+    mean: NDArray
+    sd: NDArray | None
+    draws: NDArray
+    nu: NDArray
+    scales: NDArray
+
+
+def _parameters(
+    model: MutualKernelCompletion, values: Mapping[str, Any]
+) -> tuple[NDArray, NDArray]:
+    """Degrees of freedom and scales (kernel,), from a draw of those that are learned."""
+    nu = model.problem.nu
+    ones = np.ones(len(model.coords["kernel"]))
+    return (
+        np.asarray(values["nu"]) if nu is None else nu,
+        np.asarray(values.get("s", ones)),
+    )
+
+
+def _learned(model: MutualKernelCompletion) -> list[str]:
+    """Names of the parameters that have draws."""
+    nu = [] if model.problem.nu is not None else ["nu"]
+    return nu if model.problem.spread is None else [*nu, "s"]
 
 
 def _whole(model: MutualKernelCompletion) -> NDArray:
@@ -159,17 +200,19 @@ def _by_gibbs(
 ) -> Completed:
     """Every `thin`-th draw of each chain, and the moments of all draws."""
     settings = {"chains": 2, "cores": 1, "tune": 500} | settings
-    chains, names = settings["chains"], _incomplete(model)
+    chains, names, learned = settings["chains"], _incomplete(model), _learned(model)
     each = -(-draws // chains)
-    kept: dict[int, list[NDArray]] = {chain: [] for chain in range(chains)}
+    kept: dict[int, list[tuple[NDArray, ...]]] = {chain: [] for chain in range(chains)}
 
     def keep(chain: int, values: Mapping[str, NDArray]) -> None:
         whole = _whole(model)
         for name, k in names.items():
             whole[k] = values[name][0]
-        kept[chain].append(whole)
+        own = {name: values[name][0] for name in learned}
+        kept[chain].append((whole, *_parameters(model, own)))
 
-    keeping, counts = EachDraw(model, list(names), [keep]), dict.fromkeys(kept, 0)
+    keeping = EachDraw(model, [*names, *learned], [keep])
+    counts = dict.fromkeys(kept, 0)
 
     def callback(trace: Any, draw: Any) -> None:
         if not draw.tuning:
@@ -180,11 +223,11 @@ def _by_gibbs(
     result = fit(model, "gibbs", draws=each * thin, callback=callback, **settings)
     found = predict(model, result)
     # In turns by chain, so that the first draws are of all chains.
-    turns = [one for row in zip(*kept.values(), strict=False) for one in row]
-    return (
+    turns = [one for row in zip(*kept.values(), strict=False) for one in row][:draws]
+    return Completed(
         found["kernel_mean"].to_numpy(),
         found["kernel_sd"].to_numpy(),
-        np.stack(turns[:draws]),
+        *(np.stack(each) for each in zip(*turns, strict=True)),
     )
 
 
@@ -197,15 +240,19 @@ def _by_exact(
     drawn = np.repeat(_whole(model)[None], draws, axis=0)
     for name, k in names.items():
         drawn[:, k] = result["posterior"][name].to_numpy()[0]
-    return drawn.mean(0), drawn.std(0, ddof=1) if draws > 1 else None, drawn
+    sd = drawn.std(0, ddof=1) if draws > 1 else None
+    same = [np.tile(values, (draws, 1)) for values in _parameters(model, {})]
+    return Completed(drawn.mean(0), sd, drawn, *same)
 
 
 def _by_em(
     model: MutualKernelCompletion, draws: int, thin: int, settings: dict[str, Any]
 ) -> Completed:
     """Return the mode, without uncertainty."""
-    mean = predict(model, fit(model, "em", **settings))["kernel_mean"].to_numpy()
-    return mean, None, mean[None]
+    result = fit(model, "em", **settings)
+    mean = predict(model, result)["kernel_mean"].to_numpy()
+    point = {name: result["point"][name].to_numpy() for name in _learned(model)}
+    return Completed(mean, None, mean[None], *(one[None] for one in _parameters(model, point)))
 
 
 ENGINES: dict[str, Callable[..., Completed]] = {

@@ -76,6 +76,20 @@ class Objects:
     columns: dict[str | None, pd.Index] = field(default_factory=dict)
     numbered: bool = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        """State without indexes and keys that are None, which skops cannot store."""
+        return self.__dict__ | {
+            "features": list(self.features.items()),
+            "self_similarity": list(self.self_similarity.items()),
+            "columns": [(space, list(names)) for space, names in self.columns.items()],
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore dicts and indexes."""
+        columns = {s: pd.Index(names, tupleize_cols=False) for s, names in state["columns"]}
+        named = {name: dict(state[name]) for name in ("features", "self_similarity")}
+        self.__dict__.update(state | named | {"columns": columns})
+
     @property
     def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
         """Labels as the coordinate of the dim "obs"."""

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import r2_score
@@ -25,6 +26,7 @@ from kernelzoo.estimators.predictor import seed_of, weights_of
 
 VB = kz.VB(tolerance=0.1, remaining=1.0)
 FEW = {"engine": VB, "draws": 30, "random_state": 5}
+PREFIXES = {"rna": "g", "protein": "p"}
 FIT = {"draws": 30, "random_seed": 5, "progressbar": False}
 ESTIMATORS = {
     KernelProbitClassifier: (kz.MultinomialProbit, {"combination": "mean", "tau": 2.0}),
@@ -249,6 +251,31 @@ def test_pipeline_of_kernels_and_estimator_is_the_estimator(data, classifier):
     assert fitted[-1].weights_["kernel"].values.tolist() == ["rna", "protein"]
 
 
+def test_pipelines_pass_frames_on(data, classifier):
+    """After set_output, steps return frames: features with ids, kernels by name and object."""
+    train, new = data.train, data.new
+    steps = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed", **FEW))
+    steps.set_output(transform="pandas").fit(train.X, train.y.iloc[::-1])
+    expected = answers(classifier, new.X)
+    np.testing.assert_allclose(steps.predict_proba(new.X), expected, rtol=1e-8)
+    kernels = steps[0].transform(new.X)
+    assert kernels.columns.names == ["kernel", "basis"] or kernels.columns.nlevels == 2
+    assert kernels.index.equals(new.X.index)
+    pd.testing.assert_index_equal(
+        kernels["protein"].columns, train.X.index, check_names=False, exact=False
+    )
+    stack = steps[0].set_output(transform="default").transform(new.X)
+    np.testing.assert_array_equal(kernels["protein"], stack.sel(kernel="protein"))
+    with config_context(transform_output="pandas"):
+        assert isinstance(KernelBlocks().fit_transform(train.X), pd.DataFrame)
+        assert isinstance(steps[0].transform(new.X), xr.DataArray)
+    with pytest.raises(ValueError, match="'transform' argument of KernelBlocks"):
+        KernelBlocks().set_output(transform="polars")
+    scaled = make_pipeline(StandardScaler(), KernelProbitClassifier(blocks=PREFIXES, **FEW))
+    scaled.set_output(transform="pandas").fit(train.flat, train.y.iloc[::-1])
+    np.testing.assert_allclose(scaled.predict_proba(new.flat), expected, rtol=1e-8)
+
+
 def test_search_over_kernels_combinations_and_engines(data):
     grid = [
         {"kernels": [kz.linear(), {"rna": kz.gaussian("median")}]},
@@ -279,7 +306,9 @@ def test_clones_have_equal_parameters():
 
 def test_calibration(data):
     calibrated = CalibratedClassifierCV(KernelProbitClassifier(**FEW), cv=2).fit(data.X, data.y)
-    np.testing.assert_allclose(calibrated.predict_proba(data.X).sum(1), 1)
+    probabilities = calibrated.predict_proba(data.X)
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+    assert (calibrated.predict(data.X) == data.y).mean() > 0.7
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -287,13 +316,92 @@ def test_pickled_and_saved_estimators_predict_the_same(estimator, data, tmp_path
     train, y = data.train, response(estimator, data.train)
     fitted = estimator(**FEW).fit(train.X, y)
     expected = answers(fitted, data.new.X)
+    # Parameters set after the fit are those of the next fit.
+    fitted.set_params(**dict.fromkeys(ESTIMATORS[estimator][1], 3))
     pickled = pickle.loads(pickle.dumps(fitted))
+    assert pickled.get_params() == fitted.get_params()
     np.testing.assert_array_equal(answers(pickled, data.new.X), expected)
+    fitted.set_params(**estimator(**FEW).get_params())
     fitted.result_.to_netcdf(tmp_path / "result.nc")
     saved = az.from_netcdf(tmp_path / "result.nc")
     again = estimator.from_result(saved, train.X, y, **fitted.get_params())
     np.testing.assert_array_equal(answers(again, data.new.X), expected)
     assert again.weights_.identical(fitted.weights_)
+
+
+def through_skops(fitted):
+    skops = pytest.importorskip("skops.io", reason="needs the package skops (extra skops)")
+    stored = skops.dumps(fitted)
+    found = skops.get_untrusted_types(data=stored)
+    # A model or a result would bring classes of PyTensor and xarray.
+    assert all(name.startswith("kernelzoo.") for name in found), found
+    return skops.loads(stored, trusted=found)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_skops_saves_estimators(estimator, data):
+    train = data.train
+    fitted = estimator(**FEW).fit(train.X, response(estimator, train))
+    loaded = through_skops(fitted)
+    np.testing.assert_array_equal(answers(loaded, data.new.X), answers(fitted, data.new.X))
+    assert loaded.result_.identical(fitted.result_)
+    assert loaded.weights_.identical(fitted.weights_)
+    assert type(loaded.model_) is type(fitted.model_)
+    assert loaded.model_.coords == fitted.model_.coords
+    assert loaded.fit(train.X, response(estimator, train)).result_.attrs["random_seed"] == 5
+
+
+def test_skops_saves_transformers_outputs_and_kernels_in_single_precision(data):
+    blocks = KernelBlocks(kz.linear()).fit(data.train.X)
+    np.testing.assert_array_equal(
+        through_skops(blocks).transform(data.new.X), blocks.transform(data.new.X)
+    )
+    regressor = CompositeKernelRegressor(**FEW).fit(data.train.X, several(data.train))
+    loaded = through_skops(regressor)
+    assert list(loaded.model_.coords["output"]) == ["rate", "mass"]
+    assert loaded.score(data.new.X, several(data.new)) == regressor.score(
+        data.new.X, several(data.new)
+    )
+    x = data.train.rna.to_numpy()
+    single = KernelProbitClassifier("precomputed", **FEW).fit(np.float32(x @ x.T), data.train.y)
+    new = np.float32(data.new.rna.to_numpy() @ x.T)
+    np.testing.assert_array_equal(answers(through_skops(single), new), answers(single, new))
+
+
+def test_estimators_that_are_not_fitted_are_saved():
+    estimator = KernelProbitClassifier(**FEW)
+    for loaded in (pickle.loads(pickle.dumps(estimator)), through_skops(estimator)):
+        assert loaded.get_params() == estimator.get_params()
+        assert not hasattr(loaded, "result_")
+
+
+def test_further_arguments_reach_fit(data, classifier):
+    X, y = data.train.X, data.train.y
+    fitted = clone(classifier).set_params(fit_options={"log_likelihood": False}).fit(X, y)
+    assert "log_likelihood" in classifier.result_.children
+    assert "log_likelihood" not in fitted.result_.children
+    np.testing.assert_array_equal(answers(fitted, X), answers(classifier, X))
+    few = {"engine": "gibbs", "draws": 5, "tune": 0, "chains": 1, "random_state": 1}
+    sampled = KernelProbitClassifier(**few).fit(X, y)
+    started = KernelProbitClassifier(**few, fit_options={"start": classifier.result_}).fit(X, y)
+    first = [each.result_["posterior"]["beta"].values[0, 0] for each in (sampled, started)]
+    assert np.abs(first[0] - first[1]).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_second": 3}, "max_second.*nearest is 'max_seconds'"),
+        (
+            {"draws": 3, "tune": 2},
+            r"without model, engine, draws.*estimator sets\. Got 'draws', 't",
+        ),
+        ("tune=3", "a dict of arguments of kz.fit"),
+    ],
+)
+def test_unfit_further_arguments_are_refused(options, message, data):
+    with pytest.raises(ValueError, match=message):
+        KernelProbitClassifier(**FEW, fit_options=options).fit(data.train.X, data.train.y)
 
 
 def test_results_of_something_else_are_refused(data, classifier):

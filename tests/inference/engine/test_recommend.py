@@ -51,17 +51,19 @@ def test_independent_draws_come_first_and_the_recommended_engine_runs():
     assert kz.fit(model, choice.engine, draws=20).attrs["engine"] == "Exact"
 
 
-def test_an_engine_that_cannot_be_measured_is_not_recommended(monkeypatch, probit):
+@pytest.mark.parametrize("kind", [FloatingPointError, ValueError, TypeError])
+def test_an_engine_that_cannot_be_measured_is_not_recommended(kind, monkeypatch, probit):
     def calibrate(self, model, run):
-        raise FloatingPointError("planted")
+        raise kind("planted")
 
     monkeypatch.setattr(kz.Gibbs, "calibrate", calibrate)
     choice = recommend(probit, draws=10)
     assert choice.engine.name != "Gibbs"
     advice = {each.engine.name: each.advice for each in choice.candidates}
-    assert advice["Gibbs"] == "it could not be measured: FloatingPointError: planted"
-    with pytest.raises(ValueError, match="drws"):
-        recommend(probit, drws=3)
+    assert advice["Gibbs"] == f"it could not be measured: {kind.__name__}: planted"
+    for wrong in ({"drws": 3}, {"draws": 0}, {"var_names": ["wights"]}, {"random_seed": "a"}):
+        with pytest.raises((TypeError, ValueError), match=r"drws|argument of recommend"):
+            recommend(probit, **wrong)
 
 
 def test_the_models_own_sampler_comes_before_others_and_those_are_not_measured(seconds, probit):

@@ -1,0 +1,45 @@
+"""Form of the kernels that transformers return."""
+
+from typing import Any, Self
+
+import pandas as pd
+from sklearn import get_config
+from xarray import DataArray
+
+from ..validation import check_name
+
+__all__ = ["StackOutput"]
+
+
+class StackOutput:
+    """Part of transformers that return kernels (obs, basis, kernel), with ``set_output``."""
+
+    _form: str | None = None
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose the form of the kernels that `transform` and `fit_transform` return.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas"}, optional
+            "default" is a DataArray (obs, basis, kernel). "pandas" is a DataFrame with a row an
+            object and columns (kernel, basis), which estimators with precomputed kernels take. None
+            changes nothing. Without a call, ``sklearn.set_config(transform_output=...)`` decides.
+
+        Returns
+        -------
+        self
+        """
+        if transform is not None:
+            check_name(transform, ("default", "pandas"), "transform", f"{type(self).__name__}")
+            self._form = transform
+        return self
+
+    def _output(self, stack: DataArray) -> Any:
+        """Return kernels in the form chosen."""
+        stack = stack.transpose("obs", "basis", "kernel")
+        form = self._form or get_config()["transform_output"]
+        if form != "pandas":
+            return stack
+        names = stack["kernel"].values.tolist()
+        return pd.concat({name: stack.sel(kernel=name).to_pandas() for name in names}, axis=1)
