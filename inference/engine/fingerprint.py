@@ -99,9 +99,14 @@ def _(value: pm.Model, seen: Seen) -> Any:
     return model_digest(value)
 
 
-@_contents.register(BuiltinFunctionType | ModuleType)
-def _(value: Any, seen: Seen) -> Any:
+@_contents.register
+def _(value: ModuleType, seen: Seen) -> Any:
     return value.__name__
+
+
+@_contents.register
+def _(value: BuiltinFunctionType, seen: Seen) -> Any:
+    return [value.__name__, _contents(value.__self__, seen)]
 
 
 @_contents.register

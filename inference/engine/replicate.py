@@ -112,7 +112,7 @@ def replicate(
         At Ctrl-C and SIGTERM. The finished tasks are in `out`.
     ConnectionError
         When the cluster's scheduler is lost. The finished tasks are in `out`.
-    RuntimeError
+    ChildProcessError
         When processes of this machine are killed repeatedly, and when the workers of a cluster
         have other versions of the packages.
 

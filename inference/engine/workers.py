@@ -60,7 +60,7 @@ def completed(
         When the task cannot be pickled for other processes.
     ConnectionError
         When the scheduler of the cluster is lost.
-    RuntimeError
+    ChildProcessError
         When processes are killed again and again, or workers cannot run the task.
     """
     if not arguments:
@@ -196,7 +196,7 @@ def _in_processes(
             return
         except TerminatedWorkerError as error:
             if restart == RESTARTS:
-                raise RuntimeError(
+                raise ChildProcessError(
                     f"Worker processes were killed {1 + RESTARTS} times, perhaps for lack of "
                     "memory: fewer jobs need less. Finished tasks are kept."
                 ) from error
@@ -247,7 +247,7 @@ def _on_cluster(
             elif isinstance(error := future.exception(), KilledWorker):
                 yield index, {"error": f"KilledWorker: {error}"}
             else:
-                raise RuntimeError(
+                raise ChildProcessError(
                     "Dask's workers cannot run the task; client and workers need the same "
                     f"packages. {type(error).__name__}: {error}"
                 ) from error
