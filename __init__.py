@@ -44,6 +44,7 @@ from .inference import (
     plots,
     predict,
     recommend,
+    replicate,
     scores,
 )
 from .models import MODELS as MODELS
@@ -110,6 +111,7 @@ __all__ = [
     "polynomial",
     "predict",
     "recommend",
+    "replicate",
     "scores",
 ]
 

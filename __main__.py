@@ -29,6 +29,7 @@ from .benchmarks import BENCHMARKS
 from .datasets.dataset import Dataset
 from .experiments import reproduce as studies
 from .experiments.demo import run as run_demo
+from .inference.engine.cluster import on_cluster
 from .models.kernels import precomputed
 from .models.kernels.specification import Kernels
 from .validation import check_name
@@ -122,21 +123,25 @@ def kernels_for(data: Dataset) -> Kernels:
 
 def reproduce(options: argparse.Namespace, console: Console) -> None:
     """Run or resume a paper's table."""
-    studies.reproduce(options.name, options.out, console, splits=options.splits, jobs=options.jobs)
+    with on_cluster(options.cluster, options.jobs):
+        studies.reproduce(
+            options.name, options.out, console, splits=options.splits, jobs=options.jobs
+        )
 
 
 def check_calibration(options: argparse.Namespace, console: Console) -> None:
     """Calibrate an engine on a model's smallest example, and save the ranks."""
     models = {model.__name__: model for model in MODELS}
     name = check_name(options.model, models, "MODEL", "calibrate")
-    ranks = calibrate(
-        models[name].example(),
-        options.engine,
-        replicates=options.replicates,
-        jobs=options.jobs,
-        random_seed=options.seed,
-        out=(folder := options.out / f"{name}-{options.engine.lower()}"),
-    )
+    with on_cluster(options.cluster, options.jobs):
+        ranks = calibrate(
+            models[name].example(),
+            options.engine,
+            replicates=options.replicates,
+            jobs=options.jobs,
+            random_seed=options.seed,
+            out=(folder := options.out / f"{name}-{options.engine.lower()}"),
+        )
     ranks.to_netcdf(folder / "ranks.nc")
     console.print(f"written: {folder / 'ranks.nc'}")
 
@@ -185,7 +190,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("reproduce", help="run or resume the table of a paper")
     command.add_argument("name", metavar="TABLE", help=", ".join(studies.STUDIES))
     command.add_argument("--splits", type=int, help="in place of the paper's number")
-    command.add_argument("--jobs", type=int, default=1, help="processes")
+    _add_workers(command)
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.set_defaults(function=reproduce)
 
@@ -193,7 +198,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("model", metavar="MODEL")
     command.add_argument("engine", metavar="ENGINE")
     command.add_argument("--replicates", type=int, default=100)
-    command.add_argument("--jobs", type=int, default=1, help="processes")
+    _add_workers(command)
     command.add_argument("--seed", type=int, default=1)
     command.add_argument("--out", type=Path, default=Path("results") / "calibration")
     command.set_defaults(function=check_calibration)
@@ -202,6 +207,15 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("name", metavar="NAME", help=", ".join(BENCHMARKS))
     command.set_defaults(function=bench)
     return root
+
+
+def _add_workers(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--jobs", type=int, default=1, help="processes")
+    command.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="of a Dask scheduler; slurm starts JOBS workers",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,27 +9,27 @@ A unit's seed depends only on the study's seed, the column and the number of the
 a column use the same splits, and neither the order of the units, the number of processes, nor
 interruptions change the table.
 
-A unit belongs to its recipe: the task's function and all its settings. A task with changed settings
-starts anew and leaves the old units in the file; other tasks keep their units.
+A unit belongs to its recipe, the task's function and all its settings, and to the version of this
+package. A task with changed settings starts anew and leaves the old units in the file; other tasks
+keep their units.
 """
 
 import hashlib
 import json
 import signal
 import threading
-import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 
-from ..inference.engine import Ledger, quiet_sampler, track
+from ..inference.engine import Ledger, key_of, quiet_sampler, records, versions
 from ..validation import argument_error, check_count
 from .report import Cell, Published, Report
 
@@ -163,20 +163,13 @@ class Unit:
     @property
     def key(self) -> tuple[Any, ...]:
         """Key of the unit in the file."""
-        return self.task.recipe, self.split, self.seed
+        return self.task.recipe, versions()["kernelzoo"], self.split, self.seed
 
     def run(self) -> dict[str, Any]:
-        """Run the unit; return a record of its values or of its error message."""
-        record = dict(zip(_KEY, self.key, strict=True), column=self.task.column)
-        start = time.perf_counter()
-        try:
-            with _stopped_by_ctrl_c(), quiet_sampler():
-                values = self.task.function(self.task.column, self.seed, **self.task.settings)
-            record["values"] = self._checked(values)
-        except Exception as error:  # any error: the other units go on
-            record["error"] = f"{type(error).__name__}: {error}"
-        record["seconds"] = round(time.perf_counter() - start, 3)
-        return record
+        """Run the unit; return a record of its values."""
+        with _stopped_by_ctrl_c(), quiet_sampler():
+            values = self.task.function(self.task.column, self.seed, **self.task.settings)
+        return {"column": self.task.column, "values": self._checked(values)}
 
     def _checked(self, values: Mapping[str, float]) -> dict[str, float]:
         numbers = {row: float(value) for row, value in values.items()}
@@ -186,7 +179,9 @@ class Unit:
         return numbers
 
 
-_KEY = ("recipe", "split", "seed")
+_KEY = ("recipe", "kernelzoo", "split", "seed")
+# The version that wrote no version into its records.
+_FIRST = {"kernelzoo": "0.1.0"}
 
 
 def run_study(
@@ -207,7 +202,7 @@ def run_study(
     splits : int, optional
         Number of splits in place of the study's. A later call with more splits reuses the units.
     jobs : int, default=1
-        Number of processes.
+        Number of processes; with an active Dask client, its workers take their place.
     progressbar : bool, default=True
 
     Returns
@@ -219,20 +214,24 @@ def run_study(
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     check_count(jobs, "jobs", "run_study")
     ledger = Ledger(out / f"{study.ledger or study.name}.jsonl")
-    units = study.units(splits)
-    finished = {_key(record) for record in ledger if "values" in record}
-    left = [unit for unit in units if unit.key not in finished]
-    run_parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1)
-    interrupted, failed = False, 0
-    with track(len(units), study.name, visible=progressbar) as bar:
-        bar.advance(len(units) - len(left))
-        try:
-            for record in run_parallel(delayed(unit.run)() for unit in left):
-                ledger.append(record)
-                failed += "error" in record
-                bar.advance(failed=str(failed))
-        except KeyboardInterrupt:
-            interrupted = True
+    units = {unit.key: unit for unit in study.units(splits)}
+    made = records(
+        lambda: Unit.run,
+        units,
+        _KEY,
+        title=study.name,
+        owner="run_study",
+        ledger=ledger,
+        jobs=jobs,
+        progressbar=progressbar,
+        defaults=_FIRST,
+    )
+    interrupted = False
+    try:
+        with closing(made):
+            deque(made, maxlen=0)
+    except KeyboardInterrupt:
+        interrupted = True
     report = tabulate(study, ledger, splits, interrupted=interrupted)
     report.write(out)
     return report
@@ -240,16 +239,17 @@ def run_study(
 
 def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = False) -> Report:
     """Make the table of a study from its recorded units, without running any."""
-    records: dict[tuple[Any, ...], dict[str, Any]] = {}
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
     for record in ledger:
+        key = key_of(record, _KEY, _FIRST)
         # A unit may have failed before it was finished; the finished record counts.
-        if "values" in record or "values" not in records.get(_key(record), {}):
-            records[_key(record)] = record
+        if "values" in record or "values" not in known.get(key, {}):
+            known[key] = record
     cells = []
     for task in study.tasks:
         wanted = task.wanted(splits)
         keys = [study.unit(task, split).key for split in range(splits if task.skip else wanted)]
-        found = [records[key] for key in keys if key in records]
+        found = [known[key] for key in keys if key in known]
         for row in filter(study.shows, task.rows):
             cells.append(
                 Cell(
@@ -278,10 +278,6 @@ def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = F
         notes=study.notes,
         interrupted=interrupted,
     )
-
-
-def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(record.get(part) for part in _KEY)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOut
 from .engine.pareto_k import ApproximationWarning, pareto_k
 from .engine.predict import document_predictions, predict, predictive
 from .engine.recommend import Recommendation, recommend
+from .engine.replicate import replicate
 from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
@@ -77,6 +78,7 @@ __all__ = [
     "predict",
     "predictive",
     "recommend",
+    "replicate",
     "scores",
 ]
 

@@ -51,7 +51,7 @@ class Measurement:
 
     def pytest_sessionfinish(self) -> None:
         long = sorted(test for test, seconds in self.seconds.items() if seconds > LONG)
-        head = f"# Tests above {LONG:g} CPU seconds, by `make measure-tests`: those of `make test-long`."
+        head = f"# `make test-long`: tests above {LONG:g} CPU seconds, by `make measure-tests`."
         LONG_TESTS.write_text("\n".join([head, *long]) + "\n", encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +16,9 @@ from ...validation import Seed, argument_error, check_count, check_name, integer
 from ..engine.engine import Engine, variables_drawn
 from ..engine.fit import applicable
 from ..engine.ledger import Ledger
-from ..engine.progress import can_show, track
+from ..engine.progress import can_show
 from ..engine.provenance import versions
+from ..engine.replicate import records
 from .ranks import DRAWS
 from .replicates import OWNER, Record, Replicates
 from .simulation import augmented
@@ -70,7 +71,8 @@ def calibrate(
         ``log_likelihood``, the sum over all data, for engines that draw all free variables.
         Default: all.
     jobs : int, default=1
-        Number of processes. The result does not depend on it.
+        Number of processes; with an active Dask client, its workers take their place. The result
+        does not depend on it.
     random_seed : int, SeedSequence or Generator, optional
         The seed of a replicate depends on this and on the replicate's number only.
     out : path, optional
@@ -148,25 +150,24 @@ def calibrate(
     asked = [quantities] if isinstance(quantities, str) else quantities
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, method, seed, options)
-    ledger = None if out is None else Ledger(Path(out) / "calibration.jsonl")
-    records: dict[int, Record] = {}
-    if ledger is not None and resume:
-        records = {r["replicate"]: r for r in ledger if r.get("recipe") == runs.recipe}
-        records = {i: r for i, r in records.items() if "ranks" in r and i < replicates}
-    for record in records.values():
-        _check_quantities(asked, record)
-    left = [i for i in range(replicates) if i not in records]
-    failed = 0
-    with track(replicates, f"Calibration of {engine.name}", visible=progressbar) as bar:
-        bar.skip(replicates - len(left))
-        for record in runs.run(left, replicates, jobs):
+    keys = {(runs.recipe, number): number for number in range(replicates)}
+    by_number: dict[int, Record] = {}
+    found = records(
+        lambda: runs.task(replicates),
+        keys,
+        ("recipe", "replicate"),
+        title=f"Calibration of {engine.name}",
+        owner=OWNER,
+        ledger=None if out is None else Ledger(Path(out) / "calibration.jsonl"),
+        resume=resume,
+        jobs=jobs,
+        progressbar=progressbar,
+    )
+    with closing(found):
+        for (_, number), record in found:
             _check_quantities(asked, record)
-            if ledger is not None:
-                ledger.append({"recipe": runs.recipe, **record})
-            records[record["replicate"]] = record
-            failed += "error" in record
-            bar.advance(failed=str(failed))
-    tree = _tree([records[i] for i in range(replicates)], model, method, asked)
+            by_number[number] = record
+    tree = _tree([by_number[number] for number in range(replicates)], model, method, asked)
     verdict = f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}"
     tree.attrs |= {
         "engine": engine.name,
@@ -207,11 +208,11 @@ def _check_quantities(asked: Sequence[str] | None, record: Record) -> None:
 
 
 def _tree(
-    records: Sequence[Record], model: pm.Model, method: str, asked: Sequence[str] | None
+    replicated: Sequence[Record], model: pm.Model, method: str, asked: Sequence[str] | None
 ) -> DataTree:
     """Collect the replicates, and compare their ranks with the bands."""
-    made = [record for record in records if "ranks" in record]
-    failures = {record["replicate"]: record["error"] for record in records if "error" in record}
+    made = [record for record in replicated if "ranks" in record]
+    failures = {record["replicate"]: record["error"] for record in replicated if "error" in record}
     if not made:
         raise ValueError(f"No replicate could be fitted. The first error: {failures[0]}")
     names = list(dict.fromkeys(asked or made[0]["ranks"]))

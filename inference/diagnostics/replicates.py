@@ -1,27 +1,25 @@
 """Replicates of a calibration: simulated data, their fits, and the ranks of the truths."""
 
-import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from hashlib import sha256
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ...validation import argument_error
 from ..engine.compilation import compiling_with, python_mode
 from ..engine.density import compile_log_likelihood
 from ..engine.engine import Engine
-from ..engine.evaluation import arrays_in
+from ..engine.fingerprint import model_digest
 from ..engine.fit import fit
 from ..engine.progress import quiet_sampler
-from ..engine.provenance import data_of, declared, versions
+from ..engine.provenance import versions
 from .ranks import ranks, thinned
 from .simulation import (
     FromPosterior,
@@ -32,7 +30,7 @@ from .simulation import (
     set_observations,
 )
 
-__all__ = ["OWNER", "Record", "Replicates"]
+__all__ = ["OWNER", "Record", "Replicate", "Replicates"]
 
 OWNER = "calibrate"
 QUIET: dict[str, Any] = {"progressbar": False, "log_likelihood": False}
@@ -65,45 +63,21 @@ class Replicates:
     @property
     def recipe(self) -> str:
         """Fingerprint of all that a replicate's ranks depend on."""
-        model = self.model
-        terms = [*model.free_RVs, *model.observed_RVs, *model.potentials]
-        digest = hashlib.sha256()
-        for array in (*arrays_in(terms), *data_of(model).values()):
-            if array.dtype.kind in "biuf":
-                digest.update(f"{array.shape} {array.dtype}".encode())
-                digest.update(np.ascontiguousarray(array).tobytes())
-        engine = [self.engine.name, self.engine.settings_on(model), dict(self.options)]
-        run = [type(model).__name__, declared(model), self.method, self.seed, versions()]
+        engine = [self.engine.name, self.engine.settings_on(self.model), dict(self.options)]
+        run = [model_digest(self.model), self.method, self.seed, versions()]
         text = json.dumps([*engine, *run], default=repr, sort_keys=True)
-        digest.update(text.encode())
-        return digest.hexdigest()[:16]
+        return sha256(text.encode()).hexdigest()[:16]
 
-    def run(self, numbers: Sequence[int], replicates: int, jobs: int) -> Iterator[Record]:
-        """Run the replicates of these numbers, out of so many, in any order."""
-        if not numbers:
-            return
-        from joblib import Parallel, delayed
-
-        with threadpool_limits(1, user_api="blas"):
-            simulator = self._simulator(replicates)
-            shipped = cloudpickle.dumps((simulator.model, self.engine, dict(self.options)))
-            parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1)
-            tasks = (self._task(simulator, shipped, number) for number in numbers)
-            yield from parallel(delayed(task)(*arguments) for task, *arguments in tasks)
-
-    def _simulator(self, replicates: int) -> Simulator:
-        if self.method == "prior":
-            return FromPrior(self.model)
-        return FromPosterior(self.model, self._truths(replicates))
-
-    def _task(self, simulator: Simulator, shipped: bytes, number: int) -> tuple[Any, ...]:
-        """Simulate a replicate here, where the simulator is compiled, and leave its fit to do."""
-        sequence = np.random.SeedSequence(self.seed, spawn_key=(number,))
-        first, *seeds = map(int, sequence.generate_state(3))
-        try:
-            return _replicate, shipped, number, seeds, *simulator.draw(number, first)
-        except Exception as error:  # any error: the other replicates go on, and it is listed
-            return _failure, number, f"{type(error).__name__}: {error}"
+    def task(self, replicates: int) -> "Replicate":
+        """Task of the replicates of a calibration with so many of them."""
+        truths = None
+        if self.method == "posterior":
+            with threadpool_limits(1, user_api="blas"):
+                truths = self._truths(replicates)
+        task = Replicate(self.model, self.engine, truths, self.seed, self.options)
+        # Here, so that a model that cannot be simulated is refused before any replicate.
+        _ = task.simulator
+        return task
 
     def _truths(self, replicates: int) -> Values:
         """Draws of the posterior of the model's data in random order."""
@@ -124,42 +98,57 @@ class Replicates:
         return {str(name): values.to_numpy()[order] for name, values in stacked.items()}
 
 
-@lru_cache(maxsize=1)
-def _unpacked(shipped: bytes) -> tuple[pm.Model, Engine, dict[str, Any], Any]:
-    """Model, engine, options and the compiled log likelihood, once a process."""
-    model, engine, options = cloudpickle.loads(shipped)
-    with compiling_with(python_mode()):
-        return model, engine, options, compile_log_likelihood(model)
+@dataclass(frozen=True)
+class Replicate:
+    """Task that simulates the data of a replicate, fits them, and ranks the truth.
 
+    Parameters
+    ----------
+    model, engine, seed, options
+        As for `Replicates`.
+    truths : mapping of str to array (draw, ...), optional
+        Draws of the posterior, if the truths come from it.
+    """
 
-def _failure(number: int, message: str) -> Record:
-    return {"replicate": number, "error": message}
+    model: pm.Model
+    engine: Engine
+    truths: Values | None
+    seed: int
+    options: Mapping[str, Any]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers get the declaration, and compile it themselves.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
-def _replicate(
-    shipped: bytes,
-    number: int,
-    seeds: Sequence[int],
-    truth: Mapping[str, NDArray],
-    data: Mapping[str, NDArray],
-) -> Record:
-    """Fit the data of a replicate and rank its truth."""
-    model, engine, options, likelihood = _unpacked(shipped)
-    fit_seed, rank_seed = seeds
-    try:
+    @cached_property
+    def simulator(self) -> Simulator:
+        """Source of truths and data, compiled once a process."""
+        return (
+            FromPrior(self.model) if self.truths is None else FromPosterior(self.model, self.truths)
+        )
+
+    @cached_property
+    def _log_likelihood(self) -> Any:
+        with compiling_with(python_mode()):
+            return compile_log_likelihood(self.simulator.model)
+
+    def __call__(self, number: int) -> Record:
+        """Run the replicate of a number."""
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(number,))
+        seed, fit_seed, rank_seed = map(int, sequence.generate_state(3))
+        model = self.simulator.model
+        truth, data = self.simulator.draw(number, seed)
         with warnings.catch_warnings(), quiet_sampler():
             # What a fit warns of would come once a replicate; the record says what matters.
             warnings.simplefilter("ignore")
             set_observations(model, data)
-            result = fit(model, engine, random_seed=fit_seed, **QUIET, **options)
+            result = fit(model, self.engine, random_seed=fit_seed, **QUIET, **self.options)
             if (by := result.attrs.get("ended_by")) == "interrupt":
                 raise KeyboardInterrupt
             if by:
                 raise RuntimeError(result.attrs["note"])
             observed = {str(rv.name): observation(model, rv) for rv in model.observed_RVs}
             rng = np.random.default_rng(rank_seed)
-            found = ranks(model, result, truth, partial(likelihood, data=observed), rng)
-    except Exception as error:  # any error: the other replicates go on, and it is listed
-        return _failure(number, f"{type(error).__name__}: {error}")
-    converged = result.attrs["converged"]
-    return {"replicate": number, "converged": converged, "ranks": found}
+            likelihood = partial(self._log_likelihood, data=observed)
+            found = ranks(model, result, truth, likelihood, rng)
+        return {"converged": result.attrs["converged"], "ranks": found}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
+from multiprocessing import current_process
 from os import PathLike
 from typing import Any, get_args
 
@@ -225,6 +226,9 @@ def fit(
         check_positive(max_seconds, "max_seconds", "fit")
     if start is not None and (reason := engine.why_no_start()):
         raise ValueError(f"{engine.name} takes no start: {reason}.")
+    if current_process().daemon:
+        # A worker of a cluster, which may have no processes of its own.
+        cores = 1
     run = Run(
         *(draws, tune, chains, cores, seed, progressbar and can_show()),
         *(var_names, moments, store),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interruption", "interruptible"]
+__all__ = ["Interruption", "ending_at_sigterm", "interruptible"]
 
 
 @dataclass
@@ -63,14 +63,24 @@ def interruptible(engine: str) -> Iterator[Interruption]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def ending_at_sigterm() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit with status 143, so that files are closed and processes end."""
+    restore = _handle_sigterm() if _in_main_thread() else {}
+    try:
+        yield
+    finally:
+        for number, handler in restore.items():
+            signal.signal(number, handler)
+
+
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
 def _handle_signals(found: Interruption) -> dict[int, Any]:
     """Install the handlers of a fit; return those to restore."""
-    restore: dict[int, Any] = {}
-    process = os.getpid()
+    restore = _handle_sigterm()
     interrupt = signal.getsignal(signal.SIGINT)
     if callable(interrupt):
 
@@ -79,6 +89,13 @@ def _handle_signals(found: Interruption) -> dict[int, Any]:
             interrupt(number, frame)
 
         restore[signal.SIGINT] = signal.signal(signal.SIGINT, press)
+    return restore
+
+
+def _handle_sigterm() -> dict[int, Any]:
+    """Install the handler of SIGTERM unless the user has one; return the one to restore."""
+    process = os.getpid()
+    restore: dict[int, Any] = {}
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
 
         def terminate(number: int, frame: FrameType | None) -> None:
