@@ -1,7 +1,8 @@
-"""Command line: ``python -m kernelzoo {demo,engines,fit,reproduce,calibrate,bench}``."""
+"""Command line: ``python -m kernelzoo {demo,engines,fit,reproduce,calibrate,certify,bench}``."""
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
@@ -26,6 +27,7 @@ from . import (
     predict,
 )
 from .benchmarks import BENCHMARKS
+from .certificates import certify
 from .datasets.dataset import Dataset
 from .experiments import reproduce as studies
 from .experiments.demo import run as run_demo
@@ -146,6 +148,22 @@ def check_calibration(options: argparse.Namespace, console: Console) -> None:
     console.print(f"written: {folder / 'ranks.nc'}")
 
 
+def make_certificates(options: argparse.Namespace, console: Console) -> None:
+    """Check every engine on every model, and write a file a cell and their table."""
+    certificates = certify(
+        options.out,
+        console,
+        cells=options.cells,
+        seconds=options.seconds,
+        jobs=options.jobs,
+        random_seed=options.seed,
+        again=options.again,
+    )
+    verdicts = Counter(certificate.verdict for certificate in certificates.values())
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+    console.print(f"{counts}; written: {options.out}, {options.out.with_suffix('.md')}")
+
+
 def bench(options: argparse.Namespace, console: Console) -> None:
     """Run one of the benchmarks."""
     BENCHMARKS[check_name(options.name, BENCHMARKS, "NAME", "bench")](console)
@@ -202,6 +220,21 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=1)
     command.add_argument("--out", type=Path, default=Path("results") / "calibration")
     command.set_defaults(function=check_calibration)
+
+    command = commands.add_parser("certify", help="prove every engine on every model")
+    command.add_argument(
+        "--cells",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="cells, variants, models or engines (default: all)",
+    )
+    command.add_argument("--seconds", type=float, default=60.0, help="time of a cell")
+    command.add_argument("--jobs", type=int, default=1, help="processes")
+    command.add_argument("--seed", type=int, default=1)
+    command.add_argument("--again", action="store_true", help="repeat cells that are done")
+    command.add_argument("--out", type=Path, default=Path("results") / "certificates")
+    command.set_defaults(function=make_certificates)
 
     command = commands.add_parser("bench", help="timings, memory, mixing, held-out scores")
     command.add_argument("name", metavar="NAME", help=", ".join(BENCHMARKS))

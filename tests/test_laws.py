@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
-    *("benchmarks", "custom_steps", "datasets", "estimators", "experiments", "inference"),
+    *("benchmarks", "certificates", "custom_steps", "datasets", "estimators"),
+    *("experiments", "inference"),
     *("models", "numerics"),
 )
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][

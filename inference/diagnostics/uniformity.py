@@ -1,6 +1,7 @@
 """Simultaneous bands of the ECDF of uniform numbers, and what they find."""
 
 from collections.abc import Callable
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,22 @@ class Band:
         """Whether the ECDF of `values`, array (n,) of numbers in [0, 1], leaves the band."""
         counts = np.searchsorted(np.sort(values), self.points, side="right")
         return bool(((counts < self.lower) | (counts > self.upper)).any())
+
+    def p_value(self, values: NDArray) -> float:
+        """Probability that the ECDF of uniform numbers is as extreme at any point as that of these.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n,)
+            Numbers in [0, 1].
+        """
+        counts = np.searchsorted(np.sort(values), self.points, side="right")
+        below = stats.binom.cdf(counts, self.n, self.points)
+        above = stats.binom.sf(counts - 1, self.n, self.points)
+        extreme = float(np.minimum(below, above).min()) * (1 + 1e-9)
+        less_extreme = copy(self)
+        less_extreme._bound(2 * extreme)
+        return float(np.clip(1 - less_extreme.holds(self.points), 0.0, 1.0))
 
 
 def power(band: Band, draws: int, *, bias: float = 0.0, scale: float = 1.0) -> float:
