@@ -64,7 +64,7 @@ def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> st
         _matrix(cells, colours),
         *(_list(colour, cells, certificates, colours) for colour in ("red", "amber")),
         _figures(cells, certificates),
-        f"Versions: {'; '.join(made)}." if made else "",
+        f"Source: the files in `docs/certificates`; versions: {'; '.join(made)}." if made else "",
     ]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 

@@ -12,6 +12,4 @@ def test_every_long_test_exists():
     for test in listed:
         file, *_, name = test.split("[")[0].split("::")
         source = (HERE.parent / file).read_text(encoding="utf-8")
-        assert re.search(rf"def {name}\(", source), (
-            f"{test} is not in {file}"
-        )
+        assert re.search(rf"def {name}\(", source), f"{test} is not in {file}"

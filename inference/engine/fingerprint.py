@@ -168,5 +168,10 @@ def _codes(code: CodeType) -> Any:
 
 
 def _text(code: CodeType) -> list[Any]:
-    constants = [repr(each) for each in code.co_consts if not isinstance(each, CodeType)]
+    # The order of a set of strings differs between processes.
+    constants = [
+        sorted(map(repr, each)) if isinstance(each, frozenset) else repr(each)
+        for each in code.co_consts
+        if not isinstance(each, CodeType)
+    ]
     return [code.co_code, constants, code.co_names, code.co_varnames]

@@ -196,7 +196,7 @@ def test_reproduce_writes_the_figure_beside_the_table(small, studies, monkeypatc
     console = Console(file=StringIO(), width=200)
     reproduce(study.name, tmp_path, console, splits=1)
     assert "kato.jsonl" in console.file.getvalue()
-    assert {path.name for path in tmp_path.iterdir()} == {
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {
         *(f"kato-figure4.{ending}" for ending in ("csv", "md", "png")),
         "kato.jsonl",
     }

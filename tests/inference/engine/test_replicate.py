@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -188,6 +189,27 @@ def test_a_function_defined_again_is_the_same():
 )
 def test_changed_code_and_data_are_seen(change):
     assert fingerprint(defined()["task"], "") != fingerprint(defined(**change)["task"], "")
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_a_function_is_the_same_in_every_process(seed):
+    source = 'def task(seed):\n    return seed in {"a", "b", "c", "d", "e"}\n'
+    here = {"__name__": "study"}
+    exec(source, here)
+    there = f"names = {{'__name__': 'study'}}; exec({source!r}, names)"
+    printed = "print(fingerprint(names['task'], ''))"
+    found = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{there}\nfrom {fingerprint.__module__} import fingerprint\n{printed}",
+        ],
+        env=os.environ | {"PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == fingerprint(here["task"], "")
 
 
 def test_changed_arrays_and_models_are_seen():
