@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
-from ..models.kernels.alignment import as_frame
+from ..models.kernels.alignment import as_frame, check_distinct
 from ..models.kernels.base import Precomputed
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
 from ..models.kernels.learned import ParametricStack
@@ -163,6 +163,8 @@ class KernelReader(BaseEstimator):
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner = type(self).__name__
         check_unmasked(X, "X", owner)
+        if isinstance(X, pd.DataFrame):
+            check_distinct(X.columns, "X", owner, "a frame with distinct names of columns")
         given, kernels_given = self._columns, self._kernels_given
         cut = given is not None and not kernels_given
         # Columns in no block may hold anything.

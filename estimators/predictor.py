@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
 from ..inference.engine.provenance import check_fitted
-from ..models.kernels.alignment import aligned, as_frame, labels_of, listed
+from ..models.kernels.alignment import aligned, as_frame, check_repeated, labels_of, listed
 from ..validation import argument_error, check_unmasked
 from .blocks import KernelReader
 from .reading import ids_of
@@ -92,7 +92,8 @@ class KernelPredictor(KernelReader):
         Parameters
         ----------
         X : dict, DataFrame or array
-            Training objects; see `KernelBlocks`.
+            Training objects; see `KernelBlocks`. Rows of one id must be equal in `X` and `y`, as in
+            a bootstrap sample.
         y : array_like or Series (obs,)
             Response. A Series goes by its index, where `X` has ids too. Regression takes tables
             (obs, output) of several outputs.
@@ -172,6 +173,7 @@ class KernelPredictor(KernelReader):
         ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
         given = checked if ids is None else table(checked, index=ids)
         ordered = np.asarray(aligned(given, self._training.labels, "y", owner))
+        check_repeated(self._training.labels, ordered, "y", owner)
         self._values = self._response(ordered)
         self._outputs = y.columns.tolist() if isinstance(y, pd.DataFrame) else None
         self._options = {name: deepcopy(getattr(self, name)) for name in self._of_model}
@@ -227,6 +229,8 @@ class KernelPredictor(KernelReader):
         """Responses and their weights in the order of the objects of X, where they have ids."""
         ids, owner = ids_of(X), type(self).__name__
         ordered = y if ids is None else aligned(y, ids, "y", owner)
+        if ids is not None and len(ids) == len(ordered):
+            check_repeated(ids, ordered, "y", owner)
         if sample_weight is None:
             return ordered, None
         if labels_of(sample_weight) is None and ordered is not y:

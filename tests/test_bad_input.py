@@ -26,6 +26,8 @@ K = KERNELS(X).to_numpy()
 GRAM = K[0] + 0.1 * np.eye(N)
 FRAME = pd.DataFrame(X, IDS, list("uvw"))
 LABELS = pd.Series(Y, IDS)
+#: One id with two contents, and one object twice.
+COLLIDING, SAMPLE = FRAME.rename({"s1": "s0"}), FRAME.iloc[[0, 0, *range(2, N)]]
 NEW = FRAME.iloc[:2].rename(index=lambda one: f"new {one}")
 THETA, K11 = GRAM, GRAM[:4, :4] + 0.1 * np.eye(4)
 LACKING = {"a": GRAM.copy(), "b": GRAM}
@@ -68,6 +70,10 @@ def mutual(kernels=LACKING, visible=None, **options):
 
 def learn(theta=(THETA, THETA**2), K11=K11, objective="leave-one-out error", **options):
     return kz.completion.learn_weights(list(theta), K11, objective, **options)
+
+
+def estimator():
+    return kz.estimators.KernelProbitClassifier(draws=5, random_state=1)
 
 
 @pytest.fixture(scope="module")
@@ -312,8 +318,57 @@ TABLE = {
         ("kernels", "MultinomialProbit", "labelled without gaps", "1 missing, the first at"),
     ),
     "ids of a kernel that collide": (
-        lambda: kz.MultinomialProbit(KERNELS(FRAME.rename({"s1": "s0"})), LABELS[::-1]),
+        lambda: kz.MultinomialProbit(KERNELS(SAMPLE), LABELS[::-1]),
         ("labels", "MultinomialProbit", "an array, aligned by position", "'s0' more than once"),
+    ),
+    # Ids that repeat.
+    "features that differ under one id": (
+        lambda: KERNELS(COLLIDING),
+        ("X", "Kernels", "or equal wherever an id repeats", "different rows for 's0'"),
+    ),
+    "new features that differ under one id": (
+        lambda: KERNELS(COLLIDING, FRAME),
+        ("X", "Kernels", "or equal wherever an id repeats", "different rows for 's0'"),
+    ),
+    "objects of KernelBlocks that differ under one id": (
+        lambda: kz.estimators.KernelBlocks().fit(COLLIDING),
+        ("X", "Kernels", "or equal wherever an id repeats", "different rows for 's0'"),
+    ),
+    "objects of a block that differ under one id": (
+        lambda: estimator().fit({"a": FRAME, "b": COLLIDING}, Y),
+        ('X["b"]', "Kernels", "labelled by distinct ids", "'s0' more than once"),
+    ),
+    "objects of an estimator that differ under one id": (
+        lambda: estimator().fit(COLLIDING, Y),
+        ("X", "Kernels", "or equal wherever an id repeats", "different rows for 's0'"),
+    ),
+    "labels that differ under one id": (
+        lambda: estimator().fit(SAMPLE, Y),
+        ("y", "KernelProbitClassifier", "or equal wherever an id repeats", "rows for 's0'"),
+    ),
+    "targets that differ under one id": (
+        lambda: kz.estimators.CompositeKernelRegressor().fit(SAMPLE, X[:, 0]),
+        ("y", "CompositeKernelRegressor", "or equal wherever an id repeats", "rows for 's0'"),
+    ),
+    "new objects of an estimator that differ under one id": (
+        lambda: estimator().fit(FRAME, Y).predict(COLLIDING),
+        ("X", "Kernels", "or equal wherever an id repeats", "different rows for 's0'"),
+    ),
+    "truths that differ under one id": (
+        lambda: estimator().fit(FRAME, Y).score(SAMPLE, Y),
+        ("y", "KernelProbitClassifier", "or equal wherever an id repeats", "rows for 's0'"),
+    ),
+    "ids of KernelCompleter that collide": (
+        lambda: kz.estimators.KernelCompleter().fit(
+            {"a": pd.DataFrame(GRAM, COLLIDING.index, COLLIDING.index)}
+        ),
+        ("kernels", "complete_kernels", "labelled by distinct ids", "'s0' more than once"),
+    ),
+    "columns of a precomputed kernel that collide": (
+        lambda: kz.estimators.KernelBlocks("precomputed").fit(
+            pd.DataFrame(GRAM, COLLIDING.index, COLLIDING.index)
+        ),
+        ("X", "KernelBlocks", "a frame with distinct names of columns", "'s0' more than once"),
     ),
     # Settings.
     "a string for a flag": (

@@ -6,7 +6,7 @@ labels. The rules for labels, targets, kernels and features are:
 
 - Both sides have ids: the ids must be the same and determine the order. An error names unknown,
   missing and repeated ids. If the ids are already in the same order they may repeat, as in a
-  bootstrap sample.
+  bootstrap sample. Rows of features that differ under one id are an error.
 - One side has no ids: alignment by position, as in scikit-learn. An example is a Series that kept
   its index while ``.values`` or a scaler removed that of the features. Ids may repeat. Among
   kernels of one stack, and among feature spaces of the same objects, only arrays have no ids: a
@@ -35,6 +35,7 @@ __all__ = [
     "as_frame",
     "check_complete",
     "check_distinct",
+    "check_repeated",
     "counts_rows",
     "ids_along",
     "in_order",
@@ -74,6 +75,28 @@ def check_distinct(
     repeated = [label for label, times in Counter(_plain(labels)).items() if times > 1]
     if repeated:
         raise argument_error(argument, owner, requirement, f"{listed(repeated)} more than once")
+
+
+def check_repeated(labels: Any, values: Any, argument: str, owner: str) -> None:
+    """Raise if rows with the same id differ; the message lists these ids.
+
+    Rows that repeat as a whole are those of a bootstrap sample.  Cost: O(n) for distinct labels.
+    """
+    ids = pd.Index(_plain(labels), tupleize_cols=False)
+    repeated = ids.duplicated(keep=False)
+    if not repeated.any():
+        return
+    rows = np.asarray(values, dtype=object)[repeated].reshape(int(repeated.sum()), -1)
+    first: dict[Hashable, np.ndarray] = {}
+    differ = [
+        label
+        for label, row in zip(ids[repeated], rows, strict=True)
+        if (row != first.setdefault(label, row)).any()
+    ]
+    if differ:
+        rule = "labelled by distinct ids, or equal wherever an id repeats"
+        got = f"different rows for {listed(dict.fromkeys(differ))}"
+        raise argument_error(argument, owner, rule, got)
 
 
 def order_of(

@@ -12,7 +12,16 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from ...validation import argument_error, check_finite, check_name, check_real, check_unmasked
-from .alignment import NUMBERED, aligned, as_frame, check_complete, counts_rows, labels_of, order_of
+from .alignment import (
+    NUMBERED,
+    aligned,
+    as_frame,
+    check_complete,
+    check_repeated,
+    counts_rows,
+    labels_of,
+    order_of,
+)
 from .rows import Rows
 
 
@@ -281,6 +290,7 @@ def _checked(
             values, own = values[rows], None if own is None else own[rows]
     if table.labels is not None:
         check_complete(table.labels, argument, "Kernels")
+        check_repeated(table.labels, table.values, argument, "Kernels")
     if columns is not None:
         check_complete(columns, argument, "Kernels")
     expected = None if train is None else train.columns.get(space)

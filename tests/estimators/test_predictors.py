@@ -10,6 +10,7 @@ import xarray as xr
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -189,6 +190,21 @@ def test_repeated_measurements_are_predicted(data, classifier):
     again = data.train.X * 1.3
     expected = answers(classifier, again.set_axis([f"again {i}" for i in again.index]))
     np.testing.assert_array_equal(answers(classifier, again), expected)
+
+
+def test_bootstrap_samples_are_fitted_by_position(data):
+    rows = [0, 3, 3, *range(1, len(data.train.y)), 0]
+    X, y = data.train.X.iloc[rows], data.train.y.iloc[rows]
+    probit = KernelProbitClassifier(draws=5, random_state=1)
+    expected = clone(probit).fit(X.reset_index(drop=True), y.to_numpy()).predict_proba(data.new.X)
+    found = probit.fit(X, y).predict_proba(data.new.X)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    twice = data.new.X.iloc[[1, 0, 1]]
+    np.testing.assert_allclose(
+        probit.predict_proba(twice), probit.predict_proba(data.new.X)[[1, 0, 1]], rtol=1e-10
+    )
+    bagging = BaggingClassifier(clone(probit), n_estimators=2, random_state=1)
+    assert bagging.fit(data.train.X, data.train.y).predict(data.new.X).shape == (len(data.new.y),)
 
 
 def test_kernels_of_new_objects_go_by_their_ids(data, classifier):

@@ -153,16 +153,26 @@ TWICE = ["p1", "p1", "p4", "p0", "p4", "p7", "p1", "p2"]
 def test_ids_that_repeat_go_by_position_where_none_are_needed(reader, ids, given):
     read, values = READERS[reader]
     labels = values if given is None else series(values, given)
-    assert read(linear()(frame(ids)), labels).tolist() == values.tolist()
+    features = frame().loc[TWICE] if ids is TWICE else frame(ids)
+    assert read(linear()(features), labels).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("beside", [{}, {"b": FEATURES}])
+def test_one_id_with_two_contents_is_refused(beside):
+    match = r"equal wherever an id repeats. Got different rows for 'p1', 'p4'"
+    with pytest.raises(ValueError, match=match):
+        linear()({"a": frame(TWICE), **beside})
+    with pytest.raises(ValueError, match=match):
+        linear()(frame(TWICE), frame())
 
 
 def test_a_bootstrap_sample_is_predicted_and_scored():
-    labels = series(ids=TWICE)
+    labels, sample = series(ids=TWICE), frame().loc[TWICE]
     kernels = gaussian(0.3) | linear()
-    stack = kernels(frame(TWICE), frame(TWICE))
+    stack = kernels(sample, sample)
     assert stack["obs"].values.tolist() == stack["basis"].values.tolist() == TWICE
     xr.testing.assert_allclose(as_stack(stack, like=stack), stack)
-    both = kernels({"a": frame(TWICE), "b": frame(TWICE)})
+    both = kernels({"a": sample, "b": sample})
     assert both.sizes == {"kernel": 4, "obs": N, "basis": N}
     assert probit(stack, labels).tolist() == Y.tolist()
     names = ["age", "age", "mass"]
@@ -222,7 +232,8 @@ def test_labels_and_targets_are_refused_by_name(reader, case):
     if reader == "regression" and isinstance(given, pd.Series):
         given = pd.Series(values[: len(given)], index=given.index)
     argument = "targets" if reader == "regression" else "labels"
-    stack = linear()(frame(ids, values=FEATURES[: len(ids)]))
+    rows = [ids.index(one) for one in ids]
+    stack = linear()(frame(ids, values=FEATURES[rows]))
     with pytest.raises(ValueError, match=rf"The '{argument}' argument of \w+ must .*(?:{message})"):
         read(stack, given)
 
@@ -357,7 +368,7 @@ REFUSED_FEATURES = {
         r"""'X\["b"\]' .* Got 'p0' more than once""",
     ),
     "rows twice, in another order": (
-        {"a": frame(["p0", *IDS[:-1]]), "b": frame(["p0", *IDS[:-1]]).iloc[::-1]},
+        {"a": frame().loc[["p0", *IDS[:-1]]], "b": frame().loc[["p0", *IDS[:-1]]].iloc[::-1]},
         None,
         r"""'X\["b"\]' .* Got 'p0' more than once""",
     ),
