@@ -278,6 +278,19 @@ def moments_of(model: Any, engine: str, group: str = "moments") -> Dataset:
     return result[group].to_dataset()
 
 
+def without_columns(ids: list) -> dict:
+    """Rows of new objects, without the columns of the training objects that lack the kernel."""
+    seen = visible(ids)
+    return {name: rows.where(seen[name], axis="columns") for name, rows in cross(ids).items()}
+
+
+def point(kernels: Any, targets: Any) -> tuple:
+    """Model and MAP with fixed weights."""
+    fixed = kz.combinations.FixedWeights({"g": 0.3, "l": 0.7})
+    model = kz.CompositeKernelRegression(kernels, targets, combination=fixed)
+    return model, kz.fit(model, "map", **QUIET)
+
+
 def drawn_kernels(kernels: Any, labels: Any) -> DataArray:
     collection = kz.plots.plot_kernels(kernels, labels)
     drawn = collection.data["kernels"]
@@ -479,6 +492,35 @@ CASES = {
             for pair in pairs
         },
         {"kernels": lacking},
+    ),
+    # Draws depend on the order, even with one seed: points are compared, which do not.
+    "complete_kernels": Case(
+        lambda kernels: kz.completion.complete_kernels(
+            kernels, engine="em", model={"lam": 0.5, "jitter": 0.1}, **QUIET
+        ).mean,
+        {"kernels": lacking},
+    ),
+    "KernelCompleter": Case(
+        lambda K, K_new: (
+            kz.estimators.KernelCompleter(engine="em", jitter=0.1, random_state=1)
+            .fit(K)
+            .transform(K_new)
+        ),
+        {"K": lacking, "K_new": without_columns},
+    ),
+    "variance_explained": Case(
+        lambda kernels, targets: kz.variance_explained(point(kernels, targets)[1]).drop_attrs(),
+        {"kernels": grams, "targets": targets},
+    ),
+    "inclusion": Case(
+        lambda kernels, targets: kz.inclusion(point(kernels, targets)[1], threshold=0.5)[["mean"]],
+        {"kernels": grams, "targets": targets},
+    ),
+    "extend": Case(
+        lambda kernels, targets: kz.extend(*point(kernels, targets), "log_likelihood", **QUIET)[
+            "log_likelihood"
+        ].to_dataset(),
+        {"kernels": grams, "targets": targets},
     ),
     # Scores.
     "held_out": Case(kz.scores.held_out, {"predictions": predictions, "truth": truth}),
