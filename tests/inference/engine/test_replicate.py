@@ -196,14 +196,14 @@ def test_a_function_is_the_same_in_every_process(seed):
     source = 'def task(seed):\n    return seed in {"a", "b", "c", "d", "e"}\n'
     here = {"__name__": "study"}
     exec(source, here)
-    there = f"names = {{'__name__': 'study'}}; exec({source!r}, names)"
-    printed = "print(fingerprint(names['task'], ''))"
+    script = f"""
+from {fingerprint.__module__} import fingerprint
+names = {{"__name__": "study"}}
+exec({source!r}, names)
+print(fingerprint(names["task"], ""))
+"""
     found = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{there}\nfrom {fingerprint.__module__} import fingerprint\n{printed}",
-        ],
+        [sys.executable, "-c", script],
         env=os.environ | {"PYTHONHASHSEED": seed},
         capture_output=True,
         text=True,
