@@ -11,6 +11,9 @@ from typing import Any
 
 __all__ = ["Interruption", "ending_at_sigterm", "interruptible"]
 
+# PyMC's message when a callback has interrupted chains that have no draw after tuning.
+NO_DRAWS = "Not enough samples to build a trace"
+
 
 @dataclass
 class Interruption:
@@ -52,7 +55,8 @@ def interruptible(engine: str) -> Iterator[Interruption]:
     try:
         yield found
     except (Exception, KeyboardInterrupt) as error:
-        if not (found.pressed or isinstance(error, KeyboardInterrupt)):
+        by_user = found.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
+        if not by_user:
             raise
         raise KeyboardInterrupt(
             f"{engine} was interrupted before it had a result: chains must have finished their "

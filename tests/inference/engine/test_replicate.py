@@ -369,7 +369,12 @@ def test_dask_runs_the_tasks_of_this_machine(client, tmp_path):
         assert run(failing, range(4))[:3] == [0, 1, 2]
 
 
-def test_without_a_client_tasks_run_here():
+def test_without_a_client_tasks_run_here(in_process):
+    from distributed import Client
+
+    with Client(in_process) as one, Client(in_process):
+        one.close()
+        assert workers.active_client() is not one
     assert workers.active_client() is None
     assert run(lambda seed: os.getpid(), [1]) == [os.getpid()]
 
@@ -377,8 +382,14 @@ def test_without_a_client_tasks_run_here():
 def test_a_task_that_killed_its_workers_has_failed(client, monkeypatch, tmp_path):
     from distributed import KilledWorker
 
+    # Dask copies the function: its calls are counted in a file.
+    calls = tmp_path / "calls"
+    calls.touch()
+
     def killing(argument, **common):
-        if argument == 2:
+        with calls.open("a") as file:
+            file.write(f"{argument}")
+        if argument == 2 or (argument == 3 and calls.read_text().count("3") < 3):
             raise KilledWorker("task", SimpleNamespace(address="there"), 3)
         return {"value": argument}
 
@@ -386,6 +397,7 @@ def test_a_task_that_killed_its_workers_has_failed(client, monkeypatch, tmp_path
     with pytest.warns(UserWarning, match="1 of 3 tasks failed: seed 2: KilledWorker"):
         assert run(counted, [1, 2, 3], out=tmp_path)[::2] == [1, 3]
     assert "KilledWorker" in {r["seed"]: r for r in written(tmp_path)}[2]["error"]
+    assert [calls.read_text().count(seed) for seed in "123"] == [1, 1 + workers.RESTARTS, 3]
 
 
 def test_workers_without_the_package_are_told(client, monkeypatch):
