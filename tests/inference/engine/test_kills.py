@@ -101,7 +101,10 @@ def test_workers_killed_at_random_moments(tmp_path, client):
 
     def kill():
         while len(killed) < KILLS and not over.wait(rng.uniform(1, 4)):
-            alive = [n.pid for n in client.cluster.workers.values() if n.pid]
+            # Those that have started: Dask gives up a worker that dies before.
+            known = client.scheduler_info(n_workers=-1)["workers"]
+            nannies = client.cluster.workers.values()
+            alive = [nanny.pid for nanny in nannies if nanny.worker_address in known]
             if alive:
                 killed.append(int(rng.choice(alive)))
                 os.kill(killed[-1], signal.SIGKILL)
