@@ -101,9 +101,10 @@ def test_workers_killed_at_random_moments(tmp_path, client):
 
     def kill():
         while len(killed) < KILLS and not over.wait(rng.uniform(1, 4)):
-            # Those that have started: Dask gives up a worker that dies before.
+            # Dask gives up a worker that dies while it starts, and starts another when asked.
+            client.cluster.scale(2)
             known = client.scheduler_info(n_workers=-1)["workers"]
-            nannies = client.cluster.workers.values()
+            nannies = [*client.cluster.workers.values()]
             alive = [nanny.pid for nanny in nannies if nanny.worker_address in known]
             if alive:
                 killed.append(int(rng.choice(alive)))
