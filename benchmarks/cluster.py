@@ -26,7 +26,7 @@ def accuracy(seed: int) -> float:
     split = load("wine").split(seed=seed)
     kernels = gaussian("median") | linear()
     model = MultinomialProbit(kernels(split.X_train), split.y_train)
-    sampled = fit(model, "gibbs", draws=500, tune=500, chains=2, cores=1, random_seed=seed, **QUIET)
+    sampled = fit(model, "gibbs", draws=250, tune=250, chains=2, cores=1, random_seed=seed, **QUIET)
     predicted = predict(model, sampled, kernels(split.X_test, split.X_train))["label"]
     return float((predicted.to_numpy() == split.y_test).mean())
 
