@@ -230,6 +230,7 @@ def test_whole_benchmarks(name):
 
 def test_none_is_forgotten():
     here = {
+        "cluster",
         "cold",
         "features",
         "growing",
