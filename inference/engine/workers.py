@@ -67,7 +67,8 @@ def completed(
         return
     if (client := active_client()) is not None:
         yield from _on_cluster(client, _Shipment.of(task, owner), arguments)
-    elif jobs == 1:
+    elif jobs == 1 or _TURN.locked():
+        # Within a task of a worker process, whose turn would never end.
         for index, argument in enumerate(arguments):
             yield index, _attempt(task, argument)
     else:
