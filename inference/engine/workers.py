@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from ...user_warnings import warn_user
 from ...validation import argument_error
+from .interruption import stopped_by_ctrl_c
 from .provenance import versions
 
 __all__ = ["Outcome", "Task", "active_client", "completed"]
@@ -67,7 +68,8 @@ def completed(
         return
     if (client := active_client()) is not None:
         yield from _on_cluster(client, _Shipment.of(task, owner), arguments)
-    elif jobs == 1:
+    elif jobs == 1 or _TURN.locked():
+        # Within a task of a worker process, whose turn would never end.
         for index, argument in enumerate(arguments):
             yield index, _attempt(task, argument)
     else:
@@ -92,7 +94,7 @@ def _attempt(task: Task, argument: Any) -> Outcome:
     """Run the task; an exception is its outcome."""
     start = time.perf_counter()
     try:
-        with threadpool_limits(1, user_api="blas"):
+        with stopped_by_ctrl_c(), threadpool_limits(1, user_api="blas"):
             outcome = dict(task(argument))
     except Exception as error:  # any error: the other tasks go on, and it is recorded
         outcome = {"error": f"{type(error).__name__}: {error}"}

@@ -160,18 +160,33 @@ def test_arguments(arguments, message, tmp_path, monkeypatch):
 # Fingerprints.
 
 SOURCE = """
+from functools import cache
 import numpy as np
 K = np.arange(6.0)
 WIDTH = {width}
 def helper(x):
     return x + {added}
-class Rule:
+@cache
+def kept(x):
+    return x + {kept}
+class Base:
+    def inherited(self):
+        return {inherited}
+class Rule(Base):
+    constant = {constant}
     def of(self, seed):
         return seed * {factor}
+    @staticmethod
+    def static():
+        return {static}
+    @property
+    def found(self):
+        return {found}
 def task(seed, power={power}):
-    return [helper(v) ** power for v in (Rule().of(seed), WIDTH)], K{at}
+    return [helper(v) ** power for v in (Rule().of(seed), WIDTH)], kept(1), K{at}
 """
 SAME = {"width": 1.0, "added": 2, "factor": 3, "power": 4, "at": "[:2]"}
+SAME |= dict.fromkeys(("kept", "inherited", "constant", "static", "found"), 1)
 
 
 def defined(**changes):
@@ -185,7 +200,11 @@ def test_a_function_defined_again_is_the_same():
 
 
 @pytest.mark.parametrize(
-    "change", [{"width": 2.0}, {"added": 3}, {"factor": 4}, {"power": 5}, {"at": "[:3]"}]
+    "change",
+    [
+        *({"width": 2.0}, {"added": 3}, {"factor": 4}, {"power": 5}, {"at": "[:3]"}),
+        *({"kept": 2}, {"inherited": 2}, {"constant": 2}, {"static": 2}, {"found": 2}),
+    ],
 )
 def test_changed_code_and_data_are_seen(change):
     assert fingerprint(defined()["task"], "") != fingerprint(defined(**change)["task"], "")
@@ -302,6 +321,23 @@ def test_ctrl_c_leaves_the_finished_tasks(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(task, range(4), out=tmp_path)
     assert [record["seed"] for record in written(tmp_path)] == [0, 1]
+
+
+def test_a_partial_result_after_ctrl_c_is_not_finished(tmp_path):
+    def task(seed):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            return "partial"
+
+    with pytest.raises(KeyboardInterrupt):
+        run(task, range(4), out=tmp_path)
+    assert not written(tmp_path)
+
+
+def test_tasks_within_a_task_run_in_its_process():
+    with workers._TURN:
+        assert run(lambda seed: os.getpid(), [1, 2], jobs=2) == [os.getpid()] * 2
 
 
 # What is shipped.
