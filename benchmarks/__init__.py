@@ -1,6 +1,7 @@
 """Timings compared with the necessary BLAS calls, memory, mixing, and held-out scores."""
 
 from . import (
+    cluster,
     cold,
     completion,
     composite_kernel,
@@ -18,6 +19,7 @@ from . import (
 )
 
 BENCHMARKS = {
+    "cluster": cluster.run,
     "cold": cold.run,
     "speed": speed.run,
     "paper": speed.run_paper,

@@ -72,6 +72,9 @@ def differences(result: DataTree, base: DataTree, alpha: float = ALPHA) -> Diffe
     if not rows:
         raise NotRunError("the results have no quantity in common that varies")
     quantity, bias, ratio, p, error = (list(column) for column in zip(*rows, strict=True))
+    if not np.isfinite(p).all():
+        unknown = quantity[int(np.argmin(np.isfinite(p)))]
+        raise ValueError(f"{unknown} has too few draws or populations for a standard error.")
     worst = int(np.argmax(np.abs(bias)))
     far = int(np.argmax(np.abs(np.log(np.maximum(ratio, 1e-9)))))
     bound = stats.norm.isf(alpha / (4 * len(rows)))

@@ -91,12 +91,13 @@ class BoundRises:
     def __call__(self, case: Case) -> Finding:
         """Look at the trajectories of a fit."""
         table = case.fit(draws=25)["trajectory"]["elbo"].to_numpy()
-        falls = -np.diff(table, axis=1)
-        steps = falls[np.isfinite(falls)]
+        # NaNs at the end of a row stand for iterations after the start had converged.
+        rows = [row[: np.flatnonzero(~np.isnan(row)).max(initial=-1) + 1] for row in table]
+        steps = np.concatenate([-np.diff(row) for row in rows])
         if not len(steps):
             raise NotRunError("the posterior has a closed form, without iterations")
         scale = max(1.0, float(np.nanmax(np.abs(table))))
-        fall = max(0.0, float(steps.max())) / scale
+        fall = float(np.max(steps, initial=0.0)) / scale
         outcome = passed_if(fall <= _ROUNDING)
         message = f"{len(steps)} iterations in {len(table)} starts"
         return Finding(self.name, self.measures, outcome, message, fall, _ROUNDING, decisive=False)

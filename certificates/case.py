@@ -95,7 +95,9 @@ def _fitted(model: pm.Model, engine: Engine, seconds: float, options: dict[str, 
         if "max_seconds" in str(error):
             raise NotRunError("its time was over before there was a result") from error
         raise
-    if result.attrs.get("ended_by") == "max_seconds":
+    if (by := result.attrs.get("ended_by")) == "interrupt":
+        raise KeyboardInterrupt
+    if by == "max_seconds":
         raise NotRunError("its time was over before the fit was complete")
     return result
 

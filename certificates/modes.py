@@ -183,7 +183,8 @@ class Stationary:
         _, there = peak.density(peak.x)
         steps = rng.normal(scale=self.around, size=(9, len(peak.x)))
         around = [np.abs(peak.density(peak.x + step)[1]).max() for step in steps]
-        ratio = float(np.abs(there).max() / np.median(around))
+        usual = np.median(around)
+        ratio = float(np.abs(there).max() / usual) if np.isfinite(usual) else np.nan
         outcome = passed_if(ratio <= _FLAT)
         message = f"{peak.told}: largest slope {np.abs(there).max():.2g}"
         return Finding(self.name, self.measures, outcome, message, ratio, _FLAT)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -9,16 +10,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from ..inference import Engine
 from ..inference.engine import track
+from ..inference.engine.held_file import held
 from ..inference.engine.provenance import declared, versions
 from ..validation import check_count, check_positive
 from .case import Case, NotRunError, fingerprint, reference
-from .cells import DECLARATION, Cell, all_cells, chosen, needs_long_reference, problem_of
+from .cells import (
+    DECLARATION,
+    Cell,
+    all_cells,
+    chosen,
+    needs_long_reference,
+    problem_of,
+    with_reference,
+)
 from .checks import OF_DECLARATIONS, Check, checks_of
 from .findings import Colour, Finding, colour_of
 from .table import page
@@ -26,6 +37,8 @@ from .table import page
 __all__ = ["Certificate", "certify", "read"]
 
 OWNER = "certify"
+#: Folder, in that of the certificates, of references and finished replicates.
+SCRATCH = "scratch"
 #: Engines in the order of their cost, so that a run that is stopped early has many cells.
 _ORDER = (
     *(DECLARATION, "EM", "MAP", "VB", "Laplace", "Exact", "Gibbs", "Nested", "Pathfinder"),
@@ -121,7 +134,8 @@ def certify(
         Number of processes.
     random_seed : int, default=1
     again : bool, default=False
-        Repeat cells that have a certificate of the same checks, settings, seed and versions.
+        Repeat cells that have a certificate of the same checks, settings, seed and versions, with
+        new replicates and references.
 
     Returns
     -------
@@ -131,7 +145,8 @@ def certify(
     Raises
     ------
     ValueError
-        For an unknown cell, a number out of range, or a file in `out` that is no certificate.
+        For an unknown cell, a number out of range, a file in `out` that is no certificate, or
+        when another process works in `out`.
 
     Notes
     -----
@@ -143,20 +158,36 @@ def certify(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     wanted = sorted(chosen(tuple(cells), OWNER), key=_cost)
-    known = {} if again else read(folder)
-    left = [cell for cell in wanted if not _is_done(cell, known, random_seed)]
-    try:
-        with track(len(wanted), "Certificates", visible=console.is_terminal) as bar:
-            bar.skip(len(wanted) - len(left))
-            for certificate in _made(left, folder, random_seed, seconds, jobs):
-                certificate.write(folder)
-                bar.advance(cell=certificate.cell)
-                told = f"{certificate.cell}: {certificate.verdict} ({certificate.seconds:.0f} s)"
-                console.print(told, highlight=False)
-    finally:
-        every = read(folder)
-        folder.with_suffix(".md").write_text(page(every, all_cells()), encoding="utf-8")
+    scratch = folder / SCRATCH
+    # Two processes would refuse each other's replicates, which a certificate would call a failure.
+    with held(scratch / "certificates", OWNER):
+        known = read(folder)
+        left = [cell for cell in wanted if again or not _is_done(cell, known, random_seed)]
+        if again:
+            _remove_records(left, scratch)
+        try:
+            with track(len(wanted), "Certificates", visible=console.is_terminal) as bar:
+                bar.skip(len(wanted) - len(left))
+                for certificate in _made(left, folder, random_seed, seconds, jobs):
+                    certificate.write(folder)
+                    bar.advance(cell=certificate.cell)
+                    told = (
+                        f"{certificate.cell}: {certificate.verdict} ({certificate.seconds:.0f} s)"
+                    )
+                    console.print(told, highlight=False)
+        finally:
+            every = read(folder)
+            folder.with_suffix(".md").write_text(page(every, all_cells()), encoding="utf-8")
     return every
+
+
+def _remove_records(cells: Sequence[Cell], scratch: Path) -> None:
+    """Remove replicates and references of cells, which may be of other code of this version."""
+    for cell in cells:
+        shutil.rmtree(scratch / f"calibration-{cell.slug}", ignore_errors=True)
+        name = f"reference-{with_reference(cell.variant).slug}-{'[0-9a-f]' * 16}.nc"
+        for path in scratch.glob(name):
+            path.unlink()
 
 
 def _cost(cell: Cell) -> tuple[bool, int]:
@@ -206,7 +237,7 @@ def _certificate(cell: Cell, folder: Path, seed: int, seconds: float) -> Certifi
     begun = time.perf_counter()
     checks, model = _checks(cell), problem_of(cell.variant)
     own = cell.seed(seed)
-    case = Case(cell, model, _engine(cell), own, folder / "scratch", 0.0)
+    case = Case(cell, model, _engine(cell), own, folder / SCRATCH, 0.0)
     with threadpool_limits(1, user_api="blas"):
         if any(getattr(check, "against_reference", False) for check in checks):
             # The checks that need a reference say why there is none.
@@ -227,11 +258,21 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else repr(value)
 
 
+def _with_finite_figures(finding: Finding) -> Finding:
+    """Leave out figures that JSON cannot hold; a check whose statistic is not finite has failed."""
+    figures = {name: value for name, value in finding.figures.items() if np.isfinite(value)}
+    finding = replace(finding, figures=figures)
+    if finding.statistic is None or np.isfinite(finding.statistic):
+        return finding
+    message = f"{finding.message}; the statistic is {finding.statistic}"
+    return replace(finding, outcome="failed", statistic=None, message=message)
+
+
 def _finding(check: Check, case: Case) -> Finding:
     """Run a check: an error is a failure, with its message."""
     begun = time.perf_counter()
     try:
-        finding = check(case)
+        finding = _with_finite_figures(check(case))
     except NotRunError as reason:
         finding = Finding(check.name, check.measures, "not run", str(reason))
     except Exception as error:  # any error: the other checks go on, and the cell is red

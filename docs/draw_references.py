@@ -7,6 +7,7 @@ sampler or Gibbs where they apply and otherwise by NUTS, until they converge.
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import arviz as az
 import xarray as xr
@@ -55,14 +56,10 @@ def draw(card: Card, draws: int | None = None) -> xr.DataTree:
     sampler = next(name for name in SAMPLERS if name in able)
     draws = draws or SAMPLERS[sampler]
     for _ in range(TRIES):
-        result = kz.fit(
-            model,
-            sampler.lower(),
-            **({"draws": CHAINS * draws} if sampler == "Exact" else {"draws": draws}),
-            **({} if sampler == "Exact" else {"chains": CHAINS, "tune": draws // 2, "cores": 1}),
-            random_seed=SEED,
-            progressbar=False,
-        )
+        size: dict[str, Any] = {"draws": draws, "chains": CHAINS, "tune": draws // 2, "cores": 1}
+        if sampler == "Exact":
+            size = {"draws": CHAINS * draws}
+        result = kz.fit(model, sampler.lower(), **size, random_seed=SEED, progressbar=False)
         if result.attrs["converged"] == "yes":
             return _reference(result, sampler)
         draws *= 2

@@ -14,8 +14,6 @@ __all__ = ["StackOutput"]
 class StackOutput:
     """Part of transformers that return kernels (obs, basis, kernel), with ``set_output``."""
 
-    _form: str | None = None
-
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose the form of the kernels that `transform` and `fit_transform` return.
 
@@ -32,13 +30,15 @@ class StackOutput:
         """
         if transform is not None:
             check_name(transform, ("default", "pandas"), "transform", f"{type(self).__name__}")
-            self._form = transform
+            # The name that sklearn.base.clone copies.
+            self._sklearn_output_config = {"transform": transform}
         return self
 
     def _output(self, stack: DataArray) -> Any:
         """Return kernels in the form chosen."""
         stack = stack.transpose("obs", "basis", "kernel")
-        form = self._form or get_config()["transform_output"]
+        chosen = getattr(self, "_sklearn_output_config", {})
+        form = chosen.get("transform", get_config()["transform_output"])
         if form != "pandas":
             return stack
         names = stack["kernel"].values.tolist()

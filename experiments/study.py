@@ -16,12 +16,10 @@ keep their units.
 
 import hashlib
 import json
-import signal
-import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -167,7 +165,7 @@ class Unit:
 
     def run(self) -> dict[str, Any]:
         """Run the unit; return a record of its values."""
-        with _stopped_by_ctrl_c(), quiet_sampler():
+        with quiet_sampler():
             values = self.task.function(self.task.column, self.seed, **self.task.settings)
         return {"column": self.task.column, "values": self._checked(values)}
 
@@ -278,26 +276,3 @@ def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = F
         notes=study.notes,
         interrupted=interrupted,
     )
-
-
-@contextmanager
-def _stopped_by_ctrl_c() -> Iterator[None]:
-    # On Ctrl-C engines return partial results, which must not count as a finished unit.
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        yield
-        return
-    pressed = False
-
-    def press(number: int, frame: Any) -> None:
-        nonlocal pressed
-        pressed = True
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGINT, press)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-        if pressed:
-            raise KeyboardInterrupt

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import partial, singledispatch
+from functools import cached_property, partial, singledispatch
 from hashlib import sha256
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -18,6 +18,10 @@ __all__ = ["fingerprint", "model_digest"]
 
 # The version of this package stands for its functions.
 OWN = __name__.partition(".")[0]
+
+# Methods of a class that are no functions, and attributes of it that count by their values.
+METHODS = staticmethod | classmethod | property | cached_property
+CONSTANTS = bool | int | float | complex | str | bytes | list | tuple | dict | np.ndarray
 
 type Seen = set[int]
 
@@ -76,6 +80,11 @@ def _is_own(value: Any) -> bool:
     return str(value.__module__).partition(".")[0] in (OWN, "builtins", "None")
 
 
+def _is_wrapper(value: Any) -> bool:
+    """Whether a value is an object around a function, such as those of ``functools.cache``."""
+    return callable(value) and isinstance(getattr(value, "__wrapped__", None), FunctionType)
+
+
 @singledispatch
 def _contents(value: Any, seen: Seen) -> Any:
     """Replace functions, models and objects by lists of values that are hashed by their pickles."""
@@ -85,6 +94,8 @@ def _contents(value: Any, seen: Seen) -> Any:
         seen.add(id(value))
         held = {each.name: getattr(value, each.name) for each in fields(value)}
         return [_contents(type(value), seen), _contents(held, seen)]
+    if _is_wrapper(value):
+        return [type(value).__qualname__, _contents(value.__wrapped__, seen)]
     # Objects without a way of their own to be pickled.
     ways = ("__reduce_ex__", "__reduce__", "__getstate__")
     plain = all(getattr(type(value), way) is getattr(object, way) for way in ways)
@@ -134,8 +145,33 @@ def _(value: type, seen: Seen) -> Any:
     if _is_own(value) or id(value) in seen:
         return _name(value)
     seen.add(id(value))
-    methods = [each for each in vars(value).values() if isinstance(each, FunctionType)]
-    return [_name(value), _contents(methods, seen)]
+    own = {
+        name: _contents(each, seen)
+        for name, each in vars(value).items()
+        if _is_wrapper(each)
+        or isinstance(each, FunctionType | METHODS)
+        or (isinstance(each, CONSTANTS) and not name.startswith("__"))
+    }
+    bases = [
+        _contents(base, seen) if base.__module__ == value.__module__ else _name(base)
+        for base in value.__bases__
+    ]
+    return [_name(value), own, bases]
+
+
+@_contents.register(staticmethod | classmethod)
+def _(value: Any, seen: Seen) -> Any:
+    return [type(value).__name__, _contents(value.__func__, seen)]
+
+
+@_contents.register
+def _(value: property, seen: Seen) -> Any:
+    return [_contents(each, seen) for each in (value.fget, value.fset, value.fdel)]
+
+
+@_contents.register
+def _(value: cached_property, seen: Seen) -> Any:
+    return _contents(value.func, seen)
 
 
 @_contents.register
@@ -154,7 +190,7 @@ def _(value: FunctionType, seen: Seen) -> Any:
 def _of_global(value: Any, function: FunctionType, seen: Seen) -> Any:
     """Contents of a global; the name of a function or class of another module."""
     elsewhere = getattr(value, "__module__", None) != function.__module__
-    if isinstance(value, FunctionType | type) and elsewhere:
+    if elsewhere and (isinstance(value, FunctionType | type) or _is_wrapper(value)):
         return _name(value)
     return _contents(value, seen)
 

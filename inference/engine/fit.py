@@ -25,7 +25,12 @@ from ...validation import (
     integer_seed,
 )
 from .applicability import small_only
-from .compilation import check_compile_kwargs, compiling_with, python_mode
+from .compilation import (
+    check_compile_kwargs,
+    compiling_with,
+    explaining_damaged_files,
+    python_mode,
+)
 from .completions import fit_completions
 from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
@@ -266,6 +271,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         interruptible(engine.name) as interruption,
         threadpool_limits(blas_threads, user_api="blas"),
         compiling_with(run.mode or python_mode()),
+        explaining_damaged_files(),
     ):
         tree = engine.run(model, run)
     seconds = time.perf_counter() - begun

@@ -8,8 +8,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from ...validation import argument_error
 
 __all__ = ["held"]
@@ -28,6 +26,9 @@ def held(file: Path, owner: str) -> Iterator[None]:
     OSError
         When the folder cannot be written to.
     """
+    # Imported here: most sessions hold no file.
+    from filelock import FileLock, Timeout
+
     file.parent.mkdir(parents=True, exist_ok=True)
     holder = file.with_name(f".{file.name}.held")
     lock = FileLock(file.with_name(f".{file.name}.lock"))

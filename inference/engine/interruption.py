@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interruption", "ending_at_sigterm", "interruptible"]
+__all__ = ["Interruption", "ending_at_sigterm", "interruptible", "stopped_by_ctrl_c"]
+
+# PyMC's message when a callback has interrupted chains that have no draw after tuning.
+NO_DRAWS = "Not enough samples to build a trace"
 
 
 @dataclass
@@ -52,7 +55,8 @@ def interruptible(engine: str) -> Iterator[Interruption]:
     try:
         yield found
     except (Exception, KeyboardInterrupt) as error:
-        if not (found.pressed or isinstance(error, KeyboardInterrupt)):
+        by_user = found.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
+        if not by_user:
             raise
         raise KeyboardInterrupt(
             f"{engine} was interrupted before it had a result: chains must have finished their "
@@ -72,6 +76,28 @@ def ending_at_sigterm() -> Iterator[None]:
     finally:
         for number, handler in restore.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_by_ctrl_c() -> Iterator[None]:
+    """Raise KeyboardInterrupt after Ctrl-C, also where `fit` returned a partial result."""
+    if not _in_main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield
+        return
+    pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if pressed:
+            raise KeyboardInterrupt
 
 
 def _in_main_thread() -> bool:

@@ -128,8 +128,8 @@ def replicate(
     kernel that is used twice is shipped once. On a cluster each worker process keeps compiled code
     in a folder of its own.
 
-    Dask runs the tasks of a killed worker again, elsewhere. A task during which several workers
-    were killed has failed.
+    Tasks of a killed process or worker are run again. A task during which workers were killed again
+    and again has failed.
 
     Data of the function are the values that it holds and the globals of its module that it names.
     Changes in other modules than that of the function are not seen: choose another folder then, or

@@ -11,8 +11,8 @@ import pickle
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from ...user_warnings import warn_user
 from ...validation import argument_error
+from .interruption import stopped_by_ctrl_c
 from .provenance import versions
 
 __all__ = ["Outcome", "Task", "active_client", "completed"]
@@ -35,7 +36,7 @@ type Task = Callable[[Any], Mapping[str, Any]]
 
 #: Bytes of the arrays that are shipped apart from the task, as joblib maps them into memory.
 LARGE = 1 << 20
-#: Times that processes of this machine are started again after one was killed.
+#: Times that tasks are started again whose processes or workers were killed.
 RESTARTS = 3
 
 
@@ -67,7 +68,8 @@ def completed(
         return
     if (client := active_client()) is not None:
         yield from _on_cluster(client, _Shipment.of(task, owner), arguments)
-    elif jobs == 1:
+    elif jobs == 1 or _TURN.locked():
+        # Within a task of a worker process, whose turn would never end.
         for index, argument in enumerate(arguments):
             yield index, _attempt(task, argument)
     else:
@@ -82,7 +84,9 @@ def active_client() -> Any:
         distributed.get_worker()
         return None
     with suppress(ValueError):
-        return distributed.default_client()
+        client = distributed.default_client()
+        # Dask returns a client that was closed while it was not the newest.
+        return None if client.status == "closed" else client
     return None
 
 
@@ -90,7 +94,7 @@ def _attempt(task: Task, argument: Any) -> Outcome:
     """Run the task; an exception is its outcome."""
     start = time.perf_counter()
     try:
-        with threadpool_limits(1, user_api="blas"):
+        with stopped_by_ctrl_c(), threadpool_limits(1, user_api="blas"):
             outcome = dict(task(argument))
     except Exception as error:  # any error: the other tasks go on, and it is recorded
         outcome = {"error": f"{type(error).__name__}: {error}"}
@@ -211,12 +215,9 @@ def _on_cluster(
 ) -> Iterator[tuple[int, Outcome]]:
     """Run the tasks on the workers of a Dask client.
 
-    Dask runs the tasks of a killed worker elsewhere. A task that was running on several killed
-    workers has failed. The large arrays are results of tasks, not scattered: Dask forms those
-    anew that it has lost with a worker.
+    Dask runs the tasks of a killed worker elsewhere. It gives up those that were on several killed
+    workers, running or waiting; they are submitted again, after the others.
     """
-    from distributed import KilledWorker, as_completed
-
     threads = max(client.nthreads().values(), default=1)
     if threads > 1:
         warn_user(
@@ -224,28 +225,56 @@ def _on_cluster(
             "with one thread (threads_per_worker=1, or dask worker --nthreads 1)."
         )
     client.register_plugin(_own_caches(), name="kernelzoo-caches")
+    left = dict(enumerate(arguments))
+    for attempt in range(1 + RESTARTS):
+        given_up: dict[int, Outcome] = {}
+        with closing(_submitted(client, shipment, left, attempt)) as outcomes:
+            for index, outcome, killed in outcomes:
+                if killed:
+                    given_up[index] = outcome
+                else:
+                    yield index, outcome
+        left = {index: left[index] for index in given_up}
+        if not left:
+            return
+    yield from given_up.items()
+
+
+def _submitted(
+    client: Any, shipment: _Shipment, arguments: Mapping[int, Any], attempt: int
+) -> Generator[tuple[int, Outcome, bool]]:
+    """Submit tasks; yield their indices, outcomes, and whether killed workers were the reason.
+
+    The large arrays are results of tasks, not scattered: Dask forms those anew that it has lost
+    with a worker.
+    """
+    from distributed import KilledWorker, as_completed
+
+    again = f"-{attempt}" if attempt else ""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")
-        task = client.submit(_same, shipment.pickled, key=f"kernelzoo-task-{shipment.digest}")
+        key = f"kernelzoo-task-{shipment.digest}{again}"
+        task = client.submit(_same, shipment.pickled, key=key)
         arrays = [
-            client.submit(_same, array, key=f"kernelzoo-array-{name}")
+            client.submit(_same, array, key=f"kernelzoo-array-{name}{again}")
             for name, array in shipment.arrays.items()
         ]
     common = {"digest": shipment.digest, "names": [*shipment.arrays], "client_has": versions()}
-    futures = client.map(_run, arguments, pickled=task, arrays=arrays, pure=False, **common)
-    index_of = {future.key: index for index, future in enumerate(futures)}
+    values = [*arguments.values()]
+    futures = client.map(_run, values, pickled=task, arrays=arrays, pure=False, **common)
+    index_of = {future.key: index for future, index in zip(futures, arguments, strict=True)}
     address = client.scheduler.address
     try:
         for future in as_completed(futures):
             index = index_of[future.key]
             if future.status == "finished":
-                yield index, future.result()
+                yield index, future.result(), False
             elif future.status != "error":
                 raise ConnectionError(
                     f"The Dask scheduler at {address} was lost. Finished tasks are kept."
                 )
             elif isinstance(error := future.exception(), KilledWorker):
-                yield index, {"error": f"KilledWorker: {error}"}
+                yield index, {"error": f"KilledWorker: {error}"}, True
             else:
                 raise ChildProcessError(
                     "Dask's workers cannot run the task; client and workers need the same "

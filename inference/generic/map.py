@@ -43,11 +43,15 @@ def search_by_gradients(
     check_count(max_iterations, "max_iterations", "MAP")
     mode = find_mode(model, run, space, max_iterations)
     steepest = float(np.abs(mode.gradient).max())
+    advice = {
+        "constrained": "have no mode. Try MAP(space='unconstrained').",
+        "unconstrained": "have no mode, or be too steep for the search: normalize the kernels.",
+    }
     note = (
         ""
         if mode.found
-        else f"MAP stopped where the gradient is {steepest:.3g}: the {space} density may have no "
-        "mode. Try MAP(space='unconstrained')."
+        else f"MAP stopped where the gradient is {steepest:.3g}: the {space} density may "
+        f"{advice[space]}"
     )
     draws, _ = constrained_draws(model, mode.x[None])
     return ModeOutput(

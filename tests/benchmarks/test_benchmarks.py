@@ -11,6 +11,7 @@ from rich.console import Console
 import kernelzoo as kz
 from kernelzoo.benchmarks import (
     BENCHMARKS,
+    cluster,
     cold,
     composite_kernel,
     growing,
@@ -52,6 +53,17 @@ def in_this_process(monkeypatch):
         monkeypatch.setattr(
             module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
         )
+
+
+def test_a_cluster_stands_beside_processes(monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(cluster, "SPLITS", 2)
+    monkeypatch.setattr(cluster, "accuracy", lambda seed: seed / 2)
+    found = rows("cluster")
+    assert [name for name, *_ in found] == ["one process", "2 processes", "Dask, 2 workers"]
+    assert {cells[-1] for cells in found.values()} == {"yes"}
+    for cells in found.values():
+        assert_numbers(cells[:-1])
 
 
 def test_the_papers_times_stand_beside_ours(monkeypatch):
@@ -218,6 +230,7 @@ def test_whole_benchmarks(name):
 
 def test_none_is_forgotten():
     here = {
+        "cluster",
         "cold",
         "features",
         "growing",

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ from scipy import stats
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
-from kernelzoo.certificates import Finding, all_cells, certify
+from kernelzoo.certificates import Finding, all_cells, case, certify, modes
 from kernelzoo.certificates import run as running
 from kernelzoo.certificates.agreement import differences
+from kernelzoo.certificates.bounds import BoundRises
 from kernelzoo.certificates.findings import ALPHA, colour_of
+from kernelzoo.certificates.modes import Peak, Stationary
 from kernelzoo.certificates.table import page
 from kernelzoo.inference.diagnostics.uniformity import Band
+from kernelzoo.inference.engine.held_file import held
 
 
 def finding(outcome, decisive=True):
@@ -100,6 +104,91 @@ def test_cells_are_written_resumed_and_red_when_a_check_raises(tmp_path, monkeyp
     certify(out, console, cells=["wishart-em"])
     assert Broken.calls == 1
     assert "planted" in out.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_statistic_that_is_not_finite_has_failed(tmp_path, monkeypatch, value):
+    figures = {"known": 1.0, "unknown": value}
+    told = Finding("check", "measure", "passed", "told", value, 1.0, figures=figures)
+    monkeypatch.setattr(running, "checks_of", lambda engine: (lambda case: told,))
+    monkeypatch.setattr(running, "_recipe", lambda cell, seed: "recipe")
+    one = certify(tmp_path / "made", Console(quiet=True), cells=["wishart-em"])["wishart-em"]
+    assert one.verdict == "red"
+    assert one.checks[0].statistic is None
+    assert one.checks[0].figures == {"known": 1.0}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_draws_without_a_standard_error_do_not_agree():
+    rng = np.random.default_rng(3)
+    population = result(5 + rng.normal(size=(300, 2)))
+    population.attrs["independent"] = 0
+    with pytest.raises(ValueError, match="x has too few draws or populations"):
+        differences(population, result(rng.normal(size=(4000, 2))))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "outcome"),
+    [
+        ([-3.0, -2.0, np.nan], "passed"),
+        ([-3.0, -2.0, -2.1], "failed"),
+        ([-3.0, np.nan, -2.0], "failed"),
+        ([-3.0, -2.0, -np.inf], "failed"),
+    ],
+)
+def test_a_bound_that_is_lost_does_not_rise(bounds, outcome):
+    rows = ("start", "iteration"), [bounds, [-3.0, -2.5, -2.0]]
+    fitted = DataTree.from_dict({"trajectory": Dataset({"elbo": rows})})
+    case = SimpleNamespace(fit=lambda **options: fitted)
+    found = running._with_finite_figures(BoundRises()(case))
+    assert found.outcome == outcome
+
+
+def test_slopes_that_are_infinite_around_an_answer_prove_nothing(monkeypatch):
+    def density(x):
+        return 0.0, np.where(x == 0, 1.0, np.inf)
+
+    monkeypatch.setattr(modes, "peak_of", lambda engine, case: Peak(np.zeros(2), density, ""))
+    found = Stationary()(SimpleNamespace(engine=kz.EM(), seed=1))
+    assert found.outcome == "failed"
+
+
+def test_a_fit_that_ctrl_c_ended_is_no_finding(monkeypatch):
+    fitted = DataTree()
+    fitted.attrs["ended_by"] = "interrupt"
+    monkeypatch.setattr(case, "fit", lambda *given, **options: fitted)
+    with pytest.raises(KeyboardInterrupt):
+        case._fitted(kz.WishartCompletion.example(), kz.EM(), 1.0, {})
+
+
+def test_again_makes_new_replicates_and_references(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "checks_of", lambda engine: ())
+    out, console = tmp_path / "made", Console(quiet=True)
+    scratch = out / "scratch"
+    certify(out, console, cells=["wishart-em"])
+    old = [scratch / f"reference-wishart-{'0a' * 8}.nc", scratch / "calibration-wishart-em"]
+    other = [scratch / f"reference-wishart-more-{'0a' * 8}.nc", scratch / "calibration-wishart-vb"]
+    for path in (old[0], other[0]):
+        path.write_text("old")
+    for path in (old[1], other[1]):
+        path.mkdir()
+    certify(out, console, cells=["wishart-em"])
+    assert all(path.exists() for path in [*old, *other])
+    certify(out, console, cells=["wishart-em"], again=True)
+    assert [path.exists() for path in [*old, *other]] == [False, False, True, True]
+
+
+def test_a_second_process_and_a_foreign_file_are_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "_certificate", lambda *given: pytest.fail("work"))
+    options = {"cells": ["wishart-em"], "again": True}
+    with (
+        held(tmp_path / "scratch" / "certificates", ""),
+        pytest.raises(ValueError, match=r"'out' argument of certify must be .*held by process"),
+    ):
+        certify(tmp_path, Console(quiet=True), **options)
+    (tmp_path / "foreign.json").write_text("{}")
+    with pytest.raises(ValueError, match="is not a certificate"):
+        certify(tmp_path, Console(quiet=True), **options)
 
 
 def test_missing_cells_are_told_and_foreign_files_refused(tmp_path):

@@ -287,6 +287,8 @@ def test_pipelines_pass_frames_on(data, classifier):
         assert isinstance(steps[0].transform(new.X), xr.DataArray)
     with pytest.raises(ValueError, match="'transform' argument of KernelBlocks"):
         KernelBlocks().set_output(transform="polars")
+    copied = clone(KernelBlocks().set_output(transform="pandas"))
+    assert isinstance(copied.fit_transform(train.flat), pd.DataFrame)
     scaled = make_pipeline(StandardScaler(), KernelProbitClassifier(blocks=PREFIXES, **FEW))
     scaled.set_output(transform="pandas").fit(train.flat, train.y.iloc[::-1])
     np.testing.assert_allclose(scaled.predict_proba(new.flat), expected, rtol=1e-8)

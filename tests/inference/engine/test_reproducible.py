@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import cloudpickle
 import numpy as np
 import pytest
 from xarray.testing import assert_identical
@@ -107,3 +108,21 @@ def in_another_process(names):
 def test_another_process_gives_the_same_draws(engines):
     for cell, expected in in_another_process(engines).items():
         assert digest(*cell) == expected, cell
+
+
+@pytest.fixture(scope="module")
+def on_two_workers():
+    """Digests of cells, from processes of a Dask cluster."""
+    distributed = pytest.importorskip("distributed")
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
+        yield kz.replicate(lambda n: digest(*CELLS[n]), range(len(CELLS)), progressbar=False)
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(CELLS)), ids=map("-".join, CELLS))
+def test_a_cluster_gives_the_same_draws(on_two_workers, number):
+    assert on_two_workers[number] == digest(*CELLS[number])

@@ -1,0 +1,222 @@
+"""Nothing that is finished is lost when workers, the scheduler or the client are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+
+import kernelzoo as kz
+from kernelzoo.experiments.study import Study, Task, run_study
+from kernelzoo.inference.engine.ledger import Ledger
+from kernelzoo.inference.engine.replicate import FILE
+
+pytestmark = pytest.mark.slow
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as started:
+        yield started
+
+
+@pytest.fixture
+def client(cluster):
+    from distributed import Client
+
+    with Client(cluster) as client:
+        yield client
+
+
+def a_task():
+    # Defined here, so that it is shipped by value: workers cannot import the tests.
+    def task(seed):
+        time.sleep(0.2)
+        return np.random.default_rng(seed).normal(size=3).tolist()
+
+    return task
+
+
+def a_fit():
+    kernels = np.stack([np.eye(12), np.full((12, 12), 0.5) + 0.5 * np.eye(12)])
+
+    def task(seed):
+        y = np.random.default_rng(seed).integers(3, size=12)
+        y[:3] = range(3)
+        model = kz.MultinomialProbit(kernels, y)
+        found = kz.fit(model, "vb", draws=20, random_seed=seed, progressbar=False)
+        return {"weights": found["posterior"]["beta"].mean(("chain", "draw")).values}
+
+    return task
+
+
+def lines(out):
+    """Records by seed; a seed that is there twice was finished twice."""
+    records = list(Ledger(out / FILE))
+    assert len({record["seed"] for record in records}) == len(records)
+    return {record["seed"]: record["value"] for record in records}
+
+
+def test_two_processes_a_cluster_and_none_give_the_same_bytes(tmp_path, cluster):
+    from distributed import Client
+
+    options = {"progressbar": False}
+    serial = kz.replicate(a_fit(), range(6), out=tmp_path / "serial", **options)
+    assert kz.replicate(a_fit(), range(6), out=tmp_path / "two", jobs=2, **options) == serial
+    with Client(cluster):
+        there = kz.replicate(a_fit(), range(6), out=tmp_path / "cluster", **options)
+    assert there == serial
+    assert lines(tmp_path / "serial") == lines(tmp_path / "two") == lines(tmp_path / "cluster")
+
+
+def test_a_calibration_is_the_same_on_a_cluster(tmp_path, cluster):
+    from distributed import Client
+
+    def ranks(**options):
+        return kz.calibrate(
+            kz.WishartCompletion.example(),
+            "exact",
+            replicates=20,
+            draws=20,
+            random_seed=3,
+            progressbar=False,
+            **options,
+        )
+
+    serial = ranks()
+    assert ranks(jobs=2).identical(serial)
+    with Client(cluster):
+        assert ranks().identical(serial)
+
+
+def test_workers_killed_at_random_moments(tmp_path, client):
+    rng, over, killed = np.random.default_rng(1), Event(), []
+
+    def kill():
+        while len(killed) < KILLS and not over.wait(rng.uniform(1, 4)):
+            # Dask gives up a worker that dies while it starts, and starts another when asked.
+            client.cluster.scale(2)
+            known = client.scheduler_info(n_workers=-1)["workers"]
+            nannies = [*client.cluster.workers.values()]
+            alive = [nanny.pid for nanny in nannies if nanny.worker_address in known]
+            if alive:
+                killed.append(int(rng.choice(alive)))
+                os.kill(killed[-1], signal.SIGKILL)
+
+    thread = Thread(target=kill)
+    seeds, rounds = range(40), 0
+    expected = {seed: a_task()(seed) for seed in seeds}
+    thread.start()
+    try:
+        # As many folders as it takes until all kills have happened.
+        while len(killed) < KILLS:
+            out = tmp_path / str(rounds)
+            found = kz.replicate(a_task(), seeds, out=out, progressbar=False)
+            assert dict(zip(seeds, found, strict=True)) == lines(out) == expected
+            rounds += 1
+    finally:
+        over.set()
+        thread.join()
+    assert len(killed) == KILLS
+
+
+CLIENT = """
+import sys, time
+import numpy as np
+import kernelzoo as kz
+
+def task(seed):
+    time.sleep(0.05)
+    return np.random.default_rng(seed).normal(size=3).tolist()
+
+if __name__ == "__main__":
+    kz.replicate(task, range(int(sys.argv[2])), out=sys.argv[1], jobs=2, progressbar=False)
+"""
+
+
+def test_clients_killed_at_random_moments(tmp_path):
+    script, out, rng = tmp_path / "client.py", tmp_path / "out", np.random.default_rng(2)
+    script.write_text(CLIENT, encoding="utf-8")
+    number, finished = 1000, 0
+    command = [sys.executable, str(script), str(out), str(number)]
+    for _ in range(KILLS):
+        process = subprocess.Popen(command)
+        wanted = finished + rng.integers(1, 20)
+        while len(lines(out)) < wanted:
+            assert process.poll() is None, "the client ended by itself"
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.1))
+        process.kill()
+        process.wait()
+        finished = len(lines(out))
+        assert finished >= wanted
+    assert finished < number
+    subprocess.run([*command[:-1], str(finished + 20)], check=True)
+    expected = {seed: np.random.default_rng(seed).normal(size=3).tolist() for seed in lines(out)}
+    assert lines(out) == expected
+    assert expected.keys() >= set(range(finished + 20))
+
+
+def test_a_killed_scheduler(tmp_path):
+    pytest.importorskip("distributed")
+    from distributed import Client
+
+    file, started = tmp_path / "scheduler.json", []
+
+    def start():
+        file.unlink(missing_ok=True)
+        dask = [sys.executable, "-m", "dask"]
+        common = ["--scheduler-file", str(file)]
+        scheduler = [*dask, "scheduler", "--port", "0", "--no-dashboard", *common]
+        worker = [*dask, "worker", "--nthreads", "1", "--no-dashboard", *common]
+        started[:] = [subprocess.Popen(c, cwd=tmp_path) for c in (scheduler, worker, worker)]
+        return Client(scheduler_file=str(file), timeout="60s")
+
+    def stop():
+        for process in started:
+            process.kill()
+            process.wait()
+
+    out = tmp_path / "out"
+
+    def kill_scheduler():
+        while len(lines(out)) < 4:
+            time.sleep(0.01)
+        started[0].kill()
+
+    try:
+        with start():
+            Thread(target=kill_scheduler, daemon=True).start()
+            with pytest.raises(ConnectionError, match="Finished tasks are kept"):
+                kz.replicate(a_task(), range(200), out=out, progressbar=False)
+        kept = lines(out)
+        assert 4 <= len(kept) < 200
+        stop()
+        with start():
+            found = kz.replicate(a_task(), range(len(kept) + 6), out=out, progressbar=False)
+        assert lines(out).items() >= kept.items()
+        assert found == [a_task()(seed) for seed in range(len(kept) + 6)]
+    finally:
+        stop()
+
+
+def test_a_study_is_the_same_on_a_cluster(tmp_path, cluster):
+    from distributed import Client
+
+    def unit(column, seed, width):
+        return {"score": float(np.random.default_rng(seed).normal(width))}
+
+    tasks = tuple(Task(column, ("score",), unit, {"width": 2.0}) for column in ("a", "b"))
+    study = Study("toy", "A toy", "a score", tasks, splits=10, seed=1)
+    run_study(study, tmp_path / "serial", progressbar=False)
+    with Client(cluster):
+        run_study(study, tmp_path / "cluster", progressbar=False)
+    tables = [(tmp_path / name / "toy.csv").read_bytes() for name in ("serial", "cluster")]
+    assert tables[0] == tables[1]
