@@ -131,8 +131,8 @@ def reproduce(options: argparse.Namespace, console: Console) -> None:
         )
 
 
-def check_calibration(options: argparse.Namespace, console: Console) -> None:
-    """Calibrate an engine on a model's smallest example, and save the ranks."""
+def check_calibration(options: argparse.Namespace, console: Console) -> int:
+    """Calibrate an engine on a model's smallest example, save the ranks; 1 if they leave bands."""
     models = {model.__name__: model for model in MODELS}
     name = check_name(options.model, models, "MODEL", "calibrate")
     with on_cluster(options.cluster, options.jobs):
@@ -146,10 +146,11 @@ def check_calibration(options: argparse.Namespace, console: Console) -> None:
         )
     ranks.to_netcdf(folder / "ranks.nc")
     console.print(f"written: {folder / 'ranks.nc'}")
+    return int(not ranks.attrs["calibrated"])
 
 
-def make_certificates(options: argparse.Namespace, console: Console) -> None:
-    """Check every engine on every model, and write a file a cell and their table."""
+def make_certificates(options: argparse.Namespace, console: Console) -> int:
+    """Check every engine on every model, write a file a cell and their table; 1 if one is red."""
     certificates = certify(
         options.out,
         console,
@@ -162,6 +163,7 @@ def make_certificates(options: argparse.Namespace, console: Console) -> None:
     verdicts = Counter(certificate.verdict for certificate in certificates.values())
     counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
     console.print(f"{counts}; written: {options.out}, {options.out.with_suffix('.md')}")
+    return int(verdicts["red"] > 0)
 
 
 def bench(options: argparse.Namespace, console: Console) -> None:
@@ -252,20 +254,21 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
+    """Run a command; return its exit code.
 
-    Invalid input, and files that cannot be read or written, give a message and exit code 2.
-
+    The code is 0, or 1 when `calibrate` or `certify` finds an engine wrong. Invalid input, and
+    files that cannot be read or written, give a message and the code 2, Ctrl-C a message and 130.
     """
     options = parser().parse_args(arguments)
     try:
-        options.function(
-            options, Console(width=None if sys.stdout and sys.stdout.isatty() else WIDTH)
-        )
+        console = Console(width=None if sys.stdout and sys.stdout.isatty() else WIDTH)
+        return options.function(options, console) or 0
     except (ValueError, OSError) as error:
-        Console(stderr=True).print(f"kernelzoo: {error}", style="red", markup=False)
-        return 2
-    return 0
+        message, code = str(error), 2
+    except KeyboardInterrupt as interruption:
+        message, code = str(interruption) or "interrupted by Ctrl-C", 130
+    Console(stderr=True).print(f"kernelzoo: {message}", style="red", markup=False)
+    return code
 
 
 if __name__ == "__main__":

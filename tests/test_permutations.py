@@ -284,11 +284,21 @@ def without_columns(ids: list) -> dict:
     return {name: rows.where(seen[name], axis="columns") for name, rows in cross(ids).items()}
 
 
-def point(kernels: Any, targets: Any) -> tuple:
-    """Model and MAP with fixed weights."""
+def drawn(kernels: Any, targets: Any) -> tuple:
+    """Model, and two draws that do not depend on the order of the objects: the MAP, and near it."""
     fixed = kz.combinations.FixedWeights({"g": 0.3, "l": 0.7})
     model = kz.CompositeKernelRegression(kernels, targets, combination=fixed)
-    return model, kz.fit(model, "map", **QUIET)
+    result = kz.fit(model, "map", **QUIET)
+    point = result["posterior"].to_dataset()
+    draws = xr.concat([point, point.assign(alpha=0.9 * point["alpha"])], "draw")
+    order = list(model.coords["kernel"])
+    weights = DataArray(
+        [[[0.3, 0.7], [0.8, 0.2]]], {"kernel": ["g", "l"]}, ["chain", "draw", "kernel"]
+    )
+    draws["beta"] = weights.sel(kernel=order)
+    result["posterior"] = xr.DataTree(draws.assign_coords(draw=[0, 1]))
+    result.attrs["kind"] = "mcmc"
+    return model, result
 
 
 def drawn_kernels(kernels: Any, labels: Any) -> DataArray:
@@ -495,9 +505,11 @@ CASES = {
     ),
     # Draws depend on the order, even with one seed: points are compared, which do not.
     "complete_kernels": Case(
-        lambda kernels: kz.completion.complete_kernels(
-            kernels, engine="em", model={"lam": 0.5, "jitter": 0.1}, **QUIET
-        ).mean,
+        lambda kernels: (
+            kz.completion.complete_kernels(
+                kernels, engine="em", model={"lam": 0.5, "jitter": 0.1}, **QUIET
+            ).mean
+        ),
         {"kernels": lacking},
     ),
     "KernelCompleter": Case(
@@ -509,15 +521,19 @@ CASES = {
         {"K": lacking, "K_new": without_columns},
     ),
     "variance_explained": Case(
-        lambda kernels, targets: kz.variance_explained(point(kernels, targets)[1]).drop_attrs(),
+        lambda kernels, targets: kz.scores.variance_explained(
+            drawn(kernels, targets)[1]
+        ).drop_attrs(),
         {"kernels": grams, "targets": targets},
     ),
     "inclusion": Case(
-        lambda kernels, targets: kz.inclusion(point(kernels, targets)[1], threshold=0.5)[["mean"]],
+        lambda kernels, targets: kz.inclusion(drawn(kernels, targets)[1], threshold=0.5)[
+            ["probability"]
+        ],
         {"kernels": grams, "targets": targets},
     ),
     "extend": Case(
-        lambda kernels, targets: kz.extend(*point(kernels, targets), "log_likelihood", **QUIET)[
+        lambda kernels, targets: kz.extend(*drawn(kernels, targets), "log_likelihood", **QUIET)[
             "log_likelihood"
         ].to_dataset(),
         {"kernels": grams, "targets": targets},

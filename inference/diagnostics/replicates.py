@@ -1,11 +1,9 @@
 """Replicates of a calibration: simulated data, their fits, and the ranks of the truths."""
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from ...validation import argument_error
 from ..engine.compilation import compiling_with, python_mode
 from ..engine.density import compile_log_likelihood
 from ..engine.engine import Engine
-from ..engine.fingerprint import model_digest
+from ..engine.fingerprint import fingerprint, model_digest
 from ..engine.fit import fit
 from ..engine.progress import quiet_sampler
 from ..engine.provenance import versions
@@ -65,8 +63,7 @@ class Replicates:
         """Fingerprint of all that a replicate's ranks depend on."""
         engine = [self.engine.name, self.engine.settings_on(self.model), dict(self.options)]
         run = [model_digest(self.model), self.method, self.seed, versions()]
-        text = json.dumps([*engine, *run], default=repr, sort_keys=True)
-        return sha256(text.encode()).hexdigest()[:16]
+        return fingerprint([*engine, *run], OWNER)[:16]
 
     def task(self, replicates: int) -> "Replicate":
         """Task of the replicates of a calibration with so many of them."""

@@ -45,6 +45,13 @@ class Run:
     clock: Clock = field(default_factory=Clock)
     log_likelihood: bool = False
     start: DataTree | None = None
+    #: The only one of the chains to sample; None for all.
+    chain: int | None = None
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the chains to sample."""
+        return range(self.chains) if self.chain is None else range(self.chain, self.chain + 1)
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Make a generator from the seed; different streams are independent."""
@@ -110,6 +117,11 @@ class Engine(ABC):
             if cls.name.lower() in Engine.registry:
                 raise TypeError(f"An engine of the name {cls.name!r} exists.")
             Engine.registry[cls.name.lower()] = cls
+
+    @property
+    def has_separate_chains(self) -> bool:
+        """Whether each chain can be sampled by a call of its own."""
+        return False
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from ...validation import (
     integer_seed,
 )
 from .applicability import small_only
+from .chains import infer
 from .compilation import (
     check_compile_kwargs,
     compiling_with,
@@ -40,7 +41,7 @@ from .draws_on_disk import add_attributes, check_store
 from .engine import Engine, Kind, Run, variables_drawn
 from .interruption import interruptible
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
-from .progress import can_show
+from .progress import can_show, outliving_readers
 from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
@@ -111,7 +112,10 @@ def fit(
     draws : int, default=1000
         Draws a chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
-        As in ``pm.sample``; engines without chains ignore them.
+        As in ``pm.sample``; engines without chains ignore them. While a ``dask.distributed.Client``
+        is active in this process, chains of Gibbs and of PyMC's NUTS run on its workers, whatever
+        `cores` is. Those of Gibbs are the same as here; NUTS here begins its adaptation at the mean
+        of all chains' initial points, and on a cluster each chain at its own.
     random_seed : int, SeedSequence or Generator, optional
         Seed; a Generator advances with each call. The integer used, by default a new one, is the
         attribute ``random_seed`` of the result and repeats it.
@@ -133,7 +137,9 @@ def fit(
         New folder for a zarr store, for runs that do not fit into memory. Kept draws are written
         there while they are made, and the posterior reads them from there. A killed process loses
         at most a fiftieth of each chain; an error loses nothing. Available for PyMC's NUTS, Gibbs
-        and Exact. Needs the package zarr (extra ``zarr``).
+        and Exact. Needs the package zarr (extra ``zarr``). On a Dask cluster each chain has a store
+        of its own in the folder ``{store}-chains``, which the workers must share with this process;
+        the finished ones are joined.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept in memory. It is left out where observations are dependent given the
@@ -190,6 +196,9 @@ def fit(
         When the engine does not apply to the model (the message names the engines that do), when a
         setting or a number is out of range, and when `max_seconds` ended the engine before a chain
         was tuned or a path was finished.
+    RuntimeError
+        When no chain could be sampled on a Dask cluster. If some could, a warning and the attribute
+        ``note`` name the failed ones.
     KeyboardInterrupt
         When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,
         with ``converged`` "no" and ``ended_by`` "interrupt".
@@ -269,11 +278,12 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     begun = time.perf_counter()
     with (
         interruptible(engine.name) as interruption,
+        outliving_readers(),
         threadpool_limits(blas_threads, user_api="blas"),
         compiling_with(run.mode or python_mode()),
         explaining_damaged_files(),
     ):
-        tree = engine.run(model, run)
+        tree = infer(engine, model, run)
     seconds = time.perf_counter() - begun
     if run.clock.ended:
         by = f"was ended by max_seconds={run.clock.seconds:g}"

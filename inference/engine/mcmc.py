@@ -42,7 +42,7 @@ from .settings import DEFAULT, Default
 from .start import initial_values
 from .turns import cut_to_draws, sample_in_turns
 
-__all__ = ["NUTS", "Gibbs", "convergence_of_chains", "make_lean"]
+__all__ = ["NUTS", "Gibbs", "convergence_of_chains", "judge_chains", "make_lean"]
 
 RHAT_BOUND = 1.01
 # PyMC's own checks compute no R-hat of fewer draws.
@@ -71,8 +71,7 @@ def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Conver
     posterior = tree["posterior"]
     if posterior.sizes["draw"] < draws:
         return "no"
-    quantities = identified(tree, model)
-    if posterior.sizes["chain"] < 2 or not quantities.data_vars:
+    if posterior.sizes["chain"] < 2 or not (quantities := identified(tree, model)).data_vars:
         return "unknown"
     # R-hat is NaN for constants and for states that no chain has left.
     with np.errstate(invalid="ignore"):
@@ -120,6 +119,9 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     if clash:
         raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
     user = dict(run.sampler_options)
+    for given in (options, user):
+        if run.chain is not None and isinstance(given.get("initvals"), list | tuple):
+            given["initvals"] = [given["initvals"][run.chain]]
     kept, streamed = run.kept(model), run.streamed(model)
     everything = [str(v.name) for v in (*model.free_RVs, *model.deterministics)]
     if run.store is not None and not callbacks:
@@ -128,7 +130,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
     store = None
     if run.store is not None:
-        store = DrawsOnDisk(run.store, model, kept, run.chains, run.draws)
+        store = DrawsOnDisk(run.store, model, kept, len(run.numbers), run.draws)
         recorded = [_smallest(model)]
     if consumers := [c for c in (moments and moments.update, store and store.append) if c]:
         names = [*dict.fromkeys([*(streamed if moments else ()), *(kept if store else ())])]
@@ -138,10 +140,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         # PyMC's convergence checks need a recorded free variable.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
-    monitored = "compute_convergence_checks" not in run.sampler_options and (
-        run.chains > 1 and run.draws >= FEWEST_TO_MONITOR
-    )
-    if monitored:
+    if _is_monitored(run):
         user["compute_convergence_checks"] = False
     iterations = run.chains * (run.tune + run.draws)
     sample = partial(
@@ -166,29 +165,43 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         with_group(tree, "moments", moments.dataset(model))
     else:
         make_lean(tree, model, run)
+    if run.chain is None:
+        judge_chains(tree, model, run)
+    return tree
+
+
+def _is_monitored(run: Run) -> bool:
+    """Whether R-hat is computed here, and not by PyMC."""
+    asked = "compute_convergence_checks" not in run.sampler_options
+    return asked and run.chains > 1 and run.draws >= FEWEST_TO_MONITOR
+
+
+def judge_chains(tree: DataTree, model: pm.Model, run: Run) -> None:
+    """Record whether the chains converged, and log what is wrong with them."""
     tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
-    if monitored:
+    if _is_monitored(run):
         _log_warnings(tree)
     tree.attrs["lp_measure"] = "unconstrained"
-    return tree
 
 
 def _sample_in_time(
     sample: Callable[..., DataTree], run: Run, options: dict[str, Any], *, callbacks: bool
 ) -> DataTree:
     """Call `pm.sample`, with chains that the run's clock ends."""
+    chains = len(run.numbers)
+    seed = run.random_seed if run.chain is None else _generator(run, run.chain)
     if run.clock.seconds is None:
-        return sample(chains=run.chains, random_seed=run.random_seed, **options)
+        return sample(chains=chains, random_seed=seed, **options)
     if not callbacks:
         return _IN_TIME[options["nuts_sampler"]](sample, run, options)
     processes = _processes(run)
     callback = options.pop("callback", None)
     # Chains of one process share the time in one call. A store allows one call only.
     stored = run.store is not None or options.get("trace") is not None
-    if processes == 1 or processes >= run.chains or stored:
-        at_once = 1 if processes == 1 else run.chains
-        end = EndOfTime(run.clock, run.chains, at_once, callback)
-        return sample(chains=run.chains, random_seed=run.random_seed, callback=end, **options)
+    if processes == 1 or processes >= chains or stored:
+        at_once = 1 if processes == 1 else chains
+        end = EndOfTime(run.clock, chains, at_once, callback)
+        return sample(chains=chains, random_seed=seed, callback=end, **options)
     end = EndOfTime(run.clock, run.chains, processes, callback)
     initvals = options.pop("initvals", None)
     shared = initvals is None or isinstance(initvals, Mapping)
@@ -197,18 +210,22 @@ def _sample_in_time(
         def renumbered(trace: Any, draw: Any) -> None:
             end(trace=trace, draw=draw._replace(chain=draw.chain + group.start))
 
-        # PyMC spawns a generator for each chain: skip those of the earlier groups.
-        rng = np.random.default_rng(run.random_seed)
-        rng.spawn(group.start)
         return sample(
             chains=len(group),
-            random_seed=rng,
+            random_seed=_generator(run, group.start),
             initvals=initvals if shared else [initvals[chain] for chain in group],
             callback=renumbered,
             **options,
         )
 
     return sample_in_turns(sample_group, run.chains, run.draws, processes, end.has_ended)
+
+
+def _generator(run: Run, first: int) -> np.random.Generator:
+    """Make the generator for chains from this number on: PyMC spawns one for each chain."""
+    rng = np.random.default_rng(run.random_seed)
+    rng.spawn(first)
+    return rng
 
 
 def _nutpie_in_time(sample: Callable[..., DataTree], run: Run, options: dict[str, Any]) -> DataTree:
@@ -247,7 +264,7 @@ _IN_TIME = {"nutpie": _nutpie_in_time, "numpyro": _numpyro_in_time}
 
 def _processes(run: Run) -> int:
     """Chains that run at once: `cores`, or PyMC's default."""
-    return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
+    return min(run.cores or min(4, max(1, _cpu_count())), len(run.numbers))
 
 
 def _in_turn(run: Run) -> int:
@@ -311,6 +328,11 @@ class NUTS(Engine):
             got = repr(self.target_accept)
             raise argument_error("target_accept", "NUTS", "between 0 and 1", got)
         check_count(self.max_treedepth, "max_treedepth", "NUTS")
+
+    @property
+    @override
+    def has_separate_chains(self) -> bool:
+        return self.backend == "pymc"
 
     @override
     def sampler_arguments(self) -> frozenset[str]:
@@ -394,6 +416,11 @@ class Gibbs(Handwritten):
 
     def __init__(self, *, scheme: str | Default = DEFAULT, **settings: Any) -> None:
         super().__init__(scheme=scheme, **settings)
+
+    @property
+    @override
+    def has_separate_chains(self) -> bool:
+        return True
 
     @override
     def why_no_start(self) -> str | None:

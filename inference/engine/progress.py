@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["ProgressBar", "can_show", "quiet_sampler", "track"]
+__all__ = ["ProgressBar", "can_show", "outliving_readers", "quiet_sampler", "track"]
 
 
 class ProgressBar:
@@ -59,15 +60,18 @@ def track(
     after: Callable[[int], None] = lambda steps: None,
 ) -> Iterator[ProgressBar]:
     """Progress bar over `total` steps (None: unknown), shown while the context is open."""
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
-        disable=not (visible and can_show()),
-    ) as progress:
+    with (
+        outliving_readers(),
+        Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            disable=not (visible and can_show()),
+        ) as progress,
+    ):
         task = progress.add_task(description, total=total, figures="")
         yield ProgressBar(progress, task, after)
 
@@ -75,6 +79,24 @@ def track(
 def can_show() -> bool:
     """Whether standard output is open: a bar on a closed one would end the work it reports on."""
     return sys.stdout is not None and not sys.stdout.closed
+
+
+@contextmanager
+def outliving_readers() -> Iterator[None]:
+    """Go on when the reader of standard output has gone, as after ``| head``.
+
+    rich would end the process, and lose the work whose progress it shows.
+    """
+
+    def fall_silent(console: Console) -> None:
+        console.quiet = True
+
+    ends = Console.on_broken_pipe
+    Console.on_broken_pipe = fall_silent  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        Console.on_broken_pipe = ends  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -42,7 +42,7 @@ RESTARTS = 3
 
 def completed(
     task: Task, arguments: Sequence[Any], jobs: int, owner: str
-) -> Iterator[tuple[int, Outcome]]:
+) -> Generator[tuple[int, Outcome]]:
     """Run a task with each argument; yield the argument's index and the outcome, as they come.
 
     Parameters
@@ -218,7 +218,9 @@ def _on_cluster(
     Dask runs the tasks of a killed worker elsewhere. It gives up those that were on several killed
     workers, running or waiting; they are submitted again, after the others.
     """
-    threads = max(client.nthreads().values(), default=1)
+    threads = max(client.nthreads().values(), default=0)
+    if not threads:
+        warn_user("The Dask cluster has no workers yet: the tasks wait for the first one.")
     if threads > 1:
         warn_user(
             f"Dask's workers have {threads} threads each, of which one is used: start workers "

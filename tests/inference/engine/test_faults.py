@@ -89,8 +89,15 @@ def closed():
     return file
 
 
+class Broken(io.StringIO):
+    """The output of a program whose reader has gone, as after ``| head``."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [lambda: None, closed], ids=["none", "closed"])
+@pytest.mark.parametrize("make", [lambda: None, closed, Broken])
 @pytest.mark.parametrize("engine", ["vb", "exact", "gibbs"])
 def test_a_closed_output_loses_no_fit(model, monkeypatch, engine, make):
     expected = kz.fit(model, engine, **QUICK, progressbar=False)["posterior"]
@@ -98,13 +105,6 @@ def test_a_closed_output_loses_no_fit(model, monkeypatch, engine, make):
         patch.setattr(sys, "stdout", make())
         found = kz.fit(model, engine, **QUICK, progressbar=True)["posterior"]
     np.testing.assert_array_equal(found["trace_K22"], expected["trace_K22"])
-
-
-class Broken(io.StringIO):
-    """The output of a program whose reader has gone, as after ``| head``."""
-
-    def write(self, text):
-        raise BrokenPipeError
 
 
 @pytest.mark.parametrize("make", [closed, Broken])
