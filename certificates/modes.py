@@ -21,7 +21,7 @@ from ..inference.engine.compilation import python_mode
 from ..inference.engine.gaussian import unconstrained_labels
 from ..models import MutualKernelCompletion, WishartCompletion, WishartKernelMixture
 from .case import Case, silent
-from .findings import Finding, passed_if
+from .findings import Finding, Outcome, passed_if
 
 __all__ = ["Highest", "Peak", "Stationary", "peak_of", "searched_by_em"]
 
@@ -45,11 +45,18 @@ class Peak:
         x -> (log density, gradient (D,)).
     told : str
         What the density is.
+    converged : bool
+        False if the engine itself says that its answer is no mode.
     """
 
     x: NDArray
     density: Callable[[NDArray], tuple[float, NDArray]]
     told: str
+    converged: bool = True
+
+    def outcome(self, right: bool) -> Outcome:
+        """Outcome of a check of the answer: an engine that denies it is not wrong."""
+        return passed_if(right) if self.converged else "biased"
 
 
 @singledispatch
@@ -82,8 +89,11 @@ def _(engine: MAP, case: Case) -> Peak:
         density = density + pt.sum(model.rvs_to_values[model["phi"]])
         measure = "constrained, but for log phi,"
     answer = _answer(model, model.free_RVs, result)
+    converged = result.attrs["converged"] != "no"
+    if not converged:
+        told = "(MAP says that it has found no mode)"
     told = f"{measure} density {told}".strip()
-    return Peak(answer, _compiled(model, model.free_RVs, density), told)
+    return Peak(answer, _compiled(model, model.free_RVs, density), told, converged)
 
 
 @peak_of.register
@@ -185,7 +195,7 @@ class Stationary:
         around = [np.abs(peak.density(peak.x + step)[1]).max() for step in steps]
         usual = np.median(around)
         ratio = float(np.abs(there).max() / usual) if np.isfinite(usual) else np.nan
-        outcome = passed_if(ratio <= _FLAT)
+        outcome = peak.outcome(ratio <= _FLAT)
         message = f"{peak.told}: largest slope {np.abs(there).max():.2g}"
         return Finding(self.name, self.measures, outcome, message, ratio, _FLAT)
 
@@ -226,7 +236,7 @@ class Highest:
             )
             found.append(-float(search.fun))
         gain = max(found) - own
-        outcome = passed_if(gain <= _GAIN)
+        outcome = peak.outcome(gain <= _GAIN)
         back = sum(abs(value - own) <= _GAIN for value in found)
         message = f"{back} of {self.starts} searches come back; {peak.told}"
         return Finding(self.name, self.measures, outcome, message, gain, _GAIN, decisive=False)

@@ -22,7 +22,8 @@ engine that applies to it, on a problem small enough to prove it. The page is wr
 `docs/certificates/`; the command makes the cells that are missing or out of date.
 
 - **green**: all checks passed that could be run, a decisive one among them.
-- **amber**: an approximation whose error could be measured; the list below says how large it is.
+- **amber**: an approximation whose error could be measured, or an answer that the engine itself
+  marks as not converged; the list below says which, and how large the error is.
 - **red**: a check failed.
 - **{_MISSING}**: no decisive check has been run yet.
 

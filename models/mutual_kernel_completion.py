@@ -193,7 +193,7 @@ class MutualKernelCompletion(Declaration):
     ``trace_Q`` (incomplete), and on the quantities that mix slowest (up to 40 times as slowly):
     up to 30 missing entries, ``missing_Q`` (missing_entry), and up to 30 correlations in M of pairs
     of objects that no kernel has both of, ``unseen_M`` (unseen_pair). They are chosen at random
-    with a fixed seed. In a collapsed model ``missing_EQ`` holds expectations.
+    with a fixed seed. In a collapsed model ``trace_EQ`` and ``missing_EQ`` are of expectations.
 
     References
     ----------
@@ -265,7 +265,7 @@ class MutualKernelCompletion(Declaration):
                     traces.append(units[k] * trace)
             pm.Deterministic("log_det_M", log_det(cholesky_or_nan(M)))
             if traces:
-                pm.Deterministic("trace_Q", pt.stack(traces), dims="incomplete")
+                pm.Deterministic(f"trace_{self.completion}", pt.stack(traces), dims="incomplete")
             self._declare_monitored(M, given.objects)
             self._declare_entries(entries or {}, given.objects)
         self.seal()

@@ -144,8 +144,8 @@ def replicate(
     ...     kernels = kz.gaussian("median") | kz.linear()
     ...     model = kz.MultinomialProbit(kernels(split.X_train), split.y_train)
     ...     vb = kz.fit(model, "vb", draws=50, random_seed=seed, progressbar=False)
-    ...     probability = kz.predict(model, vb, kernels(split.X_test, split.X_train))["probability"]
-    ...     return (probability.idxmax("class").values == split.y_test).mean()
+    ...     predicted = kz.predict(model, vb, kernels(split.X_test, split.X_train))["label"]
+    ...     return (predicted.values == split.y_test).mean()
     >>> accuracies = kz.replicate(accuracy, range(3), out="accuracies")
     >>> sum(accuracies) / len(accuracies)
     """

@@ -111,7 +111,7 @@ def fit_mutual_kernel_completion(
     Returns
     -------
     PointOutput
-        M, the completed kernels in the units given, log_det_M, trace_Q, and s if scales are
+        M, the completed kernels in the units given and their traces, log_det_M, and s if scales are
         learned. The objective is -J without the terms ln|Q_vv|, with nu divided by its mean. An
         iteration costs one Cholesky factorisation of M_vv a kernel, O(K l^3).
 
@@ -303,5 +303,6 @@ def _values(
         if len(kernel.hidden)
     }
     if completed:
-        values["trace_Q"] = np.array([np.trace(whole) for whole in completed.values()])
+        traces = [np.trace(whole) for whole in completed.values()]
+        values[f"trace_{model.completion}"] = np.array(traces)
     return values | {f"{model.completion}_{name}": whole for name, whole in completed.items()}

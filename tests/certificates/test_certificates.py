@@ -153,6 +153,15 @@ def test_slopes_that_are_infinite_around_an_answer_prove_nothing(monkeypatch):
     assert found.outcome == "failed"
 
 
+@pytest.mark.parametrize(("converged", "outcome"), [("yes", "failed"), ("no", "biased")])
+def test_an_answer_that_map_itself_denies_is_not_wrong(converged, outcome):
+    model = kz.CompositeKernelRegression.example()
+    fitted = kz.fit(model, kz.MAP(method="gradient", max_iterations=1), progressbar=False)
+    fitted.attrs["converged"] = converged
+    example = SimpleNamespace(model=model, engine=kz.MAP(), seed=1, fit=lambda *given: fitted)
+    assert Stationary()(example).outcome == outcome
+
+
 def test_a_fit_that_ctrl_c_ended_is_no_finding(monkeypatch):
     fitted = DataTree()
     fitted.attrs["ended_by"] = "interrupt"

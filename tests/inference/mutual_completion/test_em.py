@@ -244,18 +244,21 @@ def test_answer_is_the_mode_of_the_declaration_for_every_nu(nu, spread):
     assert np.abs(elsewhere).max() > 1e-2 * nu
 
 
-def test_completed_kernels_are_in_the_units_given():
+@pytest.mark.parametrize(("collapsed", "Q_"), [(False, "Q"), (True, "EQ")])
+def test_completed_kernels_are_in_the_units_given(collapsed, Q_):
     kernels, visible = random_kernels(6, 3, 11)
     kernels *= np.array([1.0, 50.0, 0.01])[:, None, None]
     visible[5, :2], visible[:, 2] = False, True
-    model = MutualKernelCompletion(kernels, visible)
+    model = MutualKernelCompletion(kernels, visible, collapsed=collapsed)
     values = fit_mutual_kernel_completion(model, RUN).values
-    assert {"M", "Q_K0", "Q_K1", "trace_Q", "log_det_M"} == values.keys()
+    # Those of a collapsed model are expectations, and so have another name.
+    assert {"M", f"{Q_}_K0", f"{Q_}_K1", f"trace_{Q_}", "log_det_M"} == values.keys()
+    assert values.keys() <= model.named_vars.keys()
     for k in (0, 1):
-        seen, Q = np.ix_(visible[:, k], visible[:, k]), values[f"Q_K{k}"]
+        seen, Q = np.ix_(visible[:, k], visible[:, k]), values[f"{Q_}_K{k}"]
         np.testing.assert_allclose(Q[seen], kernels[k][seen])
         assert np.linalg.eigvalsh(Q)[0] > -1e-9
-        assert values["trace_Q"][k] == pytest.approx(np.trace(Q))
+        assert values[f"trace_{Q_}"][k] == pytest.approx(np.trace(Q))
     log_det = np.linalg.slogdet(values["M"])[1]
     assert values["log_det_M"] == pytest.approx(log_det)
 
