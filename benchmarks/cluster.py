@@ -1,7 +1,7 @@
 """Thirty splits in one process, in two processes, and on a Dask cluster of two workers.
 
 The first time on a cluster includes each worker's imports and compilation; one process, and the
-second time, find compiled code. Run it with one BLAS thread on a machine with two idle cores or more.
+second time, find compiled code. Run it with one BLAS thread on two idle cores.
 """
 
 import time

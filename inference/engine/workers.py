@@ -226,7 +226,7 @@ def _on_cluster(
             f"Dask's workers have {threads} threads each, of which one is used: start workers "
             "with one thread (threads_per_worker=1, or dask worker --nthreads 1)."
         )
-    client.register_plugin(_own_caches(), name="kernelzoo-caches")
+    client.register_plugin(_preparation(), name="kernelzoo")
     left = dict(enumerate(arguments))
     for attempt in range(1 + RESTARTS):
         given_up: dict[int, Outcome] = {}
@@ -291,18 +291,22 @@ def _same[T](value: T) -> T:
     return value
 
 
-def _own_caches() -> Any:
-    """Make the plugin of Dask that gives each worker process its own folder of compiled code.
+def _preparation() -> Any:
+    """Make the plugin of Dask that prepares a worker process.
 
-    Processes of one home directory, perhaps on a network's disk, would wait for each other's locks.
-    Folders that the user has chosen by PYTENSOR_FLAGS stay.
+    It gives the process its own folder of compiled code: processes of one home directory, perhaps
+    on a network's disk, would wait for each other's locks. Folders that the user has chosen by
+    PYTENSOR_FLAGS stay. And it ends Dask's profile, which walks the stacks of running tasks 100
+    times a second: those of PyMC are deep, and 7 % of the time went there.
     """
     from distributed.diagnostics.plugin import WorkerPlugin
 
     # Defined here, so that it is shipped by value: its import would import PyTensor, which reads
     # the folder only once.
-    class OwnCaches(WorkerPlugin):
+    class Preparation(WorkerPlugin):
         def setup(self, worker: Any) -> None:
+            if (profile := worker.periodic_callbacks.get("profile")) is not None:
+                profile.stop()
             flags = os.environ.get("PYTENSOR_FLAGS", "")
             if "pytensor" in sys.modules or "compiledir" in flags:
                 return
@@ -310,4 +314,4 @@ def _own_caches() -> Any:
             os.environ["PYTENSOR_FLAGS"] = f"{flags},base_compiledir={folder}".lstrip(",")
             os.environ.setdefault("NUMBA_CACHE_DIR", folder)
 
-    return OwnCaches()
+    return Preparation()

@@ -466,11 +466,14 @@ def test_the_same_seed_gives_the_same_draws_under_dask(client, engine):
     assert run(draws, [1, 2]) == [draws(1).tolist(), draws(2).tolist()]
 
 
-def test_workers_have_their_own_folders_of_compiled_code(monkeypatch, tmp_path):
-    plugin = workers._own_caches()
+def test_workers_have_their_own_folders_of_compiled_code_and_no_profile(monkeypatch, tmp_path):
+    plugin = workers._preparation()
     # Shipped by value: a reference would import the package first.
-    assert b"_own_caches" in cloudpickle.dumps(plugin)
-    worker = SimpleNamespace(local_directory=str(tmp_path))
+    assert b"_preparation" in cloudpickle.dumps(plugin)
+    stopped = []
+    profile = SimpleNamespace(stop=lambda: stopped.append("profile"))
+    callbacks = {"profile": profile, "heartbeat": SimpleNamespace()}
+    worker = SimpleNamespace(local_directory=str(tmp_path), periodic_callbacks=callbacks)
     monkeypatch.setenv("PYTENSOR_FLAGS", "floatX=float64")
     plugin.setup(worker)
     assert os.environ["PYTENSOR_FLAGS"] == "floatX=float64"
@@ -478,8 +481,20 @@ def test_workers_have_their_own_folders_of_compiled_code(monkeypatch, tmp_path):
     plugin.setup(worker)
     own = f"floatX=float64,base_compiledir={tmp_path}{os.sep}compiled"
     assert os.environ["PYTENSOR_FLAGS"] == own
-    plugin.setup(SimpleNamespace(local_directory="elsewhere"))
+    plugin.setup(SimpleNamespace(local_directory="elsewhere", periodic_callbacks={}))
     assert os.environ["PYTENSOR_FLAGS"] == own
+    assert stopped == ["profile", "profile"]
+
+
+def test_workers_of_a_client_have_no_profile(client):
+    assert run(counted, [1]) == [1]
+    running = {
+        name: callback.is_running()
+        for worker in client.cluster.workers.values()
+        for name, callback in worker.periodic_callbacks.items()
+    }
+    assert not running["profile"]
+    assert running["heartbeat"]
 
 
 # The command line.
