@@ -151,15 +151,16 @@ def check_calibration(options: argparse.Namespace, console: Console) -> int:
 
 def make_certificates(options: argparse.Namespace, console: Console) -> int:
     """Check every engine on every model, write a file a cell and their table; 1 if one is red."""
-    certificates = certify(
-        options.out,
-        console,
-        cells=options.cells,
-        seconds=options.seconds,
-        jobs=options.jobs,
-        random_seed=options.seed,
-        again=options.again,
-    )
+    with on_cluster(options.cluster, options.jobs):
+        certificates = certify(
+            options.out,
+            console,
+            cells=options.cells,
+            seconds=options.seconds,
+            jobs=options.jobs,
+            random_seed=options.seed,
+            again=options.again,
+        )
     verdicts = Counter(certificate.verdict for certificate in certificates.values())
     counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
     console.print(f"{counts}; written: {options.out}, {options.out.with_suffix('.md')}")
@@ -232,7 +233,7 @@ def parser() -> argparse.ArgumentParser:
         help="cells, variants, models or engines (default: all)",
     )
     command.add_argument("--seconds", type=float, default=60.0, help="time of a cell")
-    command.add_argument("--jobs", type=int, default=1, help="processes")
+    _add_workers(command)
     command.add_argument("--seed", type=int, default=1)
     command.add_argument("--again", action="store_true", help="repeat cells that are done")
     command.add_argument("--out", type=Path, default=Path("results") / "certificates")

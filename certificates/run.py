@@ -5,20 +5,19 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from rich.console import Console
-from threadpoolctl import threadpool_limits
 
 from ..inference import Engine
 from ..inference.engine import track
 from ..inference.engine.held_file import held
 from ..inference.engine.provenance import declared, versions
+from ..inference.engine.workers import completed
 from ..validation import check_count, check_positive
 from .case import Case, NotRunError, fingerprint, reference
 from .cells import (
@@ -131,7 +130,8 @@ def certify(
         Time of a cell. Calibration makes as many replicates as fit; checks that have no time are
         listed as not run. A variant's reference, made once, may take six times as long.
     jobs : int, default=1
-        Number of processes.
+        Number of processes. The workers of an active Dask client, which must share `out` with this
+        process, take their place.
     random_seed : int, default=1
     again : bool, default=False
         Repeat cells that have a certificate of the same checks, settings, seed and versions, with
@@ -155,7 +155,7 @@ def certify(
     """
     check_positive(seconds, "seconds", OWNER)
     check_count(jobs, "jobs", OWNER)
-    folder = Path(out)
+    folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = sorted(chosen(tuple(cells), OWNER), key=_cost)
     scratch = folder / SCRATCH
@@ -200,8 +200,23 @@ def _made(
     cells: Sequence[Cell], folder: Path, seed: int, seconds: float, jobs: int
 ) -> Iterator[Certificate]:
     """Make certificates in any order."""
-    parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1)
-    yield from parallel(delayed(_certificate)(cell, folder, seed, seconds) for cell in cells)
+    with closing(completed(_Making(folder, seed, seconds), cells, jobs, OWNER)) as outcomes:
+        for index, outcome in outcomes:
+            if "error" in outcome:
+                raise RuntimeError(f"{cells[index].slug}: {outcome['error']}")
+            yield outcome["certificate"]
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Task that makes the certificate of a cell."""
+
+    folder: Path
+    seed: int
+    seconds: float
+
+    def __call__(self, cell: Cell) -> dict[str, Certificate]:
+        return {"certificate": _certificate(cell, self.folder, self.seed, self.seconds)}
 
 
 def _engine(cell: Cell) -> Engine | None:
@@ -238,13 +253,12 @@ def _certificate(cell: Cell, folder: Path, seed: int, seconds: float) -> Certifi
     checks, model = _checks(cell), problem_of(cell.variant)
     own = cell.seed(seed)
     case = Case(cell, model, _engine(cell), own, folder / SCRATCH, 0.0)
-    with threadpool_limits(1, user_api="blas"):
-        if any(getattr(check, "against_reference", False) for check in checks):
-            # The checks that need a reference say why there is none.
-            with suppress(Exception):
-                reference(replace(case, ends=time.monotonic() + _REFERENCE_TIMES * seconds))
-        case = replace(case, ends=time.monotonic() + seconds)
-        findings = tuple(_finding(check, case) for check in checks)
+    if any(getattr(check, "against_reference", False) for check in checks):
+        # The checks that need a reference say why there is none.
+        with suppress(Exception):
+            reference(replace(case, ends=time.monotonic() + _REFERENCE_TIMES * seconds))
+    case = replace(case, ends=time.monotonic() + seconds)
+    findings = tuple(_finding(check, case) for check in checks)
     return Certificate(
         *(cell.slug, cell.variant.model.__name__, cell.variant.told, cell.engine),
         colour_of(findings),

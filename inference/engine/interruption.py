@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interruption", "ending_at_sigterm", "interruptible", "stopped_by_ctrl_c"]
+__all__ = [
+    "SIGTERM_STATUS",
+    "Interruption",
+    "ending_at_sigterm",
+    "interruptible",
+    "stopped_by_ctrl_c",
+]
+
+# Exit status of a process that SIGTERM ended.
+SIGTERM_STATUS = 128 + signal.SIGTERM
 
 # PyMC's message when a callback has interrupted chains that have no draw after tuning.
 NO_DRAWS = "Not enough samples to build a trace"
@@ -129,7 +138,7 @@ def _handle_sigterm() -> dict[int, Any]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if os.getpid() != process:
                 os.kill(os.getpid(), signal.SIGTERM)
-            raise SystemExit(128 + signal.SIGTERM)
+            raise SystemExit(SIGTERM_STATUS)
 
         restore[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
     return restore

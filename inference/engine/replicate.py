@@ -125,8 +125,8 @@ def replicate(
     -----
     Each worker process runs one task at a time with one thread of BLAS. It gets the function and
     its data once; arrays of 1 MiB or more are shipped apart and known by their content, so that a
-    kernel that is used twice is shipped once. On a cluster each worker process keeps compiled code
-    in a folder of its own.
+    kernel that is used twice is shipped once, and may be read-only there. On a cluster each worker
+    process keeps compiled code in a folder of its own, and Dask's profile of the workers is off.
 
     Tasks of a killed process or worker are run again. A task during which workers were killed again
     and again has failed.

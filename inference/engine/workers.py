@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from ...user_warnings import warn_user
 from ...validation import argument_error
-from .interruption import stopped_by_ctrl_c
+from .interruption import SIGTERM_STATUS, stopped_by_ctrl_c
 from .provenance import versions
 
 __all__ = ["Outcome", "Task", "active_client", "completed"]
@@ -96,7 +96,9 @@ def _attempt(task: Task, argument: Any) -> Outcome:
     try:
         with stopped_by_ctrl_c(), threadpool_limits(1, user_api="blas"):
             outcome = dict(task(argument))
-    except Exception as error:  # any error: the other tasks go on, and it is recorded
+    except (Exception, SystemExit) as error:  # any error: the other tasks go on
+        if isinstance(error, SystemExit) and error.code == SIGTERM_STATUS:
+            raise
         outcome = {"error": f"{type(error).__name__}: {error}"}
     outcome["seconds"] = round(time.perf_counter() - start, 3)
     return outcome
@@ -175,7 +177,14 @@ def _run(
     with _TURN:
         if digest not in _UNPACKED:
             _UNPACKED.clear()
-            _UNPACKED[digest] = _Unpickler(pickled, dict(zip(names, arrays, strict=True))).load()
+            unpickler = _Unpickler(pickled, dict(zip(names, arrays, strict=True)))
+            try:
+                _UNPACKED[digest] = unpickler.load()
+            except Exception as error:  # any error of a module that the task imports
+                raise ChildProcessError(
+                    "A worker process cannot read the task: it must be able to import what the "
+                    f"task uses. {type(error).__name__}: {error}"
+                ) from error
         return _attempt(_UNPACKED[digest], argument)
 
 

@@ -153,6 +153,7 @@ def test_slopes_that_are_infinite_around_an_answer_prove_nothing(monkeypatch):
     assert found.outcome == "failed"
 
 
+@pytest.mark.filterwarnings("ignore:MAP stopped")
 @pytest.mark.parametrize(("converged", "outcome"), [("yes", "failed"), ("no", "biased")])
 def test_an_answer_that_map_itself_denies_is_not_wrong(converged, outcome):
     model = kz.CompositeKernelRegression.example()

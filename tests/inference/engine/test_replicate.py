@@ -405,6 +405,33 @@ def test_dask_runs_the_tasks_of_this_machine(client, tmp_path):
         assert run(failing, range(4))[:3] == [0, 1, 2]
 
 
+def exiting(seed):
+    if seed == 3:
+        sys.exit("no licence")
+    return seed
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_task_that_exits_has_failed(jobs):
+    with pytest.warns(UserWarning, match="1 of 2 tasks failed: seed 3: SystemExit: no licence"):
+        assert run(exiting, [3, 4], jobs=jobs)[1] == 4
+
+
+class Unreadable:
+    """Can be pickled, but its module cannot be imported elsewhere."""
+
+    def __reduce__(self):
+        return exec, ("import not_here",)
+
+
+@pytest.mark.parametrize("jobs", [2])
+def test_a_task_that_workers_cannot_read_is_told(jobs):
+    task = partial(lambda held, seed: seed, Unreadable())
+    told = r"it must be able to import what the task uses. ModuleNotFoundError: No module named"
+    with pytest.raises(ChildProcessError, match=told):
+        run(task, [1, 2], jobs=jobs)
+
+
 def test_a_closed_client_is_not_active(monkeypatch):
     distributed = pytest.importorskip("distributed")
     closed = SimpleNamespace(status="closed")
@@ -502,7 +529,7 @@ def test_workers_of_a_client_have_no_profile(client):
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "slurm"])
 @pytest.mark.parametrize(
-    "command", ["calibrate WishartCompletion exact", "reproduce zhang2004-table1"]
+    "command", ["calibrate WishartCompletion exact", "reproduce zhang2004-table1", "certify"]
 )
 def test_without_dask_the_command_says_what_to_install(monkeypatch, capsys, address, command):
     for name in ("distributed", "dask_jobqueue"):
