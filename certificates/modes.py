@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.blocking import DictToArrayBijection
+from pymc.logprob.transforms import SimplexTransform
 from pymc.pytensorf import join_nonshared_inputs
 from pytensor.gradient import grad
 from scipy.optimize import minimize
@@ -140,9 +141,10 @@ def _(model: MutualKernelCompletion) -> tuple[Sequence[Any], Any, str, dict[str,
 def _answer(model: pm.Model, rvs: Sequence[Any], result: DataTree) -> NDArray:
     """Unconstrained coordinates of a result's point."""
     point = {str(rv.name): result["point"][str(rv.name)].to_numpy() for rv in rvs}
-    if "beta" in point:
-        inside = np.maximum(point["beta"], _LEAST_WEIGHT)
-        point["beta"] = inside / inside.sum(-1, keepdims=True)
+    for rv in rvs:
+        if isinstance(model.rvs_to_transforms[rv], SimplexTransform):
+            inside = np.maximum(point[rv.name], _LEAST_WEIGHT)
+            point[rv.name] = inside / inside.sum(-1, keepdims=True)
     return _joined(ValueMap(model, rvs).unconstrain(point), model, rvs)
 
 

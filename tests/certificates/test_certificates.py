@@ -153,6 +153,21 @@ def test_slopes_that_are_infinite_around_an_answer_prove_nothing(monkeypatch):
     assert found.outcome == "failed"
 
 
+def test_exponents_of_an_answer_are_taken_as_they_are():
+    """Weights on the simplex are moved off its corners; exponents add up to any number."""
+    K = np.abs(kz.MultinomialProbit.example()["K"].get_value())
+    labels = kz.MultinomialProbit.example()["labels"].get_value()
+    model = kz.MultinomialProbit(K @ K.mT, labels, combination="product")
+    values = model.initial_point()
+    free = {rv.name: rv.eval() for rv in model.free_RVs}
+    free["beta"] = np.full_like(free["beta"], 3.0)
+    point = {n: ([f"{n}_{i}" for i in range(np.ndim(v))], v) for n, v in free.items()}
+    answer = DataTree.from_dict({"point": Dataset(point)})
+    found = modes._answer(model, model.free_RVs, answer)
+    assert np.isclose(found, np.log(3.0)).sum() == free["beta"].size
+    assert found.size == sum(np.size(value) for value in values.values())
+
+
 @pytest.mark.filterwarnings("ignore:MAP stopped")
 @pytest.mark.parametrize(("converged", "outcome"), [("yes", "failed"), ("no", "biased")])
 def test_an_answer_that_map_itself_denies_is_not_wrong(converged, outcome):
