@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from multiprocessing import current_process
 from typing import Any, ClassVar, Literal, override
 
 import numpy as np
@@ -171,6 +172,8 @@ class Pathfinder(Engine):
                 num_draws=run.draws,
                 random_seed=run.random_seed,
                 progressbar=run.progressbar,
+                # A worker of a cluster may have no processes of its own.
+                parallel=not current_process().daemon,
             )
         names = [v.name for v in model.free_RVs + model.deterministics]
         posterior = fitted["posterior"]
