@@ -87,9 +87,11 @@ def outliving_readers() -> Iterator[None]:
 
     rich would end the process, and lose the work whose progress it shows.
     """
+    silent = []
 
     def fall_silent(console: Console) -> None:
         console.quiet = True
+        silent.append(console)
 
     ends = Console.on_broken_pipe
     Console.on_broken_pipe = fall_silent  # type: ignore[assignment, method-assign]
@@ -97,6 +99,9 @@ def outliving_readers() -> Iterator[None]:
         yield
     finally:
         Console.on_broken_pipe = ends  # type: ignore[method-assign]
+        # rich has one console for all bars, whose next output may have a reader.
+        for console in silent:
+            console.quiet = False
 
 
 @contextmanager

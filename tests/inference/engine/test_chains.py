@@ -14,7 +14,7 @@ OPTIONS = {"draws": 30, "tune": 10, "chains": 3, "cores": 1, "random_seed": 4, "
 @pytest.fixture(scope="module")
 def client():
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0"}
     with (
         distributed.LocalCluster(n_workers=2, protocol="inproc://", **options) as cluster,
         distributed.Client(cluster) as client,

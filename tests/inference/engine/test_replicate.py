@@ -380,7 +380,7 @@ def test_a_worker_of_another_version_is_refused():
 @pytest.fixture(scope="module")
 def in_process():
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(n_workers=2, protocol="inproc://", **options) as started:
         yield started
 
@@ -407,27 +407,23 @@ def test_dask_runs_the_tasks_of_this_machine(client, tmp_path):
         assert run(failing, range(4))[:3] == [0, 1, 2]
 
 
-def exiting(seed):
-    if seed == 3:
-        sys.exit("no licence")
-    return seed
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_task_that_exits_has_failed(jobs):
+    def exiting(seed):
+        if seed == 3:
+            raise SystemExit("no licence")
+        return seed
+
     with pytest.warns(UserWarning, match="1 of 2 tasks failed: seed 3: SystemExit: no licence"):
         assert run(exiting, [3, 4], jobs=jobs)[1] == 4
 
 
-class Unreadable:
-    """Can be pickled, but its module cannot be imported elsewhere."""
-
-    def __reduce__(self):
-        return exec, ("import not_here",)
-
-
 @pytest.mark.parametrize("jobs", [2])
 def test_a_task_that_workers_cannot_read_is_told(jobs):
+    class Unreadable:
+        def __reduce__(self):
+            return exec, ("import not_here",)
+
     task = partial(lambda held, seed: seed, Unreadable())
     told = r"it must be able to import what the task uses. ModuleNotFoundError: No module named"
     with pytest.raises(ChildProcessError, match=told):

@@ -93,7 +93,7 @@ def test_indexes_of_the_spaces_must_agree(X):
 
 
 def test_repeated_labels(X):
-    frame = pd.DataFrame(X, index=[0] * N)
+    frame = pd.DataFrame(X[[0] * N], index=[0] * N)
     assert linear()(frame)["obs"].values.tolist() == [0] * N
     with pytest.raises(ValueError, match=r"by distinct ids. Got 0 more than once"):
         linear()({"a": pd.DataFrame(X, index=range(1, N + 1)), "b": frame})
