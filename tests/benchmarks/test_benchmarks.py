@@ -60,7 +60,12 @@ def test_a_cluster_stands_beside_processes(monkeypatch):
     monkeypatch.setattr(cluster, "SPLITS", 2)
     monkeypatch.setattr(cluster, "accuracy", lambda seed: seed / 2)
     found = rows("cluster")
-    assert [name for name, *_ in found] == ["one process", "2 processes", "Dask, 2 workers"]
+    assert [name for name, *_ in found] == [
+        "one process",
+        "2 processes",
+        "Dask, 2 workers, first time",
+        "Dask, 2 workers, second time",
+    ]
     assert {cells[-1] for cells in found.values()} == {"yes"}
     for cells in found.values():
         assert_numbers(cells[:-1])
