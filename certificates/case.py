@@ -22,7 +22,7 @@ from ..inference.engine.engine import variables_drawn
 from ..inference.engine.provenance import declared, versions
 from .cells import Cell, problem_of, references, with_reference
 
-__all__ = ["Case", "NotRunError", "check_mixed", "fingerprint", "reference"]
+__all__ = ["Case", "NotRunError", "UnfinishedError", "check_mixed", "fingerprint", "reference"]
 
 #: Arguments of `fit` for a reference, by engine.
 _LONG: dict[str, dict[str, Any]] = {
@@ -37,7 +37,11 @@ _LARGEST_RHAT = 1.05
 
 
 class NotRunError(Exception):
-    """A check could not be run for a reason that says nothing about the engine."""
+    """A check does not apply to the cell, for a reason that says nothing about the engine."""
+
+
+class UnfinishedError(Exception):
+    """The time of a check was over."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,9 @@ class Case:
     seed : int
     scratch : Path
         Folder for references and finished replicates.
-    ends : float
-        Time of `time.monotonic` when the cell's time is over.
+    planned, ends : float
+        Times of `time.monotonic`: until the first, a check may do more than the least that it
+        needs; at the second, the cell's time is over.
     """
 
     cell: Cell
@@ -62,6 +67,7 @@ class Case:
     engine: Engine | None
     seed: int
     scratch: Path
+    planned: float
     ends: float
 
     @property
@@ -74,7 +80,7 @@ class Case:
 
         Raises
         ------
-        NotRunError
+        UnfinishedError
             When the time was over before the fit was complete.
         """
         engine = engine or self.engine
@@ -86,19 +92,19 @@ class Case:
 
 def _fitted(model: pm.Model, engine: Engine, seconds: float, options: dict[str, Any]) -> DataTree:
     if seconds <= 0:
-        raise NotRunError("its time was over")
+        raise UnfinishedError("its time was over")
     quiet = {"progressbar": False, "log_likelihood": False, "cores": 1}
     kept = {"var_names": variables_drawn(model)}
     try:
         result = fit(model, engine, max_seconds=seconds, **{**quiet, **kept, **options})
     except ValueError as error:
         if "max_seconds" in str(error):
-            raise NotRunError("its time was over before there was a result") from error
+            raise UnfinishedError("its time was over before there was a result") from error
         raise
     if (by := result.attrs.get("ended_by")) == "interrupt":
         raise KeyboardInterrupt
     if by == "max_seconds":
-        raise NotRunError("its time was over before the fit was complete")
+        raise UnfinishedError("its time was over before the fit was complete")
     return result
 
 
@@ -121,8 +127,10 @@ def reference(case: Case) -> DataTree:
 
     Raises
     ------
+    UnfinishedError
+        When the time was over.
     NotRunError
-        When the time was over, or the chains are apart.
+        When the chains are apart.
     """
     variant = with_reference(case.cell.variant)
     name, model = references(variant), problem_of(variant)

@@ -26,7 +26,7 @@ from .curvature import Curvature
 from .densities import Density, Gradient
 from .findings import Finding
 from .modes import Highest, Stationary
-from .ranks import Calibration
+from .ranks import Calibration, Miscalibration
 
 __all__ = ["OF_DECLARATIONS", "Check", "checks_of"]
 
@@ -47,6 +47,9 @@ class Check(Protocol):
     def __call__(self, case: Case) -> Finding:
         """Return the finding; raise `NotRunError` if the check cannot be run."""
 
+
+#: Independent draws of an approximation: more than `calibrate` keeps.
+_FEW = {"draws": 100}
 
 OF_DECLARATIONS: Sequence[Check] = (Density(), Gradient())
 
@@ -90,25 +93,28 @@ def _(engine: Nested) -> Sequence[Check]:
 @checks_of.register
 def _(engine: VB) -> Sequence[Check]:
     biased = Agreement({"draws": 4_000}, approximate=True)
-    return (Bound(), BoundRises(), BelowEvidence(), biased)
+    return (Bound(), BoundRises(), BelowEvidence(), biased, Miscalibration(160, _FEW))
 
 
 @checks_of.register
 def _(engine: ADVI) -> Sequence[Check]:
     # The bound is estimated from a draw an iteration, while q still moves a little.
     bound = Bound(last=3_000, drift=0.05)
-    return (bound, Agreement({"draws": 4_000}, approximate=True))
+    biased = Agreement({"draws": 4_000}, approximate=True)
+    # Twenty default fits take an hour on the larger problems.
+    return (bound, biased, Miscalibration(160, _FEW, settings={"iterations": 5_000}))
 
 
 @checks_of.register
 def _(engine: Laplace) -> Sequence[Check]:
     biased = Agreement({"draws": 4_000}, approximate=True)
-    return (Stationary(), Highest(), Curvature(), biased)
+    return (Stationary(), Highest(), Curvature(), biased, Miscalibration(160, _FEW))
 
 
 @checks_of.register
 def _(engine: Pathfinder) -> Sequence[Check]:
-    return (Agreement({"draws": 1_000}, populations=4, approximate=True),)
+    biased = Agreement({"draws": 1_000}, populations=4, approximate=True)
+    return (biased, Miscalibration(160, _FEW))
 
 
 @checks_of.register(EM | MAP)

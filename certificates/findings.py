@@ -22,10 +22,10 @@ ERROR_RATE = 0.01
 CHECKS = 500
 ALPHA = ERROR_RATE / CHECKS
 
-type Outcome = Literal["passed", "biased", "failed", "not run"]
-type Colour = Literal["green", "amber", "red", "not run"]
+type Outcome = Literal["passed", "biased", "failed", "unfinished", "not run"]
+type Colour = Literal["green", "amber", "red", "unfinished", "not run"]
 
-COLOURS: tuple[Colour, ...] = ("green", "amber", "red", "not run")
+COLOURS: tuple[Colour, ...] = ("green", "amber", "red", "unfinished", "not run")
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class Finding:
         Name of the check.
     measures : str
         What its statistic is.
-    outcome : {"passed", "biased", "failed", "not run"}
-        "biased" is for errors that an approximation has by design.
+    outcome : {"passed", "biased", "failed", "unfinished", "not run"}
+        "biased" is for errors that an approximation has by design, "unfinished" for checks whose
+        time was over, "not run" for those that do not apply to the cell.
     message : str
         Sentence with the figures, or the reason why the check was not run.
     statistic, threshold : float, optional
@@ -68,12 +69,17 @@ def passed_if(right: bool) -> Outcome:
 
 
 def colour_of(findings: Sequence[Finding]) -> Colour:
-    """Colour of a cell: its worst finding counts, and green needs a decisive check that passed."""
+    """Colour of a cell: its worst finding counts.
+
+    Green needs a decisive check that passed, and none whose time was over.
+    """
     outcomes = {finding.outcome for finding in findings}
     if "failed" in outcomes:
         return "red"
     if "biased" in outcomes:
         return "amber"
+    if "unfinished" in outcomes:
+        return "unfinished"
     if any(finding.outcome == "passed" and finding.decisive for finding in findings):
         return "green"
     return "not run"

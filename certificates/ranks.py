@@ -3,20 +3,22 @@
 import io
 import json
 import time
+from collections.abc import Sized
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy import stats
 from xarray import DataTree
 
-from ..inference import calibrate
+from ..inference import Engine, calibrate
 from ..inference.diagnostics.calibrate import POWER
 from ..inference.diagnostics.uniformity import Band, detectable_bias, detectable_scale
-from .case import Case, NotRunError, silent
-from .findings import ALPHA, Finding
+from .case import Case, NotRunError, UnfinishedError, silent
+from .findings import ALPHA, Finding, Outcome, passed_if
 
-__all__ = ["Calibration", "smallest_p"]
+__all__ = ["Calibration", "Least", "Miscalibration", "least_uniform"]
 
 #: Least number of replicates of `calibrate`.
 _LEAST = 20
@@ -33,7 +35,7 @@ class Calibration:
     options : dict
         Arguments of `fit`.
     share : float, default=0.8
-        Share of the time left that is used.
+        Share of the planned time left that is used.
     """
 
     replicates: int
@@ -44,15 +46,17 @@ class Calibration:
     measures = "p-value that the ranks of true parameters are uniform"
 
     def __call__(self, case: Case) -> Finding:
-        """Double the number of replicates until the time is over."""
+        """Double the number of replicates until the planned time is over."""
         assert case.engine is not None
         if not case.model.observed_RVs:
             raise NotRunError("the declaration has no observed variable to simulate")
-        self._check_time(case)
-        begun, ends = time.monotonic(), time.monotonic() + self.share * case.left
+        engine = self._engine(case.engine)
+        self._check_time(case, engine)
+        begun = time.monotonic()
+        ends = begun + self.share * (case.planned - begun)
         number, before = min(_LEAST, self.replicates), begun
         while True:
-            ranks = self._ranks(case, number)
+            ranks = self._ranks(case, engine, number)
             now = time.monotonic()
             # A round of twice as many replicates makes as many new ones as all before.
             longer = (now - begun if number == _LEAST else now - before) * 1.2
@@ -60,20 +64,25 @@ class Calibration:
                 return self._finding(ranks)
             number, before = min(2 * number, self.replicates), now
 
-    def _check_time(self, case: Case) -> None:
-        """Raise NotRunError if the fewest replicates would take more than twice the time left."""
+    def _engine(self, engine: Engine) -> Engine:
+        """Engine whose ranks are compared."""
+        return engine
+
+    def _check_time(self, case: Case, engine: Engine) -> None:
+        """Raise UnfinishedError if the fewest replicates would take twice the time left or more."""
         begun = time.monotonic()
-        case.fit(chains=1, **self.options)
+        case.fit(engine, chains=1, **self.options)
         needed = _LEAST * (time.monotonic() - begun)
         if needed > 2 * max(case.left, 0):
-            raise NotRunError(f"{_LEAST} replicates would take {needed:.0f} s, more than its time")
+            raise UnfinishedError(
+                f"{_LEAST} replicates would take {needed:.0f} s, more than its time"
+            )
 
-    def _ranks(self, case: Case, number: int) -> DataTree:
-        assert case.engine is not None
+    def _ranks(self, case: Case, engine: Engine, number: int) -> DataTree:
         with silent(), redirect_stdout(io.StringIO()):
             return calibrate(
                 case.model,
-                case.engine,
+                engine,
                 replicates=number,
                 random_seed=case.seed,
                 out=case.scratch / f"calibration-{case.cell.slug}",
@@ -82,30 +91,89 @@ class Calibration:
             )
 
     def _finding(self, ranks: DataTree) -> Finding:
-        p, worst, elements = smallest_p(ranks)
+        least = least_uniform(ranks)
         replicates = ranks["prior_sbc"].sizes["draw"]
-        band = Band(replicates, 1 - ALPHA / elements)
+        band = Band(replicates, 1 - ALPHA / least.elements)
         draws = int(ranks.attrs["draws"])
         bias, scale = (find(band, draws, POWER) for find in (detectable_bias, detectable_scale))
         failures = json.loads(ranks.attrs["failures"])
         message = (
-            f"{replicates} replicates, {elements} elements, the least uniform in {worst}; a bias "
-            f"of {bias:.2g} sd would be found with a probability of {POWER:.0%}"
+            f"{replicates} replicates, {least.elements} elements, the least uniform in "
+            f"{least.quantity}{self._told(least)}; a bias of {bias:.2g} sd would be found with a "
+            f"probability of {POWER:.0%}"
         )
         if unfinished := int(ranks.attrs["not_converged"]):
             message += f"; {unfinished} fits did not converge"
         if failures:
             message += f"; {len(failures)} fits failed, the first: {next(iter(failures.values()))}"
         figures = {"replicates": float(replicates), "bias_found": bias, "scale_found": scale}
-        right = p >= ALPHA and not failures
         return Finding(
-            *(self.name, self.measures, "passed" if right else "failed", message, p, ALPHA),
-            figures=figures,
+            *(self.name, self.measures, self._outcome(least.p >= ALPHA, failures), message),
+            *(least.p, ALPHA),
+            figures=figures | {"bias": least.bias, "spread": least.spread},
         )
 
+    def _told(self, least: "Least") -> str:
+        """Error of the least uniform element, where it is one by design."""
+        return ""
 
-def smallest_p(ranks: DataTree) -> tuple[float, str, int]:
-    """Bonferroni p-value over all elements, the quantity of the smallest, and their number.
+    def _outcome(self, uniform: bool, failures: Sized) -> Outcome:
+        return passed_if(uniform and not failures)
+
+
+@dataclass(frozen=True)
+class Miscalibration(Calibration):
+    """How far the ranks of true parameters among draws of an approximation are from uniform.
+
+    Parameters
+    ----------
+    settings : dict
+        Settings of the engine, where its default ones would take too long.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def _engine(self, engine: Engine) -> Engine:
+        return type(engine)(**self.settings) if self.settings else engine
+
+    def _told(self, least: "Least") -> str:
+        changed = "".join(f", {name}={value}" for name, value in self.settings.items())
+        return (
+            f" (bias {least.bias:+.2f} sd, truths spread {least.spread:.2f} times as far as "
+            f"draws{changed})"
+        )
+
+    def _outcome(self, uniform: bool, failures: Sized) -> Outcome:
+        if failures:
+            return "failed"
+        return "passed" if uniform else "biased"
+
+
+@dataclass(frozen=True)
+class Least:
+    """The element whose ranks are the least uniform.
+
+    Attributes
+    ----------
+    p : float
+        Bonferroni p-value over all elements.
+    quantity : str
+    elements : int
+        Number of all elements.
+    bias, spread : float
+        Mean of the draws less the truth, and spread of the truths about it, on average over
+        replicates, in standard deviations of the draws: 0 and 1 for a right engine.
+    """
+
+    p: float
+    quantity: str
+    elements: int
+    bias: float
+    spread: float
+
+
+def least_uniform(ranks: DataTree) -> Least:
+    """Find the element whose ranks are the least uniform.
 
     Parameters
     ----------
@@ -114,10 +182,19 @@ def smallest_p(ranks: DataTree) -> tuple[float, str, int]:
     """
     group = ranks["prior_sbc"].to_dataset()
     band = Band(group.sizes["draw"], 0.5)
-    found = [
-        (band.p_value(column), str(name))
+    columns = [
+        (str(name), column)
         for name, values in group.data_vars.items()
         for column in values.to_numpy().reshape(group.sizes["draw"], -1).T
     ]
-    least, worst = min(found)
-    return float(np.minimum(1.0, least * len(found))), worst, len(found)
+    p = [band.p_value(column) for _, column in columns]
+    worst = int(np.argmin(p))
+    quantity, column = columns[worst]
+    scores = stats.norm.ppf(column)
+    return Least(
+        p=float(np.minimum(1.0, p[worst] * len(p))),
+        quantity=quantity,
+        elements=len(p),
+        bias=float(-scores.mean()),
+        spread=float(scores.std()),
+    )

@@ -19,7 +19,7 @@ from ..inference.engine.held_file import held
 from ..inference.engine.provenance import declared, versions
 from ..inference.engine.workers import completed
 from ..validation import check_count, check_positive
-from .case import Case, NotRunError, fingerprint, reference
+from .case import Case, NotRunError, UnfinishedError, fingerprint, reference
 from .cells import (
     DECLARATION,
     Cell,
@@ -43,8 +43,8 @@ _ORDER = (
     *(DECLARATION, "EM", "MAP", "VB", "Laplace", "Exact", "Gibbs", "Nested", "Pathfinder"),
     *("SMC", "ADVI", "NUTS"),
 )
-# A reference serves all cells of a variant, and may take longer than each of them.
-_REFERENCE_TIMES = 6
+# How much longer than planned a cell or a reference may take for the least that proves something.
+_LONGEST = 15
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,9 @@ def certify(
     cells : sequence of str, optional
         Names of cells, variants, models or engines. Default: all cells.
     seconds : float, default=60
-        Time of a cell. Calibration makes as many replicates as fit; checks that have no time are
-        listed as not run. A variant's reference, made once, may take six times as long.
+        Time of a cell: calibration makes as many replicates as fit. The least that proves something
+        (20 replicates, a complete fit, a reference) may take fifteen times as long; a check that
+        needs more is listed as unfinished.
     jobs : int, default=1
         Number of processes. The workers of an active Dask client, which must share `out` with this
         process, take their place.
@@ -150,7 +151,7 @@ def certify(
 
     Notes
     -----
-    Cells with a certificate are not repeated, unless all their checks were not run. Cheap cells
+    Cells with a certificate are not repeated, unless a check of theirs is unfinished. Cheap cells
     come first.
     """
     check_positive(seconds, "seconds", OWNER)
@@ -244,6 +245,8 @@ def _is_done(cell: Cell, known: dict[str, Certificate], seed: int) -> bool:
     certificate = known.get(cell.slug)
     if certificate is None or certificate.verdict == "not run":
         return False
+    if any(finding.outcome == "unfinished" for finding in certificate.checks):
+        return False
     return certificate.recipe == _recipe(cell, seed)
 
 
@@ -252,12 +255,14 @@ def _certificate(cell: Cell, folder: Path, seed: int, seconds: float) -> Certifi
     begun = time.perf_counter()
     checks, model = _checks(cell), problem_of(cell.variant)
     own = cell.seed(seed)
-    case = Case(cell, model, _engine(cell), own, folder / SCRATCH, 0.0)
+    longest = _LONGEST * seconds
+    case = Case(cell, model, _engine(cell), own, folder / SCRATCH, 0.0, time.monotonic() + longest)
     if any(getattr(check, "against_reference", False) for check in checks):
         # The checks that need a reference say why there is none.
         with suppress(Exception):
-            reference(replace(case, ends=time.monotonic() + _REFERENCE_TIMES * seconds))
-    case = replace(case, ends=time.monotonic() + seconds)
+            reference(case)
+    now = time.monotonic()
+    case = replace(case, planned=now + seconds, ends=now + longest)
     findings = tuple(_finding(check, case) for check in checks)
     return Certificate(
         *(cell.slug, cell.variant.model.__name__, cell.variant.told, cell.engine),
@@ -289,6 +294,8 @@ def _finding(check: Check, case: Case) -> Finding:
         finding = _with_finite_figures(check(case))
     except NotRunError as reason:
         finding = Finding(check.name, check.measures, "not run", str(reason))
+    except UnfinishedError as reason:
+        finding = Finding(check.name, check.measures, "unfinished", str(reason))
     except Exception as error:  # any error: the other checks go on, and the cell is red
         message = f"{type(error).__name__}: {error}"
         finding = Finding(check.name, check.measures, "failed", message)

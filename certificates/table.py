@@ -21,10 +21,11 @@ engine that applies to it, on a problem small enough to prove it. The page is wr
 `python -m kernelzoo certify --out docs/certificates`, from one JSON file a cell in
 `docs/certificates/`; the command makes the cells that are missing or out of date.
 
-- **green**: all checks passed that could be run, a decisive one among them.
+- **green**: all checks that apply passed, a decisive one among them.
 - **amber**: an approximation whose error could be measured, or an answer that the engine itself
   marks as not converged; the list below says which, and how large the error is.
 - **red**: a check failed.
+- **unfinished**: the time of a check was over.
 - **{_MISSING}**: no decisive check has been run yet.
 
 What is checked:
@@ -34,8 +35,9 @@ What is checked:
 - *Exact, Gibbs, NUTS, SMC, Nested*: ranks of true parameters among posterior draws are uniform
   (`kz.calibrate`), and means and spreads are those of the best other sampler.
 - *VB*: the bound equals the mean of log p - log q over draws, and never falls; where the evidence
-  is known, the bound is below it; bias against the best sampler.
-- *ADVI, Laplace, Pathfinder*: the bound, or the mode and the curvature; bias likewise.
+  is known, the bound is below it; bias against the best sampler on the data, and by the ranks of
+  true parameters over data from the prior.
+- *ADVI, Laplace, Pathfinder*: the bound, or the mode and the curvature; biases likewise.
 - *EM, MAP*: the gradient vanishes at the answer, and no search from nearby finds a higher density.
 
 Random checks fail right engines with a probability below {ERROR_RATE:.0%} over the whole table:
@@ -56,7 +58,7 @@ def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> st
     """
     colours = {cell.slug: _colour(certificates.get(cell.slug)) for cell in cells}
     counts = Counter(colours.values())
-    told = ", ".join(f"{counts[c]} {c}" for c in (*COLOURS[:3], _MISSING) if counts[c])
+    told = ", ".join(f"{counts[c]} {c}" for c in (*COLOURS[:-1], _MISSING) if counts[c])
     seconds = sum(c.seconds for c in certificates.values() if c.cell in colours)
     made = sorted({_versions(c) for c in certificates.values()})
     parts = [

@@ -11,12 +11,14 @@ from scipy import stats
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
-from kernelzoo.certificates import Finding, all_cells, case, certify, modes
+from kernelzoo.certificates import Finding, all_cells, case, certify, modes, ranks
 from kernelzoo.certificates import run as running
 from kernelzoo.certificates.agreement import differences
 from kernelzoo.certificates.bounds import BoundRises
+from kernelzoo.certificates.case import UnfinishedError
 from kernelzoo.certificates.findings import ALPHA, colour_of
 from kernelzoo.certificates.modes import Peak, Stationary
+from kernelzoo.certificates.ranks import Calibration, Miscalibration
 from kernelzoo.certificates.table import page
 from kernelzoo.inference.diagnostics.uniformity import Band
 from kernelzoo.inference.engine.held_file import held
@@ -40,6 +42,8 @@ def result(draws):
         ([finding("passed"), finding("biased")], "amber"),
         ([finding("biased"), finding("failed")], "red"),
         ([finding("passed", decisive=False), finding("not run")], "not run"),
+        ([finding("passed"), finding("unfinished")], "unfinished"),
+        ([finding("unfinished"), finding("biased")], "amber"),
         ([], "not run"),
     ],
 )
@@ -77,6 +81,84 @@ def test_every_engine_that_applies_has_a_cell():
         assert {(variant.slug, engine) for engine in [*rows, "declaration"]} <= cells
     assert {cell.variant.model for cell in all_cells()} == set(kz.MODELS)
     assert len({cell.slug for cell in all_cells()}) == len(all_cells())
+
+
+def ranks_of(truths):
+    """Result of `calibrate` with an engine whose draws are standard normal."""
+    group = Dataset({"x": (("chain", "draw", "i"), stats.norm.cdf(truths)[None])})
+    tree = DataTree.from_dict({"prior_sbc": group})
+    tree.attrs |= {"draws": 31, "failures": "{}", "not_converged": 0}
+    return tree
+
+
+def test_ranks_tell_an_approximations_bias_and_spread():
+    rng = np.random.default_rng(4)
+    truths = np.stack([rng.normal(size=160), -0.5 + 2 * rng.normal(size=160)], axis=1)
+    found = Miscalibration(160, settings={"iterations": 7})._finding(ranks_of(truths))
+    assert found.outcome == "biased"
+    assert found.figures["bias"] == pytest.approx(0.5, abs=0.4)
+    assert found.figures["spread"] == pytest.approx(2, abs=0.3)
+    assert "iterations=7" in found.message
+    assert Calibration(160)._finding(ranks_of(truths)).outcome == "failed"
+    assert Miscalibration(160)._finding(ranks_of(truths[:, :1])).outcome == "passed"
+
+
+def test_failed_fits_of_an_approximation_are_no_bias():
+    ranks = ranks_of(np.random.default_rng(4).normal(size=(160, 1)))
+    ranks.attrs["failures"] = '{"3": "planted"}'
+    found = Miscalibration(160)._finding(ranks)
+    assert found.outcome == "failed"
+    assert "planted" in found.message
+
+
+def fitted_in(seconds, left, monkeypatch):
+    """Numbers of replicates asked for, when each takes so many seconds of planned and all time."""
+    clock, asked = [0.0], []
+
+    def calibrate(*given, replicates, **options):
+        clock[0] += seconds * (replicates - (asked[-1] if asked else 0))
+        asked.append(replicates)
+        return ranks_of(np.random.default_rng(1).normal(size=(replicates, 1)))
+
+    def fit(*given, **options):
+        clock[0] += seconds
+
+    monkeypatch.setattr(ranks, "calibrate", calibrate)
+    monkeypatch.setattr(ranks.time, "monotonic", lambda: clock[0])
+    model = kz.CompositeKernelRegression.example()
+    cell = SimpleNamespace(slug="cell")
+    planned, ends = left
+    example = case.Case(cell, model, kz.VB(), 1, Path(), planned, ends)
+    monkeypatch.setattr(case.Case, "fit", fit)
+    Calibration(80)(example)
+    return asked
+
+
+def test_calibration_makes_its_least_and_as_many_replicates_as_are_planned(monkeypatch):
+    assert fitted_in(1, (60, 900), monkeypatch) == [20, 40]
+    assert fitted_in(0.1, (60, 900), monkeypatch) == [20, 40, 80]
+    assert fitted_in(30, (60, 900), monkeypatch) == [20]
+    with pytest.raises(case.UnfinishedError, match="20 replicates would take 1800 s"):
+        fitted_in(90, (60, 900), monkeypatch)
+
+
+class Unfinished:
+    name, measures = "long", "nothing"
+
+    def __call__(self, case):
+        raise UnfinishedError("its time was over")
+
+
+def test_unfinished_cells_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "checks_of", lambda engine: (Unfinished(),))
+    monkeypatch.setattr(running, "_recipe", lambda cell, seed: "recipe")
+    out, options = tmp_path / "made", {"cells": ["wishart-em"]}
+    one = certify(out, Console(quiet=True), **options)["wishart-em"]
+    assert one.verdict == one.checks[0].outcome == "unfinished"
+    assert f"**{len(all_cells())} cells: 1 unfinished" in (out.with_suffix(".md")).read_text()
+    monkeypatch.setattr(running, "checks_of", lambda engine: (lambda case: finding("passed"),))
+    one = certify(out, Console(quiet=True), **options)["wishart-em"]
+    assert one.verdict == "green"
 
 
 class Broken:
