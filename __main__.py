@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
@@ -27,6 +28,7 @@ from . import (
     predict,
 )
 from .benchmarks import BENCHMARKS
+from .benchmarks.record import RecordingConsole, write_record
 from .certificates import certify
 from .datasets.dataset import Dataset
 from .experiments import reproduce as studies
@@ -168,8 +170,15 @@ def make_certificates(options: argparse.Namespace, console: Console) -> int:
 
 
 def bench(options: argparse.Namespace, console: Console) -> None:
-    """Run one of the benchmarks."""
-    BENCHMARKS[check_name(options.name, BENCHMARKS, "NAME", "bench")](console)
+    """Run one of the benchmarks; with --json, keep what it prints."""
+    run = BENCHMARKS[check_name(options.name, BENCHMARKS, "NAME", "bench")]
+    if options.json is None:
+        run(console)
+        return
+    recording, begun = RecordingConsole(width=console.width), time.perf_counter()
+    run(recording)
+    write_record(options.json, options.name, recording, time.perf_counter() - begun)
+    console.print(f"written: {options.json}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -241,6 +250,7 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("bench", help="timings, memory, mixing, held-out scores")
     command.add_argument("name", metavar="NAME", help=", ".join(BENCHMARKS))
+    command.add_argument("--json", type=Path, metavar="FILE", help="keep the tables in a file")
     command.set_defaults(function=bench)
     return root
 

@@ -9,6 +9,8 @@ import gallery
 import papers
 from sphinx.application import Sphinx
 
+import benchmarks
+
 __all__ = ["setup", "write"]
 
 #: Folders of ``docs`` that hold generated pages only.
@@ -24,7 +26,7 @@ def write(docs: Path) -> None:
         Folder of the documentation's sources.
     """
     wanted: dict[str, str | bytes] = {}
-    for room in (api, cards, costs, papers, gallery):
+    for room in (api, benchmarks, cards, costs, papers, gallery):
         wanted |= room.pages()
     for folder in GENERATED:
         for path in (docs / folder).rglob("*"):

@@ -1,0 +1,49 @@
+"""Tables of benchmarks, from the files that ``python -m kernelzoo bench NAME --json`` writes."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tables import markdown_table
+
+__all__ = ["pages"]
+
+MEASURED = Path(__file__).resolve().parents[1] / "measured"
+
+
+def _parts(parts: list[dict[str, Any]]) -> Iterator[str]:
+    """Tables in Markdown; lines between them in one block."""
+    for is_table, group in groupby(parts, key=lambda part: "rows" in part):
+        if not is_table:
+            lines = "\n".join(part["text"] for part in group)
+            yield f"```text\n{lines}\n```"
+            continue
+        for part in group:
+            if part["title"]:
+                yield f"**{part['title']}**"
+            yield markdown_table(tuple(part["columns"]), [tuple(row) for row in part["rows"]])
+
+
+def _section(path: Path) -> str:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    name = record["benchmark"]
+    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    source = (
+        f"Source: `docs/measured/{path.name}`, written by "
+        f"`python -m kernelzoo bench {name} --json docs/measured/{path.name}` in "
+        f"{record['seconds']} s ({record['machine']}, BLAS threads: {record['blas_threads']}; "
+        f"{versions})."
+    )
+    # Markup of the console says nothing on a page.
+    told = (re.sub(r"\[/?[a-z ]*\]", "", part) for part in _parts(record["parts"]))
+    return "\n\n".join([f"## {name}", *told, source])
+
+
+def pages() -> dict[str, str]:
+    """Write a section a benchmark, for inclusion, by its file in ``docs``."""
+    sections = [_section(path) for path in sorted(MEASURED.glob("bench-*.json"))]
+    told = "\n\n".join(sections) or "None was recorded."
+    return {"generated/benchmarks.md": told + "\n"}
