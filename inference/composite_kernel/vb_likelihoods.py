@@ -5,6 +5,7 @@ t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (
 and notation as in `vb`.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self, override
@@ -15,6 +16,7 @@ from scipy.linalg import blas, lapack
 from scipy.special import log_expit
 
 from ...numerics.kernel_products import KernelProducts
+from ...numerics.threads import in_blocks
 from ..variational.gamma import Gamma
 from ..variational.regressors import precision_factor
 
@@ -291,34 +293,38 @@ class Gaussian(Likelihood[NoisePrecision]):
 class Bernoulli(Likelihood[Tangents]):
     """t_n ~ Bernoulli(1 / (1 + exp(-f_n))), by Jaakkola's bound: girolami2005, section 4.4.
 
-    `rows` (N, K, M) are the kernels by object, `work` memory of that size. With B = E[beta beta'] =
-    L L' and a precision of alpha C C', an iteration is one symmetric product of the N K rows
-    sqrt(w_n) L'k_n, a Cholesky factorisation, and one triangular product C^-1 k_kn, whose inner
-    products are the covariances of f_k: O(K N M^2 + M^3 + K^2 N M).
+    With B = E[beta beta'] = L L' and a precision of alpha C C', an iteration passes twice over
+    blocks of the objects, in threads: for a symmetric product of the rows sqrt(w_n) L'k_n, and,
+    after a Cholesky factorisation, for triangular products C^-1 k_kn, whose inner products are the
+    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block a thread.
     """
 
-    rows: Array
-    work: Array
+    design: Array
     projections: Array
 
     @classmethod
     def of(cls, design: Array, labels: npt.NDArray[np.intp]) -> Self:
-        """Arrange the kernels (K, N, M) by object; labels are 0 and 1."""
-        rows = np.ascontiguousarray(design.transpose(1, 0, 2))
-        return cls(rows, np.empty_like(rows), (labels - 0.5) @ design)
+        """Keep the kernels (K, N, M); labels are 0 and 1."""
+        return cls(design, (labels - 0.5) @ design)
 
     @override
     def start(self) -> Tangents:
-        return Tangents(np.ones(len(self.rows)))
+        return Tangents(np.ones(self.design.shape[1]))
 
     @override
     def precisions(
         self, noise: Tangents, phi: Array, beta_second: Array
     ) -> Iterator[tuple[int, Array, Array]]:
         size, vectors = np.linalg.eigh(beta_second)
-        root = vectors * np.sqrt(np.maximum(size, 0))
-        np.matmul(np.sqrt(noise.weight)[:, None, None] * root.T, self.rows, out=self.work)
-        gram = blas.dsyrk(1.0, self.work.reshape(-1, len(phi)).T, lower=True)
+        root = (vectors * np.sqrt(np.maximum(size, 0))).T
+        scale = np.sqrt(noise.weight)[:, None]
+
+        def product(objects: slice) -> Array:
+            rows = self.design[:, objects] * scale[objects]
+            turned = root @ rows.reshape(len(rows), -1)
+            return blas.dsyrk(1.0, turned.reshape(-1, len(phi)).T, lower=True)
+
+        gram = functools.reduce(np.add, in_blocks(product, len(scale)))
         yield 1, *precision_factor(gram.T, phi)
 
     @override
@@ -331,23 +337,25 @@ class Bernoulli(Likelihood[Tangents]):
         mean = beta_mean @ self.projections
         for transposed in (False, True):
             mean = blas.dtrmv(root, mean, lower=True, trans=transposed)
-        np.copyto(self.work, self.rows)
-        flat = self.work.reshape(-1, len(phi)).T
-        blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True)
-        f = self.rows @ mean
-        second = np.stack(
-            [
-                np.einsum("nm,nm->n", self.work[:, i], self.work[:, j]) + f[:, i] * f[:, j]
-                for i, j in zip(*self._pairs, strict=True)
-            ]
-        )
+        second = np.empty((len(self._pairs[0]), self.design.shape[1]))
+
+        def moments(objects: slice) -> None:
+            rows = self.design[:, objects]
+            f = rows @ mean
+            flat = rows.copy().reshape(-1, len(mean)).T
+            turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
+            for out, i, j in zip(second, *self._pairs, strict=True):
+                out[objects] = np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j]
+
+        for _ in in_blocks(moments, second.shape[1]):
+            pass
         # BLAS left zeros above the diagonal.
         var = np.einsum("ij,ij->j", root, root)
         return Regressors(mean[None], var[None], log_det, self.projections @ mean, second)
 
     @property
     def _pairs(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        return np.triu_indices(self.rows.shape[1])
+        return np.triu_indices(len(self.design))
 
     @override
     def weights_terms(self, alpha: Regressors, noise: Tangents) -> tuple[Array, Array]:

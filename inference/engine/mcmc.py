@@ -297,7 +297,9 @@ class NUTS(Engine):
     Parameters
     ----------
     backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
-        Implementation. PyMC's own default would depend on the installed packages.
+        Implementation. PyMC's own default would depend on the installed packages. numpyro runs on
+        the device that JAX finds, a GPU before the processor; the attribute ``device`` of the
+        result names it.
     target_accept : float, default=0.9
         Target of the step-size adaptation, between 0 and 1.
     max_treedepth : int, default=10
@@ -385,7 +387,12 @@ class NUTS(Engine):
         with warnings.catch_warnings(), compilation_shown(visible):
             # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")
-            return _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
+            tree = _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
+        if self.backend == "numpyro":
+            import jax
+
+            tree.attrs["device"] = jax.numpy.zeros(()).device.device_kind
+        return tree
 
 
 class Gibbs(Handwritten):

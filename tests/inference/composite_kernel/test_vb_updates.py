@@ -1,5 +1,6 @@
 """The updates of the composite-kernel mean field, without a declaration."""
 
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ from kernelzoo.inference.composite_kernel.vb_updates import Data, start, update
 from kernelzoo.inference.variational.ascent import Ascent, beginnings
 from kernelzoo.inference.variational.gamma import Gamma
 from kernelzoo.inference.variational.kernel_weights import Quadrature
+from kernelzoo.numerics import threads
 
 
 def random_problem(seed, regression, type_two_from=np.inf):
@@ -94,6 +96,40 @@ def test_both_likelihoods_do_the_same_normal_regression():
         strict=True,
     ):
         np.testing.assert_allclose(term, same)
+
+
+@pytest.mark.parametrize("block", [1, 4, 9, 100])
+@pytest.mark.parametrize("processors", [1, 3])
+def test_blocks_and_threads_do_not_matter(block, processors, monkeypatch):
+    rng = np.random.default_rng(1)
+    design, labels = rng.normal(size=(3, 9, 6)), np.arange(9) % 2
+    kept = design.copy()
+    noise = Tangents(rng.gamma(2.0, size=9))
+    draws = rng.dirichlet(np.ones(3), 5)
+    moments = rng.gamma(2.0, size=6), draws.mean(axis=0), draws.T @ draws / 5
+    whole = Bernoulli.of(design, labels).regressors(noise, *moments)
+    monkeypatch.setattr(threads, "BLOCK", block)
+    monkeypatch.setattr(threads, "_processors", lambda: processors)
+    in_parts = Bernoulli.of(design, labels).regressors(noise, *moments)
+    for one, other in zip(whole, in_parts, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+    np.testing.assert_array_equal(design, kept)
+
+
+def test_many_objects_are_not_copied(monkeypatch):
+    monkeypatch.setattr(threads, "_processors", lambda: 2)
+    rng = np.random.default_rng(1)
+    design, labels = rng.normal(size=(2, 20_000, 40)), np.arange(20_000) % 2
+    tracemalloc.start()
+    try:
+        likelihood = Bernoulli.of(design, labels)
+        likelihood.regressors(
+            likelihood.start(), np.ones(40), np.full(2, 0.5), np.full((2, 2), 0.25)
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.5 * design.nbytes
 
 
 def test_tangents_near_zero_keep_their_weight():

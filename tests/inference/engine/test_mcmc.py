@@ -88,3 +88,23 @@ def test_an_absent_backend_names_the_extra_that_brings_it(monkeypatch, backend, 
     monkeypatch.setattr("kernelzoo.inference.engine.mcmc.find_spec", lambda name: None)
     reason = kz.NUTS(backend=backend).why_not(kz.WishartCompletion.example())
     assert reason == f"the package {backend} is not installed (pip install kernelzoo[{extra}])"
+
+
+def on(platform):
+    jax = pytest.importorskip("jax")
+    try:
+        return jax.devices(platform)[0]
+    except RuntimeError:
+        pytest.skip(f"no {platform} here")
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_numpyro_names_its_device(platform):
+    pytest.importorskip("numpyro")
+    jax, device = pytest.importorskip("jax"), on(platform)
+    options = {"draws": 20, "tune": 20, "chains": 2, "random_seed": 1, "progressbar": False}
+    model = kz.CompositeKernelRegression.example()
+    with jax.default_device(device):
+        result = kz.fit(model, kz.NUTS(backend="numpyro"), **options)
+    assert result.attrs["device"] == device.device_kind
+    assert np.isfinite(result["posterior"]["beta"]).all()
