@@ -391,7 +391,8 @@ class NUTS(Engine):
         if self.backend == "numpyro":
             import jax
 
-            tree.attrs["device"] = jax.numpy.zeros(()).device.device_kind
+            (device,) = jax.numpy.zeros(()).devices()
+            tree.attrs["device"] = device.device_kind
         return tree
 
 
