@@ -165,14 +165,14 @@ class KernelPredictor(KernelReader):
         """Set `model_`, declared on training objects."""
         owner = type(self).__name__
         y = as_frame(y)
-        _check_complete(y, owner)
+        _check_responses(y, owner)
         # Before X, because it deletes the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
         stack = self._fit_kernels(X)
-        check_consistent_length(self._training.labels, checked)
         ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
         given = checked if ids is None else table(checked, index=ids)
         ordered = np.asarray(aligned(given, self._training.labels, "y", owner))
+        check_consistent_length(self._training.labels, ordered)
         check_repeated(self._training.labels, ordered, "y", owner)
         self._values = self._response(ordered)
         self._outputs = y.columns.tolist() if isinstance(y, pd.DataFrame) else None
@@ -256,8 +256,8 @@ def _options_of_fit(options: Any, owner: str) -> dict[str, Any]:
     return dict(options)
 
 
-def _check_complete(y: Any, owner: str) -> None:
-    """Raise if responses are masked or missing; the message names the objects."""
+def _check_responses(y: Any, owner: str) -> None:
+    """Raise if responses are masked, missing or of several types; the message names the objects."""
     check_unmasked(y, "y", owner)
     values = np.asarray(y, dtype=object)
     if values.ndim not in (1, 2):
@@ -267,6 +267,11 @@ def _check_complete(y: Any, owner: str) -> None:
         ids = labels_of(y) or range(len(values))
         got = f"none for {listed([ids[row] for row in absent])}"
         raise argument_error("y", owner, "a response of every object", got)
+    types = {type(value).__name__ for value in values.flat}
+    if len(types) > 1 and types & {"str", "str_"}:
+        # NumPy would turn the others into strings.
+        got = " and ".join(sorted(types))
+        raise argument_error("y", owner, "labels of one type, so that classes can be sorted", got)
 
 
 def seed_of(random_state: Any) -> int | None:

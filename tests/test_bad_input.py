@@ -28,6 +28,8 @@ FRAME = pd.DataFrame(X, IDS, list("uvw"))
 LABELS = pd.Series(Y, IDS)
 #: One id with two contents, and one object twice.
 COLLIDING, SAMPLE = FRAME.rename({"s1": "s0"}), FRAME.iloc[[0, 0, *range(2, N)]]
+#: Ids with two levels.
+LEVELS = pd.MultiIndex.from_product([["g", "h", "i"], range(3)])
 NEW = FRAME.iloc[:2].rename(index=lambda one: f"new {one}")
 THETA, K11 = GRAM, GRAM[:4, :4] + 0.1 * np.eye(4)
 LACKING = {"a": GRAM.copy(), "b": GRAM}
@@ -556,6 +558,14 @@ TABLE = {
     "a training part that is no mask": (
         lambda: kz.scores.svm_auc(GRAM, TWO, [0, 1, 2]),
         ("train", "svm_auc", "true or false for each of 9 objects", "int64 of shape (3,)"),
+    ),
+    "ids of two levels of features": (
+        lambda: KERNELS(FRAME.set_axis(LEVELS)),
+        ("X", "Kernels", "labelled by ids of one level", "('g', 0)"),
+    ),
+    "ids of two levels of kernels": (
+        lambda: kz.MultinomialProbit({"a": pd.DataFrame(GRAM, LEVELS, LEVELS)}, LABELS.to_numpy()),
+        ("kernels", "MultinomialProbit", "labelled by ids of one level", "('g', 0)"),
     ),
 }
 #: As above, of a fitted classifier; the call takes model and result.

@@ -35,6 +35,7 @@ __all__ = [
     "as_frame",
     "check_complete",
     "check_distinct",
+    "check_ids",
     "check_repeated",
     "counts_rows",
     "ids_along",
@@ -65,6 +66,15 @@ def check_complete(labels: Any, argument: str, owner: str) -> None:
     if absent:
         got = f"{len(absent)} missing, the first at position {absent[0]}"
         raise argument_error(argument, owner, "labelled without gaps", got)
+
+
+def check_ids(labels: Any, argument: str, owner: str) -> None:
+    """Raise if an id is missing or has several levels, which netCDF does not take."""
+    check_complete(labels, argument, owner)
+    several = [label for label in _plain(labels) if isinstance(label, tuple)]
+    if several:
+        requirement = "labelled by ids of one level: join the levels of a MultiIndex"
+        raise argument_error(argument, owner, requirement, listed(several))
 
 
 def check_distinct(

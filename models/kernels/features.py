@@ -17,6 +17,7 @@ from .alignment import (
     aligned,
     as_frame,
     check_complete,
+    check_ids,
     check_repeated,
     counts_rows,
     labels_of,
@@ -289,7 +290,7 @@ def _checked(
         if rows is not None:
             values, own = values[rows], None if own is None else own[rows]
     if table.labels is not None:
-        check_complete(table.labels, argument, "Kernels")
+        check_ids(table.labels, argument, "Kernels")
         check_repeated(table.labels, table.values, argument, "Kernels")
     if columns is not None:
         check_complete(columns, argument, "Kernels")

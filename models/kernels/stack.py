@@ -24,7 +24,7 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from .alignment import NUMBERED, aligned_matrices, check_complete, order_of
+from .alignment import NUMBERED, aligned_matrices, check_ids, order_of
 from .features import counts_as, labels_after
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
@@ -131,7 +131,7 @@ def as_stack(
     stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
     _check_names(stack["kernel"].values.tolist(), owner, argument)
     for dim in ("obs", "basis"):
-        check_complete(stack.indexes[dim], argument, owner)
+        check_ids(stack.indexes[dim], argument, owner)
     if like is not None:
         stack = _in_order_of(stack, like, owner, argument)
     precision = precision_of(stack)

@@ -481,6 +481,9 @@ LABELS = {
     "two columns": (lambda y: np.column_stack([y, y]), "1d array"),
     "too few": (lambda y: y.to_numpy()[1:], "inconsistent numbers of samples"),
     "other ids": (lambda y: y.rename({"P3": "Q3"}), "unknown 'Q3'; none for 'P3'"),
+    "fewer ids": (lambda y: y.drop("P3"), "none for 'P3'"),
+    "more ids": (lambda y: pd.concat([y, y.iloc[:1].rename({y.index[0]: "Q"})]), "unknown 'Q'"),
+    "numbers among strings": (lambda y: [1, *map(str, y[1:])], "labels of one type.*int and str"),
 }
 
 
