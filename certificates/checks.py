@@ -101,8 +101,7 @@ def _(engine: ADVI) -> Sequence[Check]:
     # The bound is estimated from a draw an iteration, while q still moves a little.
     bound = Bound(last=3_000, drift=0.05)
     biased = Agreement({"draws": 4_000}, approximate=True)
-    # Twenty default fits take an hour on the larger problems.
-    return (bound, biased, Miscalibration(160, _FEW, settings={"iterations": 5_000}))
+    return (bound, biased, Miscalibration(160, _FEW))
 
 
 @checks_of.register

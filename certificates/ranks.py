@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 from xarray import DataTree
 
-from ..inference import Engine, calibrate
+from ..inference import calibrate
 from ..inference.diagnostics.calibrate import POWER
 from ..inference.diagnostics.uniformity import Band, detectable_bias, detectable_scale
 from .case import Case, NotRunError, UnfinishedError, silent
@@ -50,13 +50,12 @@ class Calibration:
         assert case.engine is not None
         if not case.model.observed_RVs:
             raise NotRunError("the declaration has no observed variable to simulate")
-        engine = self._engine(case.engine)
-        self._check_time(case, engine)
+        self._check_time(case)
         begun = time.monotonic()
         ends = begun + self.share * (case.planned - begun)
         number, before = min(_LEAST, self.replicates), begun
         while True:
-            ranks = self._ranks(case, engine, number)
+            ranks = self._ranks(case, number)
             now = time.monotonic()
             # A round of twice as many replicates makes as many new ones as all before.
             longer = (now - begun if number == _LEAST else now - before) * 1.2
@@ -64,25 +63,22 @@ class Calibration:
                 return self._finding(ranks)
             number, before = min(2 * number, self.replicates), now
 
-    def _engine(self, engine: Engine) -> Engine:
-        """Engine whose ranks are compared."""
-        return engine
-
-    def _check_time(self, case: Case, engine: Engine) -> None:
+    def _check_time(self, case: Case) -> None:
         """Raise UnfinishedError if the fewest replicates would take twice the time left or more."""
         begun = time.monotonic()
-        case.fit(engine, chains=1, **self.options)
+        case.fit(chains=1, **self.options)
         needed = _LEAST * (time.monotonic() - begun)
         if needed > 2 * max(case.left, 0):
             raise UnfinishedError(
                 f"{_LEAST} replicates would take {needed:.0f} s, more than its time"
             )
 
-    def _ranks(self, case: Case, engine: Engine, number: int) -> DataTree:
+    def _ranks(self, case: Case, number: int) -> DataTree:
+        assert case.engine is not None
         with silent(), redirect_stdout(io.StringIO()):
             return calibrate(
                 case.model,
-                engine,
+                case.engine,
                 replicates=number,
                 random_seed=case.seed,
                 out=case.scratch / f"calibration-{case.cell.slug}",
@@ -123,24 +119,11 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Miscalibration(Calibration):
-    """How far the ranks of true parameters among draws of an approximation are from uniform.
-
-    Parameters
-    ----------
-    settings : dict
-        Settings of the engine, where its default ones would take too long.
-    """
-
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def _engine(self, engine: Engine) -> Engine:
-        return type(engine)(**self.settings) if self.settings else engine
+    """How far the ranks of true parameters among draws of an approximation are from uniform."""
 
     def _told(self, least: "Least") -> str:
-        changed = "".join(f", {name}={value}" for name, value in self.settings.items())
         return (
-            f" (bias {least.bias:+.2f} sd, truths spread {least.spread:.2f} times as far as "
-            f"draws{changed})"
+            f" (bias {least.bias:+.2f} sd, truths spread {least.spread:.2f} times as far as draws)"
         )
 
     def _outcome(self, uniform: bool, failures: Sized) -> Outcome:
