@@ -20,7 +20,22 @@ BY_OBSERVATION = (
     kz.CompositeKernelRegression,
     kz.CompositeKernelClassification,
 )
-ENGINES = ("vb", "gibbs")
+#: Engines with draws, and how they are run here.
+RUNS = {
+    "vb": ("vb", {}),
+    "gibbs": ("gibbs", {"chains": 2, "tune": 50}),
+    "nested": ("nested", {}),
+    "nuts": ("nuts", {"chains": 2, "tune": 50}),
+    "smc": ("smc", {"chains": 2}),
+    "laplace": (kz.Laplace(), {}),
+    "advi": (kz.ADVI(iterations=2_000), {}),
+    "pathfinder": (kz.Pathfinder(paths=2), {}),
+}
+QUICK = {"vb", "gibbs"}
+ENGINES = [
+    pytest.param(engine, id=engine, marks=() if engine in QUICK else pytest.mark.slow)
+    for engine in RUNS
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,22 +46,20 @@ def fitted():
     def of(cls, engine="vb", draws=200):
         if (cls, engine) not in known:
             model = cls.example()
-            chains = {"chains": 2, "tune": 50} if engine == "gibbs" else {}
-            result = kz.fit(model, engine, draws=draws, **chains, **QUIET)
+            settings, options = RUNS[engine]
+            if engine == "nested" and cls is kz.MultinomialProbit:
+                pytest.skip("Nested does not apply to MultinomialProbit")
+            result = kz.fit(model, settings, draws=draws, **options, **QUIET)
             known[cls, engine] = model, kz.extend(model, result, **QUIET)
         return known[cls, engine]
 
     return of
 
 
-each = pytest.mark.parametrize(
-    ("cls", "engine"),
-    [
-        pytest.param(cls, engine, id=f"{cls.__name__}-{engine}")
-        for cls in BY_OBSERVATION
-        for engine in ENGINES
-    ],
-)
+def each(test):
+    """Every model with observations, by every engine."""
+    models = pytest.mark.parametrize("cls", BY_OBSERVATION, ids=lambda cls: cls.__name__)
+    return pytest.mark.parametrize("engine", ENGINES)(models(test))
 
 
 @each
