@@ -145,7 +145,8 @@ class Least:
         Number of all elements.
     bias, spread : float
         Mean of the draws less the truth, and spread of the truths about it, on average over
-        replicates, in standard deviations of the draws: 0 and 1 for a right engine.
+        replicates, in standard deviations of the draws: 0 and 1 for a right engine. Ranks end at
+        the outermost draws, so that a spread near 2 is a lower bound.
     """
 
     p: float

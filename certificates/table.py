@@ -43,6 +43,7 @@ What is checked:
 Random checks fail right engines with a probability below {ERROR_RATE:.0%} over the whole table:
 each of at most {CHECKS} has the level {ALPHA:.0e}. Biases are means of normal scores of the
 reference's draws: biases in standard deviations, without the infinite variances of some matrices.
+Ranks end at the outermost draws: truths that spread twice as far as draws may spread further.
 """
 
 
