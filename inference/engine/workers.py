@@ -8,14 +8,16 @@ compiled once a worker. A worker process runs one task at a time, with one threa
 import io
 import os
 import pickle
+import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, override
 
 import cloudpickle
@@ -38,6 +40,8 @@ type Task = Callable[[Any], Mapping[str, Any]]
 LARGE = 1 << 20
 #: Times that tasks are started again whose processes or workers were killed.
 RESTARTS = 3
+#: Seconds in which a task closes its files after its client has gone.
+GRACE = 10
 
 
 def completed(
@@ -201,7 +205,8 @@ def _in_processes(
     left = dict(enumerate(arguments))
     for restart in range(1 + RESTARTS):
         parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1, max_nbytes=LARGE)
-        calls = (delayed(_run_numbered)(index, left[index], *common) for index in [*left])
+        parent = os.getpid()
+        calls = (delayed(_run_numbered)(parent, index, left[index], *common) for index in [*left])
         try:
             for index, outcome in parallel(calls):
                 del left[index]
@@ -215,8 +220,23 @@ def _in_processes(
                 ) from error
 
 
-def _run_numbered(index: int, argument: Any, *common: Any) -> tuple[int, Outcome]:
+def _run_numbered(parent: int, index: int, argument: Any, *common: Any) -> tuple[int, Outcome]:
+    _end_with(parent)
     return index, _run(argument, *common)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this worker process once its parent has gone: nobody waits for what it computes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        os._exit(SIGTERM_STATUS)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _on_cluster(

@@ -312,6 +312,44 @@ def test_a_stopped_client_leaves_its_finished_tasks(tmp_path, number, status):
     assert run(slowly, [0], out=tmp_path) == [0]
 
 
+CLIENT = """
+import os, sys, time
+from pathlib import Path
+import kernelzoo as kz
+def task(seed):
+    (Path(sys.argv[1]) / f"{os.getpid()}").touch()
+    time.sleep(300)
+if __name__ == "__main__":
+    kz.replicate(task, range(2), jobs=2, progressbar=False)
+"""
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a parent that has gone is not seen here")
+def test_no_worker_outlives_its_client(tmp_path):
+    (tmp_path / "client.py").write_text(CLIENT)
+    (pids := tmp_path / "pids").mkdir()
+    with subprocess.Popen([sys.executable, "-P", tmp_path / "client.py", pids]) as client:
+        wait_for(lambda: len(list(pids.iterdir())) == 2)
+        client.kill()
+    workers_of = [int(path.name) for path in pids.iterdir()]
+    wait_for(lambda: not any(map(is_alive, workers_of)))
+
+
+def wait_for(condition, seconds=60):
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
 def test_ctrl_c_leaves_the_finished_tasks(tmp_path):
     def task(seed):
         if seed == 2:
