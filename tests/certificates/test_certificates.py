@@ -1,6 +1,7 @@
 """Certificates: right engines are green, biased amber, broken red, and none is missing."""
 
 import json
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from xarray import Dataset, DataTree
 import kernelzoo as kz
 from kernelzoo.certificates import Finding, all_cells, case, certify, modes, ranks
 from kernelzoo.certificates import run as running
-from kernelzoo.certificates.agreement import differences
+from kernelzoo.certificates.agreement import Agreement, differences
 from kernelzoo.certificates.bounds import BoundRises
 from kernelzoo.certificates.case import UnfinishedError
 from kernelzoo.certificates.findings import ALPHA, colour_of
@@ -140,6 +141,14 @@ def test_calibration_makes_its_least_and_as_many_replicates_as_are_planned(monke
     assert fitted_in(30, (60, 900), monkeypatch) == [20]
     with pytest.raises(case.UnfinishedError, match="20 replicates would take 1800 s"):
         fitted_in(90, (60, 900), monkeypatch)
+
+
+def test_a_cell_from_another_process_is_its_own_reference(tmp_path):
+    cell = next(cell for cell in all_cells() if cell.slug == "wishart-exact")
+    shipped = pickle.loads(pickle.dumps(cell))
+    example = case.Case(shipped, None, kz.Exact(), 1, tmp_path, np.inf, np.inf)
+    with pytest.raises(case.NotRunError, match="it is the reference itself"):
+        Agreement()(example)
 
 
 class Unfinished:
