@@ -177,7 +177,7 @@ def cohort(n: int = 200, seed: Seed = 0, separation: float = 1.0) -> Dataset:
     Returns
     -------
     Dataset
-        X has the four blocks. The extra ``probability`` (n, 3) is p(y | u, v); no classifier on the
+        X has the four blocks. ``extras["probability"]`` (n, 3) is p(y | u, v); no classifier on the
         blocks has a better expected log score.
 
     Examples

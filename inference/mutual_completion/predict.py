@@ -155,7 +155,7 @@ def _warn_of(slowest: _Slowest) -> None:
         warn_user(
             f"{name}, the slowest monitored entry, has only {ess:.0f} effective draws: standard "
             "deviations and intervals of such entries are rough. Use more draws or more chains: "
-            "fit(..., draws=, chains=)."
+            "fit(..., draws=, chains=), complete_kernels(..., chains=, thin=)."
         )
 
 
