@@ -36,7 +36,14 @@ from .pareto_k import k_hat_of
 from .progress import track
 from .result import with_group
 
-__all__ = ["COMPLETION", "POOLED", "fit_completions", "predict_completions", "rubin"]
+__all__ = [
+    "COMPLETION",
+    "POOLED",
+    "fit_completions",
+    "number_of_fits",
+    "predict_completions",
+    "rubin",
+]
 
 #: Attributes of a result that `max_seconds` ended.
 ENDED = ("ended_by", "note")
@@ -83,7 +90,7 @@ def fit_completions(
         For a number on a model without completed kernels, for more completions than there are, and
         with a store, which only one fit can write.
     """
-    number = _number(model, completions)
+    number = number_of_fits(model, completions)
     if number == 0:
         return fit_one(model, run)
     assert isinstance(model, Declaration)
@@ -122,7 +129,7 @@ def fit_completions(
     return pooled
 
 
-def _number(model: pm.Model, completions: int | None) -> int:
+def number_of_fits(model: pm.Model, completions: int | None) -> int:
     """Return the number of completions to fit a model on; 0 for the model as it is."""
     rows = model.completed_rows if isinstance(model, Declaration) else None
     if completions is not None:

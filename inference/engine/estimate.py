@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from ...validation import check_count, check_name, integer_seed
 from .compilation import check_compile_kwargs, compiling_with, python_mode
+from .completions import number_of_fits
 from .engine import Engine, Run, variables_drawn
 from .fit import applicable, fit
 from .sampler_options import check_sampler_options
@@ -98,13 +99,14 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
         compiling_with(run.mode or python_mode()),
     ):
         cost = engine.calibrate(model, run)
-    kept = _numbers_of_a_draw(model, run.kept(model)) * _draws(engine, run)
+    fits = max(1, number_of_fits(model, settings.get("completions")))
+    kept = fits * _numbers_of_a_draw(model, run.kept(model)) * _draws(engine, run)
     return Estimate(
         engine=engine.name,
         model=type(model).__name__,
-        seconds=(cost.usual, max(cost.usual, cost.most)),
+        seconds=(fits * cost.usual, fits * max(cost.usual, cost.most)),
         megabytes=(cost.bytes + 8 * kept) / 1e6,
-        measured=cost.measured,
+        measured=cost.measured + (f", for each of {fits} completions" if fits > 1 else ""),
     )
 
 

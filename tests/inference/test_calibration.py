@@ -100,7 +100,8 @@ def calibrated(name, build, engine, replicates, options):
         build(), engine, replicates=replicates, random_seed=1, progressbar=False, **options
     )
     RESULTS.mkdir(parents=True, exist_ok=True)
-    az.plot_ecdf_pit(checked, backend="matplotlib").savefig(RESULTS / f"{name}.png")
+    with az.rc_context({"plot.max_subplots": None}):
+        az.plot_ecdf_pit(checked, backend="matplotlib").savefig(RESULTS / f"{name}.png")
     pyplot.close("all")
     return checked
 

@@ -10,6 +10,7 @@ import xarray as xr
 import kernelzoo as kz
 from kernelzoo.inference.completion import CompletedKernels, complete_kernels, joint_probit
 from kernelzoo.inference.engine.completions import fit_completions, rubin
+from kernelzoo.inference.engine.cost import Cost
 from kernelzoo.inference.engine.engine import Run
 
 N = 24
@@ -436,3 +437,14 @@ def test_joint_model_against_completion_first(hidden):
         assert difference.max() < 0.1
     else:
         assert (difference < 4 * error).all()
+
+
+def test_estimates_are_of_the_fits_of_all_completions(completion, monkeypatch):
+    model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
+    cost = Cost(2.0, 8.0, 5e6, "sweeps")
+    monkeypatch.setattr(kz.Gibbs, "calibrate", lambda *given: cost)
+    one, three = (kz.estimate(model, "gibbs", completions=n) for n in (1, 3))
+    assert one.seconds == (2.0, 8.0)
+    assert three.seconds == (6.0, 24.0)
+    assert three.megabytes > one.megabytes
+    assert three.measured == "sweeps, for each of 3 completions"
