@@ -84,7 +84,18 @@ class Declaration(pm.Model):
         return ""
 
     def seal(self) -> None:
-        """Record the declared terms, so that hand-written engines can refuse an amended model."""
+        """Record the declared terms, so that hand-written engines can refuse an amended model.
+
+        Raises
+        ------
+        ValueError
+            When the model is sealed: a second seal would hide what was added after the first.
+        """
+        if "_declared" in self.__dict__:
+            raise ValueError(
+                f"{type(self).__name__} is sealed by its own constructor. Terms that are added "
+                "afterwards amend the model, and engines written for it refuse it; leave out seal()."
+            )
         self._declared = self._terms()
         self._named = frozenset(self.named_vars)
         self._starts = list(self.rvs_to_initial_values.values())

@@ -287,3 +287,12 @@ def test_other_rows_of_a_gram_matrix_are_a_basis():
     with model:
         pm.set_data({"K": K[:, :5], "targets": targets[:5]}, coords={"obs": np.arange(5)})
     model.check_data()
+
+
+def test_a_second_seal_hides_no_term():
+    model = kz.MultinomialProbit.example()
+    with model:
+        pm.Potential("force", 60 * pm.math.log(model["beta"][0]))
+    with pytest.raises(ValueError, match="is sealed by its own constructor"):
+        model.seal()
+    assert model.amendments()
