@@ -93,8 +93,9 @@ class Declaration(pm.Model):
         """
         if "_declared" in self.__dict__:
             raise ValueError(
-                f"{type(self).__name__} is sealed by its own constructor. Terms that are added "
-                "afterwards amend the model, and engines written for it refuse it; leave out seal()."
+                f"{type(self).__name__} is sealed by its own constructor. Terms that are "
+                "added afterwards amend the model, and engines written for it refuse it; leave out "
+                "seal()."
             )
         self._declared = self._terms()
         self._named = frozenset(self.named_vars)

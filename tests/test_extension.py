@@ -5,6 +5,7 @@
 
 import gc
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 
 import arviz as az
@@ -109,6 +110,37 @@ def test_evidence_of_a_new_paper_bounds_its_elbo(paper, results):
     assert_mean(np.exp(stats["lp"] - stats["lq"] - log_evidence).to_numpy().ravel(), 1.0)
 
 
+def test_time_of_a_new_paper_is_estimated_and_bounded(paper):
+    assert kz.estimate(paper, "vb").seconds[0] > 0
+    assert kz.recommend(paper, progressbar=False).engine.name == "Exact"
+    with pytest.warns(UserWarning, match="VB was ended by max_seconds"):
+        ended = kz.fit(paper, "vb", max_seconds=1e-9, **OPTIONS)
+    assert (ended.attrs["converged"], ended.attrs["ended_by"]) == ("no", "max_seconds")
+    assert ended["trajectory"].sizes["iteration"] == 1
+
+
+def test_an_algorithm_that_keeps_nothing_can_be_timed(paper):
+    """Bug: it died of the KeyboardInterrupt that ends loops, with no word of the time."""
+
+    class Unsaved(type(paper)):
+        pass
+
+    @kz.VB.register(Unsaved)
+    def unsaved(model, run):
+        with run.track(None, "VB") as bar:
+            while True:
+                bar.advance()
+
+    model = Unsaved(X)
+    try:
+        assert "steps of VB" in kz.estimate(model, "vb").measured
+    except KeyboardInterrupt as error:  # which would end the tests
+        raise AssertionError from error
+    assert "could not be measured" not in str(kz.recommend(model, progressbar=False))
+    with pytest.raises(ValueError, match="'max_seconds' argument of fit must be enough for VB to"):
+        kz.fit(model, "vb", max_seconds=1e-9, **OPTIONS)
+
+
 def test_predictions_of_a_new_paper(paper, results):
     m, k, a, b = paper.posterior
     sd = np.sqrt(b * (k + 1) / (k * (a - 1)))
@@ -130,6 +162,15 @@ def test_engines_on_a_new_paper_are_compared_on_what_it_identifies(results):
     assert abs(variables.loc["vb", "difference"]) < 0.2
 
 
+@dataclass(frozen=True)
+class SquaredWeights(kz.combinations.WeightedSum):
+    """K = sum_s v_s^2 K_s / sum_s v_s^2 with v_s ~ HalfNormal(1): no weight is a variable."""
+
+    def declare(self):
+        squares = pm.HalfNormal("v", dims="kernel") ** 2
+        return pm.Deterministic("beta", squares / squares.sum(), dims="kernel")
+
+
 def probit(rule):
     """Four objects of two classes, two kernels that are two basis functions each."""
     kernels = np.abs(np.random.default_rng(2).normal(size=(2, 4, 2)))
@@ -148,7 +189,7 @@ def test_engines_know_the_rules_that_are_registered_with_them(rules, sampled):
     assert [reasons[name] for name in ("Gibbs", "NUTS", "SMC")] == [None] * 3
     assert "; RootOfSquares is not registered with kernelzoo.inference" in reasons["VB"]
     with pytest.raises(ValueError, match=r"Gibbs does not apply.*RootOfSquares.*SquaredWeights"):
-        kz.fit(probit(rules.SquaredWeights()), "gibbs")
+        kz.fit(probit(SquaredWeights()), "gibbs")
 
 
 def test_gibbs_under_a_new_rule_samples_the_posterior(sampled):
@@ -221,7 +262,7 @@ def test_a_new_rule_with_vb(rules):
 
 
 def test_weights_of_a_new_rule_may_follow_from_other_variables(rules):
-    model = probit(rules.SquaredWeights())
+    model = probit(SquaredWeights())
     sizes = {"draws": 5, "tune": 2, "chains": 1} | OPTIONS | BY_NUMPY
     result = kz.fit(model, kz.NUTS(max_treedepth=2), **sizes)
     new = np.random.default_rng(1).normal(size=(2, 3, 2))
@@ -235,7 +276,7 @@ def test_weights_of_a_new_rule_may_follow_from_other_variables(rules):
 
 
 def test_a_new_sum_in_a_composite_kernel(rules, monkeypatch):
-    monkeypatch.setitem(composite_kernel.COMBINATIONS, "squared", rules.SquaredWeights)
+    monkeypatch.setitem(composite_kernel.COMBINATIONS, "squared", SquaredWeights)
     model = kz.CompositeKernelRegression.example(combination="squared")
     reasons = {row.engine: row.reason for row in kz.engines(model).rows}
     assert reasons["NUTS"] is None

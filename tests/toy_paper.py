@@ -1,5 +1,7 @@
 """A paper added from outside the package: a normal sample under its conjugate prior."""
 
+from contextlib import suppress
+
 import numpy as np
 import pymc as pm
 from scipy import special, stats
@@ -78,9 +80,10 @@ def variational(model, run, *, tolerance: float = 1e-10):
         The ascent ends when the bound gains less.
     """
     m, k, a, b = model.posterior
-    rate, elbo = b, [-np.inf]
-    with run.track(None, "VB") as bar:
-        while len(elbo) < 3 or elbo[-1] - elbo[-2] > tolerance:
+    rate, elbo, converged = b, [], False
+    # When the time is over or the user stops it, the ascent ends with what it has.
+    with suppress(KeyboardInterrupt), run.track(None, "VB") as bar:
+        while not converged:
             q_mu = stats.norm(m, np.sqrt(rate / (k * (a + 0.5))))
             rate = b + 0.5 * k * q_mu.var()
             q_tau = stats.gamma(a + 0.5, scale=1 / rate)
@@ -88,6 +91,7 @@ def variational(model, run, *, tolerance: float = 1e-10):
             log_p = a * np.log(b) - special.gammaln(a) + 0.5 * np.log(k / (2 * np.pi))
             log_p += (a - 0.5) * (special.digamma(a + 0.5) - np.log(rate)) - q_tau.mean() * rate
             elbo.append(log_evidence(model) + log_p + q_mu.entropy() + q_tau.entropy())
+            converged = len(elbo) > 1 and elbo[-1] - elbo[-2] < tolerance
             bar.advance()
 
     def sample(draws, rng):
@@ -95,7 +99,7 @@ def variational(model, run, *, tolerance: float = 1e-10):
         return {"mu": mu, "tau": tau}, q_mu.logpdf(mu) + q_tau.logpdf(tau)
 
     parameters = Dataset({"mu_sd": q_mu.std(), "tau_mean": q_tau.mean()})
-    return inference.VariationalOutput([np.array(elbo[1:])], 0, True, parameters, sample)
+    return inference.VariationalOutput([np.array(elbo)], 0, converged, parameters, sample)
 
 
 @inference.predictive.register

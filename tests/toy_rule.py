@@ -107,12 +107,3 @@ def _(rule: NormalWeights, plug_in, state, linear, curvature):
 for rule in (RootOfSquares, NormalWeights):
     redraw_collapsed.register(rule, lambda rule, task: None)
     redraw_hyperparameters.register(rule, lambda rule, task: None)
-
-
-@dataclass(frozen=True)
-class SquaredWeights(WeightedSum):
-    """K = sum_s v_s^2 K_s / sum_s v_s^2 with v_s ~ HalfNormal(1): no weight is a variable."""
-
-    def declare(self):
-        squares = pm.HalfNormal("v", dims="kernel") ** 2
-        return pm.Deterministic("beta", squares / squares.sum(), dims="kernel")

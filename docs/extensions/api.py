@@ -13,7 +13,8 @@ __all__ = ["INTRODUCTION", "Name", "namespaces", "pages", "public_names"]
 INTRODUCTION = """\
 # API reference
 
-Every public name, by namespace. The examples are run by the tests, one docstring at a time, with
+Every public name, by namespace: the attributes of the package, as in ``import kernelzoo as kz`` and
+``kz.combinations.Binary``. The examples are run by the tests, one docstring at a time, with
 these names defined:
 
 :::{literalinclude} ../../tests/docstring_namespace.py

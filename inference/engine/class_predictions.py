@@ -113,8 +113,8 @@ def predict_classes(
             draws.reshape(*chains, *shape), by_draw, ("chain", "draw", "obs", "class")
         )
     if codes is not None:
-        (observed,) = model.observed_RVs
-        predictions[observed.name] = DataArray(
+        # Further likelihoods that were added to the model come after its own.
+        predictions[model.observed_RVs[0].name] = DataArray(
             codes.reshape(*chains, len(obs)), by_draw, ("chain", "draw", "obs")
         )
     return predictions

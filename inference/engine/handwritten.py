@@ -8,6 +8,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, ClassVar, override
@@ -18,6 +19,7 @@ from ...models.declaration import Declaration
 from ...validation import argument_error, check_name
 from .applicability import setting_of_no_use
 from .cost import Cost, Stopwatch, peak_of_memory, timed
+from .deadline import OutOfTime
 from .engine import Engine, Run
 from .outputs import ExactOutput, VariationalOutput
 from .settings import DEFAULT
@@ -154,7 +156,8 @@ class Handwritten(Engine):
 
     def implement(self, model: pm.Model, run: Run) -> Any:
         """Call the implementation for the model with this engine's settings."""
-        return self._checked(model).function(model, run, **self._settings)
+        with run.clock.explained(f"for {self.name} to end: it keeps no part of a result here"):
+            return self._called(model, run)
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
@@ -165,15 +168,22 @@ class Handwritten(Engine):
         output = self._watched(model, run, watch)
         spent = time.perf_counter() - start
         likely, most = watch.more(usual=USUAL)
-        drawing = seconds_of_draws(output, run)
+        drawing = 0.0 if output is None else seconds_of_draws(output, run)
         measured = watch.measured or f"the whole of {self.name}"
         return Cost(spent + likely + drawing, spent + most + drawing, peak[0], measured)
 
+    def _called(self, model: pm.Model, run: Run) -> Any:
+        return self._checked(model).function(model, run, **self._settings)
+
     def _watched(self, model: pm.Model, run: Run, watch: Stopwatch) -> Any:
-        """Call the implementation with a stopwatch that ends its loops."""
-        with warnings.catch_warnings():
+        """Call the implementation with a stopwatch that ends its loops.
+
+        None from an implementation that keeps no part of a result.
+        """
+        with warnings.catch_warnings(), suppress(OutOfTime):
             warnings.simplefilter("ignore")
-            return self.implement(model, replace(run, clock=watch, progressbar=False))
+            return self._called(model, replace(run, clock=watch, progressbar=False))
+        return None
 
     def _checked(self, model: pm.Model) -> Implementation:
         """Choose the implementation for the model; raise ValueError for unknown settings."""

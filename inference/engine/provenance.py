@@ -27,6 +27,7 @@ __all__ = [
     "constants_of",
     "data_in",
     "data_of",
+    "declaration",
     "declared",
     "differing_data",
     "differing_terms",
@@ -82,16 +83,21 @@ def differing_data(one: Data, other: Data) -> list[str]:
 def differing_terms(one: Attributes, other: Attributes) -> list[str]:
     """Names of the priors, and "the observations", that differ between two results' attributes.
 
-    If variables have been integrated out, the likelihoods rightly differ. Fingerprints from
-    different versions of the libraries are not comparable.
+    If variables have been integrated out, the likelihoods' fingerprints rightly differ, but not the
+    names of the observed variables and potentials. Fingerprints from different versions of the
+    libraries are not comparable.
     """
     compared = all("declared" in attributes for attributes in (one, other))
     if not compared or one.get("versions") != other.get("versions"):
         return []
     mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
-    same_variables = mine.keys() == theirs.keys()
-    common = mine.keys() if same_variables else (mine.keys() & theirs.keys()) - {""}
-    return [name or "the observations" for name in sorted(common) if mine[name] != theirs[name]]
+    differ = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]}
+    if mine.keys() != theirs.keys():
+        differ.discard("")
+        names = [attributes.get("likelihood") for attributes in (one, other)]
+        if None not in names and names[0] != names[1]:
+            differ.add("")
+    return [name or "the observations" for name in sorted(differ)]
 
 
 def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
@@ -112,14 +118,23 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
             "a result of fit under the model's priors and likelihood",
             f"a result in which {', '.join(differ)} is random, or known, and the reverse here",
         )
-    now = {"declared": json.dumps(declared(model)), "versions": json.dumps(versions())}
-    if differ := differing_terms(result.attrs, now):
+    if differ := differing_terms(result.attrs, declaration(model)):
         raise argument_error(
             "result",
             owner,
             "a result of fit under the model's priors and likelihood",
             f"a result with another prior or likelihood of {', '.join(differ)}",
         )
+
+
+def declaration(model: pm.Model) -> dict[str, str]:
+    """Return what a result's attributes tell of its model's priors and likelihood."""
+    likelihood = [*model.observed_RVs, *model.potentials]
+    return {
+        "declared": json.dumps(declared(model)),
+        "likelihood": " ".join(sorted(str(term.name) for term in likelihood)),
+        "versions": json.dumps(versions()),
+    }
 
 
 def versions() -> dict[str, str]:

@@ -14,7 +14,6 @@ with different hyperparameters.
 their transforms, Jacobians included.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,7 +24,7 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_observat
 from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
-from .provenance import constants_of, declared, versions
+from .provenance import constants_of, declaration
 
 __all__ = ["Converged", "draws_to_tree", "point_to_tree", "stamp", "trajectory", "with_group"]
 
@@ -103,8 +102,7 @@ def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
         "model": type(model).__name__,
         "family": family(model),
         "variant": model.variant if isinstance(model, Declaration) else "",
-        "declared": json.dumps(declared(model)),
-        "versions": json.dumps(versions()),
+        **declaration(model),
     }
     tree.attrs.setdefault("converged", "unknown")
     return tree

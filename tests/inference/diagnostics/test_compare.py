@@ -322,3 +322,16 @@ def test_nothing_is_marked_without_reason():
 def test_bad_comparisons_are_refused(results, options, message):
     with pytest.raises(ValueError, match=message):
         kz.compare_engines(results, **options)
+
+
+def test_a_likelihood_with_a_variable_of_its_own_is_another_model():
+    """Bug: the variables differ, so it was taken for a model with a variable integrated out."""
+    one, two = result(0, 1), result(0, 1, seed=1)
+    for tree in (one, two):
+        tree.attrs |= {"versions": "1", "likelihood": "t"}
+    one.attrs["declared"] = json.dumps({"x": "a", "sigma": "b", "": "c"})
+    two.attrs["declared"] = json.dumps({"x": "a", "": "d"})
+    assert list(kz.compare_engines({"one": one, "two": two}).engines.index) == ["one", "two"]
+    one.attrs["likelihood"] = "alcohol t"
+    with pytest.raises(ValueError, match="others of the observations"):
+        kz.compare_engines({"one": one, "two": two})

@@ -9,6 +9,7 @@ import xarray as xr
 from pymc.backends.arviz import find_constants
 
 import kernelzoo as kz
+from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.provenance import constants_of, data_of, declared, differing_data
 
 KERNELS = np.stack([np.eye(4), np.diag([1.0, 2.0, 3.0, 4.0])])
@@ -174,6 +175,22 @@ def test_predictions_refuse_a_result_of_another_model(fitted, changes, message, 
             kz.predict(classifier(), result, new)
             with pytest.raises(ValueError, match=message):
                 kz.predict(classifier(**changes), result, new)
+
+
+def test_a_likelihood_with_a_variable_of_its_own_is_another_model(fitted):
+    """Bug: its result was taken for one with a variable integrated out."""
+    amended, new = classifier(), np.ones((2, 1, 3))
+    with amended:
+        sigma = pm.HalfNormal("sigma")
+        pm.Normal("alcohol", amended["zeta"].sum(), sigma, observed=1.0)
+    sizes = {"draws": 4, "tune": 2, "chains": 1, "progressbar": False, "random_seed": 1}
+    by_numpy = {"compile_kwargs": {"mode": python_mode()}}
+    result = kz.fit(amended, kz.NUTS(max_treedepth=2), **sizes, **by_numpy)
+    for model, given in ((classifier(), result), (amended, fitted)):
+        with pytest.raises(ValueError, match="another prior or likelihood of the observations"):
+            kz.predict(model, given, new)
+    extended = kz.predict(amended, result, new, extend=True)
+    assert extended["predictions"]["t"].sizes == {"chain": 1, "draw": 4, "obs": 1}
 
 
 def test_predictions_refuse_a_result_from_before_set_data(fitted):
