@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import reduce, singledispatch
 from operator import or_
-from typing import Any, Self, override
+from typing import Any, Literal, Self, override
 
 import numpy as np
 import pandas as pd
@@ -21,9 +21,11 @@ from ..models.kernels.alignment import as_frame, check_distinct
 from ..models.kernels.base import Precomputed
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
 from ..models.kernels.learned import ParametricStack
+from ..models.kernels.member import Member
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import argument_error, check_flag, check_name, check_unmasked
+from .gaps import Gaps
 from .output import StackOutput
 from .reading import Tables, check_measured, ids_of, in_blocks, labelled, select
 
@@ -43,8 +45,11 @@ class KernelReader(BaseEstimator):
     _kernels_given: bool
     feature_names_in_: np.ndarray
 
-    def _fit_kernels(self, X: Any) -> DataArray | ParametricStack:
-        """Choose kernels, scales and widths on the training objects; return their stack."""
+    def _fit_kernels(self, X: Any, order: pd.Index | None = None) -> DataArray | ParametricStack:
+        """Choose kernels, scales and widths on the training objects; return their stack.
+
+        `order` are the ids of the objects in the order that they get, by default that of `X`.
+        """
         owner = type(self).__name__
         standardize = check_flag(self.standardize, "standardize", owner)
         tables = self._tables(X, reset=True)
@@ -65,7 +70,7 @@ class KernelReader(BaseEstimator):
             if len(bound) == len(members):
                 tables = {block: tables[block] for block in tables if block in bound}
         check_measured(tables, owner)
-        objects = feature_spaces(_mapping(tables), order=ids_of(X))
+        objects = feature_spaces(_mapping(tables), order=ids_of(X) if order is None else order)
         grams = {
             block
             for member in members
@@ -112,7 +117,7 @@ class KernelReader(BaseEstimator):
         """
         check_is_fitted(self)
         tables = self._tables(X, reset=False)
-        self._check_blocks(tables)
+        self._check_blocks(tables, self._training.features)
         used = {block: t for block, t in tables.items() if block in self._training.features}
         check_measured(used, type(self).__name__)
         new = feature_spaces(_mapping(used), self._training, order=ids_of(X))
@@ -125,9 +130,9 @@ class KernelReader(BaseEstimator):
             _as_input(self._training, labelled=True),
         )
 
-    def _check_blocks(self, tables: Tables) -> None:
+    def _check_blocks(self, tables: Tables, used: Iterable[str | None]) -> None:
         """Raise unless new objects have the blocks used in training, and no unknown ones."""
-        missing = [block for block in self._training.features if block not in tables]
+        missing = [block for block in used if block not in tables]
         unknown = [block for block in tables if block not in self._blocks_given]
         if not (missing or unknown):
             return
@@ -172,6 +177,7 @@ class KernelReader(BaseEstimator):
             {"skip_check_array": True}
             if cut and isinstance(X, pd.DataFrame)
             else {
+                "ensure_all_finite": "allow-nan" if self._takes_gaps else True,
                 # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
                 "dtype": [np.float64, np.float32] if kernels_given else np.float64,
                 "allow_nd": kernels_given,
@@ -236,6 +242,11 @@ class KernelReader(BaseEstimator):
             self._scalers = dict(state["_scalers"])
 
     @property
+    def _takes_gaps(self) -> bool:
+        """Whether objects may lack blocks."""
+        return False
+
+    @property
     def _pairwise(self) -> bool:
         return isinstance(self.kernels, str) and self.kernels == PRECOMPUTED
 
@@ -273,6 +284,11 @@ class KernelBlocks(
         Bring each feature to mean 0 and standard deviation 1 over the training objects. Kernels
         that add features up are otherwise decided by the features of largest scale. Set it to False
         for features whose scales mean something, such as counts, fingerprints or shares.
+    missing : {"error", "nan"}, default="error"
+        Whether objects may lack blocks. With "nan", the kernel of a block is that of the objects
+        that have it, scales, widths and normalisations included, and NaN in the rows and columns of
+        the others: what `KernelCompleter` and ``kz.completion.complete_kernels`` take. An object
+        lacks a block if its row is NaN as a whole, or if the frame of the block does not have it.
 
     Attributes
     ----------
@@ -297,7 +313,8 @@ class KernelBlocks(
     - a DataFrame with columns (block, feature): ``pd.concat({"rna": A, "protein": B}, axis=1)``;
     - an array or DataFrame, with `blocks` if there are several;
     - a dict of arrays or DataFrames of the same objects; frames are aligned by their index, in the
-      order of the first frame, whether a kernel uses it or not;
+      order of the first frame, whether a kernel uses it or not (with ``missing="nan"``, objects
+      that only further frames have come after those of the first);
     - with "precomputed": an array (obs, training obs, kernel) or, of one kernel, (obs, training
       obs). scikit-learn's cross-validation takes rows and columns of every kernel.
 
@@ -314,6 +331,12 @@ class KernelBlocks(
     >>> X = pd.concat({"rna": rna, "protein": protein}, axis=1)
     >>> kernels = KernelBlocks(kz.gaussian("median")).fit_transform(X)  # (obs, basis, kernel)
     >>> pipeline = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed")).fit(X, y)
+
+    Tables of different objects:
+
+    >>> X = pd.concat({"rna": rna.iloc[:15], "protein": protein.iloc[5:]}, axis=1)
+    >>> kernels = KernelBlocks(missing="nan").fit_transform(X)
+    >>> completed = KernelCompleter(engine="em").fit_transform(kernels)
     """
 
     def __init__(
@@ -323,11 +346,13 @@ class KernelBlocks(
         blocks: Any = None,
         normalize: Any = "trace",
         standardize: bool = True,
+        missing: Literal["error", "nan"] = "error",
     ):
         self.kernels = kernels
         self.blocks = blocks
         self.normalize = normalize
         self.standardize = standardize
+        self.missing = missing
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose scales, widths and normalisations on the training objects.
@@ -360,6 +385,75 @@ class KernelBlocks(
         """Names of the kernels."""
         check_is_fitted(self)
         return self.kernel_names_
+
+    @override
+    def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
+        check_is_fitted(self)
+        if not self._readers:
+            return super().kernel_stack(X)
+        owner, tables = type(self).__name__, self._tables(X, reset=False)
+        self._check_blocks(tables, self._readers)
+        new = Gaps.of({str(block): tables[block] for block in self._readers}, owner)
+        kernels = {
+            block: reader._fixed(reader.kernel_stack({block: new.tables[block]}))
+            for block, reader in self._readers.items()
+            if len(new.rows[block])
+        }
+        return new.stack(kernels, self._gaps, new.as_new(self._gaps), self.kernel_names_)
+
+    @override
+    def _fit_kernels(self, X: Any, order: pd.Index | None = None) -> DataArray | ParametricStack:
+        owner = type(self).__name__
+        self._readers: dict[str, KernelBlocks] = {}
+        check_name(self.missing, ("error", "nan"), "missing", owner)
+        if not self._takes_gaps:
+            return super()._fit_kernels(X, order)
+        tables = self._tables(X, reset=True)
+        if None in tables or self._pairwise:
+            required = '"error" for kernels, and for one table without blocks'
+            raise argument_error("missing", owner, required, '"nan"')
+        self._blocks_given = set(tables)
+        blocks = [str(block) for block in tables]
+        specification = specified(self.kernels, [*blocks], owner)
+        self.specification_ = _normalized(specification, self.normalize, owner)
+        for member in self.specification_.members:
+            if not member.base.is_kernel:
+                required = 'kernels, not basis functions, with missing="nan"'
+                raise argument_error("kernels", owner, required, repr(member))
+            if member.space is not None:
+                check_name(member.space, blocks, "kernels", owner)
+        own = {block: _bound_to(self.specification_, block) for block in blocks}
+        used = [block for block in blocks if own[block]]
+        self._gaps = Gaps.of({block: tables[block] for block in used}, owner)
+        for block in used:
+            if len(self._gaps.rows[block]) < 2:
+                got = f"{len(self._gaps.rows[block])}"
+                raise argument_error(f'X["{block}"]', owner, "of two objects or more", got)
+        # A reader computes scales, widths and normalisations on the objects that have its block.
+        self._readers = {
+            block: KernelBlocks(Kernels(own[block]), normalize=None, standardize=self.standardize)
+            for block in used
+        }
+        kernels = {
+            block: reader._fixed(reader._fit_kernels({block: self._gaps.tables[block]}))
+            for block, reader in self._readers.items()
+        }
+        names = [name for stack in kernels.values() for name in stack["kernel"].values.tolist()]
+        check_distinct(names, "kernels", owner, "of distinct names")
+        self.kernel_names_ = np.array(names, dtype=object)
+        self._gaps = replace(self._gaps, tables={})
+        return self._gaps.stack(kernels, self._gaps, self._gaps.labels, self.kernel_names_)
+
+    @property
+    @override
+    def _takes_gaps(self) -> bool:
+        return self.missing == "nan"
+
+    @override
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_gaps
+        return tags
 
     def _fixed(self, stack: DataArray | ParametricStack) -> DataArray:
         if isinstance(stack, ParametricStack):
@@ -428,6 +522,15 @@ def _on(kernels: Kernels, block: str | None) -> Kernels:
         return kernels
     bound = kernels.on(block)
     return bound.named(block) if _is_anonymous(kernels) else bound
+
+
+def _bound_to(kernels: Kernels, block: str) -> tuple[Member, ...]:
+    """Kernels that a block has, with the names that they have beside those of other blocks."""
+    return tuple(
+        replace(m, space=block, name=None if m.name is None else m.name_on(block))
+        for m in kernels.members
+        if m.space in (None, block)
+    )
 
 
 def _is_anonymous(kernels: Kernels) -> bool:

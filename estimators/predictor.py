@@ -137,9 +137,9 @@ class KernelPredictor(KernelReader):
             `result_` of an estimator with the same parameters on the same objects, for example from
             ``az.from_netcdf``.
         X, y : as in `fit`
-            The training objects.
+            The training objects, in any order if `X` and the result have their ids.
         **parameters
-            Of the estimator.
+            Of the estimator that was fitted: those that it was given, or its ``get_params()``.
 
         Returns
         -------
@@ -157,18 +157,29 @@ class KernelPredictor(KernelReader):
         >>> classifier = type(classifier).from_result(result, X, y, **classifier.get_params())
         """
         estimator = cls(**parameters)
-        estimator._declare(X, y)
-        check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
+        ids, order = ids_of(X), _fitted_objects(result)
+        if ids is None or order is None or not ids.is_unique or {*ids} != {*order}:
+            order = None
+        elif labels_of(as_frame(y)) is None and len(y) == len(ids):
+            y = (pd.Series if np.ndim(y) == 1 else pd.DataFrame)(np.asarray(y), index=ids)
+        estimator._declare(X, y, order)
+        try:
+            check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
+        except ValueError as error:
+            raise ValueError(
+                f"{error} The parameters must be those of the estimator that was fitted, too: "
+                f"{cls.__name__}.from_result(result, X, y, **fitted.get_params())."
+            ) from error
         return estimator._accept(result)
 
-    def _declare(self, X: Any, y: Any) -> None:
-        """Set `model_`, declared on training objects."""
+    def _declare(self, X: Any, y: Any, order: pd.Index | None = None) -> None:
+        """Set `model_`, declared on training objects in the order of `X` or of ids."""
         owner = type(self).__name__
         y = as_frame(y)
         _check_responses(y, owner)
         # Before X, because it deletes the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
-        stack = self._fit_kernels(X)
+        stack = self._fit_kernels(X, order)
         ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
         given = checked if ids is None else table(checked, index=ids)
         ordered = np.asarray(aligned(given, self._training.labels, "y", owner))
@@ -242,6 +253,13 @@ class KernelPredictor(KernelReader):
         if ids is None:
             return ordered, sample_weight
         return ordered, aligned(sample_weight, ids, "sample_weight", owner)
+
+
+def _fitted_objects(result: DataTree) -> pd.Index | None:
+    """Ids of the objects of a result, or None."""
+    if "observed_data" not in result.children:
+        return None
+    return result["observed_data"].to_dataset().indexes.get("obs")
 
 
 def _options_of_fit(options: Any, owner: str) -> dict[str, Any]:

@@ -115,7 +115,8 @@ def check_measured(tables: Tables, owner: str) -> None:
             raise argument_error(
                 "X" if block is None else f'X["{block}"]',
                 owner,
-                "measured for every object (kz.MutualKernelCompletion completes kernels)",
+                'measured for every object, unless KernelBlocks(missing="nan") and KernelCompleter '
+                "come before",
                 f"no value for {listed(absent)}",
             )
 

@@ -350,6 +350,19 @@ def test_pickled_and_saved_estimators_predict_the_same(estimator, data, tmp_path
     again = estimator.from_result(saved, train.X, y, **fitted.get_params())
     np.testing.assert_array_equal(answers(again, data.new.X), expected)
     assert again.weights_.identical(fitted.weights_)
+    # The tables were written anew, with other rows first; the responses with ids, or beside X.
+    mixed = train.X.sample(frac=1, random_state=1)
+    tables = {"rna": mixed["rna"], "protein": mixed["protein"].iloc[::-1]}
+    order = train.X.index.get_indexer(mixed.index)
+    for X, values in ((mixed, y), (tables, y), (mixed, np.asarray(y)[order])):
+        again = estimator.from_result(saved, X, values, **fitted.get_params())
+        np.testing.assert_allclose(answers(again, data.new.X), expected, atol=1e-9)
+
+
+def test_saved_results_under_other_parameters_are_refused_with_the_remedy(data, classifier):
+    given = classifier.get_params() | {"tau": 2.5}
+    with pytest.raises(ValueError, match=r"parameters must be those of the estimator that was fit"):
+        type(classifier).from_result(classifier.result_, data.train.X, data.train.y, **given)
 
 
 def through_skops(fitted):
@@ -433,7 +446,7 @@ def test_results_of_something_else_are_refused(data, classifier):
         (train.X, train.y, {"kernels": kz.linear()}),
         (train.X, train.y, {"standardize": False}),
         (train.X, train.y, {"tau": 2.0}),
-        (train.X.iloc[::-1], train.y, {}),
+        (train.X.iloc[::-1].to_numpy(), train.y.to_numpy(), {}),
         (train.X, train.y.replace({"case": "x", "control": "a"}), {}),
     ):
         with pytest.raises(ValueError, match="'result' argument of KernelProbitClassifier"):
