@@ -245,3 +245,15 @@ def test_every_study_belongs_to_a_paper():
 def test_every_model_has_a_card_and_a_paper():
     assert {card.model for card in cards.CARDS} == {*kz.MODELS}
     assert {model for paper in papers.PAPERS for model in paper.models} == {*kz.MODELS}
+
+
+def test_papers_are_cited_alike():
+    """The page for people and the file for tools name the same papers, and every model."""
+    yaml = pytest.importorskip("yaml")
+    page = (DOCS / "citing.md").read_text(encoding="utf-8")
+    cited = yaml.safe_load((DOCS.parent / "CITATION.cff").read_text(encoding="utf-8"))
+    plain = page.replace("{", "").replace("}", "")
+    for paper in cited["references"]:
+        assert f"title = {' '.join(paper['title'].split())}," in plain
+        assert f"year = {paper['year']}," in plain
+    assert all(f"`{model.__name__}`" in page for model in kz.MODELS)

@@ -164,7 +164,8 @@ def plot_rows(
     collection.map(_points, "point_estimate", data=data)
     collection.map(_rows, "rows", data=data, ignore_aes="all", store_artist=False)
     last = collection.iget_target(len(rows) - 1, 0)
-    last.set_xlabel(value)
+    # Wrapped where the figure is narrow, as a column of a journal is.
+    last.set_xlabel(value, wrap=True)
     name_engines(collection, labels, title)
     return collection
 

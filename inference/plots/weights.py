@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -14,6 +15,7 @@ from xarray import DataTree
 
 from ...validation import argument_error, check_name
 from ..diagnostics.inclusion import inclusion
+from ..engine.completions import COMPLETION
 from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
 from .intervals import Summaries, plot_intervals, plot_rows, side_by_side
 from .marginals import named_draws
@@ -22,6 +24,8 @@ __all__ = ["plot_weights"]
 
 #: Corners of the triangle, one a kernel: left, right, top.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
+#: R-hat of weights above which chains are marked.
+APART = 1.05
 #: Number of evenly spaced draws that are plotted for an engine.
 DRAWN = 1_000
 
@@ -39,7 +43,8 @@ def plot_weights(
 ) -> PlotCollection:
     """Plot the kernel weights of several engines.
 
-    The legend warns of approximations whose Pareto k-hat is above 0.7.
+    The legend warns of approximations whose Pareto k-hat is above 0.7, and of chains whose R-hat of
+    the weights is above 1.05.
 
     Parameters
     ----------
@@ -94,17 +99,18 @@ def plot_weights(
         return _inclusion(named, threshold, var_name, figure_kwargs)
     if threshold is not None:
         raise argument_error("threshold", owner, "None unless kind='inclusion'", repr(threshold))
+    labels = _labels(named, var_name)
     sums = all(np.allclose(array.sum("kernel"), 1) for array in draws.values())
     if kind == "simplex":
         if n_kernels != 3:
             raise argument_error("kind", owner, "'forest' unless kernels are three", f"{n_kernels}")
         if not sums:
             raise argument_error("kind", owner, "'forest' if sums are not 1", repr(kind))
-        return _simplex(draws, legend_labels(named), figure_kwargs)
+        return _simplex(draws, labels, figure_kwargs)
     collection = plot_intervals(
         {name: array.to_dataset(name=var_name) for name, array in draws.items()},
         summaries,
-        labels=legend_labels(named),
+        labels=labels,
         title="Weights of the kernels",
         value="weight",
         figure_kwargs=figure_kwargs,
@@ -114,6 +120,21 @@ def plot_weights(
         axes.axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
         axes.set_xlim(-0.02, 1.02)
     return collection
+
+
+def _labels(named: Mapping[str, DataTree], var_name: str) -> dict[str, str]:
+    """Label of each result, with a warning if its chains or its approximation are off."""
+    labels = legend_labels(named)
+    for name, tree in named.items():
+        posterior = tree["posterior"].to_dataset()
+        # Chains of several completions have different targets.
+        if posterior.sizes["chain"] < 2 or COMPLETION in posterior.coords:
+            continue
+        with np.errstate(invalid="ignore"):
+            rhat = float(az.rhat(posterior[[var_name]])[var_name].max())
+        if rhat > APART:
+            labels[name] = f"{name}\n(R-hat {rhat:.2f}: chains are apart)"
+    return labels
 
 
 def _weights(name: str, tree: DataTree, var_name: str, owner: str) -> xr.DataArray:

@@ -151,6 +151,29 @@ def test_engines_that_are_not_to_be_believed_are_marked(poor, kind):
     assert shown_names(plot_engines(poor, kind=kind, var_names="beta")) == ["Gibbs", "VB"]
 
 
+def test_chains_that_are_apart_are_marked(poor):
+    gibbs = poor["Gibbs"]["posterior"].to_dataset()
+    poor["Gibbs"]["posterior"] = xr.DataTree(gibbs)
+    assert shown_names(plot_weights(poor))[0] == "Gibbs"
+    apart = gibbs["beta"] * xr.where(gibbs["chain"] == 0, 0.3, 1.0)
+    poor["Gibbs"]["posterior"] = xr.DataTree(gibbs.assign(beta=apart))
+    name = shown_names(plot_weights(poor))[0]
+    assert name.startswith("Gibbs (R-hat ")
+    assert name.endswith(": chains are apart)")
+    # Several completions have different posteriors, whose chains are rightly apart.
+    pooled = poor["Gibbs"]["posterior"].to_dataset().assign_coords(completion=("chain", [0, 1]))
+    poor["Gibbs"]["posterior"] = xr.DataTree(pooled)
+    assert shown_names(plot_weights(poor))[0] == "Gibbs"
+
+
+def test_labels_fit_into_a_column_of_a_journal(results):
+    figure = plot_weights(results, figure_kwargs={"figsize": (3.3, 2.2)}).viz["figure"].item()
+    figure.canvas.draw()
+    label = figure.axes[0].xaxis.label.get_window_extent()
+    assert label.x0 >= 0
+    assert label.x1 <= figure.bbox.x1
+
+
 def test_an_engine_alone_is_marked_in_the_title(poor):
     title = plot_weights(poor["VB"]).viz["figure"].item().get_suptitle()
     assert title == "Weights of the kernels, VB (k-hat 4.1: do not read)"
