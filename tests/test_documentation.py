@@ -150,7 +150,9 @@ def blocks(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["start", "choose", *(f"howto/{p.stem}" for p in HOWTO)])
+@pytest.mark.parametrize(
+    "page", ["../README", "start", "choose", *(f"howto/{p.stem}" for p in HOWTO)]
+)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("short_runs")
 def test_code_of_page_runs(page, namespace, tmp_path, monkeypatch):

@@ -4,11 +4,29 @@ import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import kernelzoo as kz
 
-__all__ = ["INTRODUCTION", "Name", "namespaces", "pages", "public_names"]
+__all__ = ["INTRODUCTION", "Name", "extension_names", "namespaces", "pages", "public_names"]
+
+#: Names for models, engines, steps and rules from outside, by their module.
+EXTENSION = {
+    "models": ["Declaration"],
+    "custom_steps": ["GibbsBlock"],
+    "inference": [
+        *("Engine", "Run", "VariationalOutput", "ExactOutput", "PointOutput", "ModeOutput"),
+        *("predictive", "document_predictions", "identifies", "identified"),
+    ],
+}
+#: Their heading.
+EXTENDING = """\
+## For extensions
+
+What models, engines, steps and rules from outside are made of;
+[the how-to](../howto/extending.md) has examples, which the tests run.
+"""
 
 INTRODUCTION = """\
 # API reference
@@ -105,21 +123,37 @@ def public_names() -> Iterator[Name]:
                 yield Name(space, name, value)
 
 
+def extension_names() -> list[Name]:
+    """Names for extensions, which are not attributes of ``kz``."""
+    return [
+        Name(f"kz.{module}", name, getattr(import_module(f"kernelzoo.{module}"), name))
+        for module, listed in EXTENSION.items()
+        for name in listed
+    ]
+
+
 def pages() -> dict[str, str]:
     """Write reference pages by their file in ``docs``."""
-    names = list(public_names())
-    written = {f"api/{name.qualified}.rst": name.page() for name in names}
+    names, extension = list(public_names()), extension_names()
+    written = {f"api/{name.qualified}.rst": name.page() for name in [*names, *extension]}
     index = [INTRODUCTION]
     for space, module in namespaces().items():
         told = (inspect.getdoc(module) or "").partition("\n")[0]
-        # rST within Markdown: autosummary makes the table, the hidden tree the menu.
-        own = [name.qualified for name in names if name.space == space]
-        table = "\n".join(f"   {qualified}" for qualified in own)
-        tree = "\n".join(own)
-        index.append(
-            f"## {space}\n\n{told}\n\n"
-            f"```{{eval-rst}}\n.. autosummary::\n\n{table}\n```\n\n"
-            f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{tree}\n```\n"
-        )
+        listed = _listed([name for name in names if name.space == space])
+        index.append(f"## {space}\n\n{told}\n\n{listed}")
+    index.append(f"{EXTENDING}\n{_listed(extension)}")
     written["api/index.md"] = "\n".join(index)
     return written
+
+
+def _listed(names: list[Name]) -> str:
+    """Table of names and menu of their pages.
+
+    It is rST within Markdown: autosummary makes the table, the hidden tree the menu.
+    """
+    table = "\n".join(f"   {name.qualified}" for name in names)
+    tree = "\n".join(name.qualified for name in names)
+    return (
+        f"```{{eval-rst}}\n.. autosummary::\n\n{table}\n```\n\n"
+        f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{tree}\n```\n"
+    )

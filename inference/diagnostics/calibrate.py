@@ -177,7 +177,7 @@ def calibrate(
         "verdict": verdict,
     }
     # A reader that has gone must not cost the result.
-    if can_show():
+    if progressbar and can_show():
         with suppress(OSError):
             print(verdict, flush=True)
     return tree
@@ -245,7 +245,8 @@ def _tree(
         "not_converged": sum(record["converged"] == "no" for record in made),
     }
     listed = ", ".join(f"{name} ({n} of {group[name][0, 0].size})" for name, n in wrong.items())
-    found = f"the ranks of {listed} leave" if wrong else f"the ranks of {n_elements} elements keep"
+    kept = f"{', '.join(names)} ({n_elements} elements)"
+    found = f"the ranks of {listed} leave" if wrong else f"the ranks of {kept} keep"
     lines = [
         f"{found} their bands ({1 - ERROR_RATE:.0%} simultaneous, {len(made)} replicates).",
         f"A bias of {bias:.2g} posterior standard deviations, or standard deviations too small by "

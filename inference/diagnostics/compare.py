@@ -16,10 +16,12 @@ from xarray import Dataset, DataTree
 
 from ...validation import argument_error, check_name
 from ..engine.identified import identified
+from ..engine.mcmc import convergence_of_chains
 from ..engine.moments import pooled
 from ..engine.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
 from ..engine.predict import predict
-from ..engine.provenance import data_in, differing_data, differing_terms
+from ..engine.provenance import check_fitted, data_in, differing_data, differing_terms
+from ..engine.result import stamp
 from .scores import held_out
 
 __all__ = ["Comparison", "compare_engines"]
@@ -140,10 +142,13 @@ def compare_engines(
         effective draws, else the first result.
     var_names : iterable of str, optional
         Quantities to compare. Default: all.
-    model, kernels_new, labels_new : optional
-        The model, kernels between held-out and training objects, and the held-out labels. They add
-        the held-out scores of every engine's predictions (accuracy; with probabilities also log
-        score and Brier score). Models that contain the new objects need no kernels.
+    model : pm.Model, optional
+        Model of results that do not name it, such as those of ``pm.sample``: their identified
+        quantities and convergence are then judged as those of `fit`. Needed for held-out scores.
+    kernels_new, labels_new : optional
+        Kernels between held-out and training objects, and the held-out labels. They add the
+        held-out scores of every engine's predictions (accuracy; with probabilities also log score
+        and Brier score). Models that contain the new objects need no kernels.
     predict_options : mapping, optional
         Further arguments of `predict`.
 
@@ -172,11 +177,15 @@ def compare_engines(
     _check_same(results, "model", "family", "model")
     _check_data(results)
     _check_declared(results)
-    if (model is None) != (labels_new is None) or (labels_new is None and kernels_new is not None):
-        raise ValueError(
-            "The 'model' and 'labels_new' arguments of compare_engines, and 'kernels_new' where "
-            "the model takes new objects, must be given together."
-        )
+    if labels_new is None:
+        if kernels_new is not None or predict_options is not None:
+            raise ValueError(
+                "compare_engines takes 'kernels_new' and 'predict_options' with 'labels_new'."
+            )
+    elif model is None:
+        raise ValueError("compare_engines takes 'labels_new' with 'model'.")
+    if model is not None:
+        results = {name: _of_model(tree, model) for name, tree in results.items()}
     quantities = {name: identified(tree) for name, tree in results.items()}
     tables = {name: _moments(quantities[name], tree) for name, tree in results.items()}
     known = list(dict.fromkeys(str(v) for table in tables.values() for v in table))
@@ -214,7 +223,7 @@ def compare_engines(
     rows = []
     for name, tree in results.items():
         row = {"engine": name, **_cost(tree, moments[name])}
-        if model is not None:
+        if model is not None and labels_new is not None:
             row |= held_out(
                 predict(model, tree, kernels_new, **(predict_options or {})), labels_new
             )
@@ -222,6 +231,21 @@ def compare_engines(
     left_out = tuple(v for v in known if v not in common)
     engines = pd.DataFrame(rows).set_index("engine")
     return Comparison(reference, engines, variables, elements, left_out)
+
+
+def _of_model(tree: DataTree, model: pm.Model) -> DataTree:
+    """Return the result with attributes that name its model; ValueError for another model's."""
+    check_fitted(model, tree, "compare_engines")
+    if "family" in tree.attrs:
+        return tree
+    named = tree.copy()
+    chains = "posterior" in tree.children and tree["posterior"].sizes.get("chain", 1) > 1
+    if chains and "converged" not in tree.attrs:
+        named.attrs["converged"] = convergence_of_chains(
+            named, model, tree["posterior"].sizes["draw"]
+        )
+    stamp(named, model)
+    return named
 
 
 def _check_same(results: Mapping[str, DataTree], what: str, *attributes: str) -> None:

@@ -73,6 +73,10 @@ def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
     )
 
 
+def _is_registered(rule: Any, function: Any) -> bool:
+    return isinstance(rule, tuple(rules_known_to(function)))
+
+
 def combination_unknown_to(*functions: Any) -> Callable[[Any], str | None]:
     """Make a function that says why a model's combination rule is not supported, or None.
 
@@ -84,7 +88,8 @@ def combination_unknown_to(*functions: Any) -> Callable[[Any], str | None]:
         known, rule = rules_known_to(*functions), type(model.combination).__name__
         if not isinstance(model.combination, tuple(known)):
             names = ", ".join(each.__name__ for each in known)
-            where = ", ".join(f"{f.__module__}.{f.__name__}" for f in functions)
+            lacking = [f for f in functions if not _is_registered(model.combination, f)]
+            where = ", ".join(f"{f.__module__}.{f.__name__}" for f in lacking)
             return f"it knows the combinations {names}; {rule} is not registered with {where}"
         if "beta" in {variable.name for variable in model.deterministics}:
             return f"it draws the weights beta themselves; {rule} declares them as a Deterministic"

@@ -31,12 +31,12 @@ __all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricS
 
 @dataclass(frozen=True)
 class Theta:
-    """Kernel parameter to learn: theta ~ Gamma(omega, phi).
+    """Kernel parameter to learn: theta ~ Gamma(omega, phi), the paper's prior.
 
     Parameters
     ----------
     omega : float, default=1
-        Shape of the prior.
+        Shape of the prior, whose mean is omega / phi.
     phi : float, default=1
         Rate of the prior.
     ard : bool, default=False

@@ -21,6 +21,7 @@ from itertools import chain, count
 from typing import Any, Literal
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -582,9 +583,15 @@ def covariance(function: Any, theta: Theta | None = None) -> Kernels:
     function : pymc.gp.cov.BaseCovariance
         A covariance function with fixed hyperparameters; random variables raise a ValueError. With
         `theta`: a function that maps the parameter, a scalar tensor or one with one entry per
-        feature, to a covariance function.
+        feature, to a covariance function. Write another parameter in terms of it, such as
+        ``lambda precision: pm.gp.cov.ExpQuad(3, ls=precision**-0.5)``.
     theta : Theta, optional
-        Prior of a parameter to learn.
+        Prior of a parameter to learn, a gamma distribution.
+
+    Raises
+    ------
+    TypeError
+        For a covariance function where `theta` needs a function that makes one, and the reverse.
 
     Examples
     --------
@@ -592,8 +599,20 @@ def covariance(function: Any, theta: Theta | None = None) -> Kernels:
     >>> scale = kz.kernels.Theta(2, 1)
     >>> learned = kz.kernels.covariance(lambda ls: pm.gp.cov.Matern52(3, ls=ls), scale)
     """
+    made = isinstance(function, pm.gp.cov.BaseCovariance)
     if theta is None:
+        if not made:
+            raise TypeError(
+                "The 'function' argument of covariance must be a covariance function of pm.gp.cov; "
+                f"with a Theta, a function that makes one. Got {function!r}."
+            )
         return _one(Covariance(function))
+    if not isinstance(theta, Theta) or made or not callable(function):
+        raise TypeError(
+            "covariance takes a Theta with a function that makes the covariance function of its "
+            "parameter: covariance(lambda ls: pm.gp.cov.Matern52(3, ls=ls), Theta(2, 1)). "
+            f"Got {function!r} and {theta!r}."
+        )
     return _one(LearnedCovariance(theta, function))
 
 

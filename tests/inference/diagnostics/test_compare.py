@@ -316,7 +316,8 @@ def test_nothing_is_marked_without_reason():
         ({"a": result(0, 1), "b": result(0, 1, model="Other")}, {}, "results on the same model"),
         ({"a": result(0, 1)}, {"reference": "b"}, "'reference'.*one of 'a'"),
         ({"a": result(0, 1)}, {"var_names": ["y"]}, "'var_names'"),
-        ({"a": result(0, 1)}, {"labels_new": [1]}, "given together"),
+        ({"a": result(0, 1)}, {"labels_new": [1]}, "'labels_new' with 'model'"),
+        ({"a": result(0, 1)}, {"kernels_new": [1]}, "'kernels_new' and .* with 'labels_new'"),
     ],
 )
 def test_bad_comparisons_are_refused(results, options, message):
@@ -335,3 +336,30 @@ def test_a_likelihood_with_a_variable_of_its_own_is_another_model():
     one.attrs["likelihood"] = "alcohol t"
     with pytest.raises(ValueError, match="others of the observations"):
         kz.compare_engines({"one": one, "two": two})
+
+
+def test_results_of_pymc_s_sampler_are_compared_on_what_is_identified():
+    """Bug: a result that does not name its model had contrasts of its own variables only."""
+    model = kz.MultinomialProbit.example()
+    gibbs = kz.fit(model, "gibbs", draws=60, tune=20, chains=2, random_seed=1, progressbar=False)
+    groups = {
+        name: gibbs[name].to_dataset() for name in ("posterior", "observed_data", "constant_data")
+    }
+    sampled = xr.DataTree.from_dict(groups)
+    apart = groups["posterior"].assign(W=groups["posterior"]["W"] + 9 * groups["posterior"].chain)
+    apart["W"][..., 0] *= -1
+    results = {
+        "fit": gibbs,
+        "pm.sample": sampled,
+        "apart": xr.DataTree.from_dict({**groups, "posterior": apart}),
+    }
+    alone = kz.compare_engines(results)
+    assert "contrast" in alone.left_out
+    comparison = kz.compare_engines(results, model=model, reference="fit")
+    assert not comparison.left_out
+    assert comparison.variables.loc[("contrast", "pm.sample"), "difference"] == 0
+    assert comparison.engines["converged"].to_list()[1:] == [gibbs.attrs["converged"], "no"]
+    assert "family" not in sampled.attrs
+    other = kz.MultinomialProbit(model["K"].get_value() * 2, model.label_codes)
+    with pytest.raises(ValueError, match="'result' argument of compare_engines"):
+        kz.compare_engines({"fit": gibbs, "pm.sample": sampled}, model=other)
