@@ -32,7 +32,7 @@ class VariationalOutput:
         Whether that start met the tolerance.
     parameters : Dataset
         Parameters of q with the model's dims and coords.
-    sample : callable (draws, rng) -> (dict of array (draw, *shape), array (draw,))
+    sample : callable (draws, rng) -> (dict of array (draw, ...), array (draw,))
         Independent draws of every free random variable, on its constrained space, and their log q,
         with respect to the same measure as PyMC's constrained log density.
     moments : mapping of str to (mean, sd or None), optional
@@ -53,7 +53,7 @@ class ExactOutput:
 
     Attributes
     ----------
-    sample : callable (draws, rng) -> dict of array (draw, *shape)
+    sample : callable (draws, rng) -> dict of array (draw, ...)
         Independent draws of every free random variable, on its constrained space.
     moments : mapping of str to (mean, sd or None), optional
         Those posterior moments of free variables or deterministics that have a closed form. None:
@@ -114,7 +114,7 @@ class ModeOutput:
         figures on the quality of the mode.
     note : str
         Remark on the mode, for the result.
-    ends : mapping of str to array of shape (start, *shape)
+    ends : mapping of str to array of shape (start, ...)
         Final values of every start, for the variables that tell the modes apart.
     """
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.kernel_approximation import Nystroem
 
+from kernelzoo.models.kernels.learned import Theta
 from kernelzoo.models.kernels.specification import (
     Kernels,
     as_stack,
@@ -283,9 +284,9 @@ def test_public_constructors_give_specifications():
 
 
 def test_a_covariance_function_and_one_that_makes_it_are_told_apart():
-    matern, theta = pm.gp.cov.Matern52, kz.kernels.Theta(2, 1)
+    matern, theta = pm.gp.cov.Matern52, Theta(2, 1)
     covariance(lambda ls: matern(3, ls=ls), theta)
-    for given, message in (
+    for arguments, message in (
         (
             (lambda ls: matern(3, ls=ls),),
             "must be a covariance function of pm.gp.cov; with a Theta",
@@ -296,4 +297,4 @@ def test_a_covariance_function_and_one_that_makes_it_are_told_apart():
         ((lambda ls: matern(3, ls=ls), pm.Gamma.dist(2, 1)), "a Theta with a function that makes"),
     ):
         with pytest.raises(TypeError, match=message):
-            covariance(*given)
+            covariance(*arguments)
