@@ -49,7 +49,7 @@ from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Combination, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...user_warnings import warn_user
-from ...validation import check_count, check_name
+from ...validation import argument_error, check_count, check_name
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
@@ -58,6 +58,7 @@ from ..variational.ascent import check_settings, multistart_ascent
 from ..variational.binary import too_many
 from ..variational.concentration import check_prior
 from ..variational.simplex import SimplexFactor, warn_of_imprecision
+from .vb_inner_steps import MOST_KEPT
 from .vb_updates import COORDINATES, Approximation, Data, start, update, update_weights
 
 __all__ = ["fit_multinomial_probit"]
@@ -95,6 +96,21 @@ def _(rule: Mean, owner: str) -> None:
     check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), owner)
 
 
+def _check_batches(model: MultinomialProbit, weights: Weights, owner: str) -> None:
+    """Raise unless batches can take turns."""
+    n_kernels, n_basis = len(model.coords["kernel"]), len(model.coords["basis"])
+    moving = len(NormalCoordinates.of(model.combination, n_kernels, model.parametric))
+    if weights == "plug-in" or moving:
+        reason = f"{model.variant} has exponents or kernel parameters"
+        if weights == "plug-in":
+            reason = "the printed equations are for all objects"
+        raise setting_of_no_use("batch", owner, reason)
+    if model.n_classes * n_basis**2 > MOST_KEPT:
+        got = f"{model.n_classes} of {n_basis} x {n_basis} numbers"
+        rule = "left out unless the covariances of the regressors fit into 1 GB"
+        raise argument_error("batch", owner, rule, got)
+
+
 @VB.register(MultinomialProbit, unless=_unless)
 def fit_multinomial_probit(
     model: MultinomialProbit,
@@ -107,6 +123,7 @@ def fit_multinomial_probit(
     weights: Weights = "mean-field",
     begin: Begin = "zero",
     prior_samples: int | None = None,
+    batch: int | None = None,
 ) -> VariationalOutput:
     """Fit q by coordinate ascent from several starts.
 
@@ -143,6 +160,11 @@ def fit_multinomial_probit(
         Number of prior samples for the paper's importance sampling of a product's exponents and of
         kernel parameters (1,000 suffice for two or three of them). By default their factor is a
         normal distribution of their normal coordinates.
+    batch : int, optional
+        Number of objects whose utilities are updated before all other factors are. An iteration is
+        then a pass over all batches, and its bound exact. For very many objects: a few passes come
+        near the answer (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated, and
+        starts compete from the first pass on. Default: all objects.
 
     Returns
     -------
@@ -181,13 +203,18 @@ def fit_multinomial_probit(
             raise setting_of_no_use(
                 "prior_samples", owner, f"{model.variant} has no exponents or kernel parameters"
             )
-    data = Data.of(model, weights == "plug-in", prior_samples)
+    n_basis = len(model.coords["basis"])
+    if batch is not None:
+        check_count(batch, "batch", owner)
+        _check_batches(model, weights, owner)
+    data = Data.of(model, weights == "plug-in", prior_samples, batch)
     _check_rule(model.combination, owner)
     known = None if data.learned else data.family.composition.known
     # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
-    accelerated = data.known is not None and not data.plug_in
-    large = model.n_classes * len(model.coords["basis"]) ** 3 > COMPETE_FROM
+    accelerated = data.known is not None and not data.plug_in and batch is None
+    large = batch is not None or model.n_classes * n_basis**3 > COMPETE_FROM
     compete = starts is None and not data.plug_in and large
+    first_round = FIRST_ROUND if batch is None else 1
     ascended = multistart_ascent(
         [partial(start, data, rng=run.rng(2), random=begin == "random")],
         partial(update, data),
@@ -198,7 +225,7 @@ def fit_multinomial_probit(
         max_iterations=max_iterations,
         tolerance=tolerance,
         remaining=remaining,
-        rounds_from=FIRST_ROUND if compete else None,
+        rounds_from=first_round if compete else None,
         coordinates=COORDINATES if accelerated else None,
     )
     if isinstance(ascended.state.beta, SimplexFactor):

@@ -12,7 +12,7 @@ from scipy.linalg import blas
 
 from ...numerics.probit import default_nodes
 
-__all__ = ["ascend", "inner_steps"]
+__all__ = ["MOST_KEPT", "ascend", "inner_steps"]
 
 type Array = npt.NDArray[np.float64]
 

@@ -27,7 +27,7 @@ from ..variational.binary import BinaryFactor, binary_factor
 from ..variational.concentration import ConcentrationFactor, concentration_factor
 from ..variational.regressors import precision_factor, printed_bound, regressors_bound
 from ..variational.simplex import SimplexFactor, moments_around, simplex_factor
-from .expected_utilities import ExpectedUtilities, expected_utilities
+from .expected_utilities import BatchedUtilities, ExpectedUtilities, expected_utilities
 from .vb_inner_steps import ascend, inner_steps
 from .vb_kernel_parameters import ParameterFactor
 from .vb_kernels import ExpectedKernels, KernelFamily
@@ -63,6 +63,8 @@ class Data:
         Whether expectations replace variables, as in the printed equations.
     samples : int or None
         Samples of the prior for exponents and kernel parameters; None for a normal factor.
+    batches : tuple of slice
+        Objects whose utilities are updated together; none where all are.
     """
 
     labels: npt.NDArray[np.intp]
@@ -73,21 +75,40 @@ class Data:
     known: ExpectedKernels | None
     plug_in: bool
     samples: int | None = None
+    batches: tuple[slice, ...] = ()
 
     @classmethod
-    def of(cls, model: MultinomialProbit, plug_in: bool, samples: int | None = None) -> Self:
+    def of(
+        cls,
+        model: MultinomialProbit,
+        plug_in: bool,
+        samples: int | None = None,
+        batch: int | None = None,
+    ) -> Self:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
         family = KernelFamily.of(model)
         known = None
         if not len(family.coordinates):
             known = ExpectedKernels.of(family.stack(np.empty(0)))
         labels, n_classes = model.label_codes, model.n_classes
-        return cls(labels, n_classes, model.tau, model.upsilon, family, known, plug_in, samples)
+        starts = () if batch is None else range(0, len(labels), batch)
+        return cls(
+            *(labels, n_classes, model.tau, model.upsilon, family, known, plug_in, samples),
+            tuple(slice(begin, begin + (batch or 0)) for begin in starts),
+        )
 
     @property
     def rule(self) -> Combination:
         """Combination rule."""
         return self.family.composition.rule
+
+    def utilities(
+        self, kernels: ExpectedKernels, weights: Array, regressors: Array, number: int | None = None
+    ) -> ExpectedUtilities:
+        """Expect the utilities of all objects, or of one batch, at weights (S,) and W (C, M)."""
+        objects = slice(None) if number is None else self.batches[number]
+        design, labels = kernels.design[:, objects], self.labels[objects]
+        return expected_utilities(design, weights, regressors, labels)
 
     @property
     def learned(self) -> bool:
@@ -105,7 +126,7 @@ class State:
     weights and their hyperparameters.
     """
 
-    utilities: ExpectedUtilities
+    utilities: ExpectedUtilities | BatchedUtilities
     W_mean: Array
     W_var: Array
     W_precision: Array
@@ -150,8 +171,14 @@ def start(
         regressors = rng.normal(size=shape)
         scores = np.tensordot(beta, kernels.design @ regressors.T, axes=1)
         regressors /= scores.std() or 1.0
+    utilities: ExpectedUtilities | BatchedUtilities
+    if data.batches:
+        first = data.utilities(kernels, beta, regressors, 0)
+        utilities = BatchedUtilities.of(first, len(data.labels))
+    else:
+        utilities = data.utilities(kernels, beta, regressors)
     return State(
-        utilities=expected_utilities(kernels.design, beta, regressors, data.labels),
+        utilities=utilities,
         W_mean=np.zeros(shape),
         W_var=np.zeros(shape),
         W_precision=np.ones(shape),
@@ -198,6 +225,11 @@ def update(data: Data, state: State) -> State:
     If the covariances of W are expensive, all other factors are updated a few times more, which
     raises the bound almost as much as full iterations. This is not done with exponents or kernel
     parameters, because W would adapt too closely to their current values.
+
+    Where batches of objects take turns, all other factors are updated after each of them, given the
+    covariances of W (Neal & Hinton 1998, A view of the EM algorithm that justifies incremental,
+    sparse, and other variants): each is a step of coordinate ascent in the utilities of one batch,
+    so that the bound does not fall.
     """
     shape = data.tau + 0.5
     precision = shape / state.zeta_rate
@@ -215,6 +247,7 @@ def update(data: Data, state: State) -> State:
     inner = inner_steps(n_kernels, n_obs, n_basis, data.n_classes)
     if data.plug_in or state.psi is not None:
         inner = 0
+    turns: Sequence[int | None] = range(len(data.batches)) or [None] * inner
     for c in range(data.n_classes):
         factor, pivots = precision_factor(gram, precision[c])
         log_det -= 2 * np.log(pivots).sum()
@@ -222,7 +255,7 @@ def update(data: Data, state: State) -> State:
         W_var[c] = np.diag(inverse)
         W_mean[c] = blas.dsymv(1.0, inverse, target[c], lower=True)
         covariance += inverse.T
-        if inner:
+        if turns:
             inverses.append(inverse)
     covariance *= kernels.products.fold
     zeta_rate = data.upsilon + 0.5 * (W_mean**2 + W_var)
@@ -238,35 +271,47 @@ def update(data: Data, state: State) -> State:
     )
     linear, curvature = _linear(state.utilities, W_mean), kernels.products.traces(moment)
     new = update_weights(data.rule, data.plug_in, new, linear, curvature)
-    for _ in range(inner):
-        new, curvature = _update_again(data, new, inverses, covariance)
+    for number in turns:
+        new, curvature = _update_again(data, new, inverses, covariance, number)
     inverses.clear()
     W_mean, zeta_rate = new.W_mean, new.zeta_rate
     if new.psi is not None:
         new = _update_parameters(data, new, moment)
         curvature = new.kernels.products.traces(moment)
 
-    utilities = expected_utilities(new.kernels.design, new.beta_mean, W_mean, data.labels)
-    log_z = utilities.log_z
+    utilities = new.utilities
+    if not data.batches:
+        utilities = data.utilities(new.kernels, new.beta_mean, W_mean)
     if data.plug_in:
+        assert isinstance(utilities, ExpectedUtilities)
         spread = np.sum(new.kernels.products.gram(new.beta_second) * covariance)
+        log_z = utilities.log_z
         objective = printed_bound(log_z, log_det, shape / zeta_rate, W_mean, W_var, spread)
     else:
-        objective = log_z - 0.5 * (np.sum(curvature * new.beta_second) - utilities.square)
+        linear_now = float(new.beta_mean @ _linear(utilities, W_mean))
+        objective = utilities.bound(linear_now) - 0.5 * np.sum(curvature * new.beta_second)
         objective += regressors_bound(data.tau, data.upsilon, log_det, zeta_rate) + new.gain
         objective += 0.0 if new.psi is None else new.psi.gain
     return replace(new, utilities=utilities, objective=float(objective))
 
 
 def _update_again(
-    data: Data, state: State, inverses: Sequence[Array], covariance: Array
+    data: Data,
+    state: State,
+    inverses: Sequence[Array],
+    covariance: Array,
+    number: int | None,
 ) -> tuple[State, Array]:
-    """Update Y, the means of W, zeta and the weights, given the covariances of W.
+    """Update Y, or a batch of it, the means of W, zeta and the weights, given W's covariances.
 
     Returns the state, and the curvature that `update_weights` used.
     """
     kernels = state.kernels
-    utilities = expected_utilities(kernels.design, state.beta_mean, state.W_mean, data.labels)
+    found = data.utilities(kernels, state.beta_mean, state.W_mean, number)
+    utilities: ExpectedUtilities | BatchedUtilities = found
+    if number is not None:
+        assert isinstance(state.utilities, BatchedUtilities)
+        utilities = state.utilities.renewed(number, found)
     W_mean = ascend(
         state.W_mean,
         inverses,
@@ -281,7 +326,7 @@ def _update_again(
     return update_weights(data.rule, False, new, linear, curvature), curvature
 
 
-def _linear(utilities: ExpectedUtilities, W_mean: Array) -> Array:
+def _linear(utilities: ExpectedUtilities | BatchedUtilities, W_mean: Array) -> Array:
     """Inner products (S,) of E[Y] with the scores by kernel."""
     return np.tensordot(utilities.products, W_mean, axes=2)
 
@@ -366,6 +411,7 @@ def _update_parameters(data: Data, state: State, moment: Array) -> State:
 
 
 def _coordinates(state: State) -> Array:
+    assert isinstance(state.utilities, ExpectedUtilities)
     values = [state.utilities.products.ravel(), np.log(state.zeta_rate).ravel()]
     if isinstance(state.beta, SimplexFactor):
         values += [np.log(state.beta_mean), np.log(state.rho_mean)]
@@ -373,6 +419,7 @@ def _coordinates(state: State) -> Array:
 
 
 def _at_coordinates(state: State, values: Array) -> State:
+    assert isinstance(state.utilities, ExpectedUtilities)
     products = state.utilities.products
     y, zeta, weights = np.split(values, np.cumsum([products.size, state.zeta_rate.size]))
     state = replace(
