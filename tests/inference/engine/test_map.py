@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.engine import Engine
+from kernelzoo.inference.engine.engine import Engine, Run
 from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.generic.map import search_by_gradients
 
@@ -57,12 +57,12 @@ def test_most_specific_implementation_that_applies_is_taken(
     model, engine = model_type.example(**options), engine_type()
     assert engine.why_not(model) is None
     assert engine.settings_on(model) == settings
-    assert engine.run(model, None) == (taken, *settings.values())
+    assert engine.run(model, Run()) == (taken, *settings.values())
     name, *_ = settings
-    assert engine_type(**{name: 9}).run(model, None) == (taken, 9)
+    assert engine_type(**{name: 9}).run(model, Run()) == (taken, 9)
     other = {"depth": "width", "width": "depth"}[name]
     with pytest.raises(ValueError, match=f"Got '{other}'|'{other}'.* its sigma is not 1"):
-        engine_type(**{other: 9}).run(model, None)
+        engine_type(**{other: 9}).run(model, Run())
 
 
 def test_reason_is_that_of_the_most_specific(engine_type):
