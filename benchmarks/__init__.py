@@ -1,6 +1,7 @@
 """Timings compared with the necessary BLAS calls, memory, mixing, and held-out scores."""
 
 from . import (
+    batches,
     cluster,
     cold,
     completion,
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "composite": composite_kernel.run,
     "many": many_objects.run,
     "growing": growing.run,
+    "batches": batches.run,
     "features": kernel_features.run,
     "heldout": held_out.run,
     "missing": missing.run,

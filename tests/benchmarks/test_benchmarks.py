@@ -11,6 +11,7 @@ from rich.console import Console
 import kernelzoo as kz
 from kernelzoo.benchmarks import (
     BENCHMARKS,
+    batches,
     cluster,
     cold,
     composite_kernel,
@@ -49,7 +50,7 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    for module in (growing, many_objects, memory):
+    for module in (batches, growing, many_objects, memory):
         monkeypatch.setattr(
             module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
         )
@@ -161,6 +162,19 @@ def test_growing_numbers_of_objects(monkeypatch, in_this_process):
     assert_numbers(larger)
 
 
+def test_batches_beside_the_complete_ascent(monkeypatch, in_this_process):
+    sizes = {"OBJECTS": (400,), "NEW": 100, "FEATURES": 10, "BATCH": 50, "PASSES": (1, 3)}
+    for name, value in sizes.items():
+        monkeypatch.setattr(batches, name, value)
+    table = rows("batches")
+    assert {fit for _, fit in table} == {"passes: 1", "passes: 3", "complete"}
+    for _, seconds, log_score, right, weight in table.values():
+        assert_numbers([seconds, log_score, right, weight])
+        assert float(right) > 100 / batches.CLASSES
+    complete, few = (float(table["400", fit][2]) for fit in ("complete", "passes: 3"))
+    assert complete == pytest.approx(few, abs=0.1)
+
+
 def test_mixing(monkeypatch):
     monkeypatch.setattr(mixing, "TUNE", 20)
     problem = ("small", kz.MultinomialProbit.example, ((kz.Gibbs(), 30), (mixing.PAPER, 30)))
@@ -235,6 +249,7 @@ def test_whole_benchmarks(name):
 
 def test_none_is_forgotten():
     here = {
+        "batches",
         "cluster",
         "cold",
         "features",
