@@ -28,12 +28,13 @@ class KernelProducts:
     products: Array
 
     @classmethod
-    def of(cls, design: Array) -> Self:
-        """Form the products; O(S^2 N M^2)."""
+    def of(cls, design: Array, weights: Array | None = None) -> Self:
+        """Form the products, with the objects' weights (N,) if given; O(S^2 N M^2)."""
         pairs = np.triu_indices(len(design))
         products = np.empty((len(pairs[0]), design.shape[2], design.shape[2]))
+        weighted = design if weights is None else design * weights[:, None]
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
-            product = design[i].T @ design[j]
+            product = weighted[i].T @ design[j]
             products[k] = product if i == j else product + product.T
         return cls(pairs, products)
 

@@ -55,9 +55,10 @@ from ..variational.concentration import check_prior
 from ..variational.gamma import Gamma
 from ..variational.kernel_weights import Importance, Integration, Quadrature
 from ..variational.simplex import warn_of_imprecision
+from .vb_batches import BatchedBernoulli
 from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
 from .vb_output import HYPERPARAMETERS, Approximation
-from .vb_updates import COORDINATES, Data, Selections, State, start, update
+from .vb_updates import COORDINATES, Data, Selections, State, start, update, update_in_turns
 
 __all__ = ["fit_composite_kernel", "weight_priors"]
 
@@ -126,7 +127,7 @@ def _(rule: Binary, model: Any, weights: Weights, samples: int, run: Run) -> Sel
 
 
 @singledispatch
-def _likelihoods(model: pm.Model) -> tuple[list[Likelihood], dict[str, Gamma]]:
+def _likelihoods(model: pm.Model, batch: int | None) -> tuple[list[Likelihood], dict[str, Gamma]]:
     """Likelihood of each independent part of a model, and the prior of its noise."""
     raise NotImplementedError(
         f"VB has no likelihood for {type(model).__name__}: register it with _likelihoods of "
@@ -135,7 +136,12 @@ def _likelihoods(model: pm.Model) -> tuple[list[Likelihood], dict[str, Gamma]]:
 
 
 @_likelihoods.register
-def _(model: CompositeKernelRegression) -> tuple[list[Likelihood], dict[str, Gamma]]:
+def _(
+    model: CompositeKernelRegression, batch: int | None
+) -> tuple[list[Likelihood], dict[str, Gamma]]:
+    if batch is not None:
+        owner = f"VB on {type(model).__name__}"
+        raise setting_of_no_use("batch", owner, "sums over all objects are formed once")
     priors, targets = {"gamma": Gamma(model.rho, model.varrho)}, model.target_values
     shared_noise = model.shared != "weights" or not model.several
     first = Gaussian.of(model.design, targets[:, 0] if model.apart else targets, shared_noise)
@@ -144,8 +150,12 @@ def _(model: CompositeKernelRegression) -> tuple[list[Likelihood], dict[str, Gam
 
 
 @_likelihoods.register
-def _(model: CompositeKernelClassification) -> tuple[list[Likelihood], dict[str, Gamma]]:
-    return [Bernoulli.of(model.design, model.label_codes)], {}
+def _(
+    model: CompositeKernelClassification, batch: int | None
+) -> tuple[list[Likelihood], dict[str, Gamma]]:
+    if batch is None:
+        return [Bernoulli.of(model.design, model.label_codes)], {}
+    return [BatchedBernoulli.of(model.design, model.label_codes, batch)], {}
 
 
 @VB.register(CompositeKernelRegression, unless=_unsupported)
@@ -162,6 +172,7 @@ def fit_composite_kernel(
     samples: int = SAMPLES,
     type_two: bool = False,
     type_two_from: int = TYPE_TWO_FROM,
+    batch: int | None = None,
 ) -> VariationalOutput:
     """Fit Q by coordinate ascent from several starts.
 
@@ -198,6 +209,11 @@ def fit_composite_kernel(
         without bound, rho by N/2 an iteration. Then a warning is given.
     type_two_from : int, default=5
         Number of iterations before the first fit of the hyperparameters.
+    batch : int, optional
+        In classification, number of objects whose points xi are updated before all other factors
+        are. An iteration is then a pass over all batches. For very many objects: a few passes come
+        near the answer (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated, and
+        starts compete from the first pass on. Default: all objects.
 
     Returns
     -------
@@ -210,7 +226,7 @@ def fit_composite_kernel(
     ------
     ValueError
         For settings out of range, for `samples` without importance sampling, `type_two_from`
-        without `type_two` or importance samples of selections, and for priors
+        without `type_two`, `batch` in regression, importance samples of selections, and for priors
         DirichletWeights(tau, nu) with tau or nu outside 1e-3..1e8 or tau / nu above 1e7.
     FloatingPointError
         When no start has a finite bound.
@@ -223,7 +239,7 @@ def fit_composite_kernel(
     precision if there are several; the products K_i'K_j take K (K + 1) / 2 M x M matrices of
     memory. In classification it costs
     O(K N M^2 + M^3 + K^2 N M), and passes over blocks of 1,024 objects in threads, without a copy
-    of the kernels.
+    of the kernels; in B batches, O(K^2 N M^2 + B M^3), and the memory of regression.
     """
     owner = f"VB on {type(model).__name__}"
     check_name(weights, ("quadrature", "importance"), "weights", owner)
@@ -236,12 +252,15 @@ def fit_composite_kernel(
     )
     check_count(samples, "samples", owner)
     check_count(type_two_from, "type_two_from", owner)
+    if batch is not None:
+        check_count(batch, "batch", owner)
     if weights == "quadrature" and samples != SAMPLES:
         raise setting_of_no_use("samples", owner, "weights='quadrature' takes none")
     if not type_two and type_two_from != TYPE_TWO_FROM:
         raise setting_of_no_use("type_two_from", owner, "type_two=False fits no hyperparameters")
     concentration, of_weights = weight_priors(model.combination, owner)
-    likelihoods, of_noise = _likelihoods(model)
+    likelihoods, of_noise = _likelihoods(model, batch)
+    n_turns = 1 if batch is None else -(-len(model.coords["obs"]) // batch)
     priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights | of_noise
 
     def ascend(likelihood: Likelihood) -> _Ascended:
@@ -256,10 +275,10 @@ def fit_composite_kernel(
             type_two_from=type_two_from if type_two else np.inf,
         )
         # Anderson acceleration needs the same map in every iteration.
-        accelerated = weights == "quadrature" and not type_two
+        accelerated = weights == "quadrature" and not type_two and batch is None
         ascended = multistart_ascent(
             [partial(start, data, len(model.coords["function"]))],
-            partial(update, data),
+            partial(update_in_turns, n_turns, data),
             run,
             len(model.coords["kernel"]),
             known=None if model.learned else np.ones(1),
@@ -268,6 +287,7 @@ def fit_composite_kernel(
             tolerance=tolerance,
             least=type_two_from if type_two else 0,
             remaining=remaining,
+            rounds_from=1 if batch is not None and starts is None else None,
             coordinates=COORDINATES if accelerated else None,
         )
         if not isinstance(ascended.state.beta, BinaryFactor):

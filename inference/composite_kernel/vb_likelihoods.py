@@ -20,7 +20,15 @@ from ...numerics.threads import in_blocks
 from ..variational.gamma import Gamma
 from ..variational.regressors import precision_factor
 
-__all__ = ["Bernoulli", "Gaussian", "Likelihood", "Noise", "Regressors"]
+__all__ = [
+    "Bernoulli",
+    "Gaussian",
+    "Likelihood",
+    "Noise",
+    "Regressors",
+    "Tangents",
+    "second_moments",
+]
 
 type Array = npt.NDArray[np.float64]
 
@@ -42,7 +50,10 @@ class Regressors(NamedTuple):
         Sum over the objects of E[f_k] times t, or t - 1/2; f_k = K_k alpha. In regression, summed
         over the outputs of each of G noise precisions.
     second : array (G, K, K) or (pairs of kernels, N)
-        E[f_i f_j], summed over the objects, and outputs as above, or by object.
+        E[f_i f_j], summed over the objects, and outputs as above, or by object. In batches: the
+        sums over all objects of w_n E[f_in f_jn].
+    by_object : array (pairs of kernels, N) or None
+        In batches: E[f_in f_jn] of the objects whose turn it is.
     """
 
     mean: Array
@@ -50,6 +61,7 @@ class Regressors(NamedTuple):
     log_det: float
     linear: Array
     second: Array
+    by_object: Array | None = None
 
 
 class Noise(Protocol):
@@ -92,9 +104,14 @@ class Likelihood[N: Noise](Protocol):
         """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
 
     def noise(
-        self, alpha: Regressors, beta_mean: Array, beta_second: Array, priors: Mapping[str, Gamma]
+        self,
+        noise: N,
+        alpha: Regressors,
+        beta_mean: Array,
+        beta_second: Array,
+        priors: Mapping[str, Gamma],
     ) -> N:
-        """Maximise the bound over the noise."""
+        """Maximise the bound over the noise, which has been `noise`."""
 
     def bound(
         self, alpha: Regressors, noise: N, beta_mean: Array, priors: Mapping[str, Gamma]
@@ -161,6 +178,27 @@ class Tangents:
     def at(self, coordinates: Array) -> Self:
         """Return other points."""
         return replace(self, xi=np.exp(coordinates))
+
+
+def second_moments(design: Array, root: Array, mean: Array) -> Array:
+    """E[f_in f_jn] (pairs of kernels, N) of a design (K, N, M) at alpha ~ N(mean, root'root).
+
+    Costs O(K N M^2 + K^2 N M), over blocks of objects in threads.
+    """
+    pairs = np.triu_indices(len(design))
+    second = np.empty((len(pairs[0]), design.shape[1]))
+
+    def moments(objects: slice) -> None:
+        rows = design[:, objects]
+        f = rows @ mean
+        flat = rows.copy().reshape(-1, len(mean)).T
+        turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
+        for out, i, j in zip(second, *pairs, strict=True):
+            out[objects] = np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j]
+
+    for _ in in_blocks(moments, second.shape[1]):
+        pass
+    return second
 
 
 def _targets_by_kernel(design: Array, columns: Array) -> tuple[Array, Array]:
@@ -264,7 +302,12 @@ class Gaussian(Likelihood[NoisePrecision]):
 
     @override
     def noise(
-        self, alpha: Regressors, beta_mean: Array, beta_second: Array, priors: Mapping[str, Gamma]
+        self,
+        noise: NoisePrecision,
+        alpha: Regressors,
+        beta_mean: Array,
+        beta_second: Array,
+        priors: Mapping[str, Gamma],
     ) -> NoisePrecision:
         squares = np.array(
             [
@@ -337,18 +380,7 @@ class Bernoulli(Likelihood[Tangents]):
         mean = beta_mean @ self.projections
         for transposed in (False, True):
             mean = blas.dtrmv(root, mean, lower=True, trans=transposed)
-        second = np.empty((len(self._pairs[0]), self.design.shape[1]))
-
-        def moments(objects: slice) -> None:
-            rows = self.design[:, objects]
-            f = rows @ mean
-            flat = rows.copy().reshape(-1, len(mean)).T
-            turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
-            for out, i, j in zip(second, *self._pairs, strict=True):
-                out[objects] = np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j]
-
-        for _ in in_blocks(moments, second.shape[1]):
-            pass
+        second = second_moments(self.design, root, mean)
         # BLAS left zeros above the diagonal.
         var = np.einsum("ij,ij->j", root, root)
         return Regressors(mean[None], var[None], log_det, self.projections @ mean, second)
@@ -366,7 +398,12 @@ class Bernoulli(Likelihood[Tangents]):
 
     @override
     def noise(
-        self, alpha: Regressors, beta_mean: Array, beta_second: Array, priors: Mapping[str, Gamma]
+        self,
+        noise: Tangents,
+        alpha: Regressors,
+        beta_mean: Array,
+        beta_second: Array,
+        priors: Mapping[str, Gamma],
     ) -> Tangents:
         first, other = self._pairs
         coefficients = np.where(first == other, 1.0, 2.0) * beta_second[first, other]

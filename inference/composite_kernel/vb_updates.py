@@ -21,7 +21,7 @@ from ..variational.regressors import regressors_bound
 from ..variational.simplex import SimplexFactor, moments_around
 from .vb_likelihoods import Likelihood, Noise, Regressors
 
-__all__ = ["COORDINATES", "Data", "Selections", "State", "start", "update"]
+__all__ = ["COORDINATES", "Data", "Selections", "State", "start", "update", "update_in_turns"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -147,9 +147,17 @@ def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
         terms = data.likelihood.weights_terms(alpha, noise)
         state, gain = _update_weights(data.integration, state, *terms)
         bound += gain
-    noise = data.likelihood.noise(alpha, state.beta_mean, state.beta_second, priors)
+    noise = data.likelihood.noise(noise, alpha, state.beta_mean, state.beta_second, priors)
     bound += data.likelihood.bound(alpha, noise, state.beta_mean, priors)
     return replace(state, noise=noise, objective=float(bound))
+
+
+def update_in_turns[N: Noise](n_turns: int, data: Data[N], state: State[N]) -> State[N]:
+    """One iteration in which as many batches of objects take turns."""
+    done = state.iterations
+    for _ in range(n_turns):
+        state = replace(update(data, state), iterations=done)
+    return replace(state, iterations=done + 1)
 
 
 def _fitted(state: State[Any]) -> dict[str, Gamma]:

@@ -7,13 +7,18 @@ from scipy.special import digamma, expit, gammaln
 import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.composite_kernel import vb as vb
+from kernelzoo.inference.composite_kernel import vb_updates as updates
+from kernelzoo.inference.composite_kernel.vb_batches import BatchedBernoulli
 from kernelzoo.inference.engine.density import compile_densities
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.variational.gamma import Gamma
+from kernelzoo.inference.variational.kernel_weights import Quadrature
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
 )
+from kernelzoo.numerics.kernel_products import KernelProducts
 
 RUN = Run(progressbar=False, random_seed=1)
 MODELS = (CompositeKernelRegression, CompositeKernelClassification)
@@ -171,6 +176,75 @@ def test_bound_is_what_the_declaration_says(case):
         assert error < 0.04
         assert np.all(given_away >= 0.0)
         assert bound <= plain.mean() + z_bound() * plain.std() / np.sqrt(len(plain))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("classification")])
+@pytest.mark.filterwarnings("ignore:VB did not converge")
+def test_bound_of_batches_is_what_the_declaration_says(case):
+    """Also where the points of the first batches are those of earlier factors."""
+    cls, n_kernels, n_obs, settings = CASES[case]
+    model = model_of(cls, 0, n_kernels, n_obs, **settings)
+    answer = vb.fit_composite_kernel(model, RUN, batch=5, max_iterations=2, starts=1)
+    q = answer.parameters
+    sample, log_q = answer.sample(6000, np.random.default_rng(7))
+    beta = model.matrix_weights(sample.get("beta", np.ones((6000, 1))))
+    f = np.einsum("dk,knm,dm->dn", beta, model.design, sample["alpha"])
+    labels = model.label_codes
+    log_likelihood = -np.logaddexp(0, -(2 * labels - 1) * f).sum(axis=1)
+    given_away = log_likelihood - jaakkola(f, labels, q["xi"].values)
+    plain = compile_densities(model)(sample).joint - log_q
+    mean, error = controlled(plain - given_away, known_means(sample, q))
+    assert_z((mean - answer.elbo[0][-1]) / np.hypot(error, 1e-6))
+    assert error < 0.04
+
+
+@pytest.mark.parametrize("batch", [3, 7, 100])
+@pytest.mark.parametrize("case", ["classification", "classification, selection"])
+def test_batches_reach_the_answer_of_all_objects_at_once(batch, case):
+    cls, n_kernels, n_obs, settings = CASES[case]
+    model = model_of(cls, 1, n_kernels, n_obs, **settings)
+    ends = {"starts": 1, "tolerance": 1e-10, "remaining": 1e-6}
+    whole = vb.fit_composite_kernel(model, RUN, **ends)
+    batched = vb.fit_composite_kernel(model, RUN, batch=batch, **ends)
+    assert batched.converged
+    assert abs(batched.elbo[0][-1] - whole.elbo[0][-1]) < 1e-4
+    assert (np.diff(batched.elbo[0]) > -1e-9).all()
+    for name in ("alpha_mean", "alpha_sd", "beta_mean", "xi"):
+        np.testing.assert_allclose(batched.parameters[name], whole.parameters[name], atol=0.01)
+
+
+def test_sums_of_batches_do_not_drift():
+    model = model_of(CompositeKernelClassification, 2, 2, 40, gram=False)
+    likelihood = BatchedBernoulli.of(model.design, model.label_codes, 6)
+    priors = {"phi": Gamma(1.0, 1.0), "varphi": Gamma(1.0, 1.0)}
+    data = updates.Data(likelihood, priors, None, Quadrature(), np.inf)
+    state = updates.start(data, len(model.coords["function"]), np.full(2, 0.5))
+    for _ in range(50):
+        state = updates.update_in_turns(7, data, state)
+    assert state.iterations == 50
+    products = KernelProducts.of(model.design, state.noise.weight)
+    np.testing.assert_allclose(
+        state.noise.products.products, products.products, rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.filterwarnings("ignore:VB did not converge")
+def test_starts_in_batches_compete():
+    model = model_of(CompositeKernelClassification, 0, 3, 24)
+    answer = vb.fit_composite_kernel(model, RUN, batch=8, max_iterations=4)
+    assert sorted(map(len, answer.elbo)) == [1, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "message"),
+    [
+        (CompositeKernelClassification, 0, "'batch' argument of VB on CompositeKernelClass"),
+        (CompositeKernelRegression, 2, "'batch'.*formed once"),
+    ],
+)
+def test_batches_where_they_have_no_place_are_refused(model, batch, message):
+    with pytest.raises(ValueError, match=message):
+        vb.fit_composite_kernel(model.example(), RUN, batch=batch)
 
 
 def grid_moments(log_density, values):
@@ -383,15 +457,15 @@ def test_models_it_is_not_written_for_are_named():
 
 @pytest.mark.parametrize("cls", MODELS)
 def test_interrupted_fit_returns_the_answer_so_far(cls, monkeypatch):
-    update, calls = vb.update, []
+    update, calls = vb.update_in_turns, []
 
-    def interrupted(data, state):
+    def interrupted(n_turns, data, state):
         calls.append(None)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return update(data, state)
+        return update(n_turns, data, state)
 
-    monkeypatch.setattr(vb, "update", interrupted)
+    monkeypatch.setattr(vb, "update_in_turns", interrupted)
     with pytest.warns(UserWarning, match="interrupted"):
         answer = vb.fit_composite_kernel(cls.example(), RUN, tolerance=1e-12)
     assert not answer.converged
