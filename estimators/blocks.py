@@ -18,9 +18,10 @@ from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
 from ..models.kernels.alignment import as_frame, check_distinct
-from ..models.kernels.base import Precomputed
+from ..models.kernels.base import BasisExpansion, Precomputed
+from ..models.kernels.blocks import KernelsInBlocks
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
-from ..models.kernels.learned import ParametricStack
+from ..models.kernels.learned import LearnedCovariance, ParametricStack
 from ..models.kernels.member import Member
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
@@ -32,6 +33,10 @@ from .reading import Tables, check_measured, ids_of, in_blocks, labelled, select
 __all__ = ["KernelBlocks", "KernelReader"]
 
 PRECOMPUTED = "precomputed"
+#: Kernels of more new objects are computed in blocks,
+MANY = 10_000
+#: but for these: given as a whole, or with parameters of their own in each draw.
+KEPT_WHOLE = (BasisExpansion, LearnedCovariance, Precomputed)
 
 
 class KernelReader(BaseEstimator):
@@ -96,7 +101,7 @@ class KernelReader(BaseEstimator):
 
     def _training_kernels(self) -> DataArray | ParametricStack:
         """Kernels of the training objects."""
-        stack = self.specification_(_as_input(self._training, labelled=True))
+        stack = self.specification_(self._training)
         if isinstance(stack, DataArray) and self._rounding:
             stack.attrs[PRECISION] = self._rounding
         return stack
@@ -116,6 +121,19 @@ class KernelReader(BaseEstimator):
             training object; otherwise with numbers.
         """
         check_is_fitted(self)
+        return self.specification_(_as_input(*self._new_objects(X)), self._training)
+
+    def _stack_or_blocks(self, X: Any) -> DataArray | ParametricStack | KernelsInBlocks:
+        """Kernels of new objects, in blocks of objects if they are many."""
+        check_is_fitted(self)
+        new, labelled = self._new_objects(X)
+        bases = (member.base for member in self.specification_.members)
+        if len(new.labels) <= MANY or any(isinstance(base, KEPT_WHOLE) for base in bases):
+            return self.specification_(_as_input(new, labelled), self._training)
+        return self.specification_.in_blocks(_as_input(new, labelled), self._training)
+
+    def _new_objects(self, X: Any) -> tuple[Objects, bool]:
+        """Check and scale new objects; say whether kernels may have their ids."""
         tables = self._tables(X, reset=False)
         self._check_blocks(tables, self._training.features)
         used = {block: t for block, t in tables.items() if block in self._training.features}
@@ -124,11 +142,8 @@ class KernelReader(BaseEstimator):
         new = self._scaled(new)
         ids = pd.Index(new.labels)
         # Under the ids of training objects the kernels would take new features for theirs.
-        distinct = ids.is_unique and not ids.isin(self._training.labels).any()
-        return self.specification_(
-            _as_input(new, labelled=distinct and not new.numbered),
-            _as_input(self._training, labelled=True),
-        )
+        distinct = ids.is_unique and set(ids).isdisjoint(self._training.labels.tolist())
+        return new, distinct and not new.numbered
 
     def _check_blocks(self, tables: Tables, used: Iterable[str | None]) -> None:
         """Raise unless new objects have the blocks used in training, and no unknown ones."""
@@ -565,7 +580,7 @@ def _mapping(tables: Tables) -> Any:
     return tables.get(None, tables)
 
 
-def _as_input(objects: Objects, *, labelled: bool) -> Any:
+def _as_input(objects: Objects, labelled: bool) -> Any:
     """Objects as a specification of kernels takes them, with their ids if `labelled`."""
     tables: Tables = {}
     for block, values in objects.features.items():

@@ -233,8 +233,8 @@ class KernelPredictor(KernelReader):
     def _predictions(self, X: Any) -> Dataset:
         """Predictions of ``kz.predict`` for new objects."""
         check_is_fitted(self)
-        stack = self.kernel_stack(X)
-        return predict(self.model_, self.result_, stack, progressbar=self.progressbar)
+        kernels = self._stack_or_blocks(X)
+        return predict(self.model_, self.result_, kernels, progressbar=self.progressbar)
 
     def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Responses and their weights in the order of the objects of X, where they have ids."""

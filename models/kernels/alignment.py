@@ -393,7 +393,7 @@ def _aligned_frame(
 
 def _plain(labels: Any) -> list[Hashable]:
     """Labels as a list of Python objects."""
-    return list(pd.Index(getattr(labels, "values", labels)))
+    return pd.Index(getattr(labels, "values", labels)).tolist()
 
 
 def _count(labels: list[Hashable]) -> bool:

@@ -176,7 +176,7 @@ def feature_spaces(
 
     Parameters
     ----------
-    X : array-like, DataFrame, `CrossGram`, or dict of them
+    X : array-like, DataFrame, `CrossGram`, or dict of them; or Objects, which are returned
     train : Objects, optional
         The training objects, if `X` are new objects.
     in_blocks : bool
@@ -196,6 +196,8 @@ def feature_spaces(
     new objects that of the training objects. The numbers of new objects without labels, or with
     the same default labels as the training objects, continue those of the training objects.
     """
+    if isinstance(X, Objects):
+        return X
     tables = {None: X} if not isinstance(X, Mapping) else {str(key): X[key] for key in X}
     if not tables:
         raise argument_error("X", "Kernels", "a dict with at least one feature space", "none")

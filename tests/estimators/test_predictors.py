@@ -22,8 +22,11 @@ from kernelzoo.estimators import (
     CompositeKernelRegressor,
     KernelBlocks,
     KernelProbitClassifier,
+    predictor,
 )
+from kernelzoo.estimators import blocks as estimator_blocks
 from kernelzoo.estimators.predictor import seed_of, weights_of
+from kernelzoo.models.kernels import blocks as kernel_blocks
 
 VB = kz.VB(tolerance=0.1, remaining=1.0)
 FEW = {"engine": VB, "draws": 30, "random_state": 5}
@@ -183,6 +186,35 @@ def test_permuted_new_objects_have_permuted_answers(data, classifier):
     turned = data.new.X.iloc[::-1]
     expected = answers(classifier, data.new.X)[::-1]
     np.testing.assert_allclose(answers(classifier, turned), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [KERNELS, kz.gaussian("median").normalize("center", "unit"), kz.gaussian(0.1).nystroem(8)],
+)
+def test_many_new_objects_are_predicted_in_blocks(kernels, data, monkeypatch):
+    fitted = KernelProbitClassifier(kernels, **FEW).fit(data.train.X, data.train.y)
+    whole = fitted.predict_proba(data.new.X)
+    sizes = []
+
+    def recorded(model, result, given, **options):
+        sizes.extend(stack.sizes["obs"] for stack in given)
+        return kz.predict(model, result, given, **options)
+
+    monkeypatch.setattr(estimator_blocks, "MANY", 3)
+    monkeypatch.setattr(kernel_blocks, "LARGEST", 50)
+    monkeypatch.setattr(predictor, "predict", recorded)
+    np.testing.assert_allclose(fitted.predict_proba(data.new.X), whole, rtol=1e-9)
+    assert len(sizes) > 1
+    assert sum(sizes) == len(whole)
+
+
+def test_many_new_objects_under_kernels_that_have_no_blocks(data, monkeypatch):
+    monkeypatch.setattr(estimator_blocks, "MANY", 3)
+    features = data.train.X.to_numpy() if hasattr(data.train.X, "to_numpy") else data.train.X
+    gram = np.asarray(kz.linear()(features)[0])
+    fitted = KernelProbitClassifier("precomputed", **FEW).fit(gram, data.train.y)
+    assert fitted.predict_proba(gram[:5]).shape == (5, len(fitted.classes_))
 
 
 def test_repeated_measurements_are_predicted(data, classifier):
