@@ -6,12 +6,14 @@ from ..models.joint_completion import joint_probit
 from ..models.kernels.completed import CompletedKernels
 from .kernel_completion.weights import learn_weights
 from .mutual_completion.complete import complete_kernels
+from .mutual_completion.complete_features import complete_features
 from .mutual_completion.imputation import impute_kernels
 from .mutual_completion.scores import missing_entries
 
 __all__ = [
     "CompletedKernels",
     "GammaExcess",
+    "complete_features",
     "complete_kernels",
     "impute_kernels",
     "joint_probit",
