@@ -4,6 +4,7 @@ from . import (
     batches,
     cluster,
     cold,
+    completed_features,
     completion,
     composite_kernel,
     growing,
@@ -36,5 +37,6 @@ BENCHMARKS = {
     "heldout": held_out.run,
     "missing": missing.run,
     "mutual": mutual_kernel.run,
+    "lowrank": completed_features.run,
     "recommend": recommendation.run,
 }

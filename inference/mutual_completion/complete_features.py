@@ -93,10 +93,9 @@ def complete_features(
 
     Examples
     --------
-    >>> halves = {"rna": X_train[:, :9].copy(), "protein": X_train[:, 9:].copy()}
-    >>> halves["rna"][:5] = np.nan
-    >>> completed = kz.completion.complete_features(halves, n_components=5, random_seed=1)
-    >>> model = kz.MultinomialProbit(completed["features"], y_train)
+    >>> tables = {"rna": rna, "protein": protein.iloc[5:]}  # five objects have no protein
+    >>> completed = kz.completion.complete_features(tables, n_components=5, random_seed=1)
+    >>> model = kz.MultinomialProbit(completed["features"], labels)
     """
     check_count(n_components, "n_components", OWNER)
     check_positive(lam, "lam", OWNER)

@@ -14,6 +14,7 @@ from kernelzoo.benchmarks import (
     batches,
     cluster,
     cold,
+    completed_features,
     composite_kernel,
     growing,
     held_out,
@@ -50,7 +51,7 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    for module in (batches, growing, many_objects, memory):
+    for module in (batches, completed_features, growing, many_objects, memory):
         monkeypatch.setattr(
             module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
         )
@@ -179,6 +180,20 @@ def test_batches_beside_the_complete_ascent(monkeypatch, in_this_process):
         assert float(fits["complete"][1]) == pytest.approx(float(fits["passes: 3"][1]), abs=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:complete_features ended")
+def test_completed_features(monkeypatch, in_this_process):
+    runs = tuple((60, R) for R in (0, None, 4, 20))
+    for name, value in {"VIEWS": 3, "FEATURES": 10, "PAIRS": 500, "RUNS": runs}.items():
+        monkeypatch.setattr(completed_features, name, value)
+    table = {by: cells for (_, by), (_, *cells) in rows("lowrank").items()}
+    assert len(table) == len(runs)
+    for by, cells in table.items():
+        assert_numbers([cell for cell in cells if cell])
+        assert bool(cells[1]) == (by != "whole matrices, EM")
+        assert bool(cells[2]) == by.startswith("features")
+    assert len({cells[0] for cells in table.values()}) == len(runs)
+
+
 def test_mixing(monkeypatch):
     monkeypatch.setattr(mixing, "TUNE", 20)
     problem = ("small", kz.MultinomialProbit.example, ((kz.Gibbs(), 30), (mixing.PAPER, 30)))
@@ -258,6 +273,7 @@ def test_none_is_forgotten():
         "cold",
         "features",
         "growing",
+        "lowrank",
         "missing",
         "paper",
         "mutual",
