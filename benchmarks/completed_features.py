@@ -30,8 +30,8 @@ __all__ = ["run"]
 VIEWS, FACTORS, COLUMNS, FEATURES, MISSING = 6, 8, 12, 200, 0.3
 #: Objects, and numbers of components; None stands for whole matrices, 0 for the mean.
 RUNS: tuple[tuple[int, int | None], ...] = (
-    *((1000, R) for R in (0, None, 50, 200, 500)),
-    *((10_000, R) for R in (0, 50, 200)),
+    *((1000, R) for R in (0, None, 5, 10, 20, 50, 200)),
+    *((10_000, R) for R in (0, 5, 10, 20, 50)),
 )
 PAIRS = 50_000
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from ...models.kernels.alignment import as_frame, check_distinct, listed
+from ...models.kernels.alignment import as_frame, check_distinct, check_ids, listed
 from ...user_warnings import warn_user
 from ...validation import (
     Seed,
@@ -33,7 +33,7 @@ OWNER = "complete_features"
 def complete_features(
     features: Mapping[str, Any],
     *,
-    n_components: int = 200,
+    n_components: int = 20,
     lam: float = 0.1,
     max_iterations: int = 200,
     tolerance: float = 0.01,
@@ -53,8 +53,9 @@ def complete_features(
         Features of each kernel, from ``kernels.nystroem(...)`` for example. DataFrames go by their
         ids: an object that a kernel lacks has no row in its table, or a row of NaN. Arrays have a
         row for each object, NaN where it is missing.
-    n_components : int, default=200
-        R, the number of components of M; l - 1 if that is less. Fewer cost less, and smooth.
+    n_components : int, default=20
+        R, the number of components of M; l - 1 if that is less. Many follow the noise of single
+        objects: compare a few numbers by the predictions, or by visible rows that are left out.
     lam : float, default=0.1
         The paper's lambda.
     max_iterations : int, default=200
@@ -162,6 +163,7 @@ def _read(features: Any) -> tuple[dict[str, Array], pd.Index]:
         others = listed([name for name in given if name not in labelled])
         raise argument_error("features", OWNER, "DataFrames, or arrays, all of them", others)
     for name in given:
+        check_ids(given[name].index, f'features["{name}"]', OWNER)
         check_distinct(given[name].index, f'features["{name}"]', OWNER)
     objects = pd.Index(
         list(dict.fromkeys(label for table in given.values() for label in table.index))

@@ -15,7 +15,8 @@ with G = delta I + U_v'U_v.
 
 The eigenpairs come from subspace iterations that begin at those of the last M-step, so that an
 M-step may be incomplete; J is that of the paper at M. With R = l - 1 any M has this form, and the
-steps are the paper's.
+steps are the paper's. Gibbs has no such form: M given the completed kernels is an inverse-Wishart
+matrix, of full rank.
 """
 
 from collections.abc import Callable, Sequence

@@ -191,6 +191,10 @@ def _twice(frames):
     frames["b"] = pd.concat([frames["b"], frames["b"].iloc[:1]])
 
 
+def _levels(frames):
+    frames["c"].index = pd.MultiIndex.from_product([["x"], frames["c"].index])
+
+
 def _array(frames):
     frames["c"] = frames["c"].to_numpy()
 
@@ -213,6 +217,7 @@ def _infinity(frames):
         (_gap, r"features\[\"a\"\].*wholly NaN in each row.*'s"),
         (_nowhere, "every object has the features of a kernel. Got 't' in none"),
         (_twice, r"features\[\"b\"\].*distinct ids.*more than once"),
+        (_levels, r"features\[\"c\"\].*one level"),
         (_array, "DataFrames, or arrays, all of them. Got 'c'"),
         (_one, r"features\[\"c\"\].*two objects or more. Got 1"),
         (_zeros, r"features\[\"c\"\].*other than zero"),
