@@ -12,7 +12,7 @@ from ..validation import argument_error, check_labels, check_name, check_positiv
 from .combinations.sums import for_kernels
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import check_distinct, listed
-from .multinomial_probit import COMBINATIONS
+from .multinomial_probit import COMBINATIONS, declare_regressors
 from .mutual_kernel_completion import MutualKernelCompletion
 from .operations.matrix_product import matrix_product
 from .operations.probit_likelihood import probit_log_probability
@@ -102,8 +102,7 @@ def joint_probit(
             ]
         )
         beta = rule.declare()
-        zeta = pm.InverseGamma("zeta", alpha=tau, beta=upsilon, dims=("class", "basis"))
-        W = pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))
+        W = declare_regressors(tau, upsilon)
         f = matrix_product(rule.combine(whole[:, train[:, None], train], beta), W.T)
         CategoricalProbit("t", f, observed=codes, dims="obs")
         if len(others):

@@ -30,7 +30,7 @@ from .kernels.specification import as_stack
 from .kernels.warnings import warn_of_near_identity
 from .operations.matrix_product import matrix_product
 
-__all__ = ["COMBINATIONS", "MultinomialProbit"]
+__all__ = ["COMBINATIONS", "MultinomialProbit", "declare_regressors"]
 
 #: Rules of combination by name. Gibbs and VB apply to rules registered with the updates in
 #: `kernelzoo.custom_steps.multinomial_probit.sweep` and
@@ -214,8 +214,7 @@ class MultinomialProbit(Declaration):
             K = self._declare_kernels(stack)
             observed = pm.Data("labels", codes, dims="obs")
             beta = rule.declare()
-            zeta = pm.InverseGamma("zeta", alpha=tau, beta=upsilon, dims=("class", "basis"))
-            W = pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))
+            W = declare_regressors(tau, upsilon)
             f = matrix_product(rule.combine(K, beta), W.T)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
@@ -339,3 +338,9 @@ class MultinomialProbit(Declaration):
     def n_classes(self) -> int:
         """Number of classes C."""
         return len(self.coords["class"])
+
+
+def declare_regressors(tau: float, upsilon: float) -> TensorVariable:
+    """Declare W (class, basis) and the variances zeta of its entries in the open model."""
+    zeta = pm.InverseGamma("zeta", alpha=tau, beta=upsilon, dims=("class", "basis"))
+    return pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))

@@ -150,7 +150,7 @@ SPECIFICATIONS = {
 
 @pytest.mark.parametrize("name", SPECIFICATIONS)
 def test_features_of_arrays_on_disk_are_those_of_arrays(name, tmp_path, monkeypatch):
-    """Memory maps in single precision, and zarr arrays where zarr is installed."""
+    """Memory maps in single precision, and zarr and Dask arrays where these are installed."""
     monkeypatch.setattr(rows, "BLOCK", 3_000)
     kernels = SPECIFICATIONS[name]
     many = np.random.default_rng(1).normal(size=(1_200, 3)).astype(np.float32)
@@ -163,6 +163,8 @@ def test_features_of_arrays_on_disk_are_those_of_arrays(name, tmp_path, monkeypa
     zarr = pytest.importorskip("zarr")
     stored = zarr.create_array(tmp_path / "X.zarr", data=many, chunks=(100, 3))
     np.testing.assert_array_equal(kernels(stored), expected)
+    chunked = pytest.importorskip("dask.array").from_array(many, chunks=(100, 3))
+    np.testing.assert_array_equal(kernels(chunked), expected)
 
 
 def test_exact_features_are_padded_with_zeros():
