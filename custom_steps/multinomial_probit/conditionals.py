@@ -32,12 +32,11 @@ def draw_regressors(
     gram: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw W given Y's direction, with Y's length redrawn on the way.
+    """Draw W given the utilities Y, after a move that rescales Y.
 
-    The cones do not change when Y is multiplied by g > 0.  With W integrated out the density of
-    g Y under the scaling group is prop. to g^(NC - 1) exp(-g^2 q / 2), where
-    q = sum_c y_c'(I + K Z_c K')^-1 y_c; so g^2 ~ Gamma(NC / 2, rate q / 2), an exact move that
-    costs nothing because q falls out of the factorisations.  Then w_c | gY ~ N(g V_c K'y_c, V_c).
+    A multiple g Y with g > 0 has the same largest entries, and so the same classes. With W
+    integrated out, g^2 ~ Gamma(NC / 2, rate q / 2), where q = sum_c y_c'(I + K Z_c K')^-1 y_c. The
+    factorisations give q at no further cost. Then w_c | g Y ~ N(g V_c K'y_c, V_c).
 
     Parameters
     ----------
@@ -98,11 +97,11 @@ def draw_variances(
 
 
 def draw_shift(W: np.ndarray, zeta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Move W along the direction that the likelihood ignores: one vector for all classes.
+    """Add a vector v to the regressors of all classes, drawn from its conditional distribution.
 
-    P(t | W, beta) depends on differences between classes only, so the posterior of v in W + 1v',
-    given the differences, is its prior: v_m ~ N(-sum_c W_cm/zeta_cm / p_m, 1/p_m) with
-    p_m = sum_c 1/zeta_cm.  The law of Y does change: a Y drawn before the move is stale.  O(C M).
+    The likelihood P(t | W, beta) depends on differences between classes only. Given the
+    differences, v follows its prior: v_m ~ N(-sum_c W_cm/zeta_cm / p_m, 1/p_m) with p_m = sum_c
+    1/zeta_cm. Utilities Y that were drawn before belong to the former W. O(C M).
     """
     precision = (1.0 / zeta).sum(axis=0)
     centre = -(W / zeta).sum(axis=0) / precision
