@@ -46,7 +46,7 @@ html_copy_source = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "navbar_align": "left",
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "navigation_depth": 2,
     "collapse_navigation": True,
     "show_toc_level": 2,
