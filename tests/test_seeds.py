@@ -11,6 +11,7 @@ X = np.random.default_rng(0).normal(size=(12, 2))
 VISIBLE = np.array([[1, 1]] * 4 + [[0, 1]] * 3, dtype=bool)
 DISTANCES = ((X[:7, None] - X[:7]) ** 2).sum(axis=-1)
 GAPS = np.where(VISIBLE[:, :1] & VISIBLE[:, 0], np.exp(-DISTANCES), np.nan)
+MANY = np.random.default_rng(1).normal(size=(30, 6))
 DATA = kz.datasets.load("iris")
 QUICK = {"draws": 3, "random_seed": 1, "progressbar": False}
 REGRESSION = kz.CompositeKernelRegression.example()
@@ -34,6 +35,12 @@ SEEDED = {
             {"a": np.eye(7), "b": np.eye(7)}, VISIBLE, number=4, random_seed=seed
         )["a"]
     ),
+    "complete_features": lambda seed: kz.completion.complete_features(
+        {"a": MANY[:, :2], "b": np.where(MANY[:, :1] > 0, MANY, np.nan)},
+        n_components=2,
+        random_seed=seed,
+        progressbar=False,
+    )["features"].to_numpy(),
     "complete_kernels": lambda seed: (
         kz.completion.complete_kernels(
             {"a": GAPS, "b": np.exp(-DISTANCES / 9)},
