@@ -12,7 +12,7 @@ MEASURED = Path(__file__).resolve().parents[1] / "measured" / "engines.json"
 
 #: What each problem is, with the sizes to fill in.
 PROBLEMS = {
-    "wine": "classes of wine, {obs} training objects, {class} classes, {kernel} kernels",
+    "wine": "classes of wine, {obs} training objects, {class} classes, {kernel} kernels, tau=1",
     "sonar": "two classes of sonar echoes, {obs} training objects, {kernel} kernels",
     "completion": "ionosphere, a kernel known for {train} objects and completed for {test}",
     "mutual": "{object} irises, {kernel} kernels, each of which lacks some objects",

@@ -1,5 +1,6 @@
 """Independent tasks: order, files, failures, kills, clusters."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -534,8 +535,9 @@ def test_workers_have_their_own_folders_of_compiled_code_and_no_profile(monkeypa
     # Shipped by value: a reference would import the package first.
     assert b"_preparation" in cloudpickle.dumps(plugin)
     stopped = []
-    profile = SimpleNamespace(stop=lambda: stopped.append("profile"))
-    callbacks = {"profile": profile, "heartbeat": SimpleNamespace()}
+    callbacks = {
+        name: SimpleNamespace(stop=partial(stopped.append, name)) for name in ("profile", "tick")
+    } | {"heartbeat": SimpleNamespace()}
     worker = SimpleNamespace(local_directory=str(tmp_path), periodic_callbacks=callbacks)
     monkeypatch.setenv("PYTENSOR_FLAGS", "floatX=float64")
     plugin.setup(worker)
@@ -546,7 +548,7 @@ def test_workers_have_their_own_folders_of_compiled_code_and_no_profile(monkeypa
     assert os.environ["PYTENSOR_FLAGS"] == own
     plugin.setup(SimpleNamespace(local_directory="elsewhere", periodic_callbacks={}))
     assert os.environ["PYTENSOR_FLAGS"] == own
-    assert stopped == ["profile", "profile"]
+    assert stopped == 2 * ["profile", "tick"]
 
 
 def test_workers_of_a_client_have_no_profile(client):
@@ -557,7 +559,21 @@ def test_workers_of_a_client_have_no_profile(client):
         for name, callback in worker.periodic_callbacks.items()
     }
     assert not running["profile"]
+    assert not running["tick"]
     assert running["heartbeat"]
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="glibc alone has mallopt")
+def test_workers_keep_freed_memory(monkeypatch, tmp_path):
+    """Dask sets a threshold of 64 kB, above which all that is freed costs new pages."""
+    options = []
+    library = SimpleNamespace(mallopt=lambda option, value: options.append((option, value)))
+    monkeypatch.setattr(workers.ctypes, "CDLL", lambda name: library)
+    worker = SimpleNamespace(local_directory=str(tmp_path), periodic_callbacks={})
+    workers._preparation().setup(worker)
+    assert options == [(-1, 1 << 28), (-3, 1 << 25)]
+    monkeypatch.setattr(workers.ctypes, "CDLL", lambda name: SimpleNamespace())
+    workers._preparation().setup(worker)
 
 
 # The command line.
