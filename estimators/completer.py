@@ -87,7 +87,9 @@ class KernelCompleter(
     Notes
     -----
     `X` is an array (obs, training obs, kernel) or (obs, training obs), a DataArray with these dims,
-    or a dict of frames. scikit-learn's cross-validation takes rows and columns of every kernel.
+    or a dict of frames. scikit-learn's cross-validation takes rows and columns of every kernel, but
+    cannot cut a dict. An array's kernels are numbered K0, K1, ...; for names, begin the pipeline
+    with ``KernelBlocks(missing="nan")`` on tables.
 
     A classifier in a pipeline takes the means. Training rows come from all training objects
     together, so that `transform` of a training object that lacks kernels is not its row in
