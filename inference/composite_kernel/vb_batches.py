@@ -151,8 +151,8 @@ def _touch(points: Tangents) -> float:
 def _weighted_products(design: Array, weights: Array) -> KernelProducts:
     """Sum w_n k_in k_jn' over the objects of a design (K, N, M), in threads."""
 
-    def products(objects: slice) -> KernelProducts:
-        return KernelProducts.of(design[:, objects], weights[objects])
+    def products(objects: slice) -> Array:
+        return KernelProducts.of(design[:, objects], weights[objects]).products
 
-    parts = list(in_blocks(products, len(weights)))
-    return KernelProducts(parts[0].pairs, functools.reduce(np.add, (p.products for p in parts)))
+    pairs = np.triu_indices(len(design))
+    return KernelProducts(pairs, functools.reduce(np.add, in_blocks(products, len(weights))))
