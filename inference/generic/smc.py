@@ -196,6 +196,12 @@ class SMC(Engine):
     its start, which is wrong where a free variable depends on an observed one, as K21 on K11 in
     `WishartCompletion`.
 
+    Means and spreads are biased by the finite number of particles, and no standard error shows it,
+    because particles share ancestors. On ``WishartKernelMixture.example(1)`` with four times 1,000
+    particles, means were .09 and .14 standard deviations from those of `Exact`, and spreads 10 % too
+    small, whatever the kernel; with four times 4,000, .07 and .06, and 7 %. For posteriors of one
+    mode take NUTS.
+
     When the time is over, each chain weights its particles by the missing power of the likelihood
     and resamples them; the attribute ``note`` gives the effective number of draws.
 
@@ -207,7 +213,9 @@ class SMC(Engine):
 
     name: ClassVar[str] = "SMC"
     kind: ClassVar[Kind] = "mcmc"
-    limits: ClassVar[str] = "needs many particles; for few coordinates and several modes"
+    limits: ClassVar[str] = (
+        "means and spreads are biased unless particles are many; for few coordinates, several modes"
+    )
 
     kernel: Literal["IMH", "MH"] = "IMH"
 
