@@ -14,8 +14,8 @@ __all__ = ["pages"]
 MEASURED = Path(__file__).resolve().parents[1] / "measured"
 
 
-def _parts(parts: list[dict[str, Any]]) -> Iterator[str]:
-    """Tables in Markdown; lines between them in one block."""
+def _parts(parts: list[dict[str, Any]], source: str) -> Iterator[str]:
+    """Tables in Markdown with their source; lines between them in one block."""
     for is_table, group in groupby(parts, key=lambda part: "rows" in part):
         if not is_table:
             lines = "\n".join(part["text"] for part in group)
@@ -25,20 +25,21 @@ def _parts(parts: list[dict[str, Any]]) -> Iterator[str]:
             if part["title"]:
                 yield f"**{part['title']}**"
             yield markdown_table(tuple(part["columns"]), [tuple(row) for row in part["rows"]])
+            yield f"Source: {source}."
 
 
 def _section(path: Path) -> str:
     record = json.loads(path.read_text(encoding="utf-8"))
     name = record["benchmark"]
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    file = f"`docs/measured/{path.name}`"
     source = (
-        f"Source: `docs/measured/{path.name}`, written by "
-        f"`python -m kernelzoo bench {name} --json docs/measured/{path.name}` in "
-        f"{record['seconds']} s ({record['machine']}, BLAS threads: {record['blas_threads']}; "
-        f"{versions})."
+        f"The file was written by `python -m kernelzoo bench {name} --json "
+        f"docs/measured/{path.name}` in {record['seconds']} s ({record['machine']}, BLAS threads: "
+        f"{record['blas_threads']}; {versions})."
     )
     # Markup of the console says nothing on a page.
-    told = (re.sub(r"\[/?[a-z ]*\]", "", part) for part in _parts(record["parts"]))
+    told = (re.sub(r"\[/?[a-z ]*\]", "", part) for part in _parts(record["parts"], file))
     return "\n\n".join([f"## {name}", *told, source])
 
 
