@@ -1,5 +1,6 @@
 """Cost of a first fit, in a new process with empty caches of compiled code.
 
+The models are their examples, and the README's wines, with four chains of 200 draws.
 Figures are processor seconds of the process and its children (compilers, chains), so that they are
 comparable on a busy machine. The second fit has all code compiled.
 """
@@ -9,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +18,7 @@ from rich.table import Table
 from ..inference import engines
 from ..models import MODELS
 
-__all__ = ["first_and_second", "run"]
+__all__ = ["cases", "first_and_second", "run"]
 
 # Settings of every fit: defaults, with fewer draws for long chains or ascents.
 SHORT: dict[str, object] = {"chains": 2, "tune": 100, "draws": 200, "cores": 1}
@@ -26,6 +27,15 @@ RUNS: dict[str, dict[str, object]] = {
     "SMC": SHORT | {"draws": 100},
 }
 ENGINES: dict[str, str] = {"ADVI": "ADVI(iterations=1000)"}
+
+#: The README's model of wines, as code, and what is measured of it.
+WINE = """
+data = kz.datasets.load("wine").split(test_size=0.3, seed=1)
+kernels = (kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)).normalize("trace")
+model = kz.MultinomialProbit(kernels(data.X_train), data.y_train)
+"""
+WINE_ENGINES = ("VB()", "Gibbs()")
+WINE_OPTIONS = SHORT | {"chains": 4, "tune": 200}
 
 _SCRIPT = """
 import json, os, time, warnings
@@ -38,7 +48,7 @@ import pymc, arviz
 pymc_seconds = used() - start
 import kernelzoo as kz
 import_seconds = used() - start
-model = kz.{model}.example()
+{declaration}
 seconds = []
 for _ in range(2):
     before = used()
@@ -49,24 +59,24 @@ print(json.dumps([pymc_seconds, import_seconds, *seconds]))
 
 
 def first_and_second(
-    model: str, engine: str, options: Mapping[str, object]
+    declaration: str, engine: str, options: Mapping[str, object]
 ) -> tuple[float, float, float, float]:
     """Measure processor seconds with empty caches.
 
     Parameters
     ----------
-    model, engine : str
-        Name of a model, and an engine as Python code.
+    declaration, engine : str
+        Python code that assigns ``model``, and that of an engine; ``kz`` is kernelzoo.
     options : dict
         Options of `fit`.
 
     Returns
     -------
     tuple of float
-        Seconds of ``import pymc, arviz``, of this and ``import kernelzoo``, of the first fit of the
-        model's example, and of a second fit.
+        Seconds of ``import pymc, arviz``, of this and ``import kernelzoo``, of the first fit, and
+        of a second one.
     """
-    script = _SCRIPT.format(model=model, engine=engine, options=options)
+    script = _SCRIPT.format(declaration=declaration, engine=engine, options=options)
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {
             "PYTENSOR_FLAGS": f"base_compiledir={folder}",
@@ -86,16 +96,24 @@ def first_and_second(
     return pymc, both, first, second
 
 
+def cases() -> Iterator[tuple[str, str, str, Mapping[str, object]]]:
+    """Yield the name of each case, the declaration of its model, its engine, and options of fit."""
+    for model in MODELS:
+        declaration = f"model = kz.{model.__name__}.example()"
+        for row in engines(model.example()).rows:
+            if row.reason is None:
+                engine = ENGINES.get(row.engine, f"{row.engine}()")
+                yield model.__name__, declaration, engine, RUNS.get(row.engine, SHORT)
+    for engine in WINE_ENGINES:
+        yield "124 wines, MultinomialProbit", WINE, engine, WINE_OPTIONS
+
+
 def run(console: Console) -> None:
-    """Print the cost of the first and the second fit of every model's example, by engine."""
+    """Print the cost of the first and the second fit of every case."""
     table = Table(title="processor seconds, empty caches of compiled code")
     for column in ("model", "engine", "import pymc, arviz", "and kernelzoo", "first fit", "second"):
         table.add_column(column, justify="left" if column in ("model", "engine") else "right")
-    for model in MODELS:
-        for row in engines(model.example()).rows:
-            if row.reason is not None:
-                continue
-            engine = ENGINES.get(row.engine, f"{row.engine}()")
-            seconds = first_and_second(model.__name__, engine, RUNS.get(row.engine, SHORT))
-            table.add_row(model.__name__, engine, *(f"{value:.1f}" for value in seconds))
+    for name, declaration, engine, options in cases():
+        seconds = first_and_second(declaration, engine, options)
+        table.add_row(name, engine, *(f"{value:.1f}" for value in seconds))
     console.print(table)

@@ -253,8 +253,10 @@ def test_first_fits_in_processes_of_their_own(monkeypatch):
     rows_of = kz.engines(kz.WishartCompletion.example()).rows
     table_of = SimpleNamespace(rows=[row for row in rows_of if row.engine == "EM"])
     monkeypatch.setattr(cold, "engines", lambda model: table_of)
+    monkeypatch.setattr(cold, "WINE_ENGINES", ("VB(starts=1)",))
     table = rows("cold")
-    assert table.keys() == {("WishartCompletion", "EM()")}
+    wine = ("124 wines, MultinomialProbit", "VB(starts=1)")
+    assert table.keys() == {("WishartCompletion", "EM()"), wine}
     for _, pymc, both, first, second in table.values():
         assert_numbers([pymc, both, first, second])
         assert 0 < float(pymc) < float(both)
