@@ -27,6 +27,8 @@ endif
 test test-long measure-tests test-slow notebooks: export OMP_NUM_THREADS := 1
 test test-long measure-tests test-slow notebooks: export OPENBLAS_NUM_THREADS := 1
 test test-long measure-tests test-slow notebooks: export MPLBACKEND := Agg
+# Processes of tests, and of what tests start, share the bytecode of the sources.
+test test-long measure-tests test-slow notebooks: export PYTHONDONTWRITEBYTECODE :=
 # First runs compile: a gradient takes a fifth less time like this.
 test test-long measure-tests: export NUMBA_OPT := 1
 
