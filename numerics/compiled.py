@@ -5,12 +5,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from numba import njit
-
-__all__ = ["compiled", "source_digest"]
+__all__ = ["compiled", "numba_compiles", "source_digest"]
 
 
 _ROOT = Path(__file__).parents[1]
+
+
+def numba_compiles() -> bool:
+    """Tell whether numba compiles, which ``NUMBA_DISABLE_JIT=1`` switches off."""
+    # Imported late: numba takes half a second to import, and only samplers need it.
+    from numba import config
+
+    return not getattr(config, "DISABLE_JIT", 0)
 
 
 def source_digest(*files: str) -> str:
@@ -36,6 +42,7 @@ def compiled[F: Callable[..., Any]](*files: str, **options: Any) -> Callable[[F]
     -----
     If no cache folder is writable, every process compiles anew.
     """
+    from numba import njit
 
     def decorate(function: F) -> F:
         try:

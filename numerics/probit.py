@@ -28,6 +28,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erfcx, ndtr
 
 from ..validation import check_count
+from .compiled import numba_compiles
 from .probit_constants import LARGEST_SCORE, LOG_2PI, SQRT_2PI
 from .threads import in_blocks
 
@@ -340,7 +341,7 @@ def log_probability_and_gradient(
         raise ValueError(
             f"Scores of {len(scores)} objects need one class code each. Got shape {codes.shape}."
         )
-    if not (compiled and _compiles()):
+    if not (compiled and numba_compiles()):
         possible = _possible(scores, codes)
         log_p, gradient = np.full(len(scores), -np.inf), np.zeros_like(scores)
         log_p[possible], mean = truncated_moments(scores[possible], codes[possible])
@@ -361,13 +362,6 @@ def log_probability_and_gradient(
     else:
         fill(slice(None))
     return log_p, gradient
-
-
-def _compiles() -> bool:
-    # Imported late: numba takes half a second to import, and only samplers need it.
-    from numba import config
-
-    return not getattr(config, "DISABLE_JIT", 0)
 
 
 def working_memory(n_classes: int, nodes: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ import pytensor
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.link.basic import PerformLinker
 
+from ...numerics.compiled import numba_compiles
 from ...validation import argument_error
 from .numpy_rewrites import NUMPY_REWRITES
 
@@ -44,8 +45,12 @@ def python_mode() -> Mode:
 
 
 def mode_worth(evaluations: float) -> Mode:
-    """Choose the mode for a graph by its number of evaluations: numba for many, Python for few."""
-    return get_mode("NUMBA") if evaluations > MANY_EVALUATIONS else python_mode()
+    """Choose the mode for a graph by its number of evaluations: numba for many, Python for few.
+
+    It is always Python with ``NUMBA_DISABLE_JIT=1``, for which PyTensor's numba mode fails.
+    """
+    many = evaluations > MANY_EVALUATIONS and numba_compiles()
+    return get_mode("NUMBA") if many else python_mode()
 
 
 class _Defaults:

@@ -24,6 +24,7 @@ from pymc.stats.convergence import (
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from xarray import DataTree
 
+from ...numerics.compiled import numba_compiles
 from ...validation import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables
 from .compilation import compiling_with, mode_worth, python_mode
@@ -356,6 +357,8 @@ class NUTS(Engine):
         if find_spec(self.backend) is None:
             extra = _BACKENDS[self.backend]
             return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
+        if self.backend == "nutpie" and not numba_compiles():
+            return "nutpie compiles by numba, which NUMBA_DISABLE_JIT=1 switches off"
         return discrete_variables(model)
 
     @override

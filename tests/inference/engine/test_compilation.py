@@ -2,6 +2,7 @@
 
 from threading import Event, Thread
 
+import numba
 import numpy as np
 import pymc as pm
 import pytensor
@@ -84,6 +85,15 @@ def test_long_runs_are_compiled(small, monkeypatch, engine, draws):
     monkeypatch.setattr(NumbaLinker, "jit_compile", refuse)
     with pytest.raises(NumbaIsAsked):
         kz.fit(small, engine, **RUN | {"draws": draws})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_chains_run_in_python_where_numba_is_switched_off(small, compiled, monkeypatch):
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    kz.fit(small, "nuts", **RUN)
+    assert not compiled
+    with pytest.raises(ValueError, match="NUMBA_DISABLE_JIT=1 switches off"):
+        kz.fit(small, kz.NUTS(backend="nutpie"), **RUN)
 
 
 @pytest.mark.filterwarnings("ignore")
