@@ -74,10 +74,10 @@ demo: .venv/installed ## fit two models with several engines, compare, draw: res
 lab: .venv/installed ## open Jupyter on the tour: three blocks of data, from DataFrames to an answer
 	$(VENV) -m jupyterlab notebooks/tour.ipynb
 
-test: .venv/installed ## the tests of up to a CPU second
+test: .venv/installed ## the tests of up to 0.6 CPU seconds
 	$(PYTEST) -m "not slow and not long" -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-long: .venv/installed ## the tests of more than a CPU second, listed in tests/long.txt
+test-long: .venv/installed ## the tests of more than 0.6 CPU seconds, listed in tests/long.txt
 	$(PYTEST) -m "long and not slow" -n $(WORKERS) --dist worksteal $(ARGS)
 
 measure-tests: .venv/installed ## run both and write tests/long.txt anew

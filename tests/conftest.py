@@ -12,7 +12,7 @@ from kernelzoo.inference.engine.compilation import python_mode
 
 #: Tests that took more than `LONG` CPU seconds, a line each; ``make measure-tests`` writes them.
 LONG_TESTS = Path(__file__).parent / "long.txt"
-LONG = 1.0
+LONG = 0.6
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
