@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pandas as pd
 import pymc as pm
 
+from ...models.kernels.stack import DIMS
 from ...validation import check_flag, check_positive
 from .applicability import small_only
 from .engine import Engine, Kind
@@ -24,6 +25,10 @@ REASONS: dict[Kind, str] = {
     "vb": "It approximates quickly; read intervals only if the result's 'pareto_k' is below 0.7.",
     "point": "It finds one point and says nothing about uncertainty.",
 }
+
+# Features that are advised, and the number of objects from which they are.
+FEATURES = 500
+MANY_OBJECTS = 2_000
 
 
 @dataclass(frozen=True)
@@ -63,17 +68,21 @@ class Recommendation(PrintedTable):
         Why it is recommended.
     candidates : tuple of Candidate
         Engines that apply, in order of preference.
+    advice : str or None
+        What would make fits of a model of this size much shorter; None for a small one.
     """
 
     model: str
     engine: Engine
     reason: str
     candidates: tuple[Candidate, ...]
+    advice: str | None = None
 
     @property
     def title(self) -> str:
         """Heading of the printed table."""
-        return f"{self.engine.name} is recommended for {self.model}. {self.reason}"
+        chosen = f"{self.engine.name} is recommended for {self.model}. {self.reason}"
+        return f"{chosen} {self.advice}" if self.advice else chosen
 
     def to_frame(self) -> pd.DataFrame:
         """Table with one row an engine, in order of preference."""
@@ -118,7 +127,8 @@ def recommend(
     -------
     Recommendation
         Prints as a table of all engines that apply, with expected time and memory and the limits
-        of each; ``.engine`` is for `fit`. Times are those of `estimate`, from a second or two of
+        of each; ``.engine`` is for `fit`, and ``.advice`` on kernels between many objects is in the
+        heading. Times are those of `estimate`, from a second or two of
         the engine's own steps. Points, and engines for any PyMC model, whose gradients are compiled
         first, are measured only if `max_seconds` rules out all engines before them.
 
@@ -161,6 +171,24 @@ def recommend(
         engine=chosen.engine,
         reason=REASONS[chosen.engine.kind] + late,
         candidates=tuple(candidates),
+        advice=_features_instead(model),
+    )
+
+
+def _features_instead(model: pm.Model) -> str | None:
+    """Advise features in place of kernels between many objects.
+
+    Engines factorise a matrix of the number of columns, and form products over the objects.
+    """
+    stacks = [name for name, dims in model.named_vars_to_dims.items() if dims == DIMS]
+    obs, basis = (tuple(model.coords.get(dim) or ()) for dim in DIMS[1:])
+    completed = getattr(model, "completed_rows", None) is not None
+    if not stacks or completed or obs != basis or len(obs) < MANY_OBJECTS:
+        return None
+    return (
+        f"Each kernel has {len(basis):,} columns: {FEATURES} features in its place, by "
+        f"kernels.nystroem({FEATURES}), make iterations about {(len(basis) / FEATURES) ** 2:.0f} "
+        "times as fast, and are another model whose weights are near."
     )
 
 

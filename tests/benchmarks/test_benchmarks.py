@@ -292,7 +292,7 @@ def test_none_is_forgotten():
 def test_features_stand_beside_the_kernel(monkeypatch):
     rng = np.random.default_rng(0)
     labels = np.arange(80) % 2
-    data = SimpleNamespace(views={"kar": rng.normal(size=(80, 3)) + labels[:, None]}, y=labels)
+    data = SimpleNamespace(X=rng.normal(size=(80, 6)) + labels[:, None], y=labels)
     monkeypatch.setattr(kernel_features, "load", lambda name: data)
     few = {name: kernel_features.FEATURES[name] for name in ("nystroem, leverage", "random")}
     small = {"TRAIN": 40, "TEST": 40, "NUMBERS": (4, 16), "FEATURES": few, "DRAWS": 2}
@@ -306,4 +306,7 @@ def test_features_stand_beside_the_kernel(monkeypatch):
     assert error["all landmarks", "40"] < 1e-6
     for name in kernel_features.FEATURES:
         assert error[name, "16"] < error[name, "4"]
-    assert ("kernel itself", "40") in table
+    assert ("kernels themselves", "40") in table
+    weight = kernel_features.COLUMNS.index("weight of upper half") - 1
+    for cells in table.values():
+        assert 0 < float(cells[weight].partition(" ")[0]) < 1
