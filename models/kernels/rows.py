@@ -1,7 +1,7 @@
 """Features of many objects, read in blocks of rows from an array in memory or on disk."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any
 
@@ -31,12 +31,16 @@ class Rows:
     Raises
     ------
     ValueError
-        On reading, for NaN and infinite entries, whose position is named, and for a source that
-        returns fewer rows than its shape promises.
+        On reading, for NaN and infinite entries, whose position is named, for a source that
+        returns fewer rows than its shape promises, and for a file or a store that has shrunk.
     """
 
     source: Any
     argument: str = "X"
+    _whole: int | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_whole", _held(self.source))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,7 +54,11 @@ class Rows:
         positions = np.arange(len(self))[index]
         if not isinstance(index, slice) and not isinstance(self.source, np.ndarray):
             return self._picked(positions)
+        # A read beyond the end of a mapped file ends the process.
+        self._check_whole()
         given = np.asarray(self.source[index])
+        # Missing chunks read as zeros.
+        self._check_whole()
         if given.shape != (len(positions), self.shape[1]):
             raise argument_error(
                 self.argument,
@@ -71,6 +79,18 @@ class Rows:
             )
         return values
 
+    def _check_whole(self) -> None:
+        """Raise ValueError if the file or the store holds less than when it was opened."""
+        if self._whole is None or (now := _held(self.source)) is None or now >= self._whole:
+            return
+        unit = "bytes" if isinstance(self.source, np.memmap) else "chunks"
+        raise argument_error(
+            self.argument,
+            "Kernels",
+            "a file or a store that keeps its content while it is read",
+            f"one that has shrunk from {self._whole:,} to {now:,} {unit}",
+        )
+
     def _picked(self, positions: NDArray[np.intp]) -> NDArray[np.float64]:
         """Rows at positions in any order, by slices: arrays on disk differ in what else they take.
 
@@ -87,6 +107,16 @@ class Rows:
         """Variance of all entries; one pass."""
         mean, squares, _ = _moments(self)
         return float(squares.mean() / len(self) + mean.var())
+
+
+def _held(source: Any) -> int | None:
+    """Bytes of a mapped file or chunks in a zarr store now; None for other arrays."""
+    if isinstance(source, np.memmap):
+        # An array computed from a memory map has the type, but no file.
+        mapped = getattr(source, "_mmap", None)
+        return None if mapped is None else int(mapped.size())
+    chunks = getattr(source, "nchunks_initialized", None)
+    return None if chunks is None else int(chunks)
 
 
 def blocks_of(X: Any, width: int) -> Iterator[tuple[slice, NDArray]]:

@@ -1,5 +1,6 @@
 """Features in place of kernels: exact and random ones, normalised, from arrays read in blocks."""
 
+import os
 import tracemalloc
 
 import numpy as np
@@ -165,6 +166,27 @@ def test_features_of_arrays_on_disk_are_those_of_arrays(name, tmp_path, monkeypa
     np.testing.assert_array_equal(kernels(stored), expected)
     chunked = pytest.importorskip("dask.array").from_array(many, chunks=(100, 3))
     np.testing.assert_array_equal(kernels(chunked), expected)
+
+
+@pytest.mark.parametrize("kind", ["memory map", "zarr"])
+def test_a_store_that_shrinks_while_it_is_read_is_an_error(kind, tmp_path, monkeypatch):
+    """A mapped file would end the process, and missing chunks would read as zeros."""
+    monkeypatch.setattr(rows, "BLOCK", 300)
+    many = np.random.default_rng(1).normal(size=(1_200, 3))
+    if kind == "zarr":
+        zarr = pytest.importorskip("zarr")
+        source = zarr.create_array(tmp_path / "X", data=many, chunks=(100, 3))
+    else:
+        source = np.memmap(tmp_path / "X", float, "w+", shape=many.shape)
+        source[:] = many
+    blocks = iter(gaussian(0.1).nystroem(8).in_blocks(source, many[:50], size=400))
+    next(blocks)
+    if kind == "zarr":
+        (tmp_path / "X" / "c" / "5" / "0").unlink()
+    else:
+        os.truncate(tmp_path / "X", many.nbytes // 2)
+    with pytest.raises(ValueError, match=r"'X' argument of Kernels .* has shrunk from [0-9,]+ to"):
+        next(blocks)
 
 
 def test_exact_features_are_padded_with_zeros():
