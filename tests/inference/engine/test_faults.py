@@ -121,8 +121,10 @@ def test_an_output_without_reader_loses_no_calibration(model, monkeypatch, make)
 COMPILED = """
 import warnings
 warnings.simplefilter("ignore")
+import pymc as pm
 import kernelzoo as kz
-model = kz.CompositeKernelRegression.example()
+with pm.Model() as model:
+    pm.Normal("beta")
 options = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1}
 options["compile_kwargs"] = {"mode": "NUMBA"}
 print(kz.fit(model, "nuts", **options, progressbar=False)["posterior"]["beta"].values.tolist())
