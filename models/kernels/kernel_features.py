@@ -91,6 +91,10 @@ class KernelFeatures(BaseKernel):
     def fitted(self, X: NDArray | Rows) -> FeatureMap:
         """Choose what depends on the training objects (N, D)."""
 
+    def after_steps(self, fitted: FeatureMap, normalized: FeatureMap) -> FeatureMap:
+        """Make the columns of the stack from the features of the normalised kernel."""
+        return normalized
+
     @property
     @override
     def adds_features_up(self) -> bool:
@@ -103,7 +107,8 @@ class KernelFeatures(BaseKernel):
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         """Features (n, M) of X, with the training objects Y."""
-        return self.fitted(X if Y is None else Y)(X)
+        features = self.fitted(X if Y is None else Y)
+        return self.after_steps(features, features)(X)
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
@@ -258,7 +263,7 @@ def normalized_map(
     """
     features = base.fitted(X)
     if not steps:
-        return features
+        return base.after_steps(features, features)
     normalized = _NormalizedMap(features, base.diagonal)
     for step in steps:
         constant = STEPS[step](normalized, X, name)
@@ -267,7 +272,7 @@ def normalized_map(
             steps=(*normalized.steps, constant),
             centred=normalized.centred or step == "center",
         )
-    return normalized
+    return base.after_steps(features, normalized)
 
 
 def _to_trace(normalized: _NormalizedMap, X: NDArray | Rows, name: str) -> Step:

@@ -1,12 +1,15 @@
-"""Nystroem features: m basis functions that replace a kernel among N objects.
+"""Landmarks: m basis functions that replace the N basis functions of a kernel among N objects.
 
-With landmarks l_1..l_m, the features of x are
+With landmarks l_1..l_m, the Nystroem features of x are
 
     phi(x) = K_ll^(-1/2) (k(x, l_1), ..., k(x, l_m)),
 
 so that phi(x)'phi(x') is the kernel projected on the landmarks, and the kernel itself if all N
 training objects are landmarks.  Williams & Seeger (2001), Using the Nystroem method to speed up
 kernel machines.
+
+The inner products phi(x)'phi(l) with the landmarks are the columns k(x, l) of the kernel itself,
+which are the basis functions of the models.
 """
 
 from collections.abc import Callable
@@ -22,7 +25,7 @@ from .base import BaseKernel
 from .kernel_features import FeatureMap, KernelFeatures
 from .rows import Rows, blocks_of
 
-__all__ = ["LANDMARKS", "NystroemFeatures"]
+__all__ = ["LANDMARKS", "LandmarkColumns", "NystroemFeatures"]
 
 # Eigenvalues of the landmarks' kernel below this fraction of the largest are dominated by rounding.
 RELATIVE_FLOOR = 1e-12
@@ -60,12 +63,47 @@ class NystroemFeatures(KernelFeatures):
         if self.n_components > len(X):
             raise argument_error(
                 "n_components",
-                "nystroem",
+                self.kind,
                 f"at most the number of training objects, {len(X)}",
                 str(self.n_components),
             )
         rng = np.random.default_rng(self.seed)
         return _Projection.on(self.base, LANDMARKS[self.by](self.base, X, self.n_components, rng))
+
+
+@dataclass(frozen=True)
+class LandmarkColumns(NystroemFeatures):
+    """Columns of another kernel at landmarks, from the Nystroem features.
+
+    The columns of c times the kernel are c times those of the kernel.
+    """
+
+    kind = "landmarks"
+
+    @override
+    def after_steps(self, fitted: FeatureMap, normalized: FeatureMap) -> FeatureMap:
+        assert isinstance(fitted, _Projection)
+        return _Columns(normalized, normalized(fitted.landmarks))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Inner products with the features (m, M) of landmarks."""
+
+    features: FeatureMap
+    at_landmarks: NDArray
+
+    @property
+    def n_features(self) -> int:
+        return len(self.at_landmarks)
+
+    @property
+    def constants(self) -> tuple[NDArray, ...]:
+        return self.features.constants
+
+    def __call__(self, X: NDArray) -> NDArray:
+        """Columns (n, m); O(n m (m + D))."""
+        return self.features(X) @ self.at_landmarks.T
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from .kernel_features import ExactFeatures, KernelFeatures, check_exact
 from .learned import LearnedCovariance, LearnedGaussian, LearnedKernel, ParametricStack, Theta
 from .member import Member
 from .normalization import NORMALIZATIONS
-from .nystroem import LANDMARKS, NystroemFeatures
+from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
 from .random_features import RandomFeatures, check_frequencies
 from .stack import as_stack, kernel_stack
 from .warnings import warn_of_unequal_scales
@@ -204,12 +204,61 @@ class Kernels:
         >>> model = MultinomialProbit(kernels(X_train), labels)
         >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))
         """
-        check_count(n_components, "n_components", "nystroem")
-        check_name(by, LANDMARKS, "by", "nystroem")
-        seed = integer_seed(seed, "seed", "nystroem")
-        return self._in_place(
-            "nystroem", lambda base: NystroemFeatures(base, n_components, seed, by)
-        )
+        return self._on_landmarks(NystroemFeatures, n_components, by, seed)
+
+    def landmarks(
+        self,
+        n_components: int,
+        *,
+        by: Literal["uniform", "leverage", "kmeans"] = "uniform",
+        seed: Seed = 0,
+    ) -> "Kernels":
+        """Keep the columns of every kernel at landmarks, for many objects.
+
+        The columns are the models' own basis functions: the model on all of them is that on the
+        kernels themselves. `nystroem` approximates the inner products of the kernel's feature space
+        instead, which makes another model of the regressors' prior.
+
+        Parameters
+        ----------
+        n_components : int
+            Number of landmarks m, and of columns of the stack.
+        by : {"uniform", "leverage", "kmeans"}, default="uniform"
+            Choice of the landmarks, as in `nystroem`.
+        seed : int, SeedSequence, Generator or None, default=0
+            Seed of the landmarks.
+
+        Returns
+        -------
+        Kernels
+            Basis expansions k(x, l_1), ..., k(x, l_m). Those of a kernel normalised by "trace" or
+            "unit" are exact; the means of "center" come from the Nystroem features.
+
+        Raises
+        ------
+        ValueError
+            As `nystroem`.
+
+        Notes
+        -----
+        The stack costs O(S (m^3 + N m (m + D))); no N x N matrix is formed.
+
+        Examples
+        --------
+        >>> kernels = (gaussian(0.05) | gaussian(0.5)).landmarks(500, by="kmeans")
+        >>> model = MultinomialProbit(kernels(X_train), labels)
+        >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))
+        """
+        return self._on_landmarks(LandmarkColumns, n_components, by, seed)
+
+    def _on_landmarks(
+        self, features: type[NystroemFeatures], n_components: int, by: str, seed: Seed
+    ) -> "Kernels":
+        owner = features.kind
+        check_count(n_components, "n_components", owner)
+        check_name(by, LANDMARKS, "by", owner)
+        number = integer_seed(seed, "seed", owner)
+        return self._in_place(owner, lambda base: features(base, n_components, number, by))
 
     def random_features(
         self, n_components: int, *, orthogonal: bool = True, seed: Seed = 0

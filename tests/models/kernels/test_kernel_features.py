@@ -143,6 +143,7 @@ SPECIFICATIONS = {
     "uniform": gaussian("median").normalize("center", "trace").nystroem(8),
     "leverage": gaussian("scale").nystroem(8, by="leverage"),
     "kmeans": polynomial(2).normalize("unit").nystroem(8, by="kmeans"),
+    "landmarks": gaussian("median").normalize("center", "unit").landmarks(8, by="kmeans"),
     "random": laplace("median").random_features(8),
     "exact": linear().normalize("trace").exact_features(),
     "together": gaussian(0.1).nystroem(8) | linear().exact_features(),

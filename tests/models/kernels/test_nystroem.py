@@ -42,6 +42,32 @@ def test_all_landmarks_give_the_kernel(kernel):
     np.testing.assert_allclose(cross @ train.T, kernel(new, few).values[0], rtol=1e-7, atol=1e-8)
 
 
+ALL_STEPS = [(), ("trace",), ("unit",), ("unit", "trace"), ("center",), ("center", "unit", "trace")]
+
+
+@pytest.mark.parametrize("steps", ALL_STEPS)
+@pytest.mark.parametrize("kernel", [gaussian(0.3), linear(), polynomial(2)])
+def test_columns_at_all_landmarks_are_those_of_the_kernel(kernel, steps):
+    normalized = kernel.normalize(*steps) if steps else kernel
+    columns = normalized.landmarks(30, seed=5)
+    order = np.random.default_rng(5).choice(30, 30, replace=False)
+    for found, expected in (
+        (columns(X), normalized(X)),
+        (columns(X_NEW, X), normalized(X_NEW, X)),
+    ):
+        np.testing.assert_allclose(found.values[0], expected.values[0][:, order], atol=1e-7)
+
+
+@pytest.mark.parametrize("steps", ALL_STEPS[:4])
+def test_columns_at_some_landmarks_are_exact_without_centring(steps):
+    normalized = gaussian(0.3).normalize(*steps) if steps else gaussian(0.3)
+    order = np.random.default_rng(5).choice(30, 8, replace=False)
+    columns = normalized.landmarks(8, seed=5)
+    found, expected = columns(X_NEW, X).values[0], normalized(X_NEW, X).values[0][:, order]
+    np.testing.assert_allclose(found, expected, atol=1e-10)
+    assert list(columns(X)["kernel"].values) == ["landmarks gaussian(0.3)"]
+
+
 def test_all_landmarks_give_the_root_of_the_kernel():
     features = gaussian(0.3).nystroem(30, seed=5)(X).values[0]
     root = sqrtm(gaussian(0.3)(X).values[0]).real
