@@ -301,7 +301,7 @@ def test_features_stand_beside_the_kernel(monkeypatch):
     ).items():
         monkeypatch.setattr(kernel_features, name, value)
     table = rows("features")
-    assert len(table) == 6
+    assert len(table) == 10
     error = {key: float(cells[1]) for key, cells in table.items() if cells[1]}
     assert error["all landmarks", "40"] < 1e-6
     for name in kernel_features.FEATURES:
