@@ -26,8 +26,8 @@ REASONS: dict[Kind, str] = {
     "point": "It finds one point and says nothing about uncertainty.",
 }
 
-# Features that are advised, and the number of objects from which they are.
-FEATURES = 500
+# Columns of a kernel that are advised, and the number of objects from which they are.
+COLUMNS = 500
 MANY_OBJECTS = 2_000
 
 
@@ -171,12 +171,12 @@ def recommend(
         engine=chosen.engine,
         reason=REASONS[chosen.engine.kind] + late,
         candidates=tuple(candidates),
-        advice=_features_instead(model),
+        advice=_fewer_columns(model),
     )
 
 
-def _features_instead(model: pm.Model) -> str | None:
-    """Advise features in place of kernels between many objects.
+def _fewer_columns(model: pm.Model) -> str | None:
+    """Advise fewer columns of kernels between many objects.
 
     Engines factorise a matrix of the number of columns, and form products over the objects.
     """
@@ -186,9 +186,9 @@ def _features_instead(model: pm.Model) -> str | None:
     if not stacks or completed or obs != basis or len(obs) < MANY_OBJECTS:
         return None
     return (
-        f"Each kernel has {len(basis):,} columns: {FEATURES} features in its place, by "
-        f"kernels.nystroem({FEATURES}), make iterations about {(len(basis) / FEATURES) ** 2:.0f} "
-        "times as fast, and are another model whose weights are near."
+        f"Each kernel has {len(basis):,} columns: kernels.landmarks({COLUMNS}) keeps {COLUMNS} of "
+        f"them, which makes iterations about {(len(basis) / COLUMNS) ** 2:.0f} times as fast. The "
+        "more columns, the nearer to this model."
     )
 
 

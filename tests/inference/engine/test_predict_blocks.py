@@ -17,6 +17,7 @@ LABELS = np.arange(30) % 3
 SPECIFICATIONS = {
     "kernels": (kz.gaussian("median") | kz.linear()).normalize("center", "trace"),
     "features": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("unit").nystroem(9, by="kmeans"),
+    "columns": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("center", "unit").landmarks(9),
     "random": kz.kernels.laplace(0.2).random_features(10),
     "together": kz.gaussian(0.2).nystroem(12) | kz.linear().exact_features(),
 }

@@ -98,21 +98,20 @@ def test_engines_for_small_models_come_last(seconds):
     assert recommend(plain()).engine.name == "NUTS"
 
 
-def test_features_are_advised_in_place_of_kernels_between_many_objects(
-    seconds, probit, monkeypatch
-):
+def test_fewer_columns_are_advised_between_many_objects(seconds, probit, monkeypatch):
     assert recommend(probit).advice is None
     n = len(probit.coords["obs"])
     monkeypatch.setattr(module, "MANY_OBJECTS", n)
-    monkeypatch.setattr(module, "FEATURES", n / 3)
+    monkeypatch.setattr(module, "COLUMNS", n / 3)
     choice = recommend(probit)
     assert "about 9 times as fast" in choice.advice
     assert choice.advice in choice.title
     X = np.random.default_rng(1).normal(size=(n, 2))
-    on_features = kz.MultinomialProbit(
-        kz.gaussian("median").nystroem(4)(X), probit.values_of("labels")
+    fewer, on_features = (
+        kz.MultinomialProbit(kernels(X), probit.values_of("labels"))
+        for kernels in (kz.gaussian().landmarks(4), kz.gaussian().nystroem(4))
     )
-    for other in (on_features, kz.WishartCompletion.example(), plain()):
+    for other in (fewer, on_features, kz.WishartCompletion.example(), plain()):
         assert recommend(other).advice is None
     monkeypatch.setattr(module, "MANY_OBJECTS", n + 1)
     assert recommend(probit).advice is None
