@@ -22,6 +22,7 @@ from ..validation import (
     check_unmasked,
 )
 from .kernels.completed import CompletedRows
+from .kernels.stack_in_blocks import StackInBlocks
 
 __all__ = ["Declaration", "family"]
 
@@ -48,11 +49,14 @@ class Declaration(pm.Model):
         are available without stored draws.
     completed_rows : CompletedRows or None
         Draws of the kernels, if they were completed; the data ``K`` are their means.
+    blocks : StackInBlocks or None
+        Kernels that are not in memory; there are no data ``K`` then.
     """
 
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
     completed_rows: CompletedRows | None = None
+    blocks: StackInBlocks | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the constructor's arguments for pickling."""

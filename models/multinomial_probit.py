@@ -20,15 +20,24 @@ from ..validation import (
 )
 from .combinations.composition import Composition
 from .combinations.products import FixedProduct, Product
-from .combinations.sums import Binary, Combination, FixedWeights, Mean, for_kernels
+from .combinations.sums import (
+    Binary,
+    Combination,
+    FixedWeights,
+    Mean,
+    WeightedSum,
+    for_kernels,
+)
 from .declaration import Declaration
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import aligned, ids_along
 from .kernels.completed import CompletedRows
 from .kernels.learned import ParametricStack
 from .kernels.specification import as_stack
+from .kernels.stack_in_blocks import StackInBlocks, is_in_blocks
 from .kernels.warnings import warn_of_near_identity
 from .operations.matrix_product import matrix_product
+from .operations.scores_in_blocks import scores_in_blocks
 
 __all__ = ["COMBINATIONS", "MultinomialProbit", "declare_regressors"]
 
@@ -77,7 +86,8 @@ class MultinomialProbit(Declaration):
         ParametricStack or CompletedRows
         Training kernels: square Gram matrices, or any basis expansion of the objects. For kernels
         with parameters to learn, theta ~ Gamma(omega, phi), see `Theta`. For kernels with missing
-        rows, ``complete_kernels(...).of(train)``.
+        rows, ``complete_kernels(...).of(train)``. A DataArray of Dask blocks stays where it is, and
+        each evaluation is a pass over the blocks: for VB, and weighted sums of kernels.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object; any sortable values. A Series is aligned by object ids if
         both kernels and Series have ids, otherwise by position.
@@ -99,6 +109,8 @@ class MultinomialProbit(Declaration):
         As given.
     parametric : ParametricStack or None
         Kernels with parameters to learn.
+    blocks : StackInBlocks or None
+        Kernels that stay in Dask's blocks.
 
     Raises
     ------
@@ -175,7 +187,11 @@ class MultinomialProbit(Declaration):
         owner = type(self).__name__
         self.parametric = kernels if isinstance(kernels, ParametricStack) else None
         self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
-        stack = as_stack(self.parametric.start if self.parametric else kernels, owner=owner)
+        self.blocks = StackInBlocks.of(kernels, owner) if is_in_blocks(kernels) else None
+        if self.blocks is not None:
+            stack = self.blocks.stack
+        else:
+            stack = as_stack(self.parametric.start if self.parametric else kernels, owner=owner)
         _, n_obs, _ = stack.shape
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
@@ -194,9 +210,14 @@ class MultinomialProbit(Declaration):
                 "kernels", owner, "with parameters named 'theta'", repr(self.parametric.name)
             )
         rule: Combination = for_kernels(combination, stack["kernel"].values)
+        if self.blocks is not None and not isinstance(rule, WeightedSum):
+            raise argument_error(
+                "combination", owner, "a weighted sum for kernels in blocks", repr(combination)
+            )
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
-        warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
+        if self.blocks is None:
+            warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
 
         super().__init__(
             coords={
@@ -211,11 +232,16 @@ class MultinomialProbit(Declaration):
         self.upsilon = float(upsilon)
 
         with self:
-            K = self._declare_kernels(stack)
+            K: Any = self._declare_kernels(stack) if self.blocks is None else None
             observed = pm.Data("labels", codes, dims="obs")
             beta = rule.declare()
             W = declare_regressors(tau, upsilon)
-            f = matrix_product(rule.combine(K, beta), W.T)
+            if self.blocks is None:
+                f = matrix_product(rule.combine(K, beta), W.T)
+            else:
+                # Results keep these in place of the kernels, to tell whose they are.
+                pm.Data("K_sums", self.blocks.column_sums, dims=("kernel", "basis"))
+                f = scores_in_blocks(self.blocks, beta, W)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
 
@@ -268,8 +294,10 @@ class MultinomialProbit(Declaration):
         Raises
         ------
         ValueError
-            If the kernels have parameters: `parametric` evaluates them.
+            If the kernels have parameters (`parametric` evaluates them) or are in blocks.
         """
+        if self.blocks is not None:
+            raise ValueError("The kernels are in blocks: compute() of the stack loads them.")
         if self.parametric is not None:
             raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
         return self.values_of("K")
@@ -283,7 +311,7 @@ class MultinomialProbit(Declaration):
             np.full(len(self.coords["kernel"]), np.nan)
             if self.learned
             else self["beta"].get_value(),
-            self.design if self.parametric is None else None,
+            self.design if self.parametric is None and self.blocks is None else None,
             self.parametric,
             self.learned,
         )

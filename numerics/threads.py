@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["BLOCK", "in_blocks"]
+__all__ = ["BLOCK", "blocks_of", "in_blocks"]
 
 #: Objects of a block. Its part of two kernels of 500 features stays in the processor's cache.
 BLOCK = 1024
@@ -21,13 +21,18 @@ def in_blocks[T](function: Callable[[slice], T], n_obs: int) -> Iterator[T]:
     function : callable (slice) -> value
     n_obs : int
     """
-    blocks = [slice(start, start + BLOCK) for start in range(0, n_obs, BLOCK)]
+    blocks = blocks_of(n_obs)
     threads = min(_processors(), len(blocks))
     if threads < 2:
         yield from map(function, blocks)
         return
     with ThreadPoolExecutor(threads) as pool:
         yield from pool.map(function, blocks)
+
+
+def blocks_of(n_obs: int) -> list[slice]:
+    """Blocks of 1,024 objects."""
+    return [slice(start, start + BLOCK) for start in range(0, n_obs, BLOCK)]
 
 
 def _processors() -> int:

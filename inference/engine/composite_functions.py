@@ -34,7 +34,7 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
     Parameters
     ----------
     model : pm.Model
-        With data ``K`` (kernel, obs, basis).
+        Of kernels (kernel, obs, basis).
     kernels_new : stack of kernels (kernel, new obs, basis)
         As given to `predict`.
 
@@ -48,11 +48,10 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
             "kernels_new", "predict", "kernels between new and training objects", "None"
         )
     dims = ("kernel", "obs", "basis")
-    trained = xr.DataArray(
-        model["K"].get_value(borrow=True),
-        dims=dims,
-        coords={dim: np.asarray(model.coords[dim]) for dim in dims},
-    )
+    coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
+    # Names and labels alone count.
+    entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
+    trained = xr.DataArray(entries, dims=dims, coords=coords)
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
 
 

@@ -53,6 +53,7 @@ class Implementation:
     model_type: type[pm.Model]
     function: Callable[..., Any]
     unless: Callable[[Any], str | None]
+    in_blocks: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -65,6 +66,8 @@ class Implementation:
         particular = isinstance(model, Declaration) and issubclass(self.model_type, Declaration)
         if particular and (amended := ", ".join(model.amendments())):
             return f"it is written for {self.model_type.__name__} as declared; see {amended}"
+        if particular and model.blocks is not None and not self.in_blocks:
+            return "it needs the kernels in memory; compute() of their DataArray loads them"
         return self.unless(model)
 
 
@@ -106,16 +109,19 @@ class Handwritten(Engine):
         model_type: type[pm.Model],
         *,
         unless: Callable[[Any], str | None] = lambda model: None,
+        in_blocks: bool = False,
     ) -> Callable[[F], F]:
         """Register the function that implements this engine for `model_type`.
 
         The function takes (model, run) and the settings as keywords. `unless` returns why the
         function does not apply to a model of the type, for instance a prior without a closed form,
-        or None.
+        or None. `in_blocks` says whether it reads kernels that stay in blocks (`StackInBlocks`).
         """
 
         def decorate(function: F) -> F:
-            cls._implementations[model_type] = Implementation(model_type, function, unless)
+            cls._implementations[model_type] = Implementation(
+                model_type, function, unless, in_blocks
+            )
             return function
 
         return decorate

@@ -5,7 +5,7 @@ not depend on the number of objects. Where batches take turns, the sums of the o
 were.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -15,9 +15,19 @@ import numpy.typing as npt
 from ...numerics.probit import default_nodes, log_probability_and_gradient
 from ...numerics.threads import in_blocks
 
-__all__ = ["BatchedUtilities", "ExpectedUtilities", "expected_utilities"]
+__all__ = [
+    "BatchedUtilities",
+    "ExpectedUtilities",
+    "Sums",
+    "added",
+    "expected_utilities",
+    "needs_compiled",
+    "sums_of_utilities",
+]
 
 type Array = npt.NDArray[np.float64]
+#: log_z, square, cross and products of `ExpectedUtilities`.
+type Sums = tuple[float, float, float, Array]
 
 # Nodes of a pass from which compiled loops save their two seconds of compilation in a usual fit.
 COMPILED_FROM = 1 << 21
@@ -38,7 +48,7 @@ class ExpectedUtilities(NamedTuple):
     cross : float
         sum_nc E[y_nc] f_nc.
     mean : array of shape (N, C)
-        E[y_nc].
+        E[y_nc]; of no objects where kernels stay in blocks.
     products : array of shape (S, C, M)
         E[Y]'K_s.
     """
@@ -126,23 +136,44 @@ def expected_utilities(
     Cost O(S N M C + N C^1.5). Threads share the blocks; sums are in the order of the blocks, so
     that the result does not depend on the number of threads.
     """
-    n_kernels, n_obs, n_basis = kernels.shape
-    n_classes = len(regressors)
+    n_obs, n_classes = kernels.shape[1], len(regressors)
     mean = np.empty((n_obs, n_classes))
-    compiled = mean.size * default_nodes(n_classes) > COMPILED_FROM
+    compiled = needs_compiled(n_obs, n_classes)
 
-    def sums(objects: slice) -> tuple[float, float, float, Array]:
-        rows = kernels[:, objects]
-        f = np.tensordot(weights, rows @ regressors.T, axes=1)
-        log_p, gradient = log_probability_and_gradient(f, labels[objects], compiled=compiled)
-        y = np.add(f, gradient, out=mean[objects])
-        return float(log_p.sum()), float(np.vdot(f, f)), float(np.vdot(y, f)), y.T @ rows
+    def sums(objects: slice) -> Sums:
+        rows, y = kernels[:, objects], mean[objects]
+        return sums_of_utilities(rows, weights, regressors, labels[objects], compiled, y)
 
-    log_z, square, cross = 0.0, 0.0, 0.0
-    products = np.zeros((n_kernels, n_classes, n_basis))
-    for log_p, squares, crossed, product in in_blocks(sums, n_obs):
+    log_z, square, cross, products = added(in_blocks(sums, n_obs))
+    return ExpectedUtilities(log_z, square, cross, mean, products)
+
+
+def needs_compiled(n_obs: int, n_classes: int) -> bool:
+    """Whether a pass is so long that compiled loops are worth their compilation."""
+    return n_obs * n_classes * default_nodes(n_classes) > COMPILED_FROM
+
+
+def added(parts: Iterable[Sums]) -> Sums:
+    """Sum over blocks, in their order."""
+    log_z, square, cross, products = next(iterator := iter(parts))
+    for log_p, squares, crossed, product in iterator:
         log_z += log_p
         square += squares
         cross += crossed
         products += product
-    return ExpectedUtilities(log_z, square, cross, mean, products)
+    return log_z, square, cross, products
+
+
+def sums_of_utilities(
+    kernels: npt.NDArray[np.floating],
+    weights: Array,
+    regressors: Array,
+    labels: npt.NDArray[np.integer],
+    compiled: bool,
+    mean: Array | None = None,
+) -> Sums:
+    """Sum over some objects, whose E[y] is written to `mean`; O(S n M C + n C^1.5)."""
+    f = np.tensordot(weights, kernels @ regressors.T, axes=1)
+    log_p, gradient = log_probability_and_gradient(f, labels, compiled=compiled)
+    y = np.add(f, gradient, out=mean)
+    return float(log_p.sum()), float(np.vdot(f, f)), float(np.vdot(y, f)), y.T @ kernels

@@ -183,8 +183,13 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     rule = RULES.get(variant)
     if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
-    stack = data["K"].transpose("kernel", "obs", "basis")
-    stack = stack.isel(obs=_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
+    if "K" in data:
+        stack = data["K"].transpose("kernel", "obs", "basis")
+        stack = stack.isel(obs=_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
+    else:
+        # Kernels that are not in memory: the contrasts of all objects' mean.
+        mean = data["K_sums"] / result["observed_data"]["t"].size
+        stack = mean.expand_dims(obs=["mean"]).transpose("kernel", "obs", "basis")
     drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
     f = drawn.functions(rule(), stack.values)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(

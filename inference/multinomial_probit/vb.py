@@ -98,6 +98,8 @@ def _(rule: Mean, owner: str) -> None:
 
 def _check_batches(model: MultinomialProbit, weights: Weights, owner: str) -> None:
     """Raise unless batches can take turns."""
+    if model.blocks is not None:
+        raise setting_of_no_use("batch", owner, "kernels in Dask's blocks are read all at once")
     n_kernels, n_basis = len(model.coords["kernel"]), len(model.coords["basis"])
     moving = len(NormalCoordinates.of(model.combination, n_kernels, model.parametric))
     if weights == "plug-in" or moving:
@@ -111,7 +113,7 @@ def _check_batches(model: MultinomialProbit, weights: Weights, owner: str) -> No
         raise argument_error("batch", owner, rule, got)
 
 
-@VB.register(MultinomialProbit, unless=_unless)
+@VB.register(MultinomialProbit, unless=_unless, in_blocks=True)
 def fit_multinomial_probit(
     model: MultinomialProbit,
     run: Run,
@@ -228,6 +230,8 @@ def fit_multinomial_probit(
         rounds_from=first_round if compete else None,
         coordinates=COORDINATES if accelerated else None,
     )
+    if model.blocks is not None:
+        model.blocks.check_unchanged(owner)
     if isinstance(ascended.state.beta, SimplexFactor):
         warn_of_imprecision(ascended.state.beta)
     if prior_samples and ascended.state.psi is not None and ascended.state.psi.ess < LEAST_ESS:

@@ -18,6 +18,7 @@ from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import WeightedSum
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
+from .expected_utilities import ExpectedUtilities, expected_utilities
 from .vb_kernel_parameters import Normal, ParameterFactor, WeightedSample
 
 __all__ = ["ExpectedKernels", "KernelFamily"]
@@ -41,6 +42,26 @@ class ExpectedKernels:
     def of(cls, design: Array) -> Self:
         """Compute the products of known kernels; O(S^2 N M^2)."""
         return cls(design, KernelProducts.of(design))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Numbers of kernels, objects and columns."""
+        s, n, m = self.design.shape
+        return s, n, m
+
+    def spread(self, weights: Array, regressors: Array) -> float:
+        """Compute the standard deviation of the scores of all objects and classes."""
+        return float(np.tensordot(weights, self.design @ regressors.T, axes=1).std())
+
+    def utilities(
+        self,
+        weights: Array,
+        regressors: Array,
+        labels: npt.NDArray[np.intp],
+        objects: slice = slice(None),
+    ) -> ExpectedUtilities:
+        """Expect the utilities of some objects at weights (S,) and regressors (C, M)."""
+        return expected_utilities(self.design[:, objects], weights, regressors, labels[objects])
 
 
 @dataclass(frozen=True)

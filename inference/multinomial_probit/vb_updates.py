@@ -27,7 +27,8 @@ from ..variational.binary import BinaryFactor, binary_factor
 from ..variational.concentration import ConcentrationFactor, concentration_factor
 from ..variational.regressors import precision_factor, printed_bound, regressors_bound
 from ..variational.simplex import SimplexFactor, moments_around, simplex_factor
-from .expected_utilities import BatchedUtilities, ExpectedUtilities, expected_utilities
+from .expected_utilities import BatchedUtilities, ExpectedUtilities
+from .vb_blocks import KernelsOfBlocks
 from .vb_inner_steps import ascend, inner_steps
 from .vb_kernel_parameters import ParameterFactor
 from .vb_kernels import ExpectedKernels, KernelFamily
@@ -57,7 +58,7 @@ class Data:
     tau, upsilon : float
     family : KernelFamily
         The kernels whose weighted sum is the composite kernel.
-    known : ExpectedKernels or None
+    known : ExpectedKernels, KernelsOfBlocks or None
         These kernels, if they are known.
     plug_in : bool
         Whether expectations replace variables, as in the printed equations.
@@ -72,7 +73,7 @@ class Data:
     tau: float
     upsilon: float
     family: KernelFamily
-    known: ExpectedKernels | None
+    known: ExpectedKernels | KernelsOfBlocks | None
     plug_in: bool
     samples: int | None = None
     batches: tuple[slice, ...] = ()
@@ -87,8 +88,10 @@ class Data:
     ) -> Self:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
         family = KernelFamily.of(model)
-        known = None
-        if not len(family.coordinates):
+        known: ExpectedKernels | KernelsOfBlocks | None = None
+        if model.blocks is not None:
+            known = KernelsOfBlocks.of(model.blocks)
+        elif not len(family.coordinates):
             known = ExpectedKernels.of(family.stack(np.empty(0)))
         labels, n_classes = model.label_codes, model.n_classes
         starts = () if batch is None else range(0, len(labels), batch)
@@ -103,12 +106,15 @@ class Data:
         return self.family.composition.rule
 
     def utilities(
-        self, kernels: ExpectedKernels, weights: Array, regressors: Array, number: int | None = None
+        self,
+        kernels: ExpectedKernels | KernelsOfBlocks,
+        weights: Array,
+        regressors: Array,
+        number: int | None = None,
     ) -> ExpectedUtilities:
         """Expect the utilities of all objects, or of one batch, at weights (S,) and W (C, M)."""
         objects = slice(None) if number is None else self.batches[number]
-        design, labels = kernels.design[:, objects], self.labels[objects]
-        return expected_utilities(design, weights, regressors, labels)
+        return kernels.utilities(weights, regressors, self.labels, objects)
 
     @property
     def learned(self) -> bool:
@@ -133,7 +139,7 @@ class State:
     W_weights: Array
     W_products: KernelProducts
     zeta_rate: Array
-    kernels: ExpectedKernels
+    kernels: ExpectedKernels | KernelsOfBlocks
     beta_mean: Array
     beta_second: Array
     rho_mean: Array
@@ -162,15 +168,14 @@ def start(
     else:
         psi = data.family.start(weights, data.samples, rng)
         kernels = data.family.expected(psi, data.plug_in)
-    n_basis = kernels.design.shape[2]
+    n_basis = kernels.shape[2]
     shape = (data.n_classes, n_basis)
     beta = np.ones(1) if data.family.is_product else first_weights(data.rule, weights)
     second_moment = np.outer(beta, beta)
     regressors = np.zeros(shape)
     if random:
         regressors = rng.normal(size=shape)
-        scores = np.tensordot(beta, kernels.design @ regressors.T, axes=1)
-        regressors /= scores.std() or 1.0
+        regressors /= kernels.spread(beta, regressors) or 1.0
     utilities: ExpectedUtilities | BatchedUtilities
     if data.batches:
         first = data.utilities(kernels, beta, regressors, 0)
@@ -243,7 +248,7 @@ def update(data: Data, state: State) -> State:
     covariance = np.zeros_like(gram)
     log_det = 0.0
     inverses = []
-    n_kernels, n_obs, n_basis = kernels.design.shape
+    n_kernels, n_obs, n_basis = kernels.shape
     inner = inner_steps(n_kernels, n_obs, n_basis, data.n_classes)
     if data.plug_in or state.psi is not None:
         inner = 0
@@ -456,8 +461,9 @@ class Approximation:
             "W_sd": (regressor, np.sqrt(state.W_var)),
             "zeta_shape": ((), shape),
             "zeta_rate": (regressor, state.zeta_rate),
-            "y_mean": (("obs", "class"), state.utilities.mean),
         }
+        if len(state.utilities.mean):
+            variables["y_mean"] = ("obs", "class"), state.utilities.mean
         if state.beta is not None:
             variables |= {
                 "beta_mean": (kernel, state.beta.mean),

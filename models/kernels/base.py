@@ -58,7 +58,7 @@ class BaseKernel(ABC):
 
     def cross(self, X: NDArray, X_train: NDArray, name: str) -> NDArray:
         """Values of new objects against the training objects, shape (n, N)."""
-        check_columns(X, X_train, name)
+        check_columns(X, X_train.shape[1], name)
         return self.pairwise(X, X_train)
 
     def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
@@ -66,13 +66,13 @@ class BaseKernel(ABC):
         return self.diagonal(X)
 
 
-def check_columns(X: NDArray, X_train: Any, name: str) -> None:
+def check_columns(X: NDArray, n_features: int, name: str) -> None:
     """Raise unless new objects have as many features as the training objects."""
-    if X.shape[1] != X_train.shape[1]:
+    if X.shape[1] != n_features:
         raise argument_error(
             "X",
             name,
-            f"of {X_train.shape[1]} features, as the training objects are",
+            f"of {n_features} features, as the training objects are",
             f"{X.shape[1]} features",
         )
 

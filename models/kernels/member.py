@@ -66,9 +66,11 @@ class Member:
         X_train = train.features[space]
         if isinstance(self.base, KernelFeatures):
             features = normalized_map(self.base, X_train, self.steps, name)
+            # The function goes to the workers of a cluster, without the training objects.
+            n_features = X_train.shape[1]
 
             def phi(X: NDArray, given: NDArray | None) -> NDArray:
-                check_columns(X, X_train, name)
+                check_columns(X, n_features, name)
                 return features(X)
 
             return FittedMember(

@@ -27,6 +27,8 @@ class Rows:
         NumPy arrays (zarr, h5py, dask).
     argument : str
         Name of the argument, for messages.
+    first : int
+        Position of the first row among all, for messages.
 
     Raises
     ------
@@ -37,6 +39,7 @@ class Rows:
 
     source: Any
     argument: str = "X"
+    first: int = 0
     _whole: int | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +78,7 @@ class Rows:
                 "Kernels",
                 "finite",
                 f"{int(bad.sum())} NaN or infinite entries in {len(positions)} rows that were "
-                f"read, the first at position ({int(positions[row])}, {column})",
+                f"read, the first at position ({self.first + int(positions[row])}, {column})",
             )
         return values
 

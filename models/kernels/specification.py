@@ -351,14 +351,18 @@ class Kernels:
                 )
         return Kernels(tuple(replace(m, base=features(m.base)) for m in self.members))
 
-    def in_blocks(self, X: Any, X_train: Any, *, size: int | None = None) -> KernelsInBlocks:
-        """Kernels of very many new objects, computed block by block when `predict` needs them.
+    def in_blocks(self, X: Any, X_train: Any = None, *, size: int | None = None) -> KernelsInBlocks:
+        """Kernels of very many objects, computed block by block when they are needed.
+
+        `predict` takes those of new objects, and models take ``in_blocks(X_train).to_dask()``.
 
         Parameters
         ----------
-        X, X_train : array, DataFrame, or dict of them
-            New objects and training objects, as in a call of the specification. Arrays, memory
-            maps, and arrays on disk such as zarr's are read a block at a time.
+        X : array, DataFrame, or dict of them
+            The objects of the rows, as in a call of the specification. Arrays, memory maps, and
+            arrays on disk such as zarr's are read a block at a time.
+        X_train : the same, optional
+            The training objects; needed if `X` are new objects.
         size : int, optional
             Objects a block. Default: so many that a block has 64 MB.
 
@@ -387,8 +391,9 @@ class Kernels:
                     "kernels without parameters to learn, or features in place of them",
                     repr(member.name_on(None)),
                 )
-        train, entries = self._trained(X_train)
-        new = feature_spaces(X, train, in_blocks=True)
+        same = X_train is None
+        train, entries = self._trained(X if same else X_train)
+        new = train if same else feature_spaces(X, train, in_blocks=True)
         new.check_has(space for _, _, space in entries)
         return _blocks(entries, new, train, size)
 

@@ -127,13 +127,7 @@ def as_stack(
     --------
     >>> stack = kz.kernels.as_stack({"a": truth["a"], "b": truth["b"]})
     """
-    basis = None if like is None else like["basis"]
-    stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
-    _check_names(stack["kernel"].values.tolist(), owner, argument)
-    for dim in ("obs", "basis"):
-        check_ids(stack.indexes[dim], argument, owner)
-    if like is not None:
-        stack = _in_order_of(stack, like, owner, argument)
+    stack = labelled(kernels, like, owner, argument)
     precision = precision_of(stack)
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
@@ -142,6 +136,16 @@ def as_stack(
         names = [_entry(argument, name) for name in stack["kernel"].values.tolist()]
         values = _as_gram(values, names, jitter, precision, owner)
     return xr.DataArray(values, dims=DIMS, coords=stack.coords, name="kernels")
+
+
+def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
+    """Kernels in any form with dims and labels, which are checked, but not their entries."""
+    basis = None if like is None else like["basis"]
+    stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
+    _check_names(stack["kernel"].values.tolist(), owner, argument)
+    for dim in ("obs", "basis"):
+        check_ids(stack.indexes[dim], argument, owner)
+    return stack if like is None else _in_order_of(stack, like, owner, argument)
 
 
 def _as_gram(

@@ -13,6 +13,7 @@ from scipy.stats import norm
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.multinomial_probit import vb as vb
+from kernelzoo.inference.multinomial_probit import vb_kernels
 from kernelzoo.inference.multinomial_probit import vb_updates as updates
 from kernelzoo.inference.multinomial_probit.expected_utilities import expected_utilities
 from kernelzoo.inference.variational import simplex_points
@@ -131,7 +132,7 @@ def test_bound_of_batches_is_what_the_declaration_says(case, monkeypatch):
         scores.append(np.tensordot(weights, design @ W.T, axes=1))
         return expected_utilities(design, weights, W, labels)
 
-    monkeypatch.setattr(updates, "expected_utilities", recorded)
+    monkeypatch.setattr(vb_kernels, "expected_utilities", recorded)
     answer = vb.fit_multinomial_probit(model, RUN, batch=5, max_iterations=2, starts=1)
     n_batches = -(-len(model.label_codes) // 5)
     assert len(scores) == 1 + 2 * n_batches

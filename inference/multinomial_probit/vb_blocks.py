@@ -1,0 +1,109 @@
+"""Expectations of the multinomial probit's kernels that stay in Dask's blocks.
+
+Each pass maps sums over the blocks and adds them where they are; this process does the algebra of
+the columns. An iteration moves W (C, M) to each worker, and S C M numbers from one of them.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ...models.kernels.stack_in_blocks import StackInBlocks
+from ...numerics.kernel_products import KernelProducts
+from ...numerics.threads import blocks_of
+from .expected_utilities import (
+    ExpectedUtilities,
+    Sums,
+    added,
+    needs_compiled,
+    sums_of_utilities,
+)
+
+__all__ = ["KernelsOfBlocks"]
+
+type Array = npt.NDArray[np.float64]
+
+# Rows of a block that are converted to float64 and multiplied at once.
+ROWS = 4096
+
+
+@dataclass(frozen=True)
+class KernelsOfBlocks:
+    """Known kernels (S, N, M) in blocks, and their products; as `ExpectedKernels`.
+
+    Parameters
+    ----------
+    stack : StackInBlocks
+    products : KernelProducts
+    """
+
+    stack: StackInBlocks
+    products: KernelProducts
+
+    @classmethod
+    def of(cls, stack: StackInBlocks) -> Self:
+        """Compute the products; O(S^2 N M^2)."""
+        (products,) = stack.sums(_products)
+        return cls(stack, KernelProducts(np.triu_indices(stack.shape[0]), products))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Numbers of kernels, objects and columns."""
+        return self.stack.shape
+
+    def spread(self, weights: Array, regressors: Array) -> float:
+        """Compute the standard deviation of the scores of all objects and classes."""
+        number = len(self.stack) * len(regressors)
+        total, squares = self.stack.sums(_moments, weights, regressors)
+        return float(np.sqrt(max(squares / number - (total / number) ** 2, 0.0)))
+
+    def utilities(
+        self,
+        weights: Array,
+        regressors: Array,
+        labels: npt.NDArray[np.intp],
+        objects: slice = slice(None),
+    ) -> ExpectedUtilities:
+        """Expect the utilities of all objects at weights (S,) and regressors (C, M)."""
+        compiled = needs_compiled(len(labels), len(regressors))
+        # A byte an object, as the labels go to the blocks in each pass.
+        codes = labels.astype(np.min_scalar_type(len(regressors)))
+        log_z, square, cross, products = self.stack.sums(
+            _utilities, weights, regressors, compiled, by_object=[codes]
+        )
+        none = np.empty((0, len(regressors)))
+        return ExpectedUtilities(log_z, square, cross, none, products)
+
+
+def _rows(block: npt.NDArray[np.floating]) -> list[Array]:
+    parts = (block[:, i : i + ROWS] for i in range(0, block.shape[1], ROWS))
+    return [np.asarray(part, dtype=float) for part in parts]
+
+
+def _products(block: npt.NDArray[np.floating]) -> tuple[Array]:
+    total: Array = np.sum([KernelProducts.of(rows).products for rows in _rows(block)], axis=0)
+    return (total,)
+
+
+def _moments(
+    block: npt.NDArray[np.floating], weights: Array, regressors: Array
+) -> tuple[float, float]:
+    f = np.tensordot(weights, block @ regressors.T, axes=1)
+    return float(f.sum()), float(np.vdot(f, f))
+
+
+def _utilities(
+    block: npt.NDArray[np.floating],
+    labels: npt.NDArray[np.integer],
+    weights: Array,
+    regressors: Array,
+    compiled: bool,
+) -> Sums:
+    def sums(objects: slice) -> Sums:
+        rows = np.asarray(block[:, objects], dtype=float)
+        codes = labels[objects].astype(np.intp)
+        return sums_of_utilities(rows, weights, regressors, codes, compiled)
+
+    return added(map(sums, blocks_of(len(labels))))

@@ -1,0 +1,209 @@
+"""Kernels in Dask's blocks: VB as in memory, refusals of what the blocks hold, one cluster."""
+
+import os
+import signal
+from threading import Timer
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import kernelzoo as kz
+from kernelzoo.inference.engine.density import log_density
+from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
+
+da = pytest.importorskip("dask.array")
+dask = pytest.importorskip("dask")
+
+pytestmark = pytest.mark.filterwarnings("ignore:VB did not converge")
+
+RNG = np.random.default_rng(5)
+LABELS = np.arange(50) % 3
+X = RNG.normal(size=(50, 4)) + np.eye(3, 4)[LABELS]
+X_NEW = RNG.normal(size=(7, 4))
+KERNELS = (kz.gaussian(0.3) | kz.linear()).landmarks(9, seed=1)
+QUIET = {"progressbar": False, "random_seed": 1, "draws": 60}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def stack(size=17):
+    return KERNELS.in_blocks(X, size=size).to_dask()
+
+
+def in_memory_and_in_blocks(**settings):
+    return [kz.MultinomialProbit(K, LABELS, **settings) for K in (KERNELS(X), stack())]
+
+
+def test_the_blocks_are_those_of_the_kernels():
+    found = stack()
+    assert found.chunksizes["obs"] == (17, 17, 16)
+    xr.testing.assert_allclose(found.compute(), KERNELS(X))
+    single = KERNELS.in_blocks(X, size=17).to_dask("float32")
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single.values, KERNELS(X).values, rtol=1e-6, atol=1e-6)
+
+
+def test_objects_on_disk_are_read_by_the_tasks(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    store = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(10, 4), dtype=float)
+    store[:] = X
+    for source in (store, da.from_array(X, chunks=(20, 4)), np.asarray(X)):
+        found = KERNELS.in_blocks(source, size=17).to_dask()
+        np.testing.assert_allclose(found.values, KERNELS(X).values, atol=1e-12)
+    store[31, 2] = np.nan
+    with pytest.raises(ValueError, match=r"31"):
+        KERNELS.in_blocks(store, size=17).to_dask().compute()
+
+
+@pytest.mark.parametrize("begin", ["zero", "random"])
+@pytest.mark.parametrize("rule", [Mean(), FixedWeights([0.3, 0.7]), Binary()])
+def test_the_answer_is_that_in_memory(rule, begin):
+    one, other = (
+        kz.fit(m, kz.VB(begin=begin), **QUIET) for m in in_memory_and_in_blocks(combination=rule)
+    )
+    bounds = [found["trajectory"]["elbo"].values for found in (one, other)]
+    np.testing.assert_allclose(bounds[1], bounds[0], rtol=1e-8)
+    for name in other["variational"].data_vars:
+        a, b = (found["variational"][name].values for found in (one, other))
+        np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-8, err_msg=name)
+    for name in other["posterior"].data_vars:
+        a, b = (found["posterior"][name].values for found in (one, other))
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-7, err_msg=name)
+    assert other.attrs["pareto_k"] == pytest.approx(one.attrs["pareto_k"], rel=1e-5)
+
+
+def test_the_density_and_its_gradient_are_those_in_memory():
+    one, other = in_memory_and_in_blocks()
+    values = kz.fit(one, "vb", **QUIET)["posterior"].isel(chain=0)
+    draws = {name: values[name].values[:3] for name in values.data_vars}
+    np.testing.assert_allclose(log_density(other, draws), log_density(one, draws), rtol=1e-10)
+    point = one.initial_point(random_seed=3)
+    with dask.config.set(scheduler="synchronous"):
+        slopes = [m.compile_dlogp(mode="FAST_COMPILE")(point) for m in (one, other)]
+    np.testing.assert_allclose(slopes[1], slopes[0], rtol=1e-9, atol=1e-10)
+
+
+def test_pymc_draws_and_climbs_on_blocks():
+    _, model = in_memory_and_in_blocks()
+    with model:
+        prior = pm.sample_prior_predictive(5, random_seed=1)
+    assert prior["prior_predictive"]["t"].shape == (1, 5, 50)
+    found = kz.fit(model, kz.MAP(space="unconstrained"), **QUIET)
+    assert np.isfinite(found["posterior"]["W"].values).all()
+
+
+def test_engines_say_that_they_need_memory():
+    _, model = in_memory_and_in_blocks()
+    reasons = {row.engine: row.reason for row in kz.engines(model).rows}
+    assert reasons["VB"] is None
+    assert "in memory" in reasons["Gibbs"]
+    with pytest.raises(ValueError, match=r"compute\(\)"):
+        kz.fit(model, "gibbs", **QUIET)
+    with pytest.raises(ValueError, match="batch"):
+        kz.fit(model, kz.VB(batch=10), **QUIET)
+    with pytest.raises(ValueError, match="weighted sum"):
+        kz.MultinomialProbit(abs(stack()), LABELS, combination="product")
+
+
+def test_results_predict_compare_and_save(tmp_path):
+    one, other = in_memory_and_in_blocks()
+    K_new = KERNELS(X_NEW, X)
+    found = kz.fit(other, "vb", **QUIET)
+    expected = kz.predict(one, kz.fit(one, "vb", **QUIET), K_new)["probability"]
+    xr.testing.assert_allclose(kz.predict(other, found, K_new)["probability"], expected, rtol=1e-5)
+    found.to_netcdf(tmp_path / "found.nc")
+    loaded = xr.load_datatree(tmp_path / "found.nc")
+    again = kz.predict(other, loaded, KERNELS.in_blocks(X_NEW, X, size=3))["probability"]
+    xr.testing.assert_allclose(again, expected, rtol=1e-5)
+    table = kz.compare_engines({"a": found, "b": loaded}, model=other)
+    assert {"contrast", "beta"} <= set(table.variables.reset_index()["variable"])
+    elsewhere = kz.MultinomialProbit(2 * stack(), LABELS)
+    with pytest.raises(ValueError, match="K_sums"):
+        kz.predict(elsewhere, loaded, K_new)
+
+
+def test_models_are_pickled_with_their_blocks():
+    _, model = in_memory_and_in_blocks()
+    copy = cloudpickle.loads(cloudpickle.dumps(model))
+    assert copy.blocks.shape == (2, 50, 9)
+    np.testing.assert_allclose(copy.blocks.column_sums, model.blocks.column_sums)
+
+
+def with_entry(value):
+    values = KERNELS(X).values
+    values[1, 20, 3] = value
+    return KERNELS(X).copy(data=da.from_array(values, chunks=(2, 17, 9)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_the_first_entry_that_is_not_finite_is_named(value):
+    with pytest.raises(
+        ValueError, match=r"kernel landmarks linear.*object 20 \(row 20\), column 3"
+    ):
+        kz.MultinomialProbit(with_entry(value), LABELS)
+
+
+def test_other_chunks_than_promised_are_refused():
+    short = da.from_delayed(dask.delayed(np.ones)((2, 16, 9)), (2, 17, 9), dtype=float)
+    blocks = da.concatenate([short, da.ones((2, 33, 9), chunks=(2, 33, 9))], axis=1)
+    with pytest.raises(ValueError, match=r"shape \(2, 17, 9\).*\(2, 16, 9\) in rows 0 to 16"):
+        kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
+    with pytest.raises(ValueError, match="labels"):
+        kz.MultinomialProbit(stack(), LABELS[:-1])
+    with pytest.raises(ValueError, match="in memory if they are Gram"):
+        kz.MultinomialProbit(kz.gaussian(0.3)(X).chunk({"obs": 10}), LABELS)
+
+
+def test_blocks_that_change_while_they_are_read_are_refused():
+    values = KERNELS(X).values.copy()
+
+    def block(start, stop):
+        return values[:, start:stop]
+
+    parts = [
+        da.from_delayed(dask.delayed(block, pure=False)(a, a + 25), (2, 25, 9), dtype=float)
+        for a in (0, 25)
+    ]
+    model = kz.MultinomialProbit(KERNELS(X).copy(data=da.concatenate(parts, axis=1)), LABELS)
+    values[0, 30] += 1.0
+    with pytest.raises(ValueError, match="has changed meanwhile"):
+        kz.fit(model, "vb", **QUIET)
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_answer_also_when_a_worker_is_killed():
+    distributed = pytest.importorskip("distributed")
+    engine = kz.VB(tolerance=1e-10, starts=1)
+    expected = kz.fit(kz.MultinomialProbit(KERNELS(X), LABELS), engine, **QUIET)
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    killed = []
+
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster) as client,
+        dask.config.set(scheduler=None),
+    ):
+        model = kz.MultinomialProbit(stack().persist(), LABELS)
+
+        def kill():
+            killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+        timer = Timer(0.5, kill)
+        for disturbed in (False, True):
+            if disturbed:
+                timer.start()
+            found = kz.fit(model, engine, **QUIET)
+            if disturbed:
+                assert not timer.is_alive()
+                assert killed
+            for name in ("W_mean", "beta_mean"):
+                a, b = (each["variational"][name].values for each in (expected, found))
+                np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-8)
