@@ -1,6 +1,7 @@
 """Regression and binary classification on a composite kernel (Girolami & Rogers 2005)."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, Literal, Self, override
 
@@ -27,9 +28,10 @@ from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
 from .kernels.completed import CompletedRows
-from .kernels.specification import as_stack
+from .kernels.stack_in_blocks import StackInBlocks, stack_and_blocks
 from .kernels.warnings import warn_of_near_identity
 from .operations.matrix_product import matrix_product
+from .operations.scores_in_blocks import scores_in_blocks
 
 __all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression", "Shared"]
 
@@ -62,6 +64,38 @@ def _(rule: Binary) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Basis:
+    """Turns stacks of kernels into matrices of the functions that alpha multiplies.
+
+    Parameters
+    ----------
+    known : array (kernel,) or None
+        Weights of the kernels if they are not random variables.
+    bias : bool
+        Whether the first function is the constant 1.
+    bias_apart : bool
+        Whether the constant is in a matrix of its own, the last one.
+    """
+
+    known: np.ndarray | None
+    bias: bool
+    bias_apart: bool
+
+    def __call__(self, stack: np.ndarray) -> np.ndarray:
+        """Matrices (matrix, obs, function) of a stack (kernel, obs, basis)."""
+        if self.known is not None:
+            stack = np.tensordot(self.known, stack, axes=1)[None]
+        if not self.bias:
+            return stack
+        if self.bias_apart:
+            stack = np.concatenate([stack, np.zeros((1, *stack.shape[1:]))])
+        first = np.ones((*stack.shape[:2], 1))
+        if self.bias_apart:
+            first[:-1] = 0.0
+        return np.concatenate([first, stack], axis=2)
+
+
 class _CompositeKernel(pm.Model):
     """Common part of regression and classification: all except the likelihood."""
 
@@ -70,6 +104,7 @@ class _CompositeKernel(pm.Model):
     varsigma: float
     bias: bool
     completed_rows: CompletedRows | None
+    blocks: StackInBlocks | None
 
     def _open(
         self,
@@ -81,7 +116,7 @@ class _CompositeKernel(pm.Model):
     ) -> xr.DataArray:
         """Check the common arguments, add the coords and return the stack of kernels."""
         owner = type(self).__name__
-        stack = as_stack(kernels, owner=owner)
+        stack, self.blocks = stack_and_blocks(kernels, owner)
         self.sigma = check_positive(sigma, "sigma", owner)
         self.varsigma = check_positive(varsigma, "varsigma", owner)
         self.bias = check_flag(bias, "bias", owner)
@@ -100,7 +135,8 @@ class _CompositeKernel(pm.Model):
         self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
-        warn_of_near_identity(stack, owner)
+        if self.blocks is None:
+            warn_of_near_identity(stack, owner)
         self.combination = rule
         basis = [str(label) for label in stack["basis"].values]
         self.add_coords(
@@ -113,17 +149,18 @@ class _CompositeKernel(pm.Model):
         dims = ("output", "function") if self.apart else "function"
         return pm.Gamma("phi", alpha=self.sigma, beta=self.varsigma, dims=dims)
 
-    def _declare_composite(self, stack: np.ndarray) -> TensorVariable:
+    def _declare_composite(self, stack: xr.DataArray) -> TensorVariable:
         """Composite kernel (obs, basis), eq (1)."""
-        kernels, _, basis = stack.shape
-        K = pm.Data("K", stack, shape=(kernels, None, basis), dims=STACK)
-        return self.combination.combine(K, self.combination.declare())
+        return self.combination.combine(_declare_kernels(stack), self.combination.declare())
 
-    def _declare_response(self, stack: np.ndarray) -> TensorVariable:
+    def _declare_response(self, stack: xr.DataArray) -> TensorVariable:
         """Model response y = K_beta alpha (obs), or (obs, output) for several outputs, eq (1)."""
         dims = ("output", "function") if self.several else "function"
-        if self.apart:
-            K = pm.Data("K", stack, shape=(len(stack), None, stack.shape[2]), dims=STACK)
+        if self.blocks is not None:
+            pm.Data("K_sums", self.blocks.column_sums, dims=("kernel", "basis"))
+            beta = self.combination.declare()
+        elif self.apart:
+            K = _declare_kernels(stack)
             beta = self.combination.declare("output")
         else:
             composite = self._declare_composite(stack)
@@ -131,7 +168,10 @@ class _CompositeKernel(pm.Model):
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims=dims)
         # Functions first, and the bias by itself.
         coefficients = alpha[..., 1:].T if self.bias else alpha.T
-        if self.apart:
+        if self.blocks is not None:
+            y = scores_in_blocks(self.blocks, beta, pt.atleast_2d(coefficients.T))
+            y = y if self.several else y[:, 0]
+        elif self.apart:
             by_kernel = matrix_product(K, coefficients)
             y = (by_kernel * pt.atleast_2d(beta).T[:, None, :]).sum(0)
         else:
@@ -160,7 +200,14 @@ class _CompositeKernel(pm.Model):
         With a bias the first function of each matrix is 1. Selections do not sum to 1: for them it
         is 0, and one more matrix, of weight 1, holds the bias alone. If the weights are not random
         variables, the only matrix is the composite kernel.
+
+        Raises
+        ------
+        ValueError
+            If the kernels are in blocks.
         """
+        if self.blocks is not None:
+            raise ValueError("The kernels are in blocks: compute() of the stack loads them.")
         return self.with_bias(self["K"].get_value())
 
     @property
@@ -174,18 +221,15 @@ class _CompositeKernel(pm.Model):
             return beta
         return np.concatenate([beta, np.ones((*beta.shape[:-1], 1))], axis=-1)
 
+    @property
+    def functions(self) -> Basis:
+        """Function of stacks (kernel, obs, basis) that gives matrices as in `design`."""
+        known = None if self.learned else self["beta"].get_value()
+        return Basis(known, self.bias, self.bias_apart)
+
     def with_bias(self, stack: np.ndarray) -> np.ndarray:
         """`design` (matrix, obs, function) for another stack (kernel, obs, basis)."""
-        if not self.learned:
-            stack = np.tensordot(self["beta"].get_value(), stack, axes=1)[None]
-        if not self.bias:
-            return stack
-        if self.bias_apart:
-            stack = np.concatenate([stack, np.zeros((1, *stack.shape[1:]))])
-        first = np.ones((*stack.shape[:2], 1))
-        if self.bias_apart:
-            first[:-1] = 0.0
-        return np.concatenate([first, stack], axis=2)
+        return self.functions(stack)
 
 
 class CompositeKernelRegression(_CompositeKernel, Declaration):
@@ -210,6 +254,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
         are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
+        A DataArray of Dask blocks stays where it is, and each evaluation is a pass over the blocks,
+        for VB.
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
         Response. Standardise it: the priors assume about unit scale. Targets are aligned by object
         ids if both kernels and targets have ids, otherwise by position. The columns of a table are
@@ -248,8 +294,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     ValueError
         For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
         positive semi-definite, targets that are not finite or not one per row of the kernels,
-        repeated names of outputs, several outputs with `collapsed`, and hyperparameters that are
-        not positive.
+        repeated names of outputs, several outputs with `collapsed`, kernels in blocks with
+        `collapsed` or outputs that share nothing, and hyperparameters that are not positive.
 
     Warns
     -----
@@ -324,6 +370,11 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         self.collapsed = check_flag(collapsed, "collapsed", owner)
         check_name(shared, Shared.__value__.__args__, "shared", owner)
         self.shared = shared
+        if self.blocks is not None and (collapsed or (values.ndim == 2 and shared == "none")):
+            name, rule, got = "shared", "'weights' or 'all' for kernels in blocks", "'none'"
+            if collapsed:
+                name, rule, got = "collapsed", "False for kernels in blocks", "True"
+            raise argument_error(name, owner, rule, got)
         if values.ndim == 2:
             if collapsed:
                 rule = "False for several outputs ('gibbs' integrates alpha out by itself)"
@@ -335,7 +386,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             observed = pm.Data("targets", values, dims=dims)
             gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho, dims=of_noise)
             if collapsed:
-                composite = self._declare_composite(stack.values)
+                composite = self._declare_composite(stack)
                 n_obs = composite.shape[0]
                 if self.bias:
                     composite = pt.concatenate([pt.ones((n_obs, 1)), composite], axis=1)
@@ -343,7 +394,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
                 covariance = matrix_product(scaled, scaled.T) + pt.eye(n_obs) / gamma
                 MultivariateNormal("t", pt.zeros(n_obs), covariance, observed=observed, dims="obs")
             else:
-                y = self._declare_response(stack.values)
+                y = self._declare_response(stack)
                 pm.Normal("t", y, 1 / pt.sqrt(gamma), observed=observed, dims=dims)
         self.seal()
 
@@ -398,6 +449,8 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
         are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
+        A DataArray of Dask blocks stays where it is, and each evaluation is a pass over the blocks,
+        for VB.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object, one of two sortable values. A Series is aligned by object
         ids if both kernels and Series have ids, otherwise by position.
@@ -484,7 +537,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         self.add_coord("class", known)
         with self:
             observed = pm.Data("labels", codes, dims="obs")
-            y = self._declare_response(stack.values)
+            y = self._declare_response(stack)
             pm.Bernoulli("t", logit_p=y, observed=observed, dims="obs")
         self.seal()
 
@@ -518,6 +571,12 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
             If ``pm.set_data`` has set other codes.
         """
         return check_codes(self["labels"].get_value(), 2, type(self).__name__)
+
+
+def _declare_kernels(stack: xr.DataArray) -> TensorVariable:
+    """Declare the kernels (kernel, obs, basis) as data."""
+    kernels, _, basis = stack.shape
+    return pm.Data("K", stack.values, shape=(kernels, None, basis), dims=STACK)
 
 
 def _outputs(targets: Any, n_outputs: int, owner: str) -> Any:

@@ -33,8 +33,7 @@ from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import aligned, ids_along
 from .kernels.completed import CompletedRows
 from .kernels.learned import ParametricStack
-from .kernels.specification import as_stack
-from .kernels.stack_in_blocks import StackInBlocks, is_in_blocks
+from .kernels.stack_in_blocks import stack_and_blocks
 from .kernels.warnings import warn_of_near_identity
 from .operations.matrix_product import matrix_product
 from .operations.scores_in_blocks import scores_in_blocks
@@ -187,11 +186,8 @@ class MultinomialProbit(Declaration):
         owner = type(self).__name__
         self.parametric = kernels if isinstance(kernels, ParametricStack) else None
         self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
-        self.blocks = StackInBlocks.of(kernels, owner) if is_in_blocks(kernels) else None
-        if self.blocks is not None:
-            stack = self.blocks.stack
-        else:
-            stack = as_stack(self.parametric.start if self.parametric else kernels, owner=owner)
+        of_start = self.parametric.start if self.parametric else kernels
+        stack, self.blocks = stack_and_blocks(of_start, owner)
         _, n_obs, _ = stack.shape
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)

@@ -20,6 +20,7 @@ from ...numerics.normal_regression import primal, solve_lower, solve_upper
 from ..engine.class_predictions import ProbabilityDraws, predict_classes, probability_draws
 from ..engine.composite_functions import (
     check_draws,
+    compared_rows,
     composite_functions,
     stack_of_new_objects,
     tracked_blocks,
@@ -251,15 +252,14 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     posterior = result["posterior"].to_dataset()
     quantities = {name: posterior[name] for name in ("beta", "gamma") if name in posterior}
     if "alpha" in posterior:
-        quantities["y"] = _training_responses(posterior, result["constant_data"].to_dataset())
+        quantities["y"] = _training_responses(result)
     return Dataset(quantities)
 
 
-def _training_responses(posterior: Dataset, data: Dataset) -> xr.DataArray:
-    """Responses y (chain, draw, obs[, output]) of evenly spaced training objects."""
-    stack = data["K"].transpose("kernel", "obs", "basis")
-    chosen = np.unique(np.linspace(0, stack.sizes["obs"] - 1, COMPARED_OBJECTS).round().astype(int))
-    stack = stack.isel(obs=chosen)
+def _training_responses(result: DataTree) -> xr.DataArray:
+    """Responses y (chain, draw, obs[, output]) of training objects, or of their mean."""
+    posterior, data = result["posterior"].to_dataset(), result["constant_data"]
+    stack = compared_rows(result, COMPARED_OBJECTS)
     alpha = _joined(posterior, "alpha")
     if "beta" in posterior:
         beta = _joined(posterior, "beta")

@@ -16,6 +16,9 @@ def _variance_explained(result: DataTree, owner: str) -> Dataset:
         rule = "a result with draws of alpha and gamma (collapsed=False)"
         raise argument_error("result", owner, rule, f"none of {', '.join(lacking)}")
     data = result["constant_data"].to_dataset()
+    if "K" not in data:
+        rule = "a result on kernels in memory"
+        raise argument_error("result", owner, rule, "one on kernels in blocks")
     stack = data["K"].transpose("kernel", "obs", "basis").to_numpy()
     # Contributions of centred functions have mean zero over the objects; the bias has none.
     stack = stack - stack.mean(axis=1, keepdims=True)

@@ -56,6 +56,7 @@ from ..variational.gamma import Gamma
 from ..variational.kernel_weights import Importance, Integration, Quadrature
 from ..variational.simplex import warn_of_imprecision
 from .vb_batches import BatchedBernoulli
+from .vb_blocks import bernoulli_of_blocks, gaussian_of_blocks
 from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
 from .vb_output import HYPERPARAMETERS, Approximation
 from .vb_updates import COORDINATES, Data, Selections, State, start, update, update_in_turns
@@ -144,6 +145,8 @@ def _(
         raise setting_of_no_use("batch", owner, "sums over all objects are formed once")
     priors, targets = {"gamma": Gamma(model.rho, model.varrho)}, model.target_values
     shared_noise = model.shared != "weights" or not model.several
+    if model.blocks is not None:
+        return [gaussian_of_blocks(model, model.blocks, shared_noise)], priors
     first = Gaussian.of(model.design, targets[:, 0] if model.apart else targets, shared_noise)
     others = targets.T[1:] if model.apart else ()
     return [first, *(first.with_targets(model.design, column) for column in others)], priors
@@ -153,13 +156,18 @@ def _(
 def _(
     model: CompositeKernelClassification, batch: int | None
 ) -> tuple[list[Likelihood], dict[str, Gamma]]:
+    if model.blocks is not None:
+        if batch is not None:
+            owner = f"VB on {type(model).__name__}"
+            raise setting_of_no_use("batch", owner, "kernels in Dask's blocks are read all at once")
+        return [bernoulli_of_blocks(model, model.blocks)], {}
     if batch is None:
         return [Bernoulli.of(model.design, model.label_codes)], {}
     return [BatchedBernoulli.of(model.design, model.label_codes, batch)], {}
 
 
-@VB.register(CompositeKernelRegression, unless=_unsupported)
-@VB.register(CompositeKernelClassification, unless=_other_weights)
+@VB.register(CompositeKernelRegression, unless=_unsupported, in_blocks=True)
+@VB.register(CompositeKernelClassification, unless=_other_weights, in_blocks=True)
 def fit_composite_kernel(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
@@ -302,6 +310,8 @@ def fit_composite_kernel(
         return _Ascended(ascended, parameters, approximation.sample)
 
     fits = [ascend(likelihood) for likelihood in likelihoods]
+    if model.blocks is not None:
+        model.blocks.check_unchanged(owner)
     if model.apart:
         return _joined(fits, model)
     (fit,) = fits

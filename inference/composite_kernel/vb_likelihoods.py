@@ -27,7 +27,11 @@ __all__ = [
     "Noise",
     "Regressors",
     "Tangents",
+    "WeightedKernels",
+    "moments_of_rows",
     "second_moments",
+    "targets_by_kernel",
+    "weighted_gram",
 ]
 
 type Array = npt.NDArray[np.float64]
@@ -185,27 +189,35 @@ def second_moments(design: Array, root: Array, mean: Array) -> Array:
 
     Costs O(K N M^2 + K^2 N M), over blocks of objects in threads.
     """
-    pairs = np.triu_indices(len(design))
-    second = np.empty((len(pairs[0]), design.shape[1]))
 
-    def moments(objects: slice) -> None:
-        rows = design[:, objects]
-        f = rows @ mean
-        flat = rows.copy().reshape(-1, len(mean)).T
-        turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
-        for out, i, j in zip(second, *pairs, strict=True):
-            out[objects] = np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j]
+    def moments(objects: slice) -> Array:
+        return moments_of_rows(design[:, objects], root, mean)
 
-    for _ in in_blocks(moments, second.shape[1]):
-        pass
-    return second
+    return np.concatenate(list(in_blocks(moments, design.shape[1])), axis=1)
 
 
-def _targets_by_kernel(design: Array, columns: Array) -> tuple[Array, Array]:
-    """Products of targets (P, N) with the kernels (P, K, M), and with themselves (P,)."""
-    columns = np.ascontiguousarray(columns)
-    projections = np.stack([column @ design for column in columns])
-    return projections, np.array([column @ column for column in columns])
+def moments_of_rows(rows: Array, root: Array, mean: Array) -> Array:
+    """`second_moments` of a few objects (K, n, M), in this thread."""
+    f = rows @ mean
+    flat = rows.copy().reshape(-1, len(mean)).T
+    turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
+    pairs = zip(*np.triu_indices(len(rows)), strict=True)
+    return np.stack([np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j] for i, j in pairs])
+
+
+def weighted_gram(rows: Array, root: Array, scale: Array) -> Array:
+    """Lower triangle of sum_n scale_n^2 sum_ij B_ij k_in k_jn' (M, M), for B = root' root.
+
+    Rows are kernels (K, n, M) of a few objects; O(K^2 n M + K n M^2).
+    """
+    scaled = rows * scale[:, None]
+    turned = root @ scaled.reshape(len(rows), -1)
+    return blas.dsyrk(1.0, turned.reshape(-1, rows.shape[2]).T, lower=True)
+
+
+def targets_by_kernel(design: Array, columns: Array) -> Array:
+    """Products (P, K, M) of targets (P, N) with the kernels (K, N, M)."""
+    return np.stack([column @ design for column in np.ascontiguousarray(columns)])
 
 
 @dataclass(frozen=True)
@@ -231,11 +243,20 @@ class Gaussian(Likelihood[NoisePrecision]):
 
         Targets are (N,), or (N, P) with one noise precision for all outputs or for each.
         """
+        projections = targets_by_kernel(design, np.atleast_2d(targets.T))
+        return cls.of_sums(KernelProducts.of(design), projections, targets, shared_noise)
+
+    @classmethod
+    def of_sums(
+        cls, products: KernelProducts, projections: Array, targets: Array, shared_noise: bool
+    ) -> Self:
+        """Take the sums over the objects; targets as in `of`."""
         columns = np.atleast_2d(targets.T)
         n_outputs, n_obs = columns.shape
         return cls(
-            KernelProducts.of(design),
-            *_targets_by_kernel(design, columns),
+            products,
+            projections,
+            np.einsum("pn,pn->p", columns, columns),
             n_obs,
             (n_outputs,) if shared_noise else (1,) * n_outputs,
             own_noise=not shared_noise,
@@ -243,8 +264,8 @@ class Gaussian(Likelihood[NoisePrecision]):
 
     def with_targets(self, design: Array, targets: Array) -> Self:
         """Return the likelihood of other targets (N,) with the same products of the kernels."""
-        projections, squares = _targets_by_kernel(design, np.atleast_2d(targets))
-        return replace(self, projections=projections, squares=squares)
+        projections = targets_by_kernel(design, np.atleast_2d(targets))
+        return replace(self, projections=projections, squares=np.atleast_1d(targets @ targets))
 
     @property
     def _groups(self) -> list[slice]:
@@ -332,6 +353,34 @@ class Gaussian(Likelihood[NoisePrecision]):
         return normaliser - 0.5 * self.n_obs * len(self.squares) * np.log(2 * np.pi)
 
 
+class WeightedKernels(Protocol):
+    """Passes over kernels (K, N, M), wherever they are."""
+
+    def gram(self, root: Array, scale: Array) -> Array:
+        """Sum `weighted_gram` over all objects, whose scales are (N,)."""
+
+    def moments(self, root: Array, mean: Array) -> Array:
+        """`second_moments` (pairs of kernels, N) of all objects."""
+
+
+@dataclass(frozen=True)
+class KernelsInMemory(WeightedKernels):
+    """Passes over blocks of a design (K, N, M), in threads."""
+
+    design: Array
+
+    @override
+    def gram(self, root: Array, scale: Array) -> Array:
+        def product(objects: slice) -> Array:
+            return weighted_gram(self.design[:, objects], root, scale[objects])
+
+        return functools.reduce(np.add, in_blocks(product, len(scale)))
+
+    @override
+    def moments(self, root: Array, mean: Array) -> Array:
+        return second_moments(self.design, root, mean)
+
+
 @dataclass(frozen=True)
 class Bernoulli(Likelihood[Tangents]):
     """t_n ~ Bernoulli(1 / (1 + exp(-f_n))), by Jaakkola's bound: girolami2005, section 4.4.
@@ -342,17 +391,18 @@ class Bernoulli(Likelihood[Tangents]):
     covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block a thread.
     """
 
-    design: Array
+    kernels: "WeightedKernels"
     projections: Array
+    n_obs: int
 
     @classmethod
     def of(cls, design: Array, labels: npt.NDArray[np.intp]) -> Self:
         """Keep the kernels (K, N, M); labels are 0 and 1."""
-        return cls(design, (labels - 0.5) @ design)
+        return cls(KernelsInMemory(design), (labels - 0.5) @ design, len(labels))
 
     @override
     def start(self) -> Tangents:
-        return Tangents(np.ones(self.design.shape[1]))
+        return Tangents(np.ones(self.n_obs))
 
     @override
     def precisions(
@@ -360,14 +410,7 @@ class Bernoulli(Likelihood[Tangents]):
     ) -> Iterator[tuple[int, Array, Array]]:
         size, vectors = np.linalg.eigh(beta_second)
         root = (vectors * np.sqrt(np.maximum(size, 0))).T
-        scale = np.sqrt(noise.weight)[:, None]
-
-        def product(objects: slice) -> Array:
-            rows = self.design[:, objects] * scale[objects]
-            turned = root @ rows.reshape(len(rows), -1)
-            return blas.dsyrk(1.0, turned.reshape(-1, len(phi)).T, lower=True)
-
-        gram = functools.reduce(np.add, in_blocks(product, len(scale)))
+        gram = self.kernels.gram(root, np.sqrt(noise.weight))
         yield 1, *precision_factor(gram.T, phi)
 
     @override
@@ -380,14 +423,14 @@ class Bernoulli(Likelihood[Tangents]):
         mean = beta_mean @ self.projections
         for transposed in (False, True):
             mean = blas.dtrmv(root, mean, lower=True, trans=transposed)
-        second = second_moments(self.design, root, mean)
+        second = self.kernels.moments(root, mean)
         # BLAS left zeros above the diagonal.
         var = np.einsum("ij,ij->j", root, root)
         return Regressors(mean[None], var[None], log_det, self.projections @ mean, second)
 
     @property
     def _pairs(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        return np.triu_indices(len(self.design))
+        return np.triu_indices(len(self.projections))
 
     @override
     def weights_terms(self, alpha: Regressors, noise: Tangents) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
-from xarray import Dataset
+from xarray import Dataset, DataTree
 
 from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.specification import as_stack
@@ -19,6 +19,7 @@ from .progress import track
 __all__ = [
     "check_draws",
     "combined_functions",
+    "compared_rows",
     "composite_functions",
     "stack_of_new_objects",
     "tracked_blocks",
@@ -53,6 +54,22 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
     entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
     trained = xr.DataArray(entries, dims=dims, coords=coords)
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
+
+
+def compared_rows(result: DataTree, most: int) -> xr.DataArray:
+    """Rows (kernel, obs, basis) of training kernels on which functions are compared.
+
+    These are those of evenly spaced objects, at most `most`. A result whose kernels stay in blocks
+    holds their sums only: then it is one row, the mean of all.
+    """
+    data = result["constant_data"]
+    if "K" not in data:
+        mean = data["K_sums"] / result["observed_data"]["t"].sizes["obs"]
+        return mean.expand_dims(obs=["mean"]).transpose("kernel", "obs", "basis")
+    stack = data["K"].transpose("kernel", "obs", "basis")
+    return stack.isel(
+        obs=np.unique(np.linspace(0, stack.sizes["obs"] - 1, most).round().astype(int))
+    )
 
 
 def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:

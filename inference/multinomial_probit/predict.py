@@ -20,7 +20,12 @@ from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
 from ..engine.class_predictions import ProbabilityDraws, predict_classes, probability_draws
-from ..engine.composite_functions import check_draws, combined_functions, stack_of_new_objects
+from ..engine.composite_functions import (
+    check_draws,
+    combined_functions,
+    compared_rows,
+    stack_of_new_objects,
+)
 from ..engine.identified import identifies
 from ..engine.predict import predictive
 
@@ -183,13 +188,7 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     rule = RULES.get(variant)
     if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
-    if "K" in data:
-        stack = data["K"].transpose("kernel", "obs", "basis")
-        stack = stack.isel(obs=_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
-    else:
-        # Kernels that are not in memory: the contrasts of all objects' mean.
-        mean = data["K_sums"] / result["observed_data"]["t"].size
-        stack = mean.expand_dims(obs=["mean"]).transpose("kernel", "obs", "basis")
+    stack = compared_rows(result, COMPARED_OBJECTS)
     drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
     f = drawn.functions(rule(), stack.values)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(

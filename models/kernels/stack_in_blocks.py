@@ -10,17 +10,26 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
-from .stack import labelled
+from .stack import as_stack, labelled
 
-__all__ = ["StackInBlocks", "is_in_blocks"]
+__all__ = ["StackInBlocks", "stack_and_blocks"]
 
 # Rows of a block that are converted to float64 at once.
 ROWS = 4096
 
 
-def is_in_blocks(kernels: Any) -> bool:
-    """Whether kernels are a DataArray of Dask blocks."""
-    return isinstance(kernels, xr.DataArray) and kernels.chunks is not None
+def stack_and_blocks(kernels: Any, owner: str) -> tuple[xr.DataArray, "StackInBlocks | None"]:
+    """Check kernels in any form: their stack, and its blocks if it is a DataArray of Dask blocks.
+
+    Raises
+    ------
+    ValueError
+        As `as_stack` and `StackInBlocks.of`.
+    """
+    if not isinstance(kernels, xr.DataArray) or kernels.chunks is None:
+        return as_stack(kernels, owner=owner), None
+    blocks = StackInBlocks.of(kernels, owner)
+    return blocks.stack, blocks
 
 
 @dataclass(frozen=True, eq=False, repr=False)

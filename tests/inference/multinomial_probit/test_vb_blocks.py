@@ -13,6 +13,7 @@ import xarray as xr
 import kernelzoo as kz
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
+from kernelzoo.models.kernels import stack_in_blocks
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")
@@ -143,7 +144,8 @@ def with_entry(value):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_the_first_entry_that_is_not_finite_is_named(value):
+def test_the_first_entry_that_is_not_finite_is_named(value, monkeypatch):
+    monkeypatch.setattr(stack_in_blocks, "ROWS", 2)
     with pytest.raises(
         ValueError, match=r"kernel landmarks linear.*object 20 \(row 20\), column 3"
     ):
