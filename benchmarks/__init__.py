@@ -2,6 +2,7 @@
 
 from . import (
     batches,
+    blocks,
     cluster,
     cold,
     completed_features,
@@ -21,6 +22,7 @@ from . import (
 )
 
 BENCHMARKS = {
+    "blocks": blocks.run,
     "cluster": cluster.run,
     "cold": cold.run,
     "speed": speed.run,

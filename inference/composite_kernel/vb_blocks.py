@@ -41,7 +41,9 @@ def gaussian_of_blocks(
     """Form the sums of a regression; O(K^2 N M^2), in one pass."""
     targets = model.target_values
     columns = targets.reshape(len(targets), -1)
-    products, projections = blocks.sums(_of_regression, model.functions, by_object=[columns])
+    products, projections = blocks.sums(
+        _of_regression, model.functions, by_object=[blocks.parts(columns)]
+    )
     pairs = np.triu_indices(projections.shape[1])
     return Gaussian.of_sums(KernelProducts(pairs, products), projections, targets, shared_noise)
 
@@ -49,7 +51,7 @@ def gaussian_of_blocks(
 def bernoulli_of_blocks(model: CompositeKernelClassification, blocks: StackInBlocks) -> Bernoulli:
     """Form the products of the labels with the kernels (K, N, M), in one pass."""
     signs = model.label_codes - 0.5
-    (projections,) = blocks.sums(_of_labels, model.functions, by_object=[signs])
+    (projections,) = blocks.sums(_of_labels, model.functions, by_object=[blocks.parts(signs)])
     return Bernoulli(KernelsInBlocks(blocks, model.functions), projections, len(signs))
 
 
@@ -62,7 +64,7 @@ class KernelsInBlocks(WeightedKernels):
 
     @override
     def gram(self, root: Array, scale: Array) -> Array:
-        (gram,) = self.stack.sums(_gram, self.functions, root, by_object=[scale])
+        (gram,) = self.stack.sums(_gram, self.functions, root, by_object=[self.stack.parts(scale)])
         # Sums of Fortran arrays are.
         return np.asfortranarray(gram)
 

@@ -1,11 +1,13 @@
 """Expectations of the multinomial probit's kernels that stay in Dask's blocks.
 
 Each pass maps sums over the blocks and adds them where they are; this process does the algebra of
-the columns. An iteration moves W (C, M) to each worker, and S C M numbers from one of them.
+the columns. An iteration moves W (C, M) to each worker, and S C M numbers from one of them; the
+labels have gone to the workers before.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,16 +39,20 @@ class KernelsOfBlocks:
     ----------
     stack : StackInBlocks
     products : KernelProducts
+    labels : sequence
+        Class codes of each block's objects, where the workers are.
     """
 
     stack: StackInBlocks
     products: KernelProducts
+    labels: Sequence[Any]
 
     @classmethod
-    def of(cls, stack: StackInBlocks) -> Self:
+    def of(cls, stack: StackInBlocks, labels: npt.NDArray[np.intp]) -> Self:
         """Compute the products; O(S^2 N M^2)."""
         (products,) = stack.sums(_products)
-        return cls(stack, KernelProducts(np.triu_indices(stack.shape[0]), products))
+        pairs = np.triu_indices(stack.shape[0])
+        return cls(stack, KernelProducts(pairs, products), stack.held(labels))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -66,12 +72,10 @@ class KernelsOfBlocks:
         labels: npt.NDArray[np.intp],
         objects: slice = slice(None),
     ) -> ExpectedUtilities:
-        """Expect the utilities of all objects at weights (S,) and regressors (C, M)."""
+        """Expect the utilities of all objects, whose labels the workers have."""
         compiled = needs_compiled(len(labels), len(regressors))
-        # A byte an object, as the labels go to the blocks in each pass.
-        codes = labels.astype(np.min_scalar_type(len(regressors)))
         log_z, square, cross, products = self.stack.sums(
-            _utilities, weights, regressors, compiled, by_object=[codes]
+            _utilities, weights, regressors, compiled, by_object=[self.labels]
         )
         none = np.empty((0, len(regressors)))
         return ExpectedUtilities(log_z, square, cross, none, products)
@@ -103,7 +107,6 @@ def _utilities(
 ) -> Sums:
     def sums(objects: slice) -> Sums:
         rows = np.asarray(block[:, objects], dtype=float)
-        codes = labels[objects].astype(np.intp)
-        return sums_of_utilities(rows, weights, regressors, codes, compiled)
+        return sums_of_utilities(rows, weights, regressors, labels[objects], compiled)
 
     return added(map(sums, blocks_of(len(labels))))

@@ -90,7 +90,7 @@ class Data:
         family = KernelFamily.of(model)
         known: ExpectedKernels | KernelsOfBlocks | None = None
         if model.blocks is not None:
-            known = KernelsOfBlocks.of(model.blocks)
+            known = KernelsOfBlocks.of(model.blocks, model.label_codes)
         elif not len(family.coordinates):
             known = ExpectedKernels.of(family.stack(np.empty(0)))
         labels, n_classes = model.label_codes, model.n_classes

@@ -125,11 +125,22 @@ class StackInBlocks:
         stops = np.cumsum(self.stack.chunksizes["obs"]).tolist()
         return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
+    def parts(self, array: NDArray) -> list[NDArray]:
+        """Parts of an array (N, ...) that go to the blocks in one pass."""
+        return [array[rows] for rows in self.slices]
+
+    def held(self, array: NDArray) -> list[Any]:
+        """Parts of an array (N, ...) that go to the workers once, for many passes."""
+        import dask
+
+        of_parts = dask.delayed(_same, pure=False)
+        return list(dask.persist(*(of_parts(part) for part in self.parts(array))))
+
     def over(
         self,
         function: Callable[..., Any],
         *shared: Any,
-        by_object: Sequence[NDArray] = (),
+        by_object: Sequence[Sequence[Any]] = (),
     ) -> list[Any]:
         """Values of a function on each block, in the order of the objects.
 
@@ -139,8 +150,8 @@ class StackInBlocks:
             Runs where the block is, so it must be importable there.
         *shared
             Arguments for all blocks, which go to each worker once.
-        by_object : sequence of array of shape (N, ...)
-            Arrays whose parts go with the blocks.
+        by_object : sequence of sequence
+            One part for each block of arrays (N, ...), as `parts` and `held` give them.
         """
         import dask
 
@@ -150,7 +161,7 @@ class StackInBlocks:
         self,
         function: Callable[..., tuple[Any, ...]],
         *shared: Any,
-        by_object: Sequence[NDArray] = (),
+        by_object: Sequence[Sequence[Any]] = (),
     ) -> tuple[Any, ...]:
         """Add up the numbers and arrays that a function returns for each block.
 
@@ -167,17 +178,18 @@ class StackInBlocks:
         return parts[0].compute()
 
     def _tasks(
-        self, function: Callable[..., Any], shared: Sequence[Any], by_object: Sequence[NDArray]
+        self,
+        function: Callable[..., Any],
+        shared: Sequence[Any],
+        by_object: Sequence[Sequence[Any]],
     ) -> list[Any]:
         import dask
 
         task = dask.delayed(function, pure=False)
         # A task of their own: otherwise each block's task would hold a copy.
         common = [dask.delayed(_same, pure=False)(value) for value in shared]
-        return [
-            task(block, *(array[rows] for array in by_object), *common)
-            for block, rows in zip(self._blocks, self.slices, strict=True)
-        ]
+        blocks = zip(self._blocks, *by_object, strict=True)
+        return [task(*block_and_parts, *common) for block_and_parts in blocks]
 
     @cached_property
     def _blocks(self) -> list[Any]:

@@ -64,7 +64,7 @@ class _SlopesInBlocks(Op):
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         beta, W, G = inputs
-        of_beta, of_W = self.stack.sums(_slopes, beta, W, by_object=[G])
+        of_beta, of_W = self.stack.sums(_slopes, beta, W, by_object=[self.stack.parts(G)])
         output_storage[0][0], output_storage[1][0] = of_beta, of_W
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:

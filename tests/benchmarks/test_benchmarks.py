@@ -12,6 +12,7 @@ import kernelzoo as kz
 from kernelzoo.benchmarks import (
     BENCHMARKS,
     batches,
+    blocks,
     cluster,
     cold,
     completed_features,
@@ -271,6 +272,7 @@ def test_whole_benchmarks(name):
 def test_none_is_forgotten():
     here = {
         "batches",
+        "blocks",
         "cluster",
         "cold",
         "features",
@@ -310,3 +312,25 @@ def test_features_stand_beside_the_kernel(monkeypatch):
     weight = kernel_features.COLUMNS.index("weight of upper half") - 1
     for cells in table.values():
         assert 0 < float(cells[weight].partition(" ")[0]) < 1
+
+
+def test_kernels_in_blocks_on_a_cluster_and_on_disk(monkeypatch):
+    pytest.importorskip("distributed")
+    pytest.importorskip("zarr")
+    monkeypatch.setattr(blocks, "_elsewhere", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(blocks, "WORKERS", (2,))
+    monkeypatch.setattr(blocks.os, "sched_setaffinity", lambda *_: None)
+    small = {"OBJECTS": 400, "LANDMARKS": 5, "ITERATIONS": 4, "BLOCK": 150, "NEW": 50}
+    many = {"MANY": 500, "MANY_LANDMARKS": 5, "MANY_BLOCK": 200}
+    for name, value in (small | many).items():
+        monkeypatch.setattr(blocks, name, value)
+    out = StringIO()
+    blocks.run(Console(file=out, width=250))
+    lines = [line for line in out.getvalue().splitlines() if line.startswith("│")]
+    table = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    of_one, of_two, on_disk = table
+    assert of_one[0] == "in memory, one thread"
+    assert float(of_one[2]) == 1
+    assert max(map(float, of_two[3:])) < 1e-8
+    assert_numbers(on_disk)
+    assert float(on_disk[-1]) > 30
