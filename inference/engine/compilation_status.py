@@ -31,7 +31,7 @@ class _Status(Listener):
 
     @override
     def on_start(self, event: Event) -> None:
-        if event.data["dispatcher"].__name__ != GRAPH:
+        if not _is_of_graph(event):
             return
         if not self._open:
             columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
@@ -42,7 +42,7 @@ class _Status(Listener):
 
     @override
     def on_end(self, event: Event) -> None:
-        if event.data["dispatcher"].__name__ != GRAPH:
+        if not _is_of_graph(event):
             return
         self._open -= 1
         if not self._open:
@@ -53,6 +53,11 @@ class _Status(Listener):
         if self._line is not None:
             self._line.stop()
         self._line = None
+
+
+def _is_of_graph(event: Event) -> bool:
+    # Blocks that run in object mode have no name.
+    return getattr(event.data["dispatcher"], "__name__", "") == GRAPH
 
 
 @contextmanager

@@ -88,6 +88,37 @@ def test_functions_that_are_no_graphs_are_compiled_in_silence(displays):
     assert displays == []
 
 
+def test_blocks_in_object_mode_are_compiled_in_silence(displays):
+    @numba.njit
+    def printed(x):
+        with numba.objmode(y="float64"):
+            y = float(str(x))
+        return y
+
+    with compilation_shown(True):
+        assert printed(1.5) == 1.5
+    assert displays == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "model",
+    [
+        kz.MultinomialProbit,
+        *(
+            pytest.param(model, marks=pytest.mark.slow)
+            for model in kz.MODELS
+            if model is not kz.MultinomialProbit
+        ),
+    ],
+    ids=lambda model: model.__name__,
+)
+def test_nuts_runs_with_its_progress_bar(model):
+    """The probit compiles a block in object mode, unlike the others."""
+    found = kz.fit(model.example(), "nuts", **RUN)
+    assert found["posterior"].sizes["draw"] == 5
+
+
 def test_the_line_goes_when_compilation_is_interrupted(monkeypatch, displays):
     def interrupt(*args):
         raise KeyboardInterrupt
