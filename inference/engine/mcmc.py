@@ -35,7 +35,7 @@ from .engine import Engine, Kind, Run
 from .handwritten import Handwritten
 from .identified import identified
 from .mode import compile_objective
-from .moments import EachDraw, MomentsOfChains, moments_of_draws
+from .moments import EachDraw, MomentsOfChains, moments_of_draws, rhat_of_moments
 from .numpyro_blocks import ChainsInBlocks
 from .result import Converged, with_group
 from .sampler_options import keywords_of
@@ -67,7 +67,9 @@ _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
 def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Converged:
     """Whether all draws were made and R-hat of all identified quantities is within the bound.
 
-    If R-hat is above the bound, the attribute ``note`` names the quantity with the largest R-hat.
+    For entries of matrices that have moments in place of draws, R-hat is Gelman and Rubin's ratio
+    of variances. If R-hat is above the bound, the attribute ``note`` names the quantity with the
+    largest R-hat.
     """
     posterior = tree["posterior"]
     if posterior.sizes["draw"] < draws:
@@ -77,6 +79,9 @@ def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Conver
     # R-hat is NaN for constants and for states that no chain has left.
     with np.errstate(invalid="ignore"):
         rhat = az.rhat(quantities)
+    if "moments" in tree.children:
+        of_moments = rhat_of_moments(tree["moments"].to_dataset())
+        rhat = rhat.assign({k: v for k, v in of_moments.items() if k not in posterior})
     largest = {name: rhat[name].max().item() for name in rhat if rhat[name].notnull().any()}
     if not largest:
         return "unknown"

@@ -28,6 +28,7 @@ __all__ = [
     "moments_of_draws",
     "of_constrained",
     "pooled",
+    "rhat_of_moments",
 ]
 
 
@@ -169,6 +170,28 @@ def pooled(moments: Dataset) -> Dataset:
         squares = moments[sd] ** 2 + (moments[mean] - together[mean]) ** 2
         together[sd] = squares.weighted(draws).mean("chain") ** 0.5
     return together
+
+
+def rhat_of_moments(moments: Dataset) -> Dataset:
+    """R-hat of Gelman and Rubin (1992), from means and standard deviations by chain.
+
+    The chains are not split and the draws not ranked, for which draws would be needed: chains that
+    drift together, or differ in their tails alone, are not seen. NaN for constants.
+
+    Parameters
+    ----------
+    moments : Dataset
+        Group ``moments`` of a result, with the dimension "chain" of two chains or more.
+    """
+    draws = moments["draws"].min().item()
+    names = [name.removesuffix("_sd") for name in map(str, moments) if name.endswith("_sd")]
+    found = {}
+    for name in names:
+        within = (moments[f"{name}_sd"] ** 2).mean("chain")
+        between = moments[f"{name}_mean"].var("chain", ddof=1)
+        ratio = (draws - 1) / draws + between / within.where(within > 0)
+        found[name] = np.sqrt(ratio)
+    return Dataset(found)
 
 
 def finite_moments(mean: NDArray, sd: NDArray, tail: ArrayLike) -> Moments:

@@ -5,10 +5,12 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.stats import multivariate_normal
+from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import mcmc
 from kernelzoo.inference.engine.mcmc import convergence_of_chains
+from kernelzoo.inference.engine.moments import moments_of_draws, rhat_of_moments
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,37 @@ def test_one_quantity_that_disagrees_is_enough(pair):
         assert convergence_of_chains(chains(x, z), pair, 500) == expected
     assert convergence_of_chains(chains(good, good), pair, 501) == "no"
     assert convergence_of_chains(chains(good[:1], good[:1]), pair, 500) == "unknown"
+
+
+def test_entries_without_draws_are_judged_by_their_moments(pair):
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(4, 500))
+    entries = rng.normal(size=(4, 500, 6))
+    for shift, expected in ((0.0, "yes"), (0.4, "no")):
+        # One entry of six differs between the chains.
+        K = entries + shift * np.arange(4)[:, None, None] * (np.arange(6) == 2)
+        tree = chains(good, good)
+        draws = az.from_dict({"posterior": {"K": K}})["posterior"].to_dataset()
+        tree["moments"] = DataTree(moments_of_draws(pair, draws))
+        assert convergence_of_chains(tree, pair, 500) == expected
+    assert "at K[2]" in tree.attrs["note"]
+    # Kept draws are judged by themselves.
+    kept = tree["posterior"].to_dataset().assign(K=(("chain", "draw", "K_dim_0"), entries))
+    tree["posterior"] = DataTree(kept)
+    assert convergence_of_chains(tree, pair, 500) == "yes"
+
+
+def test_rhat_of_moments_is_that_of_draws():
+    """ArviZ's "identity" is Gelman and Rubin's, without ranks or splits."""
+    rng = np.random.default_rng(1)
+    draws = rng.normal(size=(4, 300, 5)) + 0.2 * rng.normal(size=(4, 1, 5))
+    draws[..., 4] = 1.0
+    posterior = az.from_dict({"posterior": {"K": draws}})["posterior"].to_dataset()
+    with pm.Model() as model:
+        found = rhat_of_moments(moments_of_draws(model, posterior))["K"].values
+    expected = az.rhat(posterior, method="identity")["K"].values
+    np.testing.assert_allclose(found[:4], expected[:4], rtol=1e-12)
+    assert np.isnan(found[4])
 
 
 @pytest.mark.parametrize("identified_converges", [True, False])
