@@ -157,7 +157,7 @@ class _CompositeKernel(pm.Model):
         """Model response y = K_beta alpha (obs), or (obs, output) for several outputs, eq (1)."""
         dims = ("output", "function") if self.several else "function"
         if self.blocks is not None:
-            pm.Data("K_sums", self.blocks.column_sums, dims=("kernel", "basis"))
+            self.blocks.declare()
             beta = self.combination.declare()
         elif self.apart:
             K = _declare_kernels(stack)

@@ -134,6 +134,11 @@ class Declaration(pm.Model):
             name = str(data.name)
             now = data.get_value(borrow=True)
             then = self._data.get(name, now)
+            if now is not then and self.blocks is not None and name in self.blocks.data:
+                raise ValueError(
+                    f"pm.set_data has changed {name}, which stands for kernels in blocks: declare "
+                    "a new model for other kernels."
+                )
             if now is then or now.dtype.kind != "f":
                 continue
             # PyMC masks NaN.

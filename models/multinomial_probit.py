@@ -235,8 +235,7 @@ class MultinomialProbit(Declaration):
             if self.blocks is None:
                 f = matrix_product(rule.combine(K, beta), W.T)
             else:
-                # Results keep these in place of the kernels, to tell whose they are.
-                pm.Data("K_sums", self.blocks.column_sums, dims=("kernel", "basis"))
+                self.blocks.declare()
                 f = scores_in_blocks(self.blocks, beta, W)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()

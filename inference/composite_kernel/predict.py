@@ -31,9 +31,6 @@ from ..engine.predict import predictive
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 
-# Responses are compared on at most this many training objects, evenly spaced.
-COMPARED_OBJECTS = 40
-
 
 def _joined(posterior: Dataset, name: str) -> NDArray:
     """Draws (sample, ...) of a variable, chains joined."""
@@ -259,7 +256,7 @@ def _identified(result: DataTree, variant: str) -> Dataset:
 def _training_responses(result: DataTree) -> xr.DataArray:
     """Responses y (chain, draw, obs[, output]) of training objects, or of their mean."""
     posterior, data = result["posterior"].to_dataset(), result["constant_data"]
-    stack = compared_rows(result, COMPARED_OBJECTS)
+    stack = compared_rows(result)
     alpha = _joined(posterior, "alpha")
     if "beta" in posterior:
         beta = _joined(posterior, "beta")

@@ -41,7 +41,7 @@ def gaussian_of_blocks(
     """Form the sums of a regression; O(K^2 N M^2), in one pass."""
     targets = model.target_values
     columns = targets.reshape(len(targets), -1)
-    products, projections = blocks.sums(
+    products, projections = blocks.total(
         _of_regression, model.functions, by_object=[blocks.parts(columns)]
     )
     pairs = np.triu_indices(projections.shape[1])
@@ -51,7 +51,7 @@ def gaussian_of_blocks(
 def bernoulli_of_blocks(model: CompositeKernelClassification, blocks: StackInBlocks) -> Bernoulli:
     """Form the products of the labels with the kernels (K, N, M), in one pass."""
     signs = model.label_codes - 0.5
-    (projections,) = blocks.sums(_of_labels, model.functions, by_object=[blocks.parts(signs)])
+    (projections,) = blocks.total(_of_labels, model.functions, by_object=[blocks.parts(signs)])
     return Bernoulli(KernelsInBlocks(blocks, model.functions), projections, len(signs))
 
 
@@ -64,13 +64,13 @@ class KernelsInBlocks(WeightedKernels):
 
     @override
     def gram(self, root: Array, scale: Array) -> Array:
-        (gram,) = self.stack.sums(_gram, self.functions, root, by_object=[self.stack.parts(scale)])
+        (gram,) = self.stack.total(_gram, self.functions, root, by_object=[self.stack.parts(scale)])
         # Sums of Fortran arrays are.
         return np.asfortranarray(gram)
 
     @override
     def moments(self, root: Array, mean: Array) -> Array:
-        return np.concatenate(self.stack.over(_moments, self.functions, root, mean), axis=1)
+        return np.concatenate(self.stack.each(_moments, self.functions, root, mean), axis=1)
 
 
 def _each[T](

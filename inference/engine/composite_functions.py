@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...models.combinations.sums import Combination, WeightedSum
+from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.specification import as_stack
 from ...validation import argument_error
 from .progress import track
@@ -56,20 +57,16 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
 
 
-def compared_rows(result: DataTree, most: int) -> xr.DataArray:
-    """Rows (kernel, obs, basis) of training kernels on which functions are compared.
+def compared_rows(result: DataTree) -> xr.DataArray:
+    """Rows (kernel, obs, basis) of a few training objects, on which functions are compared.
 
-    These are those of evenly spaced objects, at most `most`. A result whose kernels stay in blocks
-    holds their sums only: then it is one row, the mean of all.
+    Results whose kernels stay in blocks hold these rows only.
     """
     data = result["constant_data"]
-    if "K" not in data:
-        mean = data["K_sums"] / result["observed_data"]["t"].sizes["obs"]
-        return mean.expand_dims(obs=["mean"]).transpose("kernel", "obs", "basis")
+    if "K_rows" in data:
+        return data["K_rows"].rename(compared="obs").transpose("kernel", "obs", "basis")
     stack = data["K"].transpose("kernel", "obs", "basis")
-    return stack.isel(
-        obs=np.unique(np.linspace(0, stack.sizes["obs"] - 1, most).round().astype(int))
-    )
+    return stack.isel(obs=evenly_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
 
 
 def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:

@@ -106,6 +106,9 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     Data are those of the model now, so that a result from before ``pm.set_data`` is refused.
     """
     theirs, own = data_in(result), data_of(model)
+    if {"K", "K_rows"} <= theirs.keys() ^ own.keys():
+        got = "one on kernels in memory and one on kernels in blocks"
+        raise argument_error("result", owner, "a result on the kernels of the model", got)
     if differ := differing_data(theirs, own):
         got = f"a result with other values of {', '.join(differ)}"
         raise argument_error("result", owner, "a result of fit on the model's data", got)

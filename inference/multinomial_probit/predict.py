@@ -15,6 +15,7 @@ from xarray import Dataset, DataTree
 
 from ...models.combinations.sums import RULES, Combination
 from ...models.kernels.learned import LearnedKernel, ParametricStack
+from ...models.kernels.rows import evenly_spaced
 from ...models.kernels.specification import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
@@ -29,9 +30,7 @@ from ..engine.composite_functions import (
 from ..engine.identified import identifies
 from ..engine.predict import predictive
 
-# Contrasts are compared on at most this many training objects, evenly spaced,
-COMPARED_OBJECTS = 40
-# and covariance functions on this many.
+# Covariance functions are compared on this many training objects, evenly spaced.
 COMPARED_COLUMNS = 5
 # Tolerance, relative to the largest value of a feature, for features stored in single precision or
 # rescaled.
@@ -140,14 +139,9 @@ def _same_function(new: LearnedKernel, own: LearnedKernel) -> bool:
         return True
     mean = own.base.theta.omega / own.base.theta.phi
     theta = mean * np.linspace(0.7, 0.9, own.n_parameters)
-    X = own.columns[_spaced(len(own.columns), COMPARED_COLUMNS)]
+    X = own.columns[evenly_spaced(len(own.columns), COMPARED_COLUMNS)]
     K_new, K = (each.base.fixed_at(theta).pairwise(X, X) for each in (new, own))
     return np.allclose(K_new, K, rtol=1e-6, atol=1e-12 * np.abs(K).max())
-
-
-def _spaced(n: int, most: int) -> NDArray[np.int64]:
-    """Positions of `most` of n objects, or of all if there are fewer, evenly spaced."""
-    return np.unique(np.linspace(0, n - 1, most).round().astype(int))
 
 
 predictive.register(MultinomialProbit, predict_classes)
@@ -188,7 +182,7 @@ def _identified(result: DataTree, variant: str) -> Dataset:
     rule = RULES.get(variant)
     if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
-    stack = compared_rows(result, COMPARED_OBJECTS)
+    stack = compared_rows(result)
     drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
     f = drawn.functions(rule(), stack.values)
     contrast = (f - f.mean(-1, keepdims=True)).reshape(

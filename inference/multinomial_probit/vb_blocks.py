@@ -12,9 +12,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...models.kernels.stack_in_blocks import StackInBlocks
+from ...models.kernels.stack_in_blocks import StackInBlocks, rows_of
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.threads import blocks_of
+from ...validation import argument_error
 from .expected_utilities import (
     ExpectedUtilities,
     Sums,
@@ -26,9 +27,6 @@ from .expected_utilities import (
 __all__ = ["KernelsOfBlocks"]
 
 type Array = npt.NDArray[np.float64]
-
-# Rows of a block that are converted to float64 and multiplied at once.
-ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class KernelsOfBlocks:
     @classmethod
     def of(cls, stack: StackInBlocks, labels: npt.NDArray[np.intp]) -> Self:
         """Compute the products; O(S^2 N M^2)."""
-        (products,) = stack.sums(_products)
+        (products,) = stack.total(_products)
         pairs = np.triu_indices(stack.shape[0])
         return cls(stack, KernelProducts(pairs, products), stack.held(labels))
 
@@ -62,7 +60,7 @@ class KernelsOfBlocks:
     def spread(self, weights: Array, regressors: Array) -> float:
         """Compute the standard deviation of the scores of all objects and classes."""
         number = len(self.stack) * len(regressors)
-        total, squares = self.stack.sums(_moments, weights, regressors)
+        total, squares = self.stack.total(_moments, weights, regressors)
         return float(np.sqrt(max(squares / number - (total / number) ** 2, 0.0)))
 
     def utilities(
@@ -73,29 +71,34 @@ class KernelsOfBlocks:
         objects: slice = slice(None),
     ) -> ExpectedUtilities:
         """Expect the utilities of all objects, whose labels the workers have."""
+        if len(labels) != len(self.stack):
+            raise argument_error(
+                "labels", "VB", f"one of each of the {len(self.stack)} objects", f"{len(labels)}"
+            )
         compiled = needs_compiled(len(labels), len(regressors))
-        log_z, square, cross, products = self.stack.sums(
+        log_z, square, cross, products = self.stack.total(
             _utilities, weights, regressors, compiled, by_object=[self.labels]
         )
         none = np.empty((0, len(regressors)))
         return ExpectedUtilities(log_z, square, cross, none, products)
 
 
-def _rows(block: npt.NDArray[np.floating]) -> list[Array]:
-    parts = (block[:, i : i + ROWS] for i in range(0, block.shape[1], ROWS))
-    return [np.asarray(part, dtype=float) for part in parts]
-
-
 def _products(block: npt.NDArray[np.floating]) -> tuple[Array]:
-    total: Array = np.sum([KernelProducts.of(rows).products for rows in _rows(block)], axis=0)
+    total = np.zeros(())
+    for part in rows_of(block):
+        total = total + KernelProducts.of(np.asarray(block[:, part], dtype=float)).products
     return (total,)
 
 
 def _moments(
     block: npt.NDArray[np.floating], weights: Array, regressors: Array
 ) -> tuple[float, float]:
-    f = np.tensordot(weights, block @ regressors.T, axes=1)
-    return float(f.sum()), float(np.vdot(f, f))
+    total, squares = 0.0, 0.0
+    for part in rows_of(block):
+        rows = np.asarray(block[:, part], dtype=float)
+        f = np.tensordot(weights, rows @ regressors.T, axes=1)
+        total, squares = total + float(f.sum()), squares + float(np.vdot(f, f))
+    return total, squares
 
 
 def _utilities(

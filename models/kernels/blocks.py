@@ -115,7 +115,8 @@ class KernelsInBlocks:
         """Stack whose blocks Dask computes when they are needed, where the workers are.
 
         A model of it reads the blocks in each pass over the data: for kernels that do not fit into
-        memory, and for clusters. ``persist()`` keeps the blocks in the memory of the workers.
+        memory, and for clusters. ``persist()`` keeps the blocks in the memory of the workers; the
+        model can then be fitted while their client is open.
 
         Parameters
         ----------
@@ -134,8 +135,8 @@ class KernelsInBlocks:
 
         Notes
         -----
-        Workers read zarr arrays and Dask arrays themselves; of other arrays, each block's rows are
-        sent. NaN raises when its block is read.
+        Workers read zarr arrays and Dask arrays themselves. The rows of other arrays are sent to
+        them in each pass, unless the blocks are persisted. NaN raises when its block is read.
 
         Examples
         --------

@@ -10,10 +10,17 @@ from numpy.typing import NDArray
 
 from ...validation import argument_error
 
-__all__ = ["Rows", "blocks_of", "column_scales", "slices_of"]
+__all__ = ["COMPARED_OBJECTS", "Rows", "blocks_of", "column_scales", "evenly_spaced", "slices_of"]
 
 # Largest block of rows and of what is computed from it, in numbers (16 MB).
 BLOCK = 2_000_000
+#: Functions of results are compared on at most so many training objects.
+COMPARED_OBJECTS = 40
+
+
+def evenly_spaced(n: int, most: int) -> NDArray[np.int64]:
+    """Positions of `most` of n objects, or of all if there are fewer, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, most).round().astype(int))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,21 +1,29 @@
 """Stacks of kernels in blocks of objects: on disk, or on the workers of a Dask cluster."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
+from .rows import COMPARED_OBJECTS, evenly_spaced
 from .stack import as_stack, labelled
 
-__all__ = ["StackInBlocks", "stack_and_blocks"]
+__all__ = ["StackInBlocks", "rows_of", "stack_and_blocks"]
 
-# Rows of a block that are converted to float64 at once.
+#: Rows of a block that are converted to float64 at once.
 ROWS = 4096
+#: Relative difference of sums over the blocks that other processors may make.
+ROUNDING = 1e-9
+
+# Threads do not survive a fork, and Dask would wait for those of its pool.
+_PROCESS = os.getpid()
 
 
 def stack_and_blocks(kernels: Any, owner: str) -> tuple[xr.DataArray, "StackInBlocks | None"]:
@@ -32,6 +40,11 @@ def stack_and_blocks(kernels: Any, owner: str) -> tuple[xr.DataArray, "StackInBl
     return blocks.stack, blocks
 
 
+def rows_of(block: NDArray) -> Sequence[slice]:
+    """Rows of a block (kernel, obs, basis) that are converted to float64 at once."""
+    return [slice(start, start + ROWS) for start in range(0, block.shape[1], ROWS)]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class StackInBlocks:
     """Stack (kernel, obs, basis) whose blocks of objects stay where Dask has or makes them.
@@ -39,13 +52,17 @@ class StackInBlocks:
     Attributes
     ----------
     stack : DataArray of shape (S, N, M)
-        Dask array in one block along "kernel" and "basis", of floats.
-    column_sums : array of shape (S, M)
-        Sums over the objects, which tell different stacks apart.
+        Dask array in one block along "kernel" and "basis", of numbers.
+    rows : array of shape (S, R, M)
+        Rows of up to 40 objects, evenly spaced.
+    projection : array of shape (S, M)
+        Sums over the objects n, from 0, of cos(n + 1) times their rows: another order of the
+        objects has other sums.
     """
 
     stack: xr.DataArray
-    column_sums: NDArray
+    rows: NDArray
+    projection: NDArray
 
     @classmethod
     def of(cls, kernels: xr.DataArray, owner: str, argument: str = "kernels") -> Self:
@@ -54,10 +71,13 @@ class StackInBlocks:
         Raises
         ------
         ValueError
-            As `as_stack`; for matrices between the objects; and for blocks that are not of the
-            shape or the numbers that the stack promises. The message names the kernel and the
-            object of the first entry that is NaN or infinite.
+            As `as_stack`; for matrices between the objects, and blocks of unknown size; and for
+            blocks that are not of the shape or the numbers that the stack promises. The message
+            names the kernel and the object of the first entry that is NaN or infinite.
         """
+        if np.isnan(kernels.shape).any():
+            got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
+            raise argument_error(argument, owner, "of blocks of known size", got)
         stack = labelled(kernels, None, owner, argument)
         if np.array_equal(stack["obs"].values, stack["basis"].values):
             raise argument_error(
@@ -66,43 +86,55 @@ class StackInBlocks:
                 "in memory if they are Gram matrices; landmarks and features can be in blocks",
                 "Dask blocks whose labels of 'obs' and 'basis' are the same",
             )
-        unread = cls(stack.chunk({"kernel": -1, "basis": -1}), np.empty(0))
-        return cls(unread.stack, unread.sums_of_columns(owner, argument))
+        # Masks leave blocks without objects.
+        sizes = tuple(size for size in stack.chunksizes["obs"] if size)
+        whole = stack.chunk({"kernel": -1, "obs": sizes, "basis": -1})
+        unread = cls(whole, np.empty(0), np.empty(0))
+        return cls(whole, *unread._read(owner, argument))
 
-    def sums_of_columns(self, owner: str, argument: str = "kernels") -> NDArray:
-        """Read and check all blocks; return the sums (S, M) over the objects.
+    def _read(self, owner: str, argument: str = "kernels") -> tuple[NDArray, NDArray]:
+        """Read and check all blocks; `rows` and `projection`."""
+        chosen = evenly_spaced(len(self), COMPARED_OBJECTS)
+        rows, projection, wrong = self.total(_summary, self.shape, chosen, by_object=[self.slices])
+        if wrong:
+            raise self._first_error(owner, argument)
+        return rows, projection
 
-        Raises
-        ------
-        ValueError
-            For blocks of another shape than the stack promises, and for NaN or infinity, whose
-            kernel and object are named.
-        """
-        total = np.zeros((self.shape[0], self.shape[2]))
-        for rows, (shape, sums, bad) in zip(self.slices, self.over(_summary), strict=True):
-            expected = (self.shape[0], rows.stop - rows.start, self.shape[2])
-            if shape != expected:
-                got = f"shape {shape} in rows {rows.start} to {rows.stop - 1}"
-                raise argument_error(argument, owner, f"of blocks of shape {expected}", got)
-            if bad is not None:
-                kernel, row, column = bad
-                row += rows.start
-                names = (self.stack[dim].values for dim in ("kernel", "obs"))
-                name, label = (each[i] for each, i in zip(names, (kernel, row), strict=True))
-                got = (
-                    f"NaN or infinity in kernel {name}, object {label} (row {row}), column {column}"
-                )
-                raise argument_error(argument, owner, "finite", got)
-            total += sums
-        return total
+    def _first_error(self, owner: str, argument: str) -> ValueError:
+        found = self.each(_first_wrong, self.shape, by_object=[self.slices])
+        rows, place = next(pair for pair in zip(self.slices, found, strict=True) if pair[1])
+        expected = (self.shape[0], rows.stop - rows.start, self.shape[2])
+        if isinstance(place, _Shape):
+            got = f"shape {place.shape} in rows {rows.start} to {rows.stop - 1}"
+            return argument_error(argument, owner, f"of blocks of shape {expected}", got)
+        kernel, row, column = place
+        name, label = self.stack["kernel"].values[kernel], self.stack["obs"].values[row]
+        got = f"NaN or infinity in kernel {name}, object {label} (row {row}), column {column}"
+        return argument_error(argument, owner, "finite", got)
 
     def check_unchanged(self, owner: str) -> None:
         """Raise ValueError if the blocks hold other numbers than at first; one pass."""
-        if not np.allclose(self.sums_of_columns(owner), self.column_sums, rtol=1e-9, atol=1e-9):
-            raise ValueError(
-                f"{owner} has read other numbers from the kernels' blocks in the end than in the "
-                "beginning: a file or a store has changed meanwhile."
-            )
+        for now, then in zip(self._read(owner), (self.rows, self.projection), strict=True):
+            if np.abs(now - then).max() > ROUNDING * np.abs(then).max():
+                raise ValueError(
+                    f"{owner} has read other numbers from the kernels' blocks in the end than in "
+                    "the beginning: a file or a store has changed meanwhile."
+                )
+
+    @property
+    def data(self) -> dict[str, tuple[NDArray, tuple[str, ...]]]:
+        """Values and dims of the data that stand for the kernels in a model and its results."""
+        return {
+            "K_rows": (self.rows, ("kernel", "compared", "basis")),
+            "K_projection": (self.projection, ("kernel", "basis")),
+        }
+
+    def declare(self) -> None:
+        """Declare `data` in the open model: results keep them, to tell whose they are."""
+        compared = self.stack["obs"].values[evenly_spaced(len(self), COMPARED_OBJECTS)]
+        pm.modelcontext(None).add_coord("compared", compared)
+        for name, (values, dims) in self.data.items():
+            pm.Data(name, values, dims=dims)
 
     def __len__(self) -> int:
         """Return the number of objects."""
@@ -134,9 +166,9 @@ class StackInBlocks:
         import dask
 
         of_parts = dask.delayed(_same, pure=False)
-        return list(dask.persist(*(of_parts(part) for part in self.parts(array))))
+        return list(dask.persist(*map(of_parts, self.parts(array)), **self._options))
 
-    def over(
+    def each(
         self,
         function: Callable[..., Any],
         *shared: Any,
@@ -155,9 +187,9 @@ class StackInBlocks:
         """
         import dask
 
-        return list(dask.compute(*self._tasks(function, shared, by_object)))
+        return list(dask.compute(*self._tasks(function, shared, by_object), **self._options))
 
-    def sums(
+    def total(
         self,
         function: Callable[..., tuple[Any, ...]],
         *shared: Any,
@@ -166,7 +198,7 @@ class StackInBlocks:
         """Add up the numbers and arrays that a function returns for each block.
 
         Pairs of neighbours are added where they are, then pairs of these, so that the sums do not
-        depend on the workers, and one block's arrays reach this process. Arguments as in `over`.
+        depend on the workers, and one block's arrays reach this process. Arguments as in `each`.
         """
         import dask
 
@@ -175,7 +207,11 @@ class StackInBlocks:
         while len(parts) > 1:
             pairs = [add(*pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
             parts = pairs + parts[len(pairs) * 2 :]
-        return parts[0].compute()
+        return parts[0].compute(**self._options)
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return {} if os.getpid() == _PROCESS else {"scheduler": "synchronous"}
 
     def _tasks(
         self,
@@ -205,19 +241,36 @@ def _added(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _summary(
-    block: NDArray,
-) -> tuple[tuple[int, ...], NDArray, tuple[int, int, int] | None]:
-    """Shape, column sums (S, M) and the position of the first entry that is not finite."""
-    if block.ndim != 3:
-        return block.shape, np.zeros(()), None
-    total = np.zeros((block.shape[0], block.shape[2]))
-    for start in range(0, block.shape[1], ROWS):
-        rows = np.asarray(block[:, start : start + ROWS], dtype=float)
-        part = rows.sum(axis=1)
-        if not np.isfinite(part).all():
-            bad = np.argwhere(~np.isfinite(rows))
-            if len(bad):
-                kernel, row, column = (int(i) for i in bad[0])
-                return block.shape, total, (kernel, start + row, column)
-        total += part
-    return block.shape, total, None
+    block: NDArray, objects: slice, shape: tuple[int, int, int], chosen: NDArray
+) -> tuple[NDArray, NDArray, int]:
+    """Rows (S, R, M) of the chosen objects of a block, else 0; its projection; if it is wrong."""
+    s, _, m = shape
+    rows, projection = np.zeros((s, len(chosen), m)), np.zeros((s, m))
+    if block.shape != (s, objects.stop - objects.start, m):
+        return rows, projection, 1
+    here = (chosen >= objects.start) & (chosen < objects.stop)
+    rows[:, here] = block[:, chosen[here] - objects.start]
+    for part in rows_of(block):
+        values = np.asarray(block[:, part], dtype=float)
+        numbers = objects.start + part.start + np.arange(values.shape[1])
+        projection += np.tensordot(np.cos(numbers + 1.0), values, axes=(0, 1))
+    return rows, projection, int(not np.isfinite(projection).all())
+
+
+@dataclass(frozen=True)
+class _Shape:
+    shape: tuple[int, ...]
+
+
+def _first_wrong(
+    block: NDArray, objects: slice, shape: tuple[int, int, int]
+) -> "_Shape | tuple[int, int, int] | None":
+    """Shape of a block if it is wrong, or the place of the first entry that is not finite."""
+    if block.shape != (shape[0], objects.stop - objects.start, shape[2]):
+        return _Shape(block.shape)
+    for part in rows_of(block):
+        bad = np.argwhere(~np.isfinite(np.asarray(block[:, part], dtype=float)))
+        if len(bad):
+            kernel, row, column = bad[np.argsort(bad[:, 1], kind="stable")[0]].tolist()
+            return kernel, objects.start + part.start + row, column
+    return None

@@ -1,7 +1,10 @@
 """Kernels in Dask's blocks: VB as in memory, refusals of what the blocks hold, one cluster."""
 
+import gc
+import multiprocessing
 import os
 import signal
+import weakref
 from threading import Timer
 
 import cloudpickle
@@ -80,11 +83,17 @@ def test_the_answer_is_that_in_memory(rule, begin):
     assert other.attrs["pareto_k"] == pytest.approx(one.attrs["pareto_k"], rel=1e-5)
 
 
-def test_the_density_and_its_gradient_are_those_in_memory():
+def test_the_density_and_its_gradient_are_those_in_memory(monkeypatch):
     one, other = in_memory_and_in_blocks()
     values = kz.fit(one, "vb", **QUIET)["posterior"].isel(chain=0)
     draws = {name: values[name].values[:3] for name in values.data_vars}
+    passes = []
+    original = other.blocks.each
+    monkeypatch.setattr(
+        type(other.blocks), "each", lambda *a, **k: passes.append(1) or original(*a[1:], **k)
+    )
     np.testing.assert_allclose(log_density(other, draws), log_density(one, draws), rtol=1e-10)
+    assert len(passes) == 1
     point = one.initial_point(random_seed=3)
     with dask.config.set(scheduler="synchronous"):
         slopes = [m.compile_dlogp(mode="FAST_COMPILE")(point) for m in (one, other)]
@@ -125,16 +134,111 @@ def test_results_predict_compare_and_save(tmp_path):
     xr.testing.assert_allclose(again, expected, rtol=1e-5)
     table = kz.compare_engines({"a": found, "b": loaded}, model=other)
     assert {"contrast", "beta"} <= set(table.variables.reset_index()["variable"])
-    elsewhere = kz.MultinomialProbit(2 * stack(), LABELS)
-    with pytest.raises(ValueError, match="K_sums"):
-        kz.predict(elsewhere, loaded, K_new)
+    with pytest.raises(ValueError, match="kernels in memory and one on kernels in blocks"):
+        kz.predict(one, loaded, K_new)
+
+
+def test_results_of_other_data_are_refused():
+    """Also of centred columns, whose sums are 0, and of the same objects in another order."""
+    values = KERNELS(X).values
+    centred = values - values.mean(axis=1, keepdims=True)
+    shuffled = centred[:, RNG.permutation(50)]
+
+    def model_of(array, size=17):
+        blocks = da.from_array(array, chunks=(1, size, 4))
+        return kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
+
+    found = kz.fit(model_of(centred), "vb", **QUIET)
+    K_new = KERNELS(X_NEW, X)
+    kz.predict(model_of(centred, size=20), found, K_new)
+    for other in (2 * centred, shuffled):
+        with pytest.raises(ValueError, match="other values of K_projection"):
+            kz.predict(model_of(other), found, K_new)
+    table = kz.compare_engines({"a": found, "b": found}, model=model_of(centred))
+    in_memory = kz.MultinomialProbit(KERNELS(X).copy(data=centred), LABELS)
+    fitted = kz.fit(in_memory, "vb", **QUIET)
+    expected = kz.compare_engines({"a": fitted, "b": fitted}, model=in_memory)
+    assert len(table.elements) == len(expected.elements)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_processes_read_blocks():
+    """Threads of Dask's pool, which the declaration starts, do not survive a fork."""
+    with dask.config.set(scheduler="threads"):
+        model = kz.MultinomialProbit(stack(), LABELS)
+        forked = multiprocessing.get_context("fork")
+        child = forked.Process(target=model.blocks.check_unchanged, args=("a child",))
+        child.start()
+        child.join(20)
+        child.kill()
+    assert child.exitcode == 0
+
+
+def test_kernels_go_with_their_model():
+    model = kz.MultinomialProbit(stack(), LABELS)
+    kz.fit(model, "vb", **QUIET)
+    function, point = model.compile_logp(mode="FAST_COMPILE"), model.initial_point()
+    blocks = weakref.ref(model.blocks)
+    amended = cloudpickle.loads(cloudpickle.dumps(model_with_a_term(model)))
+    assert np.isfinite(amended.compile_logp(mode="FAST_COMPILE")(point))
+    del model, amended
+    gc.collect()
+    assert blocks() is None
+    with pytest.raises(RuntimeError, match="keep the model"):
+        function(point)
+
+
+def model_with_a_term(model):
+    amended = model.copied()
+    with amended:
+        pm.Potential("prefers small regressors", -(amended["W"] ** 2).sum())
+    return amended
+
+
+def test_data_that_stand_for_kernels_cannot_be_set():
+    _, model = in_memory_and_in_blocks()
+    with model:
+        pm.set_data({"K_projection": np.zeros((2, 9))})
+    with pytest.raises(ValueError, match="stands for kernels in blocks"):
+        kz.fit(model, "vb", **QUIET)
+
+
+def test_labels_of_more_objects_than_the_blocks_have_are_refused():
+    _, model = in_memory_and_in_blocks()
+    with model:
+        pm.set_data({"labels": np.arange(60) % 3}, coords={"obs": range(60)})
+    with pytest.raises(ValueError, match="one of each of the 50 objects"):
+        kz.fit(model, "vb", **QUIET)
+
+
+def test_numpyro_says_that_it_reads_no_blocks():
+    pytest.importorskip("numpyro")
+    _, model = in_memory_and_in_blocks()
+    with pytest.raises(ValueError, match="JAX reads no kernels in blocks"):
+        kz.fit(model, kz.NUTS(backend="numpyro"), **QUIET)
+
+
+def test_blocks_without_objects_do_not_count_and_unknown_sizes_are_refused():
+    keep = np.arange(50) < 25
+    blocks = da.from_array(KERNELS(X).values, chunks=(2, 17, 9))[:, da.from_array(keep, chunks=17)]
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        kz.MultinomialProbit(xr.DataArray(blocks, dims=("kernel", "obs", "basis")), LABELS[keep])
+    known = KERNELS(X)[:, keep].copy(data=blocks.compute_chunk_sizes())
+    assert 0 in known.chunksizes["obs"]
+    found = kz.fit(kz.MultinomialProbit(known, LABELS[keep]), kz.VB(starts=1), **QUIET)
+    expected = kz.MultinomialProbit(KERNELS(X)[:, keep], LABELS[keep])
+    bounds = [
+        each["trajectory"]["elbo"].values
+        for each in (found, kz.fit(expected, kz.VB(starts=1), **QUIET))
+    ]
+    np.testing.assert_allclose(*bounds, rtol=1e-8)
 
 
 def test_models_are_pickled_with_their_blocks():
     _, model = in_memory_and_in_blocks()
     copy = cloudpickle.loads(cloudpickle.dumps(model))
     assert copy.blocks.shape == (2, 50, 9)
-    np.testing.assert_allclose(copy.blocks.column_sums, model.blocks.column_sums)
+    np.testing.assert_allclose(copy.blocks.projection, model.blocks.projection)
 
 
 def with_entry(value):
