@@ -76,7 +76,8 @@ class Comparison:
     def _caption(self) -> str:
         caption = f"against {self.reference}, in its standard deviations"
         if self.left_out:
-            caption += f" (not in every result: {', '.join(self.left_out)})"
+            names = ", ".join(self.left_out)
+            caption += f" (not compared: {names}; model= finds more in results of pm.sample)"
         return caption
 
     @property
@@ -275,7 +276,7 @@ def _check_declared(results: Mapping[str, DataTree]) -> None:
                 "results",
                 "compare_engines",
                 "results under the same priors and likelihood",
-                f"others of {', '.join(differ)}",
+                f"results that differ in {', '.join(differ)}",
             )
 
 

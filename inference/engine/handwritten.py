@@ -64,8 +64,8 @@ class Implementation:
     def why_not(self, model: pm.Model) -> str | None:
         """Why the function does not apply to a model of its type; None when it does."""
         particular = isinstance(model, Declaration) and issubclass(self.model_type, Declaration)
-        if particular and (amended := ", ".join(model.amendments())):
-            return f"it is written for {self.model_type.__name__} as declared; see {amended}"
+        if particular and (amended := ", ".join(map(repr, model.amendments()))):
+            return f"it is written for {self.model_type.__name__} without added terms: {amended}"
         if particular and model.blocks is not None and not self.in_blocks:
             return "it needs the kernels in memory; compute() of their DataArray loads them"
         return self.unless(model)

@@ -81,7 +81,7 @@ def differing_data(one: Data, other: Data) -> list[str]:
 
 
 def differing_terms(one: Attributes, other: Attributes) -> list[str]:
-    """Names of the priors, and "the observations", that differ between two results' attributes.
+    """Say which priors and terms of the likelihood differ between two results' attributes.
 
     If variables have been integrated out, the likelihoods' fingerprints rightly differ, but not the
     names of the observed variables and potentials. Fingerprints from different versions of the
@@ -92,12 +92,12 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
         return []
     mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
     differ = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]}
-    if mine.keys() != theirs.keys():
+    of_one, of_other = (json.loads(each.get("likelihood", "[]")) for each in (one, other))
+    terms = sorted({*of_one} ^ {*of_other}) if of_one and of_other else []
+    if terms or mine.keys() != theirs.keys():
         differ.discard("")
-        names = [attributes.get("likelihood") for attributes in (one, other)]
-        if None not in names and names[0] != names[1]:
-            differ.add("")
-    return [name or "the observations" for name in sorted(differ)]
+    found = [f"the prior of {name}" if name else "the likelihood" for name in sorted(differ)]
+    return [*found, *(f"the term {name!r}" for name in terms)]
 
 
 def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
@@ -126,7 +126,7 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
             "result",
             owner,
             "a result of fit under the model's priors and likelihood",
-            f"a result with another prior or likelihood of {', '.join(differ)}",
+            f"a result that differs in {', '.join(differ)}",
         )
 
 
@@ -135,7 +135,7 @@ def declaration(model: pm.Model) -> dict[str, str]:
     likelihood = [*model.observed_RVs, *model.potentials]
     return {
         "declared": json.dumps(declared(model)),
-        "likelihood": " ".join(sorted(str(term.name) for term in likelihood)),
+        "likelihood": json.dumps(sorted(str(term.name) for term in likelihood)),
         "versions": json.dumps(versions()),
     }
 

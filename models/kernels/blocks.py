@@ -15,6 +15,7 @@ from .features import Objects
 from .kernel_features import ExactFeatures
 from .member import FittedMember
 from .rows import BLOCK, Rows, slices_of
+from .stack import NORMALIZATION
 
 __all__ = ["KernelsInBlocks", "feature_labels"]
 
@@ -180,6 +181,7 @@ class KernelsInBlocks:
             dims=("kernel", "obs", "basis"),
             coords={
                 "kernel": [kernel.name for kernel in self.kernels],
+                NORMALIZATION: ("kernel", [" ".join(kernel.steps) for kernel in self.kernels]),
                 "obs": objects.coord,
                 "basis": self.basis,
             },

@@ -74,7 +74,9 @@ class Member:
                 return features(X)
 
             return FittedMember(
-                name, self.base, space, phi, features.n_features, fingerprint(features.constants)
+                *(name, self.base, space, phi, features.n_features),
+                fingerprint(features.constants),
+                self.steps,
             )
         gram = self.base.train(X_train, name) if needs_training_gram(self.steps) else None
         part = Similarities(gram, self.base.diagonal(X_train)) if self.steps else None
@@ -86,7 +88,8 @@ class Member:
             new = Similarities(values, self.base.new_diagonal(X, given))
             return normalize(new, part, self.steps, name)
 
-        return FittedMember(name, self.base, space, similarities, len(X_train))
+        n_train = len(X_train)
+        return FittedMember(name, self.base, space, similarities, n_train, steps=self.steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +108,8 @@ class FittedMember:
         Number of columns M; without meaning for basis expansions.
     fingerprint : str
         Of features: tells those of other training objects or of another order of them.
+    steps : tuple of {"trace", "unit", "center"}
+        Normalisations.
     """
 
     name: str
@@ -113,6 +118,7 @@ class FittedMember:
     function: Callable[[NDArray, NDArray | None], NDArray]
     n_basis: int
     fingerprint: str = ""
+    steps: tuple[str, ...] = ()
 
     def __call__(self, objects: Objects) -> NDArray:
         """Normalised values (n, M) of new objects."""

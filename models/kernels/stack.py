@@ -29,6 +29,8 @@ from .features import counts_as, labels_after
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
+#: Coordinate (kernel) with the steps of normalisation, where a specification has made the kernels.
+NORMALIZATION = "normalization"
 DIMS = ("kernel", "obs", "basis")
 
 
@@ -183,6 +185,11 @@ def _check_names(names: list, owner: str, argument: str) -> None:
         )
 
 
+def normalization_of(stack: xr.DataArray) -> tuple[str, ...] | None:
+    """Read the steps of normalisation of each kernel; None where no specification made them."""
+    return tuple(stack[NORMALIZATION].values.tolist()) if NORMALIZATION in stack.coords else None
+
+
 def label_difference(labels: Iterable, expected: Iterable) -> str:
     """Describe the first difference between labels and those expected, for a message."""
     given, wanted = list(map(str, labels)), list(map(str, expected))
@@ -203,6 +210,12 @@ def _in_order_of(
         raise argument_error(argument, owner, f"the kernels {expected}", f"{names}{hint}")
     if names != expected:
         stack = stack.isel(kernel=[names.index(name) for name in expected])
+    if NORMALIZATION in stack.coords and NORMALIZATION in like.coords:
+        steps, trained = (each[NORMALIZATION].values.tolist() for each in (stack, like))
+        for name, own, theirs in zip(expected, steps, trained, strict=True):
+            if own != theirs:
+                rule = f"kernels normalised as the training kernels ({theirs or 'not at all'})"
+                raise argument_error(argument, owner, rule, f"{name}: {own or 'not at all'}")
     n_train, given = like.sizes["basis"], stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""

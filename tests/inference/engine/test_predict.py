@@ -309,3 +309,36 @@ def test_the_docstring_names_every_option():
         # Of the sentence that begins with the models' names.
         sentence = re.search(rf"`{model.__name__}`.*?(?=\.|$)", told, re.DOTALL)
         assert set(re.findall(r"``(\w+)``", sentence[0] if sentence else "")) == options
+
+
+@pytest.mark.parametrize(
+    ("declare", "y"),
+    [
+        (kz.MultinomialProbit, np.arange(12) % 3),
+        (kz.CompositeKernelRegression, np.arange(12) / 6),
+        (kz.CompositeKernelClassification, np.arange(12) % 2),
+    ],
+)
+def test_kernels_that_are_normalised_otherwise_are_refused(declare, y):
+    """Names and shapes are equal, so that only what the specification tells can differ."""
+    rng = np.random.default_rng(0)
+    X, X_new = rng.normal(size=(12, 3)), rng.normal(size=(4, 3))
+    plain = kz.gaussian(0.3) | kz.linear()
+    traced = plain.normalize("trace")
+    options = {"draws": 5, "random_seed": 1, "progressbar": False}
+    for trained, other, message in (
+        (traced, plain, r"\(trace\). Got gaussian\(0.3\): not at all"),
+        (plain, traced, r"\(not at all\). Got gaussian\(0.3\): trace"),
+    ):
+        model = declare(trained(X), y)
+        fitted = kz.fit(model, kz.VB(starts=1), **options)
+        kz.predict(model, fitted, trained(X_new, X))
+        kz.predict(model, fitted, trained.in_blocks(X_new, X, size=3))
+        # Arrays tell nothing of their making.
+        kz.predict(model, fitted, other(X_new, X).values)
+        for new in (other(X_new, X), other.in_blocks(X_new, X, size=3)):
+            with pytest.raises(ValueError, match=message):
+                kz.predict(model, fitted, new)
+        again = model.copied()
+        with pytest.raises(ValueError, match=message):
+            kz.predict(again, fitted, other(X_new, X))
