@@ -190,10 +190,11 @@ class MutualKernelCompletion(Declaration):
     Wishart density of M^-1, and its algorithm decreases the sum J, not every term.
 
     A density evaluation costs O(K l^3). Convergence of chains is monitored on ``log_det_M`` and
-    ``trace_Q`` (incomplete), and on the quantities that mix slowest (up to 40 times as slowly):
-    up to 30 missing entries, ``missing_Q`` (missing_entry), and up to 30 correlations in M of pairs
-    of objects that no kernel has both of, ``unseen_M`` (unseen_pair). They are chosen at random
-    with a fixed seed. In a collapsed model ``trace_EQ`` and ``missing_EQ`` are of expectations.
+    ``trace_Q`` (incomplete), on the moments of all entries, and on draws of quantities that mix
+    slowest (up to 40 times as slowly): up to 30 missing entries, ``missing_Q`` (missing_entry), and
+    up to 30 correlations in M of pairs of objects that no kernel has both of, ``unseen_M``
+    (unseen_pair). They are chosen at random with a fixed seed. In a collapsed model ``trace_EQ``
+    and ``missing_EQ`` are of expectations.
 
     References
     ----------

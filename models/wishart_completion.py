@@ -136,8 +136,9 @@ class WishartCompletion(Declaration):
 
     ``pm.set_data`` replaces ``theta`` and ``K11_values`` by kernels of the same sizes.
 
-    Convergence of chains is monitored on two scalars: ``trace_K22``, the trace of K22, and
-    ``log_det_Sigma22_1``. Dims with an underscore are those of columns.
+    Convergence of chains is monitored on two scalars, ``trace_K22``, the trace of K22, and
+    ``log_det_Sigma22_1``, and on the moments of all entries. Dims with an underscore are those of
+    columns.
 
     A density evaluation costs O(n^3).
 

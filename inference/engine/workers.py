@@ -31,7 +31,7 @@ from ...validation import argument_error
 from .interruption import SIGTERM_STATUS, stopped_by_ctrl_c
 from .provenance import versions
 
-__all__ = ["Outcome", "Task", "active_client", "completed"]
+__all__ = ["Outcome", "Task", "active_client", "completed", "prepare_workers"]
 
 #: What a task returns, or ``{"error": message}``; and the seconds that it took.
 type Outcome = dict[str, Any]
@@ -256,7 +256,7 @@ def _on_cluster(
             f"Dask's workers have {threads} threads each, of which one is used: start workers "
             "with one thread (threads_per_worker=1, or dask worker --nthreads 1)."
         )
-    client.register_plugin(_preparation(), name="kernelzoo")
+    prepare_workers(client)
     left = dict(enumerate(arguments))
     for attempt in range(1 + RESTARTS):
         given_up: dict[int, Outcome] = {}
@@ -319,6 +319,11 @@ def _submitted(
 
 def _same[T](value: T) -> T:
     return value
+
+
+def prepare_workers(client: Any) -> None:
+    """Prepare the worker processes of a Dask client, those that start later too."""
+    client.register_plugin(_preparation(), name="kernelzoo")
 
 
 def _preparation() -> Any:

@@ -160,10 +160,15 @@ class Mean(WeightedSum):
     Parameters
     ----------
     mu : float, default=1
-        Shape of the concentrations' Gamma prior. Far below 1, weights underflow double precision,
-        and the model warns.
+        Shape of the concentrations' Gamma prior, whose mean is mu / lam. Large concentrations
+        expect equal weights, small ones few kernels of large weight.
     lam : float, default=1
         Rate of the concentrations' Gamma prior.
+
+    Warns
+    -----
+    UserWarning
+        By the model, when mu is so small or lam so large that weights underflow double precision.
 
     Examples
     --------
@@ -197,13 +202,18 @@ class DirichletWeights(WeightedSum):
     Parameters
     ----------
     tau : float, default=1
-        Shape of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu). Far below 1, weights
-        underflow double precision, and the model warns.
+        Shape of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu), whose mean is tau / nu.
+        Large concentrations expect equal weights, small ones few kernels of large weight.
     nu : float, default=1
         Rate of the concentrations' Gamma prior.
     varphi : float, optional
         A known concentration for all kernels; `tau` and `nu` are then ignored. The prior is uniform
         on the simplex for 1, which the paper's maximum a posteriori estimate needs.
+
+    Warns
+    -----
+    UserWarning
+        By the model, when concentrations are so small that weights underflow double precision.
 
     Examples
     --------

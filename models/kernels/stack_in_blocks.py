@@ -19,6 +19,8 @@ __all__ = ["StackInBlocks", "rows_of", "stack_and_blocks"]
 
 #: Rows of a block that are converted to float64 at once.
 ROWS = 4096
+#: Blocks whose sums one task adds: fewer would make more tasks, with a latency each.
+ADDED = 8
 #: Relative difference of sums over the blocks that other processors may make.
 ROUNDING = 1e-9
 
@@ -197,7 +199,7 @@ class StackInBlocks:
     ) -> tuple[Any, ...]:
         """Add up the numbers and arrays that a function returns for each block.
 
-        Pairs of neighbours are added where they are, then pairs of these, so that the sums do not
+        Eight neighbours are added where they are, then eight of these sums, so that the sums do not
         depend on the workers, and one block's arrays reach this process. Arguments as in `each`.
         """
         import dask
@@ -205,8 +207,7 @@ class StackInBlocks:
         parts = self._tasks(function, shared, by_object)
         add = dask.delayed(_added, pure=False)
         while len(parts) > 1:
-            pairs = [add(*pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
-            parts = pairs + parts[len(pairs) * 2 :]
+            parts = [add(*parts[i : i + ADDED]) for i in range(0, len(parts), ADDED)]
         return parts[0].compute(**self._options)
 
     @property
@@ -236,8 +237,8 @@ def _same[T](value: T) -> T:
     return value
 
 
-def _added(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+def _added(*parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(sum(values[1:], values[0]) for values in zip(*parts, strict=True))
 
 
 def _summary(

@@ -54,6 +54,18 @@ def test_the_blocks_are_those_of_the_kernels():
     np.testing.assert_allclose(single.values, KERNELS(X).values, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [50, 7, 3, 1])
+def test_the_blocks_are_added_in_any_number(size):
+    blocks = kz.MultinomialProbit(stack(size), LABELS).blocks
+    (number,) = blocks.total(number_of_objects)
+    assert number == 50
+    assert sum(blocks.each(lambda block: block.shape[1])) == 50
+
+
+def number_of_objects(block):
+    return (block.shape[1],)
+
+
 def test_objects_on_disk_are_read_by_the_tasks(tmp_path):
     zarr = pytest.importorskip("zarr")
     store = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(10, 4), dtype=float)
