@@ -8,13 +8,11 @@ The second fits a million objects whose kernels, on disk in single precision, ta
 a worker may use. Memory is the largest resident set of the processes.
 """
 
-import multiprocessing
 import os
 import tempfile
 import time
 import warnings
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from xarray import DataArray
 from ..inference import VB, ApproximationWarning, fit, predict
 from ..models import MultinomialProbit
 from ..models.kernels import gaussian
+from .apart import in_own_process
 from .memory import megabytes
 
 __all__ = ["run"]
@@ -126,19 +125,12 @@ def _written(stack: DataArray, path: Path) -> DataArray:
     return stack.copy(data=da.from_zarr(str(path)))
 
 
-def _elsewhere(function: Any, *arguments: Any) -> Any:
-    """Value of a function in a process of its own, whose peak memory is that of the function."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 def run(console: Console) -> None:
     """Print both tables."""
-    alone = _elsewhere(in_memory)
+    alone = in_own_process(in_memory)
     rows = {"in memory, one thread": (1, alone)}
     for n in WORKERS:
-        rows[f"Dask, {n} worker{'s' * (n > 1)}"] = n, _elsewhere(on_workers, n)
+        rows[f"Dask, {n} worker{'s' * (n > 1)}"] = n, in_own_process(on_workers, n)
     table = Table(title=f"{OBJECTS:,} objects, {2 * LANDMARKS} columns, {ITERATIONS} iterations")
     for column in ("", "seconds", "efficiency", "relative error of the bound", "of the regressors"):
         table.add_column(column, justify="right" if column else "left")
@@ -152,7 +144,7 @@ def run(console: Console) -> None:
         )
     console.print(table)
     with tempfile.TemporaryDirectory() as folder:
-        row = _elsewhere(out_of_memory, folder)
+        row = in_own_process(out_of_memory, folder)
     title = f"{MANY:,} objects on disk, 2 workers of at most {LIMIT}"
     large = Table(*row, title=title)
     large.add_row(*(f"{value:.4g}" for value in row.values()))

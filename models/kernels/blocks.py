@@ -14,6 +14,7 @@ from ...validation import argument_error, check_name
 from .features import Objects
 from .kernel_features import ExactFeatures
 from .member import FittedMember
+from .memory import check_fits
 from .rows import BLOCK, Rows, slices_of
 from .stack import NORMALIZATION
 
@@ -106,7 +107,14 @@ class KernelsInBlocks:
             yield self._labelled(values, objects)
 
     def whole(self) -> xr.DataArray:
-        """Stack of all objects; besides it, one block of work arrays is held."""
+        """Stack of all objects; besides it, one block of work arrays is held.
+
+        Raises
+        ------
+        ValueError
+            For more than the memory that there is.
+        """
+        check_fits((len(self.kernels), len(self), len(self.basis)), "X", "Kernels")
         values = self._empty(len(self))
         for rows in slices_of(len(self), len(self.basis)):
             _fill(values[:, rows], self.kernels, self.objects.block(rows))

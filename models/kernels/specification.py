@@ -49,6 +49,7 @@ from .features import Objects, cross_gram, feature_spaces
 from .kernel_features import ExactFeatures, KernelFeatures, check_exact
 from .learned import LearnedCovariance, LearnedGaussian, LearnedKernel, ParametricStack, Theta
 from .member import Member
+from .memory import check_fits
 from .normalization import NORMALIZATIONS
 from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
 from .random_features import RandomFeatures, check_frequencies
@@ -426,8 +427,8 @@ class Kernels:
         ------
         ValueError
             For inputs that are not finite and two-dimensional, differ in objects or features
-            (which are named), lack a feature space, cannot be normalised, or are so large that
-            kernels overflow.
+            (which are named), lack a feature space, cannot be normalised, are so large that kernels
+            overflow, or are so many that kernels do not fit into memory.
 
         Warns
         -----
@@ -454,6 +455,8 @@ class Kernels:
             warn_of_unequal_scales({s: train.features[s] for s in train.features if s in added_up})
         if features:
             return _blocks(entries, new, train).whole()
+        if all(member.base.is_kernel for member in self.members):
+            check_fits((len(entries), len(new.labels), len(train.labels)), "X", "Kernels")
         fitted = {
             name: member.fitted(name, train, space)
             for name, member, space in entries

@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
+from .memory import check_workers
 from .rows import COMPARED_OBJECTS, evenly_spaced
 from .stack import as_stack, labelled
 
@@ -91,6 +92,8 @@ class StackInBlocks:
         # Masks leave blocks without objects.
         sizes = tuple(size for size in stack.chunksizes["obs"] if size)
         whole = stack.chunk({"kernel": -1, "obs": sizes, "basis": -1})
+        largest = max(sizes) * whole.sizes["kernel"] * whole.sizes["basis"] * whole.dtype.itemsize
+        check_workers(largest, argument, owner)
         unread = cls(whole, np.empty(0), np.empty(0))
         return cls(whole, *unread._read(owner, argument))
 

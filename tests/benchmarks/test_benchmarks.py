@@ -20,8 +20,10 @@ from kernelzoo.benchmarks import (
     growing,
     held_out,
     kernel_features,
+    letters,
     many_objects,
     memory,
+    million,
     missing,
     mixing,
     mutual_kernel,
@@ -277,6 +279,8 @@ def test_none_is_forgotten():
         "cold",
         "features",
         "growing",
+        "letters",
+        "million",
         "lowrank",
         "missing",
         "paper",
@@ -317,7 +321,7 @@ def test_features_stand_beside_the_kernel(monkeypatch):
 def test_kernels_in_blocks_on_a_cluster_and_on_disk(monkeypatch):
     pytest.importorskip("distributed")
     pytest.importorskip("zarr")
-    monkeypatch.setattr(blocks, "_elsewhere", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(blocks, "in_own_process", lambda function, *args: function(*args))
     monkeypatch.setattr(blocks, "WORKERS", (2,))
     monkeypatch.setattr(blocks.os, "sched_setaffinity", lambda *_: None)
     small = {"OBJECTS": 400, "LANDMARKS": 5, "ITERATIONS": 4, "BLOCK": 150, "NEW": 50}
@@ -334,3 +338,46 @@ def test_kernels_in_blocks_on_a_cluster_and_on_disk(monkeypatch):
     assert max(map(float, of_two[3:])) < 1e-8
     assert_numbers(on_disk)
     assert float(on_disk[-1]) > 30
+
+
+def test_letters_beside_scikit_learn(monkeypatch):
+    X, X_new, y, y_new = letters.letters()
+    assert (len(X), len(X_new), len(set(y))) == (16000, 4000, 26)
+    few = np.isin(y, ["A", "B", "C"]).nonzero()[0][:150]
+    few_new = np.isin(y_new, ["A", "B", "C"]).nonzero()[0][:60]
+    data = X[few], X_new[few_new], y[few], y_new[few_new]
+    monkeypatch.setattr(letters, "letters", lambda: data)
+    monkeypatch.setattr(letters, "LANDMARKS", (5, 10))
+    classifiers = letters.CLASSIFIERS | {
+        "VB, 300 columns": letters.ours((0.1,), 10),
+        "VB, 1000 columns": letters.ours((0.1,), 20),
+        "VB, two widths, 300 columns": letters.ours((0.03, 0.1), 10),
+    }
+    monkeypatch.setattr(letters, "CLASSIFIERS", classifiers)
+    table = rows("letters")
+    assert len(table) == 6
+    for (name, _), (seconds, right, loss, note) in table.items():
+        assert float(seconds) >= 0
+        assert float(right) > 80
+        assert (loss == "") == (name == "SVM")
+        assert ("iterations" in note) == name.startswith("VB")
+
+
+def test_a_million_objects_or_a_few_hundred(monkeypatch):
+    pytest.importorskip("zarr")
+    monkeypatch.setattr(million, "in_own_process", lambda function, *args: function(*args))
+    small = {"OBJECTS": (200, 800), "TRAIN": 200, "NEW": 300, "FEATURES": 10, "DRAWS": 2}
+    # Fewer iterations would take no longer than the clock's noise.
+    for name, value in (small | {"SHORT": 1, "LONG": 100}).items():
+        monkeypatch.setattr(million, name, value)
+    out = StringIO()
+    million.run(Console(file=out, width=250))
+    lines = [line for line in out.getvalue().splitlines() if line.startswith("│")]
+    *iterations, predicted = (
+        [cell.strip() for cell in line.strip("│").split("│")] for line in lines
+    )
+    assert [name for name, *_ in iterations] == list(million.MODELS)
+    for _, *cells in iterations:
+        assert_numbers(cells)
+    assert_numbers(predicted)
+    assert float(predicted[-1]) > 50
