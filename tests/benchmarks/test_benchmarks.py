@@ -352,15 +352,18 @@ def test_letters_beside_scikit_learn(monkeypatch):
         "VB, 300 columns": letters.ours((0.1,), 10),
         "VB, 1000 columns": letters.ours((0.1,), 20),
         "VB, two widths, 300 columns": letters.ours((0.03, 0.1), 10),
+        "VB, 300 columns, prior chosen": letters.with_prior_chosen(10),
+        "VB, 1000 columns, prior chosen": letters.with_prior_chosen(20),
     }
     monkeypatch.setattr(letters, "CLASSIFIERS", classifiers)
     table = rows("letters")
-    assert len(table) == 6
+    assert len(table) == 8
     for (name, _), (seconds, right, loss, note) in table.items():
         assert float(seconds) >= 0
         assert float(right) > 80
         assert (loss == "") == (name == "SVM")
         assert ("iterations" in note) == name.startswith("VB")
+        assert ("upsilon" in note) == name.endswith("chosen")
 
 
 def test_a_million_objects_or_a_few_hundred(monkeypatch):

@@ -34,10 +34,16 @@ def test_rules_that_the_marginal_scheme_does_not_know_have_the_papers():
         step_of(NormalWeights(), scheme="marginal")
 
 
-def test_fewer_basis_functions_than_objects_have_the_papers_scheme():
+def test_fewer_basis_functions_than_objects_have_the_papers_scheme_if_weights_are_known():
     example = kz.MultinomialProbit.example()
-    model = kz.MultinomialProbit(example.design[..., :5], example.label_codes)
-    for settings, expected in (({}, AlbertChib), ({"scheme": "marginal"}, MarginalProbit)):
+    cases = [
+        ("fixed", {}, AlbertChib),
+        ("fixed", {"scheme": "marginal"}, MarginalProbit),
+        ("mean", {}, MarginalProbit),
+    ]
+    for rule, settings, expected in cases:
+        design = example.design[..., :5]
+        model = kz.MultinomialProbit(design, example.label_codes, combination=rule)
         (step,) = kz.Gibbs(**settings).implement(model, Run(random_seed=1))
         assert type(step) is expected
 
