@@ -19,6 +19,7 @@ from . import (
     mixing,
     mutual_kernel,
     recommendation,
+    reference,
     scores,
     speed,
 )
@@ -45,4 +46,5 @@ BENCHMARKS = {
     "mutual": mutual_kernel.run,
     "lowrank": completed_features.run,
     "recommend": recommendation.run,
+    "reference": reference.run,
 }

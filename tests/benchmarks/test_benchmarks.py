@@ -27,6 +27,7 @@ from kernelzoo.benchmarks import (
     missing,
     mixing,
     mutual_kernel,
+    reference,
     speed,
 )
 
@@ -291,6 +292,7 @@ def test_none_is_forgotten():
         "composite",
         "heldout",
         "recommend",
+        "reference",
     }
     assert BENCHMARKS.keys() == here | WHOLE
 
@@ -384,3 +386,18 @@ def test_a_million_objects_or_a_few_hundred(monkeypatch):
         assert_numbers(cells)
     assert_numbers(predicted)
     assert float(predicted[-1]) > 50
+
+
+def test_weights_beside_the_samplers(monkeypatch):
+    few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1}
+    fits = {
+        name: (engine, few) for name, (engine, _) in reference.FITS.items() if "NUTS" not in name
+    }
+    for name, value in {"OBJECTS": 60, "FEATURES": 3, "FITS": fits}.items():
+        monkeypatch.setattr(reference, name, value)
+    table = rows("reference")
+    assert [name for name, _ in table] == ["VB", "Gibbs"]
+    for seconds, mean, error, sd, rhat, effective, device in table.values():
+        assert_numbers([seconds, mean, error, sd, effective, rhat or "1"])
+        assert 0 < float(mean) < 1
+        assert device == "processor"
