@@ -97,7 +97,7 @@ def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
     console.print(
         f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: few "
         "enough to compare with NUTS, which works on every model but first compiles the density's "
-        f"gradient, once, for about half a minute\n{_able(model)}"
+        f"gradient, once, for 10 to 30 seconds\n{_able(model)}"
     )
     chains = {"chains": 4, "draws": 1000, "tune": 300, "cores": cores}
     engines_here: Runs = ((Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains))

@@ -9,11 +9,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 __all__ = ["compilation_shown"]
 
-# Processor seconds by which a first run with an empty cache exceeds a second one, by numba 0.68 on
-# each model's smallest example: 16 for MultinomialProbit, 21 for the composite kernels, 35 for
-# WishartCompletion and DiagonalWishartCompletion, 36 for MutualKernelCompletion, 40 for
-# WishartKernelMixture.
-USUAL = "15 to 40 s"
+# Processor seconds by which a first run with an empty cache exceeds a second one on each model's
+# smallest example (`bench cold`): from 8 for the composite kernels to 24 for WishartKernelMixture,
+# more on slower machines.
+USUAL = "10 to 30 s"
 # With spinner and time it fits into a terminal of 80 columns.
 MESSAGE = f"compiling the gradient: usually {USUAL}, about 1 s from then on"
 

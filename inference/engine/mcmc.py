@@ -323,7 +323,7 @@ class NUTS(Engine):
 
     name: ClassVar[str] = "NUTS"
     kind: ClassVar[Kind] = "mcmc"
-    limits: ClassVar[str] = "compiles the gradient for 15 to 40 s first; chains may miss modes"
+    limits: ClassVar[str] = "compiles the gradient for 10 to 30 s first; chains may miss modes"
     stores: ClassVar[bool] = True
 
     backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
