@@ -52,6 +52,26 @@ def test_selections_have_their_posterior(empty):
     assert_mean(indicators[:, 1:], (posterior / posterior.sum())[1:], ess=np.full(7, 300.0))
 
 
+def test_the_joint_law_of_selection_and_position_stays():
+    """Draws of the joint law are draws of it after a move; the position must fit the selection."""
+    rng = np.random.default_rng(6)
+    states = np.arange(8)[:, None] >> np.arange(3) & 1
+    posterior = np.exp(states @ (PRIOR.log_odds + 0.3))
+    posterior /= posterior.sum()
+    residuals, accepted = np.empty((2_000, 2)), 0
+    for residual, state in zip(residuals, rng.choice(8, size=2_000, p=posterior), strict=True):
+        beta = states[state]
+        x = beta @ SHIFTS + rng.standard_normal(2)
+        moved = annealed_move(
+            beta, x, log_density_at, np.ones(2), PRIOR, rng, step=0.5, length=1.0, stages=4
+        )
+        residual[:] = moved.position - moved.beta @ SHIFTS
+        accepted += not np.array_equal(moved.beta, beta)
+    assert accepted > 500
+    # Means, and second moments, of a standard normal distribution.
+    assert_mean(np.concatenate([residuals, residuals**2], axis=1), np.array([0.0, 0, 1, 1]))
+
+
 def test_proposals_are_symmetric():
     rng, n = np.random.default_rng(2), 4_000
     states = np.arange(8)[:, None] >> np.arange(3) & 1
