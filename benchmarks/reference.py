@@ -58,7 +58,7 @@ def run(console: Console) -> None:
                 model, engine, random_seed=1, progressbar=False, log_likelihood=False, **options
             )
         seconds = time.perf_counter() - clock
-        weight = result["posterior"]["beta"][..., 0]
+        weight = result["posterior"].to_dataset()["beta"].isel(kernel=0)
         sd, chains = float(weight.std()), weight.sizes["chain"] > 1
         effective = float(az.ess(weight)) if chains else float(weight.size)
         cells = [seconds, float(weight.mean()), sd / np.sqrt(effective), sd]

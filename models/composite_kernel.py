@@ -106,7 +106,7 @@ class _CompositeKernel(pm.Model):
     bias: bool
     completed_rows: CompletedRows | None
     blocks: StackInBlocks | None
-    normalization: tuple[str, ...] | None
+    normalization: dict[str, str] | None
 
     def _open(
         self,

@@ -51,15 +51,15 @@ class Declaration(pm.Model):
         Draws of the kernels, if they were completed; the data ``K`` are their means.
     blocks : StackInBlocks or None
         Kernels that are not in memory; there are no data ``K`` then.
-    normalization : tuple of str or None
-        Steps of normalisation of each kernel, if a specification has made the kernels.
+    normalization : dict of str to str, or None
+        Steps of normalisation by kernel, if a specification has made the kernels.
     """
 
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
     completed_rows: CompletedRows | None = None
     blocks: StackInBlocks | None = None
-    normalization: tuple[str, ...] | None = None
+    normalization: dict[str, str] | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the constructor's arguments for pickling."""

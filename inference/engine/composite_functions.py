@@ -14,7 +14,7 @@ from xarray import Dataset, DataTree
 from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.specification import as_stack
-from ...models.kernels.stack import NORMALIZATION
+from ...models.kernels.stack import with_normalization
 from ...validation import argument_error
 from .progress import track
 
@@ -51,12 +51,11 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
             "kernels_new", "predict", "kernels between new and training objects", "None"
         )
     dims = ("kernel", "obs", "basis")
-    coords: dict[str, Any] = {dim: np.asarray(model.coords[dim]) for dim in dims}
+    coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
     # Names and labels alone count.
     entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
-    if (steps := getattr(model, "normalization", None)) is not None:
-        coords[NORMALIZATION] = "kernel", list(steps)
     trained = xr.DataArray(entries, dims=dims, coords=coords)
+    trained = with_normalization(trained, getattr(model, "normalization", None))
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
 
 

@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+# Standard deviations below this part of the mean are rounding errors of a constant.
+CONSTANT = 1e-12
+
+
 class RunningMoments:
     """Mean and standard deviation of a stream of arrays (Welford's update, block by block)."""
 
@@ -176,7 +180,10 @@ def rhat_of_moments(moments: Dataset) -> Dataset:
     """R-hat of Gelman and Rubin (1992), from means and standard deviations by chain.
 
     The chains are not split and the draws not ranked, for which draws would be needed: chains that
-    drift together, or differ in their tails alone, are not seen. NaN for constants.
+    drift together, that differ in their tails alone, or whose moments are infinite are not seen.
+    NaN for constants and where no chain has moments; infinite for chains that do not move and stand
+    apart, and where some chains have no moments. Of thousands of entries with few draws, the
+    largest is above 1.01 by chance.
 
     Parameters
     ----------
@@ -187,10 +194,14 @@ def rhat_of_moments(moments: Dataset) -> Dataset:
     names = [name.removesuffix("_sd") for name in map(str, moments) if name.endswith("_sd")]
     found = {}
     for name in names:
-        within = (moments[f"{name}_sd"] ** 2).mean("chain")
-        between = moments[f"{name}_mean"].var("chain", ddof=1)
-        ratio = (draws - 1) / draws + between / within.where(within > 0)
-        found[name] = np.sqrt(ratio)
+        means, variances = moments[f"{name}_mean"], moments[f"{name}_sd"] ** 2
+        within, between = variances.mean("chain", skipna=False), means.var("chain", ddof=1)
+        rounding = (CONSTANT * abs(means).max("chain")) ** 2
+        ratio = (draws - 1) / draws + between / within.where(within > rounding)
+        lacks = variances.isnull()
+        apart = (within <= rounding) & (between > rounding)
+        apart |= lacks.any("chain") & ~lacks.all("chain")
+        found[name] = xr.where(apart, np.inf, np.sqrt(ratio))
     return Dataset(found)
 
 

@@ -92,8 +92,8 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
         return []
     mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
     differ = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]}
-    of_one, of_other = (json.loads(each.get("likelihood", "[]")) for each in (one, other))
-    terms = sorted({*of_one} ^ {*of_other}) if of_one and of_other else []
+    of_one, of_other = (set(json.loads(each.get("terms", "[]"))) for each in (one, other))
+    terms = sorted(of_one ^ of_other) if of_one and of_other else []
     if terms or mine.keys() != theirs.keys():
         differ.discard("")
     found = [f"the prior of {name}" if name else "the likelihood" for name in sorted(differ)]
@@ -135,7 +135,7 @@ def declaration(model: pm.Model) -> dict[str, str]:
     likelihood = [*model.observed_RVs, *model.potentials]
     return {
         "declared": json.dumps(declared(model)),
-        "likelihood": json.dumps(sorted(str(term.name) for term in likelihood)),
+        "terms": json.dumps(sorted(str(term.name) for term in likelihood)),
         "versions": json.dumps(versions()),
     }
 

@@ -111,7 +111,8 @@ def multinomial_probit_steps(
             raise setting_of_no_use(
                 name,
                 "Gibbs on MultinomialProbit",
-                f"{step.__name__}, which samples {model.variant} here, takes {', '.join(taken)}",
+                f"{step.__name__}, which samples {model.variant} here, takes {', '.join(taken)}; "
+                "scheme='paper' and scheme='marginal' choose between the samplers",
             )
     return [step(model=model, **{name: settings[name] for name in taken if name in settings})]
 

@@ -16,7 +16,7 @@ from .kernel_features import ExactFeatures
 from .member import FittedMember
 from .memory import check_fits
 from .rows import BLOCK, Rows, slices_of
-from .stack import NORMALIZATION
+from .stack import with_normalization
 
 __all__ = ["KernelsInBlocks", "feature_labels"]
 
@@ -184,18 +184,19 @@ class KernelsInBlocks:
         return np.zeros((len(self.kernels), n_obs, len(self.basis)))
 
     def _labelled(self, values: Any, objects: Objects) -> xr.DataArray:
-        return xr.DataArray(
+        stack = xr.DataArray(
             values,
             dims=("kernel", "obs", "basis"),
             coords={
                 "kernel": [kernel.name for kernel in self.kernels],
-                NORMALIZATION: ("kernel", [" ".join(kernel.steps) for kernel in self.kernels]),
                 "obs": objects.coord,
                 "basis": self.basis,
             },
             name="kernels",
             attrs=self.attrs,
         )
+        steps = {kernel.name: " ".join(kernel.steps) for kernel in self.kernels}
+        return with_normalization(stack, steps)
 
 
 def _same[T](value: T) -> T:

@@ -12,7 +12,11 @@ __all__ = ["check_fits", "check_workers", "memory_limit"]
 
 #: Dask ends a worker that takes more than this part of its limit.
 TERMINATE = 0.95
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
+#: Files of containers' limits: cgroup v2, v1.
+_CGROUPS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 def memory_limit() -> float:
@@ -25,8 +29,9 @@ def memory_limit() -> float:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         limits.append(soft if soft != resource.RLIM_INFINITY else float("inf"))
-    with suppress(OSError, ValueError):
-        limits.append(float(_CGROUP.read_text()))
+    for file in _CGROUPS:
+        with suppress(OSError, ValueError):
+            limits.append(float(file.read_text()))
     return min(limits)
 
 
@@ -43,8 +48,8 @@ def check_fits(shape: tuple[int, int, int], argument: str, owner: str) -> None:
         raise argument_error(
             argument,
             owner,
-            f"of kernels that fit into memory ({limit / 1e9:.3g} GB); landmarks(500) and features "
-            "are smaller, in_blocks(...).to_dask() needs no memory for all",
+            f"of kernels that fit into memory ({limit / 1e9:.3g} GB); landmarks and features, or "
+            "fewer of them, are smaller, and in_blocks(...).to_dask() holds one block at a time",
             f"kernels of shape {shape}, which need {needed / 1e9:.3g} GB",
         )
 
@@ -66,7 +71,10 @@ def check_workers(block_bytes: float, argument: str, owner: str) -> None:
         return
     for name, worker in client.scheduler_info()["workers"].items():
         limit = worker["memory_limit"]
-        needed = (worker["metrics"]["memory"] + 2 * block_bytes) / TERMINATE
+        used = worker["metrics"]
+        # Blocks that are held go to disk when there is need.
+        held = used.get("managed_bytes", 0)
+        needed = (max(used["memory"] - held, 0) + 2 * block_bytes) / TERMINATE
         if limit and needed > limit:
             raise argument_error(
                 argument,

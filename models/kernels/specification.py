@@ -53,7 +53,7 @@ from .memory import check_fits
 from .normalization import NORMALIZATIONS
 from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
 from .random_features import RandomFeatures, check_frequencies
-from .stack import NORMALIZATION, as_stack, kernel_stack
+from .stack import as_stack, kernel_stack, with_normalization
 from .warnings import warn_of_unequal_scales
 
 __all__ = [
@@ -486,15 +486,12 @@ class Kernels:
         stack = xr.DataArray(
             values,
             dims=("kernel", "obs", "basis"),
-            coords={
-                "kernel": [name for name, _ in columns],
-                NORMALIZATION: ("kernel", [" ".join(member.steps) for _, member, _ in entries]),
-                "obs": new.coord,
-                "basis": basis,
-            },
+            coords={"kernel": [name for name, _ in columns], "obs": new.coord, "basis": basis},
             name="kernels",
             attrs=_descriptions(entries),
         )
+        steps = {name: " ".join(member.steps) for name, member, _ in entries}
+        stack = with_normalization(stack, steps)
         return ParametricStack(stack, learned) if learned else stack
 
     @property

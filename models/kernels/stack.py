@@ -4,6 +4,7 @@ If the "obs" labels of a stack equal its "basis" labels, it holds Gram matrices 
 such.  In a cross stack (new objects against training objects) and a basis expansion they differ.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import singledispatch
@@ -29,7 +30,8 @@ from .features import counts_as, labels_after
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
-#: Coordinate (kernel) with the steps of normalisation, where a specification has made the kernels.
+#: Attribute of the coordinate "kernel": steps of normalisation by name, as JSON, of kernels that a
+#: specification has made.
 NORMALIZATION = "normalization"
 DIMS = ("kernel", "obs", "basis")
 
@@ -185,9 +187,17 @@ def _check_names(names: list, owner: str, argument: str) -> None:
         )
 
 
-def normalization_of(stack: xr.DataArray) -> tuple[str, ...] | None:
-    """Read the steps of normalisation of each kernel; None where no specification made them."""
-    return tuple(stack[NORMALIZATION].values.tolist()) if NORMALIZATION in stack.coords else None
+def normalization_of(stack: xr.DataArray) -> dict[str, str] | None:
+    """Read the steps of normalisation by kernel; None where no specification made the kernels."""
+    told = stack["kernel"].attrs.get(NORMALIZATION)
+    return None if told is None else json.loads(told)
+
+
+def with_normalization(stack: xr.DataArray, steps: Mapping[str, str] | None) -> xr.DataArray:
+    """Write the steps of normalisation by kernel into a stack, and return it."""
+    if steps is not None:
+        stack["kernel"].attrs[NORMALIZATION] = json.dumps(steps)
+    return stack
 
 
 def label_difference(labels: Iterable, expected: Iterable) -> str:
@@ -210,12 +220,16 @@ def _in_order_of(
         raise argument_error(argument, owner, f"the kernels {expected}", f"{names}{hint}")
     if names != expected:
         stack = stack.isel(kernel=[names.index(name) for name in expected])
-    if NORMALIZATION in stack.coords and NORMALIZATION in like.coords:
-        steps, trained = (each[NORMALIZATION].values.tolist() for each in (stack, like))
-        for name, own, theirs in zip(expected, steps, trained, strict=True):
-            if own != theirs:
-                rule = f"kernels normalised as the training kernels ({theirs or 'not at all'})"
-                raise argument_error(argument, owner, rule, f"{name}: {own or 'not at all'}")
+    own, trained = normalization_of(stack) or {}, normalization_of(like) or {}
+    for name in map(str, expected):
+        if own.get(name, "") != trained.get(name, "") and name in own and name in trained:
+            raise argument_error(
+                argument,
+                owner,
+                f"kernels normalised as the training kernels ({trained[name] or 'not at all'}; "
+                "after a normalisation by hand, drop_attrs() of the kernels)",
+                f"{name}: {own[name] or 'not at all'}",
+            )
     n_train, given = like.sizes["basis"], stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""

@@ -329,11 +329,11 @@ def test_a_likelihood_with_a_variable_of_its_own_is_another_model():
     """Bug: the variables differ, so it was taken for a model with a variable integrated out."""
     one, two = result(0, 1), result(0, 1, seed=1)
     for tree in (one, two):
-        tree.attrs |= {"versions": "1", "likelihood": '["t"]'}
+        tree.attrs |= {"versions": "1", "terms": '["t"]'}
     one.attrs["declared"] = json.dumps({"x": "a", "sigma": "b", "": "c"})
     two.attrs["declared"] = json.dumps({"x": "a", "": "d"})
     assert list(kz.compare_engines({"one": one, "two": two}).engines.index) == ["one", "two"]
-    one.attrs["likelihood"] = '["alcohol", "t"]'
+    one.attrs["terms"] = '["alcohol", "t"]'
     with pytest.raises(ValueError, match="differ in the term 'alcohol'"):
         kz.compare_engines({"one": one, "two": two})
 

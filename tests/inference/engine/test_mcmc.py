@@ -4,6 +4,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from scipy.stats import multivariate_normal
 from xarray import DataTree
 
@@ -67,6 +68,17 @@ def test_rhat_of_moments_is_that_of_draws():
     expected = az.rhat(posterior, method="identity")["K"].values
     np.testing.assert_allclose(found[:4], expected[:4], rtol=1e-12)
     assert np.isnan(found[4])
+
+
+def test_rhat_of_moments_sees_chains_that_stand_still_or_lack_moments():
+    means = np.array([[1.0, 1.0, 1.0, 0.0], [1.0 + 1e-16, 2.0, 1.0, 0.0]])
+    sds = np.array([[0.0, 0.0, np.nan, np.nan], [1e-17, 0.0, 1.0, np.nan]])
+    dims = ("chain", "entry")
+    moments = xr.Dataset(
+        {"K_mean": (dims, means), "K_sd": (dims, sds)}, {"draws": ("chain", [100, 100])}
+    )
+    found = rhat_of_moments(moments)["K"].values
+    np.testing.assert_array_equal(found, [np.nan, np.inf, np.inf, np.nan])
 
 
 @pytest.mark.parametrize("identified_converges", [True, False])

@@ -24,7 +24,7 @@ def test_the_least_limit_counts(monkeypatch, tmp_path):
     unlimited = resource.RLIM_INFINITY
     monkeypatch.setattr(resource, "getrlimit", lambda which: (unlimited, unlimited))
     cgroup = tmp_path / "memory.max"
-    monkeypatch.setattr(memory, "_CGROUP", cgroup)
+    monkeypatch.setattr(memory, "_CGROUPS", (tmp_path / "none", cgroup))
     machine = memory.memory_limit()
     assert 1e8 < machine < 1e15
     for text, expected in (("max\n", machine), ("5000000\n", 5e6), (f"{2 * machine:.0f}", machine)):
@@ -44,7 +44,8 @@ def test_kernels_that_need_more_name_what_they_need(little):
 
 
 def workers(monkeypatch, limit, used):
-    info = {"workers": {"tcp://a": {"memory_limit": limit, "metrics": {"memory": used}}}}
+    used = {"memory": used + 300_000, "managed_bytes": 300_000}
+    info = {"workers": {"tcp://a": {"memory_limit": limit, "metrics": used}}}
     client = SimpleNamespace(scheduler_info=lambda: info)
     fake = SimpleNamespace(default_client=lambda: client)
     monkeypatch.setitem(memory.sys.modules, "distributed", fake)
