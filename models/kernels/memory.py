@@ -49,7 +49,7 @@ def check_fits(shape: tuple[int, int, int], argument: str, owner: str) -> None:
             argument,
             owner,
             f"of kernels that fit into memory ({limit / 1e9:.3g} GB); landmarks and features, or "
-            "fewer of them, are smaller, and in_blocks(...).to_dask() holds one block at a time",
+            "fewer of them, are smaller, and blocks by in_blocks and to_dask need no more than one",
             f"kernels of shape {shape}, which need {needed / 1e9:.3g} GB",
         )
 

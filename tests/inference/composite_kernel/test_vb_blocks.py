@@ -51,8 +51,9 @@ def check_same_answer(one, other):
     assert other.attrs["pareto_k"] == pytest.approx(one.attrs["pareto_k"], rel=1e-4)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(
+    ("rule", "bias"), [*((rule, True) for rule in RULES), (DirichletWeights(), False)]
+)
 @pytest.mark.parametrize(("declare", "response", "settings"), CASES)
 def test_the_answer_is_that_in_memory(declare, response, settings, rule, bias):
     models = in_memory_and_in_blocks(declare, response, **settings, combination=rule, bias=bias)
