@@ -65,7 +65,7 @@ class KernelsInBlocks(WeightedKernels):
     @override
     def gram(self, root: Array, scale: Array) -> Array:
         (gram,) = self.stack.total(_gram, self.functions, root, by_object=[self.stack.parts(scale)])
-        # Sums of Fortran arrays are.
+        # The order in memory that BLAS returned and LAPACK needs, whatever the sums made of it.
         return np.asfortranarray(gram)
 
     @override

@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
+from kernelzoo.inference import identified
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
 from kernelzoo.models.kernels import stack_in_blocks
@@ -137,8 +138,10 @@ def test_engines_say_that_they_need_memory():
 def test_results_predict_compare_and_save(tmp_path):
     one, other = in_memory_and_in_blocks()
     K_new = KERNELS(X_NEW, X)
-    found = kz.fit(other, "vb", **QUIET)
-    expected = kz.predict(one, kz.fit(one, "vb", **QUIET), K_new)["probability"]
+    found, in_memory = (kz.fit(model, "vb", **QUIET) for model in (other, one))
+    contrasts = (identified(result)["contrast"] for result in (found, in_memory))
+    xr.testing.assert_allclose(*contrasts, rtol=1e-5)
+    expected = kz.predict(one, in_memory, K_new)["probability"]
     xr.testing.assert_allclose(kz.predict(other, found, K_new)["probability"], expected, rtol=1e-5)
     found.to_netcdf(tmp_path / "found.nc")
     loaded = xr.load_datatree(tmp_path / "found.nc")
