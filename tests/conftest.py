@@ -4,9 +4,11 @@ import gc
 import resource
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytensor
 import pytest
+import sklearn.datasets
 
 from kernelzoo.inference.engine.compilation import python_mode
 
@@ -22,9 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure the tests if the option says so."""
+    """Refuse downloads, also while tests are collected; measure the tests if the option says so."""
+    sklearn.datasets.fetch_openml = _refuse
     if config.getoption("measure_tests"):
         config.pluginmanager.register(Measurement())
+
+
+def _refuse(**arguments: object) -> NoReturn:
+    raise OSError("tests do not download: a missing data set skips what needs it")
 
 
 @pytest.hookimpl(tryfirst=True)

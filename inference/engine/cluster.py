@@ -1,5 +1,7 @@
 """Dask clusters for the command line."""
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -54,8 +56,19 @@ def on_cluster(cluster: str | None, jobs: int) -> Iterator[None]:
 
 def _slurm() -> Any:
     import dask
-    from dask_jobqueue import SLURMCluster
+
+    with _ctrl_c_kept():
+        from dask_jobqueue import SLURMCluster
 
     # Files of settings may give the memory of a job; dask-jobqueue has no default.
     memory = dask.config.get("jobqueue.slurm.memory", None) or "4GB"
     return SLURMCluster(cores=1, processes=1, memory=memory)
+
+
+@contextmanager
+def _ctrl_c_kept() -> Iterator[None]:
+    """Keep the handler of Ctrl-C: dask-jobqueue's import replaces it by one that exits."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import cloudpickle
@@ -600,9 +601,13 @@ def test_cluster_of_the_command_line(in_process):
 
 
 @pytest.mark.filterwarnings("ignore:Port 8787 is already in use")
-def test_jobs_of_slurm_have_one_core():
-    pytest.importorskip("dask_jobqueue")
+@pytest.mark.skipif(find_spec("dask_jobqueue") is None, reason="dask-jobqueue is not installed")
+def test_jobs_of_slurm_have_one_core_and_ctrl_c_is_what_it_was(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("dask_jobqueue")]:
+        monkeypatch.delitem(sys.modules, name)
+    handler = signal.getsignal(signal.SIGINT)
     with cluster._slurm() as started:
         script = started.job_script()
+    assert signal.getsignal(signal.SIGINT) is handler
     assert "#SBATCH --cpus-per-task=1" in script
     assert "--nthreads 1" in script
