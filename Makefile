@@ -63,7 +63,9 @@ $(VENV):
 .venv/installed: pyproject.toml constraints.txt | $(VENV)
 	@echo "installing the packages of constraints.txt into .venv"
 	@$(VENV) -m pip install -qq -c constraints.txt setuptools
-	@$(VENV) -m pip install -qq -c constraints.txt --no-build-isolation -e '.[all]'
+	@$(VENV) -m pip install -qq --no-compile -c constraints.txt --no-build-isolation -e '.[all]'
+	@# pip would compile on one core, the packages' own tests as well.
+	@$(VENV) -m compileall -qq -j 0 -x /tests/ .venv/lib || true
 	@touch $@
 
 install: .venv/installed ## build .venv and install the project and its tools into it

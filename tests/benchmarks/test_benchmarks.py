@@ -61,6 +61,7 @@ def in_this_process(monkeypatch):
         )
 
 
+@pytest.mark.slow
 def test_a_cluster_stands_beside_processes(monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr(cluster, "SPLITS", 2)
@@ -320,6 +321,7 @@ def test_features_stand_beside_the_kernel(monkeypatch):
         assert 0 < float(cells[weight].partition(" ")[0]) < 1
 
 
+@pytest.mark.slow
 def test_kernels_in_blocks_on_a_cluster_and_on_disk(monkeypatch):
     pytest.importorskip("distributed")
     pytest.importorskip("zarr")
