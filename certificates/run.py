@@ -135,8 +135,9 @@ def certify(
         process, take their place.
     random_seed : int, default=1
     again : bool, default=False
-        Repeat cells that have a certificate of the same checks, settings, seed and versions, with
-        new replicates and references.
+        Repeat cells that have a certificate of the same checks, settings, seed and libraries, with
+        new replicates and references. Certificates of an earlier kernelzoo stay otherwise; they
+        name it.
 
     Returns
     -------
@@ -238,7 +239,8 @@ def _recipe(cell: Cell, seed: int) -> str:
     """Fingerprint of a cell's problem, engine, checks, seed and libraries."""
     problem = declared(problem_of(cell.variant))
     checks = [(check.name, repr(check)) for check in _checks(cell)]
-    return fingerprint(cell.slug, _settings(cell), checks, seed, problem, versions())
+    libraries = {name: number for name, number in versions().items() if name != "kernelzoo"}
+    return fingerprint(cell.slug, _settings(cell), checks, seed, problem, libraries)
 
 
 def _is_done(cell: Cell, known: dict[str, Certificate], seed: int) -> bool:

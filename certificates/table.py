@@ -19,7 +19,8 @@ _INTRODUCTION = f"""\
 Does each engine do on each model what it says? Each cell below is a variant of a model and an
 engine that applies to it, on a problem small enough to prove it. The page is written by
 `python -m kernelzoo certify --out docs/certificates`, from one JSON file a cell in
-`docs/certificates/`; the command makes the cells that are missing or out of date.
+`docs/certificates/`; the command makes the cells that are missing, or that were made by other
+libraries, settings or checks. The versions that made them are at the end of the page.
 
 - **green**: all checks that apply passed, a decisive one among them.
 - **amber**: an approximation whose error could be measured, or an answer that the engine itself

@@ -235,18 +235,34 @@ def run_study(
     return report
 
 
-def tabulate(study: Study, ledger: Ledger, splits: int, *, interrupted: bool = False) -> Report:
-    """Make the table of a study from its recorded units, without running any."""
+def tabulate(
+    study: Study,
+    ledger: Ledger,
+    splits: int,
+    *,
+    interrupted: bool = False,
+    any_version: bool = False,
+) -> Report:
+    """Make the table of a study from its recorded units, without running any.
+
+    Units of other versions of kernelzoo count only with `any_version`; the last one counts then.
+    """
+
+    def place(key: tuple[Any, ...]) -> tuple[Any, ...]:
+        recipe, version, *rest = key
+        return (recipe, None if any_version else version, *rest)
+
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
     for record in ledger:
-        key = key_of(record, _KEY, _FIRST)
+        key = place(key_of(record, _KEY, _FIRST))
         # A unit may have failed before it was finished; the finished record counts.
         if "values" in record or "values" not in known.get(key, {}):
             known[key] = record
     cells = []
     for task in study.tasks:
         wanted = task.wanted(splits)
-        keys = [study.unit(task, split).key for split in range(splits if task.skip else wanted)]
+        numbers = range(splits if task.skip else wanted)
+        keys = [place(study.unit(task, split).key) for split in numbers]
         found = [known[key] for key in keys if key in known]
         for row in filter(study.shows, task.rows):
             cells.append(

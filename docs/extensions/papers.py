@@ -87,10 +87,11 @@ def _left_open(studies: dict[str, Study]) -> str:
 
 def _of_study(name: str, study: Study) -> str:
     ledger = LEDGERS / f"{study.ledger or name}.jsonl"
-    report = tabulate(study, Ledger(ledger), study.splits)
+    # A table is run again when its recipe changes, not for each version; it names its versions.
+    report = tabulate(study, Ledger(ledger), study.splits, any_version=True)
     lines = report.markdown().splitlines()
     table = [line for line in lines if line.startswith("|")]
-    source = f"ledger `docs/ledgers/{ledger.name}`"
+    source = f"ledger `docs/ledgers/{ledger.name}`, by kernelzoo {', '.join(_versions(ledger))}"
     if not ledger.exists():
         # Without a run there is nothing of ours to show.
         table = [_columns(line, 3) for line in table]
@@ -103,6 +104,11 @@ def _of_study(name: str, study: Study) -> str:
         f"Source: {source}. To make or resume it:\n\n"
         f"```\npython -m kernelzoo reproduce {name}\n```"
     )
+
+
+def _versions(ledger: Path) -> list[str]:
+    """Versions that wrote a ledger; the first one did not say so."""
+    return sorted({record.get("kernelzoo", "0.1.0") for record in Ledger(ledger)})
 
 
 def _columns(row: str, first: int) -> str:

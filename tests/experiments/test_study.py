@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kernelzoo.experiments import study as study_module
 from kernelzoo.experiments.report import Published
 from kernelzoo.experiments.study import Study, Task, run_study, tabulate
 from kernelzoo.inference.engine import Ledger
@@ -357,3 +358,15 @@ def test_studies_that_share_a_ledger_share_their_units(tmp_path):
     assert set(table["row"]) == {"first", "second", "third"}
     assert (tmp_path / "part.csv").exists()
     assert not (tmp_path / "toy.jsonl").exists()
+
+
+def test_units_of_another_version_are_run_again_and_can_be_tabulated(tmp_path, monkeypatch):
+    study = a_study()
+    run(study, tmp_path)
+    monkeypatch.setattr(study_module, "versions", lambda: {"kernelzoo": "999"})
+    ledger = Ledger(tmp_path / "toy.jsonl")
+    assert not any(cell.values for cell in tabulate(study, ledger, SPLITS).cells)
+    shown = tabulate(study, ledger, SPLITS, any_version=True)
+    assert all(len(cell.values) == SPLITS for cell in shown.cells)
+    run(study, tmp_path)
+    assert len(units(tmp_path)) == 2 * len(study.units(SPLITS))
