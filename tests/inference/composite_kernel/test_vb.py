@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from scipy.special import digamma, expit, gammaln
+from scipy.special import digamma, expit, gammaln, log_expit
 
 import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.composite_kernel import vb as vb
+from kernelzoo.inference.composite_kernel import vb_batches
 from kernelzoo.inference.composite_kernel import vb_updates as updates
 from kernelzoo.inference.composite_kernel.vb_batches import BatchedBernoulli
+from kernelzoo.inference.composite_kernel.vb_likelihoods import Tangents
 from kernelzoo.inference.engine.density import compile_densities
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.variational.gamma import Gamma
@@ -226,6 +228,38 @@ def test_sums_of_batches_do_not_drift():
     np.testing.assert_allclose(
         state.noise.products.products, products.products, rtol=1e-10, atol=1e-10
     )
+
+
+def test_stretched_points_never_lower_the_bound():
+    rng = np.random.default_rng(0)
+    before, best = (Tangents(np.exp(rng.normal(scale=2, size=4000))) for _ in range(2))
+    stretched = vb_batches._stretched(before, best)
+
+    def height(points):
+        xi, square = points.xi, best.xi**2
+        return log_expit(xi) - 0.5 * xi - 0.5 * points.weight * (square - xi**2)
+
+    assert (height(stretched) >= height(before) - 1e-12).all()
+    far = np.abs(stretched.coordinates - before.coordinates) > 1.4 * np.abs(
+        best.coordinates - before.coordinates
+    )
+    assert 0.3 < far.mean() < 0.99
+
+
+@pytest.mark.filterwarnings("ignore:VB did not converge")
+def test_stretched_points_need_fewer_passes(monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(120, 3))
+    K = (X * [5.0, 1.0, 0.2])[None]
+    model = CompositeKernelClassification(K, X[:, 0] + 0.05 * rng.normal(size=120) > 0)
+    reached = {}
+    for stretch in (1.0, vb_batches.STRETCH):
+        monkeypatch.setattr(vb_batches, "STRETCH", stretch)
+        answer = vb.fit_composite_kernel(model, RUN, batch=20, max_iterations=6, starts=1)
+        reached[stretch] = answer.elbo[0]
+    plain, stretched = reached.values()
+    assert stretched[0] == plain[0]
+    assert stretched[3] > plain[5]
 
 
 @pytest.mark.filterwarnings("ignore:VB did not converge")
