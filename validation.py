@@ -119,20 +119,21 @@ def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> st
     return name
 
 
-def check_finite(array: NDArray, argument: str, owner: str) -> None:
+def check_finite(
+    array: NDArray, argument: str, owner: str, labels: Sequence[Sequence[Hashable]] = ()
+) -> None:
     """Raise unless every entry of a numeric array is finite; the message locates the first bad one.
 
-    Costs one pass over the array.
+    `labels` are those of each axis, if they have any. Costs one pass over the array.
     """
     bad = ~np.isfinite(array)
     if bad.any():
         first = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise argument_error(
-            argument,
-            owner,
-            "finite",
-            f"{int(bad.sum())} NaN or infinite entries, the first at position {first}",
-        )
+        found = f"{int(bad.sum())} NaN or infinite entries, the first at position {first}"
+        if labels:
+            named = (repr(axis[place]) for axis, place in zip(labels, first, strict=True))
+            found += f", {', '.join(named)}"
+        raise argument_error(argument, owner, "finite", found)
 
 
 def check_probabilities(p: NDArray, objects: Sequence[Hashable], argument: str, owner: str) -> None:

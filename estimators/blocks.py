@@ -21,6 +21,7 @@ from ..models.kernels.alignment import as_frame, check_distinct
 from ..models.kernels.base import BasisExpansion, Precomputed
 from ..models.kernels.blocks import KernelsInBlocks
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
+from ..models.kernels.kernel_features import KernelFeatures
 from ..models.kernels.learned import LearnedCovariance, ParametricStack
 from ..models.kernels.member import Member
 from ..models.kernels.normalization import NORMALIZATIONS
@@ -294,7 +295,8 @@ class KernelBlocks(
         ignored. For precomputed kernels: their names. Default: one block, or those that `X` names.
     normalize : {"trace", "unit", "center"}, sequence of them, or None, default="trace"
         Normalisation of the kernels that have none of their own; weights are comparable only
-        between kernels of one scale. Basis expansions are left as they are.
+        between kernels of one scale. Features of kernels are those of the normalised kernels;
+        basis expansions by a function are left as they are.
     standardize : bool, default=True
         Bring each feature to mean 0 and standard deviation 1 over the training objects. Kernels
         that add features up are otherwise decided by the features of largest scale. Set it to False
@@ -554,7 +556,7 @@ def _is_anonymous(kernels: Kernels) -> bool:
 
 
 def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
-    """Append normalisations to the kernels that have none."""
+    """Append normalisations to the kernels, and features of kernels, that have none."""
     if steps is None:
         return kernels
     named = (steps,) if isinstance(steps, str) or not isinstance(steps, Iterable) else tuple(steps)
@@ -562,7 +564,9 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
         check_name(step, NORMALIZATIONS, "normalize", owner)
     return Kernels(
         tuple(
-            replace(m, steps=named) if m.base.is_kernel and not m.steps else m
+            replace(m, steps=named)
+            if (m.base.is_kernel or isinstance(m.base, KernelFeatures)) and not m.steps
+            else m
             for m in kernels.members
         )
     )

@@ -116,7 +116,7 @@ def check_measured(tables: Tables, owner: str) -> None:
                 "X" if block is None else f'X["{block}"]',
                 owner,
                 'measured for every object, unless KernelBlocks(missing="nan") and KernelCompleter '
-                "come before",
+                "come before; of thousands of objects, impute what is missing",
                 f"no value for {listed(absent)}",
             )
 

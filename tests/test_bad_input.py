@@ -234,6 +234,10 @@ TABLE = {
         lambda: KERNELS(changed(X, (1, 2), np.nan)),
         ("X", "Kernels", "finite", "1 NaN or infinite entries, the first at position (1, 2)"),
     ),
+    "NaN in a table": (
+        lambda: KERNELS(pd.DataFrame(changed(X, (1, 2), np.nan)).rename(lambda i: f"o{i}")),
+        ("X", "Kernels", "finite", "the first at position (1, 2), 'o1', 2"),
+    ),
     "infinite features": (
         lambda: KERNELS(changed(X, (1, 2), np.inf)),
         ("X", "Kernels", "finite", "the first at position (1, 2)"),

@@ -68,6 +68,8 @@ def short_runs(monkeypatch):
     few = {"draws": 20, "tune": 20, "chains": 2, "cores": 1, "progressbar": False}
     defaults = {**kz.fit.__kwdefaults__, **few}
     monkeypatch.setattr(kz.fit, "__kwdefaults__", defaults)
+    thinned = {**kz.completion.complete_kernels.__kwdefaults__, "thin": 2}
+    monkeypatch.setattr(kz.completion.complete_kernels, "__kwdefaults__", thinned)
 
 
 def cases():

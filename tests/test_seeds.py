@@ -44,7 +44,7 @@ SEEDED = {
     "complete_kernels": lambda seed: (
         kz.completion.complete_kernels(
             {"a": GAPS, "b": np.exp(-DISTANCES / 9)},
-            **{"draws": 2, "thin": 1, "tune": 2, "chains": 1, "cores": 1},
+            **{"draws": 1, "thin": 1, "tune": 1, "chains": 1, "cores": 1},
             random_seed=seed,
             progressbar=False,
         ).draws

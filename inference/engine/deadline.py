@@ -69,11 +69,11 @@ class Clock:
         """Turn an error after the end into one that says the time was too short for `what`."""
         try:
             yield
-        except (ValueError, OutOfTime) as error:
+        except (ValueError, OutOfTime):
             if not self.ended:
                 raise
             got = f"{self.seconds:g}"
-            raise argument_error("max_seconds", "fit", f"enough {what}", got) from error
+            raise argument_error("max_seconds", "fit", f"enough {what}", got) from None
 
     def end(self) -> None:
         """End the loop that calls this."""

@@ -162,7 +162,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         # The graph of the recorded variables is evaluated once a draw.
         compiling_with(run.mode or mode_worth(iterations)),
         nullcontext() if store is None else closing(store),
-        run.clock.explained("for at least one draw after tuning"),
+        run.clock.explained("for at least one draw after tuning: raise it, or lower tune"),
     ):
         tree = _sample_in_time(sample, run, options | user, callbacks=callbacks)
     if store is not None:

@@ -62,7 +62,7 @@ def cross_gram(similarities: ArrayLike, *, self_similarity: ArrayLike) -> CrossG
     return CrossGram(similarities, diagonal)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Objects:
     """The same n objects in one or several feature spaces.
 
@@ -337,7 +337,8 @@ def _as_features(table: Any, argument: str) -> NDArray:
         plain = [float(x) if isinstance(x, bool | np.bool_) else x for x in array.ravel()]
         array = np.array(plain, dtype=object).reshape(array.shape)
     array = check_real(array, argument, "Kernels")
-    check_finite(array, argument, "Kernels")
+    labels = table.axes if isinstance(table, pd.DataFrame) else ()
+    check_finite(array, argument, "Kernels", labels)
     return array
 
 

@@ -138,7 +138,36 @@ class _Projection:
 
 def _uniform(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
     """Draw training objects with equal probabilities."""
-    return X[rng.choice(len(X), m, replace=False)]
+    return _drawn(X, m, rng)
+
+
+def _drawn(
+    X: NDArray | Rows, m: int, rng: np.random.Generator, p: NDArray | None = None
+) -> NDArray:
+    """Draw rows, with probabilities `p`, that differ as far as there are different ones.
+
+    Imputed objects may be equal: many equal landmarks would be a single column.
+    """
+    chosen = rng.choice(len(X), m, replace=False, p=p)
+    rows = X[chosen]
+    repeated = _repeated(rows)
+    if not repeated.any():
+        return rows
+    left = np.setdiff1d(np.arange(len(X)), chosen)
+    weights = None if p is None else p[left] / p[left].sum()
+    left = rng.choice(left, len(left), replace=False, p=weights)
+    while repeated.any() and len(left):
+        places = np.flatnonzero(repeated)[: len(left)]
+        rows[places], left = X[left[: len(places)]], left[len(places) :]
+        repeated = _repeated(rows)
+    return rows
+
+
+def _repeated(rows: NDArray) -> NDArray:
+    """Whether each row is that of an earlier one."""
+    repeated = np.ones(len(rows), dtype=bool)
+    repeated[np.unique(rows, axis=0, return_index=True)[1]] = False
+    return repeated
 
 
 def _by_leverage(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
@@ -170,7 +199,7 @@ def _by_leverage(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Gen
         scores[rows] = base.diagonal(block) - explained
     # Objects without leverage can be drawn too, since fewer than m objects may have any.
     scores = np.clip(scores * (len(pilot) / (len(X) * ridge)), RELATIVE_FLOOR, 1.0)
-    return X[rng.choice(len(X), m, replace=False, p=scores / scores.sum())]
+    return _drawn(X, m, rng, scores / scores.sum())
 
 
 def _by_k_means(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:

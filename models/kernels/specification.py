@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
@@ -48,7 +49,7 @@ from .blocks import KernelsInBlocks, feature_labels
 from .features import Objects, cross_gram, feature_spaces
 from .kernel_features import ExactFeatures, KernelFeatures, check_exact
 from .learned import LearnedCovariance, LearnedGaussian, LearnedKernel, ParametricStack, Theta
-from .member import Member
+from .member import FittedMember, Member
 from .memory import check_fits
 from .normalization import NORMALIZATIONS
 from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
@@ -75,6 +76,11 @@ __all__ = [
 
 # Name, kernel and feature space.
 type Entry = tuple[str, Member, str | None]
+
+# What kernels have taken from training objects, as long as these are there.
+_FITTED: WeakKeyDictionary[Objects, "dict[Kernels, list[tuple[Entry, FittedMember]]]"] = (
+    WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True)
@@ -396,7 +402,7 @@ class Kernels:
         train, entries = self._trained(X if same else X_train)
         new = train if same else feature_spaces(X, train, in_blocks=True)
         new.check_has(space for _, _, space in entries)
-        return _blocks(entries, new, train, size)
+        return self._blocks(entries, new, train, size)
 
     def _with(self, **changes: Any) -> "Kernels":
         return Kernels(tuple(replace(member, **changes) for member in self.members))
@@ -454,7 +460,7 @@ class Kernels:
             added_up = {space for _, member, space in entries if member.base.adds_features_up}
             warn_of_unequal_scales({s: train.features[s] for s in train.features if s in added_up})
         if features:
-            return _blocks(entries, new, train).whole()
+            return self._blocks(entries, new, train).whole()
         if all(member.base.is_kernel for member in self.members):
             check_fits((len(entries), len(new.labels), len(train.labels)), "X", "Kernels")
         fitted = {
@@ -502,11 +508,35 @@ class Kernels:
     def _trained(self, X_train: Any) -> tuple[Objects, list[Entry]]:
         """Training objects, and kernels with their names and feature spaces."""
         train = feature_spaces(X_train, in_blocks=self._are_features)
+        if self._are_features:
+            return train, [entry for entry, _ in self._fitted(train)]
         entries = list(self._resolve(train))
         for name, member, space in entries:
             if isinstance(member.base, Precomputed):
                 train = train.with_gram(space, name)
         return train, entries
+
+    def _fitted(self, train: Objects) -> list[tuple[Entry, FittedMember]]:
+        """Kernels and what they take from training objects.
+
+        Landmarks and widths are chosen once for training objects that stay, those of an estimator.
+        """
+        known = _FITTED.setdefault(train, {})
+        if self not in known:
+            known[self] = [
+                ((name, member, space), member.fitted(name, train, space))
+                for name, member, space in self._resolve(train)
+            ]
+        return known[self]
+
+    def _blocks(
+        self, entries: Sequence[Entry], new: Objects, train: Objects, size: int | None = None
+    ) -> KernelsInBlocks:
+        if self._are_features:
+            fitted = [each for _, each in self._fitted(train)]
+        else:
+            fitted = [member.fitted(name, train, space) for name, member, space in entries]
+        return KernelsInBlocks.of(new, fitted, train.labels, _descriptions(entries), size)
 
     def _resolve(self, objects: Objects) -> Iterator[Entry]:
         """Yield name, kernel and feature space of every entry, given the training objects."""
@@ -529,13 +559,6 @@ class Kernels:
 def _descriptions(entries: Sequence[Entry]) -> dict[str, str]:
     """Descriptions of kernels with given names."""
     return {name: m.base.describe(space) for name, m, space in entries if m.name is not None}
-
-
-def _blocks(
-    entries: Sequence[Entry], new: Objects, train: Objects, size: int | None = None
-) -> KernelsInBlocks:
-    fitted = [member.fitted(name, train, space) for name, member, space in entries]
-    return KernelsInBlocks.of(new, fitted, train.labels, _descriptions(entries), size)
 
 
 def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) -> Kernels:

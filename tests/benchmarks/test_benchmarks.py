@@ -253,6 +253,7 @@ def test_held_out_says_what_is_left_out(monkeypatch):
     assert "far away is left out: put it there" in out.getvalue()
 
 
+@pytest.mark.slow
 def test_first_fits_in_processes_of_their_own(monkeypatch):
     monkeypatch.setattr(cold, "MODELS", (kz.WishartCompletion,))
     rows_of = kz.engines(kz.WishartCompletion.example()).rows
@@ -344,6 +345,7 @@ def test_kernels_in_blocks_on_a_cluster_and_on_disk(monkeypatch):
     assert float(on_disk[-1]) > 30
 
 
+@pytest.mark.slow
 def test_letters_beside_scikit_learn(monkeypatch):
     X, X_new, y, y_new = letters.letters()
     assert (len(X), len(X_new), len(set(y))) == (16000, 4000, 26)
@@ -370,6 +372,7 @@ def test_letters_beside_scikit_learn(monkeypatch):
         assert ("upsilon" in note) == name.endswith("chosen")
 
 
+@pytest.mark.slow
 def test_a_million_objects_or_a_few_hundred(monkeypatch):
     pytest.importorskip("zarr")
     monkeypatch.setattr(million, "in_own_process", lambda function, *args: function(*args))

@@ -138,8 +138,12 @@ def test_features_as_they_are_and_normalisations_of_their_own(data):
     np.testing.assert_allclose(np.diagonal(K[1]), 1)
     np.testing.assert_allclose(K[2].sum("obs"), 0, atol=1e-6)
     assert abs(np.trace(K[2]) - len(X)) > 1
-    features = KernelBlocks(kz.linear().nystroem(4)).fit_transform(X)
+    features = KernelBlocks(kz.linear().nystroem(4), normalize=None).fit_transform(X)
     assert features.shape == (len(X), 4, 1)
+    plain = KernelBlocks(kz.linear().landmarks(4), standardize=False, normalize=None)
+    plain = plain.fit_transform(X)
+    columns = KernelBlocks(kz.linear().landmarks(4), standardize=False).fit_transform(X)
+    np.testing.assert_allclose(columns, plain * len(X) / (X**2).sum(), rtol=1e-9)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Nystroem features: exact with all landmarks, else scikit-learn's; landmarks by seed."""
 
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,8 +8,17 @@ import pytest
 from scipy.linalg import sqrtm
 from sklearn.kernel_approximation import Nystroem
 
-from kernelzoo.models.kernels import Theta, as_stack, gaussian, linear, polynomial, precomputed
+from kernelzoo.models.kernels import (
+    Theta,
+    as_stack,
+    gaussian,
+    linear,
+    nystroem,
+    polynomial,
+    precomputed,
+)
 from kernelzoo.models.kernels.base import BaseKernel, Gaussian, Linear
+from kernelzoo.models.kernels.features import feature_spaces
 from kernelzoo.models.kernels.nystroem import NystroemFeatures
 
 
@@ -124,3 +134,37 @@ def test_stack_is_an_expansion_with_the_same_landmarks_for_new_objects():
 def test_what_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("by", ["uniform", "leverage"])
+def test_landmarks_differ_where_objects_are_repeated(by):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(40, 3))
+    X[::2] = X[0]
+    m = 15
+    columns = gaussian(0.3).landmarks(m, by=by)(X).values[0]
+    assert len(np.unique(columns, axis=1).T) == m
+    # All different objects are landmarks before any is one twice.
+    columns = gaussian(0.3).landmarks(30, by=by)(X).values[0]
+    assert len(np.unique(columns.round(9), axis=1).T) == 21
+
+
+def test_landmarks_of_training_objects_that_stay_are_chosen_once(monkeypatch):
+    chosen = []
+    by_k_means = nystroem.LANDMARKS["kmeans"]
+    monkeypatch.setitem(
+        nystroem.LANDMARKS, "kmeans", lambda *args: chosen.append(1) or by_k_means(*args)
+    )
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    kernels = gaussian("median").landmarks(6, by="kmeans")
+    train = feature_spaces(X)
+    stack, once = kernels(train), kernels(X[:4], train)
+    assert len(chosen) == 1
+    np.testing.assert_array_equal(once, kernels(X[:4], X))
+    np.testing.assert_array_equal(stack, kernels(X))
+    assert len(chosen) == 3
+    other = gaussian("median").landmarks(5, by="kmeans")
+    assert other(train).shape == (1, 30, 5)
+    alive = weakref.ref(train)
+    del train
+    assert alive() is None
