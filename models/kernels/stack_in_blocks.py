@@ -1,6 +1,7 @@
 """Stacks of kernels in blocks of objects: on disk, or on the workers of a Dask cluster."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -215,7 +216,20 @@ class StackInBlocks:
 
     @property
     def _options(self) -> dict[str, str]:
-        return {} if os.getpid() == _PROCESS else {"scheduler": "synchronous"}
+        if os.getpid() == _PROCESS:
+            return {}
+        if self._on_workers:
+            raise RuntimeError(
+                "Kernels in the memory of a cluster's workers cannot be read by chains in "
+                "processes of their own: pass cores=1, or do not persist the blocks."
+            )
+        return {"scheduler": "synchronous"}
+
+    @property
+    def _on_workers(self) -> bool:
+        """Whether blocks are in the memory of workers; a client is connected then."""
+        distributed = sys.modules.get("distributed")
+        return distributed is not None and bool(distributed.futures_of(self.stack.data))
 
     def _tasks(
         self,

@@ -176,6 +176,21 @@ def test_results_of_other_data_are_refused():
     assert len(table.elements) == len(expected.elements)
 
 
+def test_forked_processes_cannot_read_blocks_of_workers(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    options = {"processes": False, "dashboard_address": ":0", "protocol": "inproc://"}
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster,
+        distributed.Client(cluster),
+    ):
+        held, read = (kz.MultinomialProbit(K, LABELS).blocks for K in (stack().persist(), stack()))
+        # As if another process had started the threads.
+        monkeypatch.setattr(stack_in_blocks, "_PROCESS", -1)
+        with pytest.raises(RuntimeError, match="pass cores=1"):
+            held.check_unchanged("a child")
+        read.check_unchanged("a child")
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_processes_read_blocks():
     """Threads of Dask's pool, which the declaration starts, do not survive a fork."""
