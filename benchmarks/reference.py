@@ -23,14 +23,16 @@ __all__ = ["run"]
 
 OBJECTS, CLASSES, DIMENSIONS, FEATURES = 20_000, 3, 8, 20
 CHAINS: dict[str, Any] = {"draws": 300, "tune": 300, "chains": 2, "cores": 2}
+# A draw of NUTS takes seconds.
+SHORT: dict[str, Any] = CHAINS | {"draws": 100, "tune": 100}
 #: Engines by name, and arguments of `fit`.
 FITS: dict[str, tuple[Engine, dict[str, Any]]] = {
     "VB": (VB(), {"draws": 500}),
     "Gibbs": (Gibbs(), CHAINS),
-    "NUTS": (NUTS(), CHAINS),
+    "NUTS": (NUTS(), SHORT),
 }
 if find_spec("numpyro"):
-    FITS["NUTS by JAX"] = (NUTS(backend="numpyro"), CHAINS)
+    FITS["NUTS by JAX"] = (NUTS(backend="numpyro"), SHORT)
 
 
 def objects() -> tuple[NDArray, NDArray]:
