@@ -319,3 +319,13 @@ def test_committed_page_is_that_of_the_committed_certificates():
     docs = Path(__file__).resolve().parents[2] / "docs"
     told = (docs / "certificates.md").read_text(encoding="utf-8")
     assert told == page(running.read(docs / "certificates"), all_cells())
+
+
+def test_certificates_outlast_a_version_of_kernelzoo_but_not_of_a_library(monkeypatch):
+    cell = all_cells()[0]
+    now = running.versions()
+    recipe = running._recipe(cell, 1)
+    monkeypatch.setattr(running, "versions", lambda: now | {"kernelzoo": "999"})
+    assert running._recipe(cell, 1) == recipe
+    monkeypatch.setattr(running, "versions", lambda: now | {"numpy": "999"})
+    assert running._recipe(cell, 1) != recipe
