@@ -114,8 +114,9 @@ def script(path: Path, text: str) -> str:
 
 def chosen_interpreter(*variables: str) -> str:
     """What the Makefile would build .venv with."""
-    # Variables of an outer make would be passed on to this one.
-    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
+    # Variables of an outer make, PYTHON for example, would be passed on to this one.
+    outer = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "PYTHON", "CANDIDATES"}
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
     command = ["make", "-s", "--no-print-directory", "interpreter", *variables]
     answer = subprocess.run(
         command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
