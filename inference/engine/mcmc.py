@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from math import inf
@@ -26,7 +26,7 @@ from xarray import DataTree
 
 from ...numerics.compiled import numba_compiles
 from ...validation import argument_error, check_count, check_name, check_positive
-from .applicability import discrete_variables
+from .applicability import discrete_variables, too_large
 from .compilation import compiling_with, mode_worth, python_mode
 from .cost import Cost, peak_of_memory, timed
 from .deadline import EndOfTime, Interrupting
@@ -34,6 +34,7 @@ from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
 from .handwritten import Handwritten
 from .identified import identified
+from .mass_matrix import step_with_curvature
 from .mode import compile_objective
 from .moments import EachDraw, MomentsOfChains, moments_of_draws, rhat_of_moments
 from .numpyro_blocks import ChainsInBlocks
@@ -119,7 +120,8 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
             raise ValueError("fit takes either 'start' or 'initvals', not both.")
         options["initvals"] = initial_values(run.start, model, run.chains, run.rng(2))
         # PyMC would move the points at random by up to 1 in each unconstrained coordinate.
-        if options.get("nuts_sampler") == "pymc" and "init" not in run.sampler_options:
+        own_matrix = options.get("nuts_sampler") == "pymc" and "step" not in options
+        if own_matrix and "init" not in run.sampler_options:
             options["init"] = "adapt_diag"
     clash = sorted(options.keys() & run.sampler_options.keys())
     if clash:
@@ -310,6 +312,12 @@ class NUTS(Engine):
         Target of the step-size adaptation, between 0 and 1.
     max_treedepth : int, default=10
         Largest number of doublings of a trajectory.
+    mass_matrix : {"adapted", "curvature"}, default="adapted"
+        "adapted" is PyMC's diagonal matrix, adapted while tuning. "curvature" is minus the Hessian
+        of the log density at the mean of the draws of ``fit(..., start=)``: dense, and fixed. It
+        takes 2 D gradients for D coordinates, and each step O(D^2). Trajectories are much shorter
+        where coordinates are strongly correlated, as with many more objects than columns of
+        features. For PyMC's implementation.
 
     Notes
     -----
@@ -319,6 +327,9 @@ class NUTS(Engine):
     Examples
     --------
     >>> nuts = kz.fit(model, kz.NUTS(target_accept=0.95), chains=2, random_seed=1)
+    >>> vb = kz.fit(model, "vb", random_seed=1)
+    >>> by_curvature = kz.NUTS(mass_matrix="curvature")
+    >>> nuts = kz.fit(model, by_curvature, start=vb, chains=2, random_seed=1)
     """
 
     name: ClassVar[str] = "NUTS"
@@ -329,9 +340,14 @@ class NUTS(Engine):
     backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
     target_accept: float = 0.9
     max_treedepth: int = 10
+    mass_matrix: Literal["adapted", "curvature"] = "adapted"
 
     def __post_init__(self) -> None:
         check_name(self.backend, _BACKENDS, "backend", "NUTS")
+        check_name(self.mass_matrix, ("adapted", "curvature"), "mass_matrix", "NUTS")
+        if self.mass_matrix == "curvature" and self.backend != "pymc":
+            rule = "'adapted' for implementations other than PyMC's"
+            raise argument_error("mass_matrix", "NUTS", rule, f"backend={self.backend!r}")
         if check_positive(self.target_accept, "target_accept", "NUTS") >= 1:
             got = repr(self.target_accept)
             raise argument_error("target_accept", "NUTS", "between 0 and 1", got)
@@ -366,7 +382,9 @@ class NUTS(Engine):
             return "nutpie compiles by numba, which NUMBA_DISABLE_JIT=1 switches off"
         if self.backend == "numpyro" and getattr(model, "blocks", None) is not None:
             return "JAX reads no kernels in blocks: use backend='pymc'"
-        return discrete_variables(model)
+        if (reason := discrete_variables(model)) or self.mass_matrix == "adapted":
+            return reason
+        return too_large(model)
 
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
@@ -380,9 +398,11 @@ class NUTS(Engine):
         seconds, calls = timed(lambda: objective(start))
         draws = _in_turn(run) * (run.tune + run.draws)
         usual, most = (2 ** min(d, self.max_treedepth) - 1 for d in (USUAL_DEPTH, 99))
+        before = 2 * len(start) if self.mass_matrix == "curvature" else 0
         measured = f"{calls} gradients of {seconds:.2g} s each"
         memory = min(_processes(run), run.chains) * peak[0]
-        return Cost(usual * draws * seconds, most * draws * seconds, memory, measured)
+        expected, largest = (seconds * (each * draws + before) for each in (usual, most))
+        return Cost(expected, largest, memory, measured)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -397,13 +417,32 @@ class NUTS(Engine):
         with warnings.catch_warnings(), compilation_shown(visible):
             # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")
-            tree = _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
+            if self.mass_matrix == "curvature":
+                tree = self._sample_by_curvature(model, run, options)
+            else:
+                tree = _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
         if self.backend == "numpyro":
             import jax
 
             (device,) = jax.numpy.zeros(()).devices()
             tree.attrs["device"] = device.device_kind
         return tree
+
+    def _sample_by_curvature(self, model: pm.Model, run: Run, options: dict[str, Any]) -> DataTree:
+        if run.start is None:
+            raise ValueError(
+                "NUTS(mass_matrix='curvature') takes the curvature at another result: give fit a "
+                "start, for example start=kz.fit(model, 'vb')."
+            )
+        given = dict(run.sampler_options)
+        if "init" in given:
+            rule = "left out with mass_matrix='curvature'"
+            raise argument_error("init", "fit", rule, repr(given["init"]))
+        options |= given.pop("nuts", {})
+        options |= {name: given.pop(name) for name in _OF_NUTS & given.keys()}
+        with run.clock.explained("for the curvature, 2 gradients a coordinate"):
+            step = step_with_curvature(model, run.start, run, options)
+        return _sample(model, replace(run, sampler_options=given), step=step, nuts_sampler="pymc")
 
 
 class Gibbs(Handwritten):

@@ -19,6 +19,7 @@ from xarray import DataTree
 from ...validation import check_count
 from .applicability import discrete_variables, too_large
 from .cost import Cost, peak_of_memory, timed
+from .curvature import curvature
 from .engine import Engine, Kind, Run
 from .gaussian import gaussian_result, lower_factor
 
@@ -224,7 +225,7 @@ class Laplace(Engine):
         precision = None
         if not run.clock.ended:
             with suppress(KeyboardInterrupt):
-                precision = _curvature(mode, run)
+                precision = curvature(lambda x: mode.negative_log_density(x)[1], mode.x, run)
         if precision is None:
             with run.clock.explained("for a few iterations of the search for the mode"):
                 covariance = mode.covariance_of_path()
@@ -237,18 +238,3 @@ class Laplace(Engine):
             where = "at the mode" if mode.found else "where the search for the mode was"
             tree.attrs["note"] = f"The Gaussian is {where}; its covariance is that of L-BFGS."
         return tree
-
-
-def _curvature(mode: Mode, run: Run) -> NDArray:
-    """Negative Hessian at the mode by central differences of the gradient."""
-    step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(mode.x))
-    hessian = np.empty((len(mode.x), len(mode.x)))
-    with run.track(len(step), "Curvature") as bar:
-        for i, h in enumerate(step):
-            offset = np.zeros_like(mode.x)
-            offset[i] = h
-            above = mode.negative_log_density(mode.x + offset)[1]
-            below = mode.negative_log_density(mode.x - offset)[1]
-            hessian[i] = (above - below) / (2 * h)
-            bar.advance()
-    return 0.5 * (hessian + hessian.T)

@@ -1,6 +1,6 @@
 """Chains that begin at another engine's result."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -11,7 +11,7 @@ from xarray import DataArray, Dataset, DataTree
 from ...validation import argument_error
 from .compilation import python_mode
 
-__all__ = ["initial_values"]
+__all__ = ["initial_values", "mean_and_spread"]
 
 
 def initial_values(
@@ -42,6 +42,51 @@ def initial_values(
         When it has no draws of any free variable, or none that are finite and inside the support,
         and when a variable has other labels or another shape than in the model.
     """
+    drawn = _usable(start, model)
+    n_usable = len(next(iter(drawn.values())).values)
+    chosen = rng.choice(n_usable, size=chains, replace=n_usable < chains)
+    return [{name: draws.values[i] for name, draws in drawn.items()} for i in chosen]
+
+
+def mean_and_spread(start: DataTree, model: pm.Model) -> tuple[NDArray, NDArray]:
+    """Mean and standard deviation of a result's draws, in unconstrained coordinates.
+
+    Parameters
+    ----------
+    start, model
+        As in `initial_values`. A variable without draws has its initial value and deviations of 1.
+
+    Returns
+    -------
+    tuple of ndarray (D,)
+        In the order of the model's value variables. Deviations of coordinates that do not differ
+        between draws are 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `initial_values`.
+    """
+    drawn, point = _usable(start, model), model.initial_point()
+    means, deviations = [], []
+    for value in model.value_vars:
+        draws = drawn.get(str(model.values_to_rvs[value].name))
+        moved = point[value.name][None] if draws is None else draws.unconstrained
+        means.append(moved.mean(axis=0).ravel())
+        deviations.append(moved.std(axis=0).ravel())
+    spread = np.concatenate(deviations)
+    return np.concatenate(means), np.where(spread > 0, spread, 1.0)
+
+
+class _Draws(NamedTuple):
+    """Draws (draw, ...) of a variable, and the same in unconstrained coordinates."""
+
+    values: NDArray
+    unconstrained: NDArray
+
+
+def _usable(start: DataTree, model: pm.Model) -> dict[str, _Draws]:
+    """Draws of the free variables at which all are finite and inside their supports."""
     if not isinstance(start, DataTree):
         raise TypeError(f"The 'start' argument of fit must be a result of fit. Got {type(start)}.")
     posterior = start["posterior"].to_dataset() if "posterior" in start.children else Dataset()
@@ -49,29 +94,27 @@ def initial_values(
     if not drawn:
         names = ", ".join(str(rv.name) for rv in model.free_RVs)
         raise argument_error("start", "fit", f"a result with draws of {names}", "none of them")
-    values, usable = {}, np.array(True)
+    found, usable = {}, np.array(True)
     for rv in drawn:
-        found = _aligned(posterior[rv.name], model).to_numpy()
-        flat = found.reshape(-1, *found.shape[2:]).astype(rv.dtype)
-        inside = _inside(rv, model.rvs_to_transforms[rv], flat)
+        values = _aligned(posterior[rv.name], model).to_numpy()
+        values = values.reshape(-1, *values.shape[2:]).astype(rv.dtype)
+        moved = _unconstrained(rv, model.rvs_to_transforms[rv], values)
+        inside = np.isfinite(moved).reshape(len(values), -1).all(axis=1)
         if not inside.any():
             rule = f"a result with finite draws inside the support of {rv.name}"
             raise argument_error("start", "fit", rule, "no such draw")
-        values[str(rv.name)], usable = flat, usable & inside
-    places = np.flatnonzero(usable)
-    if not len(places):
+        found[str(rv.name)], usable = _Draws(values, moved), usable & inside
+    if not usable.any():
         raise argument_error("start", "fit", "a result with finite draws", "no such draw")
-    chosen = rng.choice(places, size=chains, replace=len(places) < chains)
-    return [{name: x[i] for name, x in values.items()} for i in chosen]
+    return {name: _Draws(*(x[usable] for x in draws)) for name, draws in found.items()}
 
 
-def _inside(rv: TensorVariable, transform: Any, draws: NDArray) -> NDArray[np.bool_]:
-    """Whether each draw (draw, ...) has finite unconstrained values."""
-    moved = draws
-    if transform is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            moved = transform.forward(draws, *rv.owner.inputs).eval(mode=python_mode())
-    return np.isfinite(moved).reshape(len(draws), -1).all(axis=1)
+def _unconstrained(rv: TensorVariable, transform: Any, draws: NDArray) -> NDArray:
+    """Unconstrained values of draws (draw, ...); not finite outside the support."""
+    if transform is None:
+        return draws
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return transform.forward(draws, *rv.owner.inputs).eval(mode=python_mode())
 
 
 def _aligned(draws: DataArray, model: pm.Model) -> DataArray:

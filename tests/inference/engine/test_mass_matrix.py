@@ -1,0 +1,99 @@
+"""NUTS with the curvature at another result as its mass matrix."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import kernelzoo as kz
+from family import assert_z
+from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.mass_matrix import step_with_curvature
+from kernelzoo.inference.engine.start import mean_and_spread
+
+OPTIONS = {"progressbar": False, "random_seed": 1}
+PYTHON = {"compile_kwargs": {"mode": python_mode()}}
+BY_CURVATURE = kz.NUTS(mass_matrix="curvature", target_accept=0.8)
+
+# Of two coordinates with standard deviations of 1 and 0.01 along the diagonals.
+TURN = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
+COVARIANCE = TURN @ np.diag([1.0, 1e-4]) @ TURN.T
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model() as model:
+        pm.MvNormal("x", np.zeros(2), COVARIANCE)
+        pm.HalfNormal("s", shape=3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def start():
+    """Draws that are a hundred times too narrow, as those of mean-field VB."""
+    rng = np.random.default_rng(1)
+    x, s = rng.normal(size=(1, 40, 2)) * 0.01, np.exp(0.1 * rng.normal(size=(1, 40, 3)))
+    posterior = xr.Dataset({"x": (("chain", "draw", "i"), x), "s": (("chain", "draw", "j"), s)})
+    return xr.DataTree.from_dict({"posterior": posterior})
+
+
+def test_mean_and_spread_are_those_of_unconstrained_draws(model, start):
+    mean, spread = mean_and_spread(start, model)
+    draws = start["posterior"].to_dataset()
+    flat = np.hstack([draws["x"].to_numpy()[0], np.log(draws["s"].to_numpy()[0])])
+    np.testing.assert_allclose(mean, flat.mean(0))
+    np.testing.assert_allclose(spread, flat.std(0))
+    without = xr.DataTree.from_dict({"posterior": draws.drop_vars("s")})
+    mean, spread = mean_and_spread(without, model)
+    np.testing.assert_allclose(mean[2:], model.initial_point()["s_log__"])
+    np.testing.assert_array_equal(spread[2:], 1.0)
+
+
+def test_the_mass_matrix_is_the_curvature(model, start):
+    step = step_with_curvature(model, start, Run(progressbar=False, mode=python_mode()), {})
+    x = np.random.default_rng(1).normal(size=5)
+    # A half normal's log density in log s is s^2 (-1/2) + log s: its curvature is 2 s^2.
+    mean, _ = mean_and_spread(start, model)
+    velocity = np.concatenate([COVARIANCE @ x[:2], x[2:] / (2 * np.exp(2 * mean[2:]))])
+    np.testing.assert_allclose(step.potential.velocity(x), velocity, rtol=1e-5)
+
+
+def test_trajectories_are_short_and_the_law_is_right(model, start):
+    short = {"draws": 400, "tune": 200, "chains": 2, "cores": 1}
+    result = kz.fit(model, BY_CURVATURE, start=start, **short, **PYTHON, **OPTIONS)
+    # With a diagonal matrix a trajectory across the long direction takes a hundred steps.
+    assert float(result["sample_stats"]["n_steps"].mean()) < 10
+    turned = result["posterior"]["x"].to_numpy() @ TURN
+    n = turned.shape[0] * turned.shape[1]
+    squares = (turned**2).reshape(n, 2).mean(0) / [1.0, 1e-4]
+    # Squares of NUTS' draws are nearly independent; four times their variance is allowed.
+    assert_z((squares - 1) / np.sqrt(4 * 2 / n))
+
+
+def test_negative_curvature_is_taken_by_its_size():
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("two modes", 2 * x**2 - x**4)
+    draws = xr.Dataset({"x": (("chain", "draw"), np.array([[-0.1, 0.1]]))})
+    start = xr.DataTree.from_dict({"posterior": draws})
+    step = step_with_curvature(model, start, Run(progressbar=False, mode=python_mode()), {})
+    np.testing.assert_allclose(step.potential.velocity(np.ones(1)), 1 / 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({}, {}, "give fit a start"),
+        ({}, {"start": True, "init": "adapt_full"}, "left out with mass_matrix='curvature'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(model, start, settings, options, message):
+    options = {k: start if k == "start" else v for k, v in options.items()}
+    with pytest.raises(ValueError, match=message):
+        kz.fit(model, BY_CURVATURE, **options, **OPTIONS)
+
+
+def test_only_pymc_takes_the_curvature():
+    with pytest.raises(ValueError, match="implementations other than PyMC's"):
+        kz.NUTS(mass_matrix="curvature", backend="nutpie")
