@@ -20,6 +20,11 @@ def curvature(gradient: Callable[[NDArray], NDArray], x: NDArray, run: Run) -> N
     x : ndarray (D,)
     run : Run
         For the progress bar.
+
+    Returns
+    -------
+    ndarray (D, D)
+        Symmetric.
     """
     step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(x))
     hessian = np.empty((len(x), len(x)))

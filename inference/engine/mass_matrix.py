@@ -36,6 +36,20 @@ def step_with_curvature(
     run : Run
     options : mapping
         Further arguments of `pm.NUTS`.
+
+    Returns
+    -------
+    pm.NUTS
+        Step for all variables.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `initial_values`, when the result has no usable draws.
+
+    Notes
+    -----
+    2 D gradients and one eigendecomposition, O(D^3), for D coordinates.
     """
     x, spread = mean_and_spread(start, model)
     density = model.logp_dlogp_function(ravel_inputs=True, **run.compile_kwargs(inf))

@@ -435,11 +435,11 @@ class NUTS(Engine):
                 "start, for example start=kz.fit(model, 'vb')."
             )
         given = dict(run.sampler_options)
-        if "init" in given:
-            rule = "left out with mass_matrix='curvature'"
-            raise argument_error("init", "fit", rule, repr(given["init"]))
         options |= given.pop("nuts", {})
         options |= {name: given.pop(name) for name in _OF_NUTS & given.keys()}
+        for name in {"init", "scaling", "is_cov"} & {*given, *options}:
+            rule = "left out with mass_matrix='curvature'"
+            raise argument_error(name, "fit", rule, repr((given | options)[name]))
         with run.clock.explained("for the curvature, 2 gradients a coordinate"):
             step = step_with_curvature(model, run.start, run, options)
         return _sample(model, replace(run, sampler_options=given), step=step, nuts_sampler="pymc")

@@ -50,6 +50,18 @@ def test_mean_and_spread_are_those_of_unconstrained_draws(model, start):
     np.testing.assert_array_equal(spread[2:], 1.0)
 
 
+def test_draws_that_are_not_finite_do_not_enter(model, start):
+    draws = start["posterior"].to_dataset()
+    x = draws["x"].to_numpy().copy()
+    x[0, :3] = np.nan
+    spoilt = xr.DataTree.from_dict({"posterior": draws.assign(x=(("chain", "draw", "i"), x))})
+    rest = xr.DataTree.from_dict({"posterior": draws.isel(draw=slice(3, None))})
+    for found, expected in zip(
+        mean_and_spread(spoilt, model), mean_and_spread(rest, model), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_the_mass_matrix_is_the_curvature(model, start):
     step = step_with_curvature(model, start, Run(progressbar=False, mode=python_mode()), {})
     x = np.random.default_rng(1).normal(size=5)
@@ -82,13 +94,14 @@ def test_negative_curvature_is_taken_by_its_size():
 
 
 @pytest.mark.parametrize(
-    ("settings", "options", "message"),
+    ("options", "message"),
     [
-        ({}, {}, "give fit a start"),
-        ({}, {"start": True, "init": "adapt_full"}, "left out with mass_matrix='curvature'"),
+        ({}, "give fit a start"),
+        ({"start": True, "init": "adapt_full"}, "'init' argument .* left out with mass_matrix"),
+        ({"start": True, "scaling": np.eye(5)}, "'scaling' argument .* left out with mass_matrix"),
     ],
 )
-def test_what_does_not_go_together_is_refused(model, start, settings, options, message):
+def test_what_does_not_go_together_is_refused(model, start, options, message):
     options = {k: start if k == "start" else v for k, v in options.items()}
     with pytest.raises(ValueError, match=message):
         kz.fit(model, BY_CURVATURE, **options, **OPTIONS)
