@@ -1,46 +1,44 @@
-"""NUTS with the curvature at a result as its mass matrix."""
+"""The curvature at a result, as the mass matrix of NUTS."""
 
-from collections.abc import Mapping
 from math import inf
-from typing import Any
 
 import numpy as np
 import pymc as pm
+from numpy.typing import NDArray
+from pymc.model.core import ValueGradFunction
 from xarray import DataTree
 
 from .curvature import curvature
 from .engine import Run
 from .start import mean_and_spread
 
-__all__ = ["step_with_curvature"]
+__all__ = ["curvature_at"]
 
 # Least curvature, in inverse squares of the result's standard deviations: variances are at most
 # a million times the result's, which may be far too narrow (mean-field VB).
 LEAST = 1e-6
 
 
-def step_with_curvature(
-    model: pm.Model, start: DataTree, run: Run, options: Mapping[str, Any]
-) -> pm.NUTS:
-    """Make NUTS with a dense, fixed mass matrix: minus the Hessian of the log density.
+def curvature_at(start: DataTree, model: pm.Model, run: Run) -> tuple[NDArray, ValueGradFunction]:
+    """Minus the Hessian of the log density, positive definite, and the density's function.
 
     The Hessian is that at the mean of the result's draws, in unconstrained coordinates. Directions
     of negative curvature have its absolute value.
 
     Parameters
     ----------
-    model : pm.Model
-        Without discrete variables.
     start : DataTree
         A result with draws.
+    model : pm.Model
+        Without discrete variables.
     run : Run
-    options : mapping
-        Further arguments of `pm.NUTS`.
 
     Returns
     -------
-    pm.NUTS
-        Step for all variables.
+    ndarray (D, D)
+        Inverse of the covariance of a normal approximation, in the order of the value variables.
+    ValueGradFunction
+        As `pm.NUTS` takes it.
 
     Raises
     ------
@@ -57,5 +55,4 @@ def step_with_curvature(
     hessian = curvature(lambda x: density([x], extra_vars={})[1], x, run)
     size, directions = np.linalg.eigh(-hessian * np.outer(spread, spread))
     size = np.maximum(np.abs(size), LEAST)
-    precision = (directions * size) @ directions.T / np.outer(spread, spread)
-    return pm.NUTS(model=model, scaling=precision, logp_dlogp_func=density, **options)
+    return (directions * size) @ directions.T / np.outer(spread, spread), density

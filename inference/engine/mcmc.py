@@ -34,7 +34,7 @@ from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
 from .handwritten import Handwritten
 from .identified import identified
-from .mass_matrix import step_with_curvature
+from .mass_matrix import curvature_at
 from .mode import compile_objective
 from .moments import EachDraw, MomentsOfChains, moments_of_draws, rhat_of_moments
 from .numpyro_blocks import ChainsInBlocks
@@ -63,6 +63,11 @@ _BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
 _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
     *("vars", "blocked", "potential", "rng", "initial_point")
 }
+
+# Arguments that clash with a given mass matrix: those of `pm.sample`, `pm.NUTS` and numpyro.
+_OF_MASS_MATRIX = frozenset(
+    {"init", "scaling", "is_cov", "inverse_mass_matrix", "dense_mass", "adapt_mass_matrix"}
+)
 
 
 def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Converged:
@@ -317,7 +322,7 @@ class NUTS(Engine):
         of the log density at the mean of the draws of ``fit(..., start=)``: dense, and fixed. It
         takes 2 D gradients for D coordinates, and each step O(D^2). Trajectories are much shorter
         where coordinates are strongly correlated, as with many more objects than columns of
-        features. For PyMC's implementation.
+        features. Not with nutpie.
 
     Notes
     -----
@@ -345,9 +350,9 @@ class NUTS(Engine):
     def __post_init__(self) -> None:
         check_name(self.backend, _BACKENDS, "backend", "NUTS")
         check_name(self.mass_matrix, ("adapted", "curvature"), "mass_matrix", "NUTS")
-        if self.mass_matrix == "curvature" and self.backend != "pymc":
-            rule = "'adapted' for implementations other than PyMC's"
-            raise argument_error("mass_matrix", "NUTS", rule, f"backend={self.backend!r}")
+        if self.mass_matrix == "curvature" and self.backend == "nutpie":
+            rule = "'adapted' with backend='nutpie'"
+            raise argument_error("mass_matrix", "NUTS", rule, repr(self.mass_matrix))
         if check_positive(self.target_accept, "target_accept", "NUTS") >= 1:
             got = repr(self.target_accept)
             raise argument_error("target_accept", "NUTS", "between 0 and 1", got)
@@ -365,9 +370,9 @@ class NUTS(Engine):
 
     @override
     def why_no_start(self) -> str | None:
-        if self.backend == "pymc":
+        if self.backend != "nutpie":
             return None
-        return f"{self.backend} moves the points where its chains begin: use backend='pymc'"
+        return "nutpie moves the points where its chains begin: use backend='pymc' or 'numpyro'"
 
     @override
     def serves(self, model: pm.Model) -> int | None:
@@ -407,8 +412,10 @@ class NUTS(Engine):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
-        options = {"target_accept": self.target_accept, depth: self.max_treedepth}
+        options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
         own = self.backend == "pymc"
+        if self.backend == "numpyro" and run.start is not None:
+            options["jitter"] = False
         # Imported here: numba takes a second to import.
         from .compilation_status import compilation_shown
 
@@ -437,12 +444,21 @@ class NUTS(Engine):
         given = dict(run.sampler_options)
         options |= given.pop("nuts", {})
         options |= {name: given.pop(name) for name in _OF_NUTS & given.keys()}
-        for name in {"init", "scaling", "is_cov"} & {*given, *options}:
+        for name in _OF_MASS_MATRIX & {*given, *options}:
             rule = "left out with mass_matrix='curvature'"
             raise argument_error(name, "fit", rule, repr((given | options)[name]))
+        run = replace(run, sampler_options=given)
         with run.clock.explained("for the curvature, 2 gradients a coordinate"):
-            step = step_with_curvature(model, run.start, run, options)
-        return _sample(model, replace(run, sampler_options=given), step=step, nuts_sampler="pymc")
+            precision, density = curvature_at(run.start, model, run)
+        if self.backend == "pymc":
+            step = pm.NUTS(model=model, scaling=precision, logp_dlogp_func=density, **options)
+            return _sample(model, run, step=step, nuts_sampler="pymc")
+        options |= {
+            "inverse_mass_matrix": np.linalg.inv(precision),
+            "dense_mass": True,
+            "adapt_mass_matrix": False,
+        }
+        return _sample(model, run, callbacks=False, nuts_sampler=self.backend, nuts=options)
 
 
 class Gibbs(Handwritten):
