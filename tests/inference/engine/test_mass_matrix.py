@@ -16,7 +16,7 @@ from kernelzoo.inference.engine.start import mean_and_spread
 
 OPTIONS = {"progressbar": False, "random_seed": 1}
 PYTHON = {"compile_kwargs": {"mode": python_mode()}}
-BY_CURVATURE = kz.NUTS(mass_matrix="curvature", target_accept=0.8)
+BY_CURVATURE = kz.NUTS(mass_matrix="curvature", target_accept=0.8, max_treedepth=5)
 
 # Of two coordinates with standard deviations of 1 and 0.01 along the diagonals.
 TURN = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
