@@ -1,9 +1,9 @@
 """Weights of kernels of 20,000 objects: VB beside the samplers, on features.
 
-Samplers are slow there, but right: what VB says of the weights can be held against them. They begin
-at VB's answer, and NUTS takes the curvature there as its mass matrix; Gibbs, whose trajectories know
-no curvature, takes hundreds of gradients a sweep. Two chains run side by side, one thread each.
-Errors are Monte Carlo standard errors of the means.
+Samplers are slow there, but right: what VB says of the weights can be held against them. They
+begin at VB's answer, and NUTS takes the curvature there as its mass matrix; Gibbs, whose
+trajectories know no curvature, takes hundreds of gradients a sweep. Two chains run side by side,
+one thread each. Errors are Monte Carlo standard errors of the means.
 """
 
 import time
