@@ -158,8 +158,8 @@ def simplex_factor(
     Returns
     -------
     SimplexFactor
-        Precision as stated for the module, or `precise` is False. S = 2 and 3 take 385 and 129^2
-        grid points in the ordinary case and 6,145 and 513^2 at most; S > 3 takes 4,096 to 16,384
+        Precision as stated for the module, or `precise` is False. S = 2 and 3 take 385 and 97^2
+        grid points in the ordinary case and 6,145 and 769^2 at most; S > 3 takes 4,096 to 16,384
         points. Cost O(S^2) a point; memory for five numbers a weight and point, of which the factor
         keeps two: 100 weights take 1 s and 120 MB, of which 50 MB stay.
 

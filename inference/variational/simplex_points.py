@@ -19,8 +19,8 @@ TEMPER = 0.85
 TABLE_NODES = 257
 # Least and largest number of nodes an axis by number of weights, and the difference between a grid
 # and every second of its nodes at which the nodes suffice: the error is about its square.
-GRID_NODES = {2: 385, 3: 129}
-MOST_NODES = {2: 6145, 3: 513}
+GRID_NODES = {2: 385, 3: 97}
+MOST_NODES = {2: 6145, 3: 769}
 GRID_TOLERANCE = 3e-4
 # Size of the largest array of a block.
 BLOCK = 1 << 20

@@ -125,7 +125,7 @@ def test_order_of_the_weights_does_not_matter(n_weights):
         scale = 1e-6 if n_weights == 3 else 0.03
         assert abs(factor.log_normaliser - back.log_normaliser) < scale
         assert np.max(np.abs(factor.mean - back.mean[::-1]) / factor.sd) < scale
-        assert factor.ess > 1000
+        assert factor.ess > (500 if n_weights == 3 else 1000)
 
 
 def flat_factor(rng, largest_curvature, concentrations):
