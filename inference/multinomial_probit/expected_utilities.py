@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...numerics.probit import default_nodes, log_probability_and_gradient
+from ...numerics.probit import log_probability_and_gradient
 from ...numerics.threads import in_blocks
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Sums",
     "added",
     "expected_utilities",
-    "needs_compiled",
     "sums_of_utilities",
 ]
 
@@ -29,8 +28,6 @@ type Array = npt.NDArray[np.float64]
 #: log_z, square, cross and products of `ExpectedUtilities`.
 type Sums = tuple[float, float, float, Array]
 
-# Nodes of a pass from which compiled loops save their two seconds of compilation in a usual fit.
-COMPILED_FROM = 1 << 21
 # Exponent of the step size of the first pass over batches: 1 weighs all batches alike, and .5 to 1
 # are the exponents of Robbins and Monro.
 FORGETTING = 0.6
@@ -138,19 +135,13 @@ def expected_utilities(
     """
     n_obs, n_classes = kernels.shape[1], len(regressors)
     mean = np.empty((n_obs, n_classes))
-    compiled = needs_compiled(n_obs, n_classes)
 
     def sums(objects: slice) -> Sums:
         rows, y = kernels[:, objects], mean[objects]
-        return sums_of_utilities(rows, weights, regressors, labels[objects], compiled, y)
+        return sums_of_utilities(rows, weights, regressors, labels[objects], y)
 
     log_z, square, cross, products = added(in_blocks(sums, n_obs))
     return ExpectedUtilities(log_z, square, cross, mean, products)
-
-
-def needs_compiled(n_obs: int, n_classes: int) -> bool:
-    """Whether a pass is so long that compiled loops are worth their compilation."""
-    return n_obs * n_classes * default_nodes(n_classes) > COMPILED_FROM
 
 
 def added(parts: Iterable[Sums]) -> Sums:
@@ -169,11 +160,10 @@ def sums_of_utilities(
     weights: Array,
     regressors: Array,
     labels: npt.NDArray[np.integer],
-    compiled: bool,
     mean: Array | None = None,
 ) -> Sums:
     """Sum over some objects, whose E[y] is written to `mean`; O(S n M C + n C^1.5)."""
     f = np.tensordot(weights, kernels @ regressors.T, axes=1)
-    log_p, gradient = log_probability_and_gradient(f, labels, compiled=compiled)
+    log_p, gradient = log_probability_and_gradient(f, labels)
     y = np.add(f, gradient, out=mean)
     return float(log_p.sum()), float(np.vdot(f, f)), float(np.vdot(y, f)), y.T @ kernels

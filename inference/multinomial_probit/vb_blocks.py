@@ -20,7 +20,6 @@ from .expected_utilities import (
     ExpectedUtilities,
     Sums,
     added,
-    needs_compiled,
     sums_of_utilities,
 )
 
@@ -75,9 +74,8 @@ class KernelsOfBlocks:
             raise argument_error(
                 "labels", "VB", f"one of each of the {len(self.stack)} objects", f"{len(labels)}"
             )
-        compiled = needs_compiled(len(labels), len(regressors))
         log_z, square, cross, products = self.stack.total(
-            _utilities, weights, regressors, compiled, by_object=[self.labels]
+            _utilities, weights, regressors, by_object=[self.labels]
         )
         none = np.empty((0, len(regressors)))
         return ExpectedUtilities(log_z, square, cross, none, products)
@@ -106,10 +104,9 @@ def _utilities(
     labels: npt.NDArray[np.integer],
     weights: Array,
     regressors: Array,
-    compiled: bool,
 ) -> Sums:
     def sums(objects: slice) -> Sums:
         rows = np.asarray(block[:, objects], dtype=float)
-        return sums_of_utilities(rows, weights, regressors, labels[objects], compiled)
+        return sums_of_utilities(rows, weights, regressors, labels[objects])
 
     return added(map(sums, blocks_of(len(labels))))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 from scipy.linalg import blas, lapack, solve_triangular
+from scipy.special import gammaln
 
 from ...models.combinations.normal_coordinates import (
     draw_hyperparameters,
@@ -503,15 +504,19 @@ class Approximation:
             log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
             log_q += self._sample_hyperparameters(out, rng)
         shape = self.data.tau + 0.5
-        out["zeta"] = state.zeta_rate / rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
-        log_q += stats.invgamma.logpdf(out["zeta"], shape, scale=state.zeta_rate).sum(axis=(1, 2))
+        inverse = rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
+        out["zeta"] = state.zeta_rate / inverse
+        # An inverse gamma density, from the Gamma variable that was drawn.
+        of_zeta = (shape + 1) * np.log(inverse) - inverse - np.log(state.zeta_rate)
+        log_q += of_zeta.sum(axis=(1, 2)) - state.zeta_rate.size * gammaln(shape)
         out["W"] = np.empty((draws, *state.W_mean.shape))
         gram = state.W_products.gram(state.W_weights)
         for c, mean in enumerate(state.W_mean):
             factor, pivots = precision_factor(gram, state.W_precision[c])
             noise = rng.normal(size=(len(mean), draws))
             out["W"][:, c] = mean + solve_triangular(factor, noise, lower=True, trans="T").T
-            log_q += np.log(pivots).sum() + stats.norm.logpdf(noise).sum(axis=0)
+            log_q += np.log(pivots).sum() - 0.5 * np.einsum("md,md->d", noise, noise)
+        log_q -= 0.5 * state.W_mean.size * np.log(2 * np.pi)
         return out, log_q
 
     def _moments_of_parameters(self, psi: ParameterFactor) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from kernelzoo.inference.multinomial_probit import expected_utilities as module
 from kernelzoo.inference.multinomial_probit.expected_utilities import expected_utilities
 from kernelzoo.numerics import probit, threads
 from kernelzoo.numerics.probit import log_probability_and_gradient, truncated_moments
@@ -18,10 +17,8 @@ def given():
     return kernels, np.array([0.3, 0.7]), rng.normal(size=(C, M)), rng.integers(C, size=N)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_sums_are_those_of_all_objects_at_once(given, compiled, monkeypatch):
+def test_sums_are_those_of_all_objects_at_once(given):
     kernels, beta, W, labels = given
-    monkeypatch.setattr(module, "COMPILED_FROM", 0 if compiled else np.inf)
     found = expected_utilities(*given)
     f = np.einsum("s,snm,cm->nc", beta, kernels, W)
     log_z, y = truncated_moments(f, labels)
