@@ -35,7 +35,7 @@ from scipy.special import softmax
 
 from ...user_warnings import warn_user
 from .simplex_coordinates import Target, axes_around
-from .simplex_points import SOBOL_LOG2, Points, Proposal
+from .simplex_points import GRID_TOLERANCE, SOBOL_LOG2, Points, Proposal
 
 __all__ = ["SimplexFactor", "moments_around", "simplex_factor", "warn_of_imprecision"]
 
@@ -43,6 +43,10 @@ type Array = npt.NDArray[np.float64]
 
 # Largest number of batches of proposals.
 ROUNDS = 24
+# Means within so many standard deviations, and ratios of standard deviations, at which points of
+# another factor serve: any points, and a grid whose gap is small enough.
+NEAR, ALIKE = 0.3, 1.25
+REACHED, SIMILAR = 2.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -88,14 +92,14 @@ class SimplexFactor:
         """Whether points placed for another factor still suit this one."""
         if self._origin is None:
             return True
+        return self._within(NEAR, ALIKE) and self.ess > 0.9 * self._origin.ess
+
+    def _within(self, distance: float, ratio: float) -> bool:
+        """Whether means and standard deviations are those of the points' factor, about."""
+        assert self._origin is not None
         moved = np.abs(self.mean - self._origin.mean) / self._origin.sd
-        ratio = self.sd / self._origin.sd
-        return bool(
-            moved.max() < 0.3
-            and ratio.min() > 0.8
-            and ratio.max() < 1.25
-            and self.ess > 0.9 * self._origin.ess
-        )
+        ratios = self.sd / self._origin.sd
+        return bool(moved.max() < distance and ratios.min() > 1 / ratio and ratios.max() < ratio)
 
     @property
     def entropy(self) -> float:
@@ -151,9 +155,10 @@ def simplex_factor(
         A, symmetric positive semidefinite.
     near : SimplexFactor, optional
         A similar factor. Its points are used again while this factor is close to the one for which
-        they were placed. With the same points, a sequence of factors maximises a bound with respect
-        to the same measure, so the bound cannot fall. New points are placed from the mode of
-        `near`; the bound may then jump by the quadrature's error.
+        they were placed, and those of a grid while their error is small. With the same points, a
+        sequence of factors maximises a bound with respect to the same measure, so the bound cannot
+        fall. New points are placed from the mode of `near`; the bound may then jump by the
+        quadrature's error.
 
     Returns
     -------
@@ -170,14 +175,21 @@ def simplex_factor(
     """
     target = Target(concentration, linear, quadratic)
     if near is not None:
-        factor = _integrate(target, near._points, near._origin or near)
+        points = near._points
+        factor, mass = _integrate(target, points, near._origin or near)
         if factor.covered:
             return factor
+        serves = points.are_grid and points.suffice and factor._within(REACHED, SIMILAR)
+        if serves and points.gap(mass) <= GRID_TOLERANCE:
+            return factor
     points = Points.around(target, None if near is None else near._points.mode)
-    return _integrate(target, points, None)
+    return _integrate(target, points, None)[0]
 
 
-def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> SimplexFactor:
+def _integrate(
+    target: Target, points: Points, origin: SimplexFactor | None
+) -> tuple[SimplexFactor, Array]:
+    """Factor by these points, and their masses (n,)."""
     n_weights = len(target.linear)
     beta = points.features[:n_weights]
     log_mass = np.concatenate([target.linear, target.concentration]) @ points.features
@@ -188,7 +200,7 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
     total = mass.sum()
     mass /= total
     means = points.features @ mass
-    return SimplexFactor(
+    factor = SimplexFactor(
         mean=means[:n_weights],
         second_moment=(beta * mass) @ beta.T,
         mean_log=means[n_weights:],
@@ -198,6 +210,7 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
         _points=points,
         _origin=origin,
     )
+    return factor, mass
 
 
 def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Array, Array]:

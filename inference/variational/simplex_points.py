@@ -10,7 +10,7 @@ from scipy.stats import qmc
 
 from .simplex_coordinates import DEPTH, Axes, Target, axes_around, grid_of_three
 
-__all__ = ["SOBOL_LOG2", "Points", "Proposal"]
+__all__ = ["GRID_TOLERANCE", "SOBOL_LOG2", "Points", "Proposal"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -90,12 +90,31 @@ def _weights_at(axes: Axes, e: Array) -> Array:
 
 @dataclass(frozen=True)
 class Points:
-    """Quadrature points: weights and their logs (2 S, n), log measure (n,), logits of the mode."""
+    """Quadrature points: weights and their logs (2 S, n), log measure (n,), logits of the mode.
+
+    `part` marks every second node of a grid, or the first half of a net.
+    """
 
     features: Array
     log_measure: Array
     mode: Array
     suffice: bool
+    part: npt.NDArray[np.bool_]
+
+    @property
+    def are_grid(self) -> bool:
+        """Whether they are a grid, and not a net."""
+        return len(self.mode) + 1 in GRID_NODES
+
+    def gap(self, mass: Array) -> float:
+        """Difference of a grid's sums of a mass (n,) from those over every second node.
+
+        Doubling the nodes squares the trapezoid rule's error on analytic functions.
+        """
+        coarse, rest = self._sums(mass)
+        fine = coarse.joined(rest)
+        total = coarse.log_total + len(self.mode) * np.log(2) - fine.log_total
+        return max(abs(total), float(coarse.distances(fine).max()))
 
     @classmethod
     def around(cls, target: Target, start: Array | None) -> Self:
@@ -109,8 +128,10 @@ class Points:
             log_measure = -log_proposal - np.log(e.shape[1])
             half = np.arange(e.shape[1]) < e.shape[1] // 2
             log_beta = _weights_at(axes, e)
-            points, one, other, ess = cls._kept(target, axes.start, log_beta, log_measure, half)
+            points, mass = cls._kept(target, axes.start, log_beta, log_measure, half)
+            one, other = points._sums(mass)
             gap = one.distances(other)[: len(axes.order)].max()
+            ess = mass.sum() ** 2 / (mass @ mass)
             suffice = bool(gap <= 2 * TOLERANCE and ess > LEAST_ESS)
             if suffice:
                 break
@@ -138,10 +159,7 @@ class Points:
 
     @classmethod
     def _grid(cls, target: Target, axes: Axes, nodes: int) -> tuple[Self, float]:
-        """Points and their difference from the grid of every second node.
-
-        Doubling the nodes squares the trapezoid rule's error on analytic functions.
-        """
+        """Points and their `gap`."""
         d = len(axes.mode)
         if d == 1:
             e, log_measure = axes.grid(nodes)
@@ -151,12 +169,8 @@ class Points:
         second = np.zeros(log_measure.shape, dtype=bool)
         second[(slice(None, None, 2),) * d] = True
         log_beta = log_beta.reshape(d + 1, -1)
-        points, coarse, rest, _ = cls._kept(
-            target, axes.start, log_beta, log_measure.ravel(), second.ravel()
-        )
-        fine = coarse.joined(rest)
-        scaled = abs(coarse.log_total + d * np.log(2) - fine.log_total)
-        return points, max(scaled, float(coarse.distances(fine).max()))
+        points, mass = cls._kept(target, axes.start, log_beta, log_measure.ravel(), second.ravel())
+        return points, points.gap(mass)
 
     @classmethod
     def _kept(
@@ -166,8 +180,8 @@ class Points:
         log_beta: Array,
         log_measure: Array,
         part: npt.NDArray[np.bool_],
-    ) -> tuple[Self, "_Sums", "_Sums", float]:
-        """Points with mass, sums over `part` and over the rest, and their effective number."""
+    ) -> tuple[Self, Array]:
+        """Points with mass, and their mass (n,)."""
         log_mass = target.at(np.exp(log_beta), log_beta) + log_measure
         peak = log_mass.max()
         if not np.spacing(abs(peak)) < 1.0:
@@ -181,10 +195,11 @@ class Points:
         np.take(log_beta, kept, axis=1, out=features[len(log_beta) :])
         np.exp(features[len(log_beta) :], out=features[: len(log_beta)])
         mass = np.exp(log_mass[kept] - peak)
-        part = part[kept]
-        one, other = (_Sums.of(features, mass * half) for half in (part, ~part))
-        ess = float(mass.sum() ** 2 / (mass @ mass))
-        return cls(features, log_measure[kept], mode, False), one, other, ess
+        return cls(features, log_measure[kept], mode, False, part[kept]), mass
+
+    def _sums(self, mass: Array) -> tuple["_Sums", "_Sums"]:
+        """Sum over `part` and over the rest."""
+        return _Sums.of(self.features, mass * self.part), _Sums.of(self.features, mass * ~self.part)
 
 
 @dataclass(frozen=True)
