@@ -13,8 +13,7 @@ from xarray import Dataset, DataTree
 
 from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
-from ...models.kernels.specification import as_stack
-from ...models.kernels.stack import with_normalization
+from ...models.kernels.stack import as_stack, with_normalization
 from ...validation import argument_error
 from .progress import track
 

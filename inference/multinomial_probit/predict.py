@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree
 from ...models.combinations.sums import RULES, Combination
 from ...models.kernels.learned import LearnedKernel, ParametricStack
 from ...models.kernels.rows import evenly_spaced
-from ...models.kernels.specification import as_stack
+from ...models.kernels.stack import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error

@@ -13,7 +13,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from ...models.kernels.alignment import aligned, ids_along
-from ...models.kernels.specification import as_stack
+from ...models.kernels.stack import as_stack
 from ...validation import check_labels
 from .class_labels import name_classes
 from .house_style import figure_options

@@ -2,21 +2,20 @@
 
 from .blocks import KernelsInBlocks
 from .eigenvectors import eigenvector_kernels
-from .specification import (
-    Kernels,
-    Theta,
-    as_stack,
+from .features import cross_gram
+from .functions import (
     basis_expansion,
     cosine,
     covariance,
-    cross_gram,
     gaussian,
-    kernel_stack,
     laplace,
     linear,
     polynomial,
     precomputed,
 )
+from .learned import Theta
+from .specification import Kernels
+from .stack import as_stack, kernel_stack
 from .warnings import KernelWarning
 
 __all__ = [

@@ -22,7 +22,6 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -37,41 +36,21 @@ from ...validation import (
 from .base import (
     BaseKernel,
     BasisExpansion,
-    Cosine,
-    Covariance,
-    Gaussian,
-    Laplace,
-    Linear,
-    Polynomial,
     Precomputed,
 )
 from .blocks import KernelsInBlocks, feature_labels
-from .features import Objects, cross_gram, feature_spaces
+from .features import Objects, feature_spaces
 from .kernel_features import ExactFeatures, KernelFeatures, check_exact
-from .learned import LearnedCovariance, LearnedGaussian, LearnedKernel, ParametricStack, Theta
+from .learned import LearnedCovariance, LearnedKernel, ParametricStack
 from .member import FittedMember, Member
 from .memory import check_fits
 from .normalization import NORMALIZATIONS
 from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
 from .random_features import RandomFeatures, check_frequencies
-from .stack import as_stack, kernel_stack, with_normalization
+from .stack import with_normalization
 from .warnings import warn_of_unequal_scales
 
-__all__ = [
-    "Kernels",
-    "Theta",
-    "as_stack",
-    "basis_expansion",
-    "cosine",
-    "covariance",
-    "cross_gram",
-    "gaussian",
-    "kernel_stack",
-    "laplace",
-    "linear",
-    "polynomial",
-    "precomputed",
-]
+__all__ = ["Kernels"]
 
 
 # Name, kernel and feature space.
@@ -85,7 +64,7 @@ _FITTED: WeakKeyDictionary[Objects, "dict[Kernels, list[tuple[Entry, FittedMembe
 
 @dataclass(frozen=True)
 class Kernels:
-    """An immutable specification of one or several kernels; see the functions of this module.
+    """An immutable specification of one or several kernels; see `kernelzoo.kernels`.
 
     Parameters
     ----------
@@ -559,167 +538,6 @@ class Kernels:
 def _descriptions(entries: Sequence[Entry]) -> dict[str, str]:
     """Descriptions of kernels with given names."""
     return {name: m.base.describe(space) for name, m, space in entries if m.name is not None}
-
-
-def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) -> Kernels:
-    """Gaussian kernel exp(-gamma ||x - x'||^2).
-
-    z-score the features on the training part first, as ``split`` in ``kz.datasets`` does. Otherwise
-    features of large scale dominate, and a good width for one data set gives the identity for
-    another.
-
-    Parameters
-    ----------
-    gamma : float, {"median", "scale"} or Theta, optional
-        - a number; 1 / n_features by default;
-        - "median": 1 / (2 m), with m the median of ||x_i - x_j||^2 over pairs i < j of training
-          objects; of more than 1,000 objects, 1,000 are drawn with a fixed seed, whatever their
-          order;
-        - "scale": 1 / (n_features v), with v the variance of all entries of the training features,
-          as in ``sklearn.svm.SVC(gamma="scale")``;
-        - a `Theta`: gamma is learned; ``Theta(ard=True)`` learns one for each feature,
-          exp(-sum_d gamma_d (x_d - x'_d)^2).
-
-    Notes
-    -----
-    A rule is applied to the training objects of each call, for each feature space separately:
-    ``kernels(X_new, X_train)`` has the width of ``kernels(X_train)``, which is in its label.
-
-    Examples
-    --------
-    >>> kernels = (kz.gaussian("median") | kz.linear()).normalize("trace")
-    >>> kernels(X_train)["kernel"].values
-    array(['gaussian(median=0.01911)', 'linear'], dtype='<U24')
-    """
-    return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else Gaussian(gamma))
-
-
-def laplace(gamma: float | Literal["median"] | None = None) -> Kernels:
-    """Laplace kernel exp(-gamma ||x - x'||_1).
-
-    `gamma` is 1 / n_features by default; "median" is 1 over the median of ||x_i - x_j||_1 over
-    pairs of training objects. See `gaussian`.
-
-    Examples
-    --------
-    >>> stack = kz.kernels.laplace("median")(X_train)
-    """
-    return _one(Laplace(gamma))
-
-
-def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kernels:
-    """Polynomial kernel (gamma x'x + coef0)^degree.
-
-    `degree` must be a whole number from 1, `gamma` > 0 and `coef0` >= 0, so that the kernel is
-    positive semidefinite.  `gamma` is 1 by default, as in the papers; scikit-learn's default is
-    1 / n_features.
-
-    Examples
-    --------
-    >>> stack = kz.polynomial(2, gamma=0.1)(X_train)
-    """
-    return _one(Polynomial(degree, gamma, coef0))
-
-
-def linear() -> Kernels:
-    """Linear kernel x'x, without a bias.
-
-    Examples
-    --------
-    >>> stack = kz.linear()(X_train)
-    """
-    return _one(Linear())
-
-
-def cosine() -> Kernels:
-    """Cosine similarity x'x / (||x|| ||x'||); 0 for a vector of zeros.
-
-    Examples
-    --------
-    >>> stack = kz.kernels.cosine()(X_train)
-    """
-    return _one(Cosine())
-
-
-def precomputed() -> Kernels:
-    """Precomputed similarities instead of features.
-
-    Apply it to the Gram matrix of the training objects, shape (N, N), and to the similarities of
-    new objects to the training objects, shape (n, N), together with that Gram matrix.  To combine
-    it with kernels of features, use a dict: ``gaussian().on("x") |
-    precomputed().on("sequence")``.
-
-    Examples
-    --------
-    >>> gram = np.exp(-squared_distances)
-    >>> stack = kz.kernels.precomputed().normalize("trace")(gram)
-    """
-    return _one(Precomputed())
-
-
-def covariance(function: Any, theta: Theta | None = None) -> Kernels:
-    """Any covariance function of ``pm.gp.cov``.
-
-    Parameters
-    ----------
-    function : pymc.gp.cov.BaseCovariance
-        A covariance function with fixed hyperparameters; random variables raise a ValueError. With
-        `theta`: a function that maps the parameter, a scalar tensor or one with one entry per
-        feature, to a covariance function. Write another parameter in terms of it, such as
-        ``lambda precision: pm.gp.cov.ExpQuad(3, ls=precision**-0.5)``.
-    theta : Theta, optional
-        Prior of a parameter to learn, a gamma distribution.
-
-    Raises
-    ------
-    TypeError
-        For a covariance function where `theta` needs a function that makes one, and the reverse.
-
-    Examples
-    --------
-    >>> kz.kernels.covariance(pm.gp.cov.Matern52(3, ls=1.5))
-    >>> scale = kz.kernels.Theta(2, 1)
-    >>> learned = kz.kernels.covariance(lambda ls: pm.gp.cov.Matern52(3, ls=ls), scale)
-    """
-    made = isinstance(function, pm.gp.cov.BaseCovariance)
-    if theta is None:
-        if not made:
-            raise TypeError(
-                "The 'function' argument of covariance must be a covariance function of pm.gp.cov; "
-                f"with a Theta, a function that makes one. Got {function!r}."
-            )
-        return _one(Covariance(function))
-    if not isinstance(theta, Theta) or made or not callable(function):
-        raise TypeError(
-            "covariance takes a Theta with a function that makes the covariance function of its "
-            "parameter: covariance(lambda ls: pm.gp.cov.Matern52(3, ls=ls), Theta(2, 1)). "
-            f"Got {function!r} and {theta!r}."
-        )
-    return _one(LearnedCovariance(theta, function))
-
-
-def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = None) -> Kernels:
-    """Features instead of a kernel: the stack has one column per basis function.
-
-    Parameters
-    ----------
-    function : callable
-        Maps objects of shape (n, D) to features of shape (n, M), row by row; fit its parameters
-        beforehand. For Nystroem features see `Kernels.nystroem`.
-    name : str, optional
-        Default: the name of the function.
-
-    Examples
-    --------
-    >>> squares = kz.kernels.basis_expansion(np.square, "squares")
-    >>> squares(X_train).shape
-    """
-    expansion = _one(BasisExpansion(function))
-    return expansion if name is None else expansion.named(name)
-
-
-def _one(base: BaseKernel) -> Kernels:
-    return Kernels((Member(base),))
 
 
 def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:

@@ -25,7 +25,7 @@ from kernelzoo.custom_steps.multinomial_probit.sweep import (
 from kernelzoo.models.combinations import normal_coordinates
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
-from kernelzoo.models.kernels.specification import Theta, gaussian
+from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.numerics.kernel_products import Design
 from kernelzoo.numerics.probit import log_probability
 

@@ -16,7 +16,7 @@ from kernelzoo.inference.engine.identified import identified
 from kernelzoo.inference.multinomial_probit.predict import _difference
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
-from kernelzoo.models.kernels.specification import Theta
+from kernelzoo.models.kernels import Theta
 
 COMMON = {"random_seed": 3, "progressbar": False, "log_likelihood": False}
 RULES = {

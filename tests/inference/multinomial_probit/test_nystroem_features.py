@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import sqrtm
 
 from kernelzoo import VB, MultinomialProbit, fit, gaussian
-from kernelzoo.models.kernels.specification import as_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.numerics.probit import class_probabilities
 
 RNG = np.random.default_rng(1)

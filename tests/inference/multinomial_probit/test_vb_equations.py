@@ -16,7 +16,7 @@ from kernelzoo.inference.multinomial_probit import vb_updates as updates
 from kernelzoo.inference.variational.regressors import printed_bound
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights
-from kernelzoo.models.kernels.specification import Theta, gaussian
+from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability, truncated_moments
 from probit_vb_fixture import RUN, model_of, problem

@@ -13,7 +13,7 @@ from kernelzoo.inference.multinomial_probit import vb_updates as updates
 from kernelzoo.inference.variational.binary import binary_factor
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
-from kernelzoo.models.kernels.specification import Theta, gaussian
+from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.kernel_products import KernelProducts
 from kernelzoo.numerics.probit import log_probability

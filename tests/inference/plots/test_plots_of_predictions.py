@@ -14,7 +14,7 @@ from xarray import Dataset, DataTree
 from kernelzoo.inference.engine.predict import predict
 from kernelzoo.inference.plots import plot_decision_regions, plot_kernels, plot_reliability
 from kernelzoo.inference.plots.class_labels import spread
-from kernelzoo.models.kernels.specification import gaussian, linear
+from kernelzoo.models.kernels import gaussian, linear
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
 mpl.use("Agg")

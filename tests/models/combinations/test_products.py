@@ -16,7 +16,7 @@ from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.independent import lean_tree
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import SMALLEST
-from kernelzoo.models.kernels.specification import Theta, covariance, gaussian
+from kernelzoo.models.kernels import Theta, covariance, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
 RNG = np.random.default_rng(2)

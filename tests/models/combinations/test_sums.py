@@ -15,7 +15,7 @@ from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.composite_kernel import CompositeKernelRegression
-from kernelzoo.models.kernels.specification import kernel_stack
+from kernelzoo.models.kernels import kernel_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability
 

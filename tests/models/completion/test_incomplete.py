@@ -13,7 +13,7 @@ from kernelzoo.models.completion.incomplete import (
     rank_error,
     square_root,
 )
-from kernelzoo.models.kernels.specification import gaussian
+from kernelzoo.models.kernels import gaussian
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 
 N = 5

@@ -17,9 +17,7 @@ from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
 )
-from kernelzoo.models.kernels.alignment import NUMBERED as NUMBERS
-from kernelzoo.models.kernels.alignment import aligned, counts_rows, order_of
-from kernelzoo.models.kernels.specification import (
+from kernelzoo.models.kernels import (
     Theta,
     as_stack,
     basis_expansion,
@@ -29,6 +27,8 @@ from kernelzoo.models.kernels.specification import (
     linear,
     precomputed,
 )
+from kernelzoo.models.kernels.alignment import NUMBERED as NUMBERS
+from kernelzoo.models.kernels.alignment import aligned, counts_rows, order_of
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from kernelzoo.models.wishart_completion import WishartCompletion

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernelzoo.models.kernels.specification import as_stack, cosine, gaussian, linear, polynomial
+from kernelzoo.models.kernels import as_stack, cosine, gaussian, linear, polynomial
 
 N, NEW, D = 9, 4, 3
 

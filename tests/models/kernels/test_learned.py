@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from kernelzoo.inference.engine.density import log_density
+from kernelzoo.models.kernels import Theta, covariance, gaussian, linear, polynomial
 from kernelzoo.models.kernels.learned import ParametricStack
-from kernelzoo.models.kernels.specification import Theta, covariance, gaussian, linear, polynomial
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.wishart_kernel_mixture import WishartKernelMixture
 from kernelzoo.numerics.probit import log_probability

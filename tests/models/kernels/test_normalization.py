@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 from sklearn.preprocessing import KernelCenterer
 
-from kernelzoo.models.kernels.specification import (
+from kernelzoo.models.kernels import (
     as_stack,
     cosine,
     covariance,

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.kernel_approximation import Nystroem
 
-from kernelzoo.models.kernels.learned import Theta
-from kernelzoo.models.kernels.specification import (
+from kernelzoo.models.kernels import (
     Kernels,
     as_stack,
     basis_expansion,
@@ -20,6 +19,7 @@ from kernelzoo.models.kernels.specification import (
     polynomial,
     precomputed,
 )
+from kernelzoo.models.kernels.learned import Theta
 
 N, NEW, D = 9, 4, 3
 BASES = {

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from kernelzoo.models.kernels.specification import (
+from kernelzoo.models.kernels import (
     as_stack,
     gaussian,
     kernel_stack,
