@@ -61,7 +61,7 @@ def run(console: Console) -> None:
         *("R-hat, weight", "R-hat, all", "device"),
     ):
         table.add_column(column, justify="right")
-    options = {"random_seed": 1, "progressbar": False, "log_likelihood": False}
+    options: dict[str, Any] = {"random_seed": 1, "progressbar": False, "log_likelihood": False}
     clock = time.perf_counter()
     with warnings.catch_warnings():
         # The table says what they say.

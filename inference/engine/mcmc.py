@@ -447,9 +447,9 @@ class NUTS(Engine):
         for name in _OF_MASS_MATRIX & {*given, *options}:
             rule = "left out with mass_matrix='curvature'"
             raise argument_error(name, "fit", rule, repr((given | options)[name]))
-        run = replace(run, sampler_options=given)
         with run.clock.explained("for the curvature, 2 gradients a coordinate"):
             precision, density = curvature_at(run.start, model, run)
+        run = replace(run, sampler_options=given)
         if self.backend == "pymc":
             step = pm.NUTS(model=model, scaling=precision, logp_dlogp_func=density, **options)
             return _sample(model, run, step=step, nuts_sampler="pymc")
