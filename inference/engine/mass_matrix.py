@@ -19,8 +19,10 @@ __all__ = ["curvature_at"]
 LEAST = 1e-6
 
 
-def curvature_at(start: DataTree, model: pm.Model, run: Run) -> tuple[NDArray, ValueGradFunction]:
-    """Minus the Hessian of the log density, positive definite, and the density's function.
+def curvature_at(
+    start: DataTree, model: pm.Model, run: Run
+) -> tuple[NDArray, NDArray, ValueGradFunction]:
+    """Minus the Hessian of the log density, made positive definite, and its inverse.
 
     The Hessian is that at the mean of the result's draws, in unconstrained coordinates. Directions
     of negative curvature have its absolute value.
@@ -35,10 +37,10 @@ def curvature_at(start: DataTree, model: pm.Model, run: Run) -> tuple[NDArray, V
 
     Returns
     -------
-    ndarray (D, D)
-        Inverse of the covariance of a normal approximation, in the order of the value variables.
-    ValueGradFunction
-        As `pm.NUTS` takes it.
+    precision, covariance : ndarray (D, D)
+        Those of a normal approximation, in the order of the model's value variables.
+    density : ValueGradFunction
+        The log density and its gradient, as `pm.NUTS` takes them.
 
     Raises
     ------
@@ -55,4 +57,6 @@ def curvature_at(start: DataTree, model: pm.Model, run: Run) -> tuple[NDArray, V
     hessian = curvature(lambda x: density([x], extra_vars={})[1], x, run)
     size, directions = np.linalg.eigh(-hessian * np.outer(spread, spread))
     size = np.maximum(np.abs(size), LEAST)
-    return (directions * size) @ directions.T / np.outer(spread, spread), density
+    precision = (directions * size) @ directions.T / np.outer(spread, spread)
+    covariance = (directions / size) @ directions.T * np.outer(spread, spread)
+    return precision, covariance, density

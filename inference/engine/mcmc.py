@@ -318,16 +318,16 @@ class NUTS(Engine):
     max_treedepth : int, default=10
         Largest number of doublings of a trajectory.
     mass_matrix : {"adapted", "curvature"}, default="adapted"
-        "adapted" is PyMC's diagonal matrix, adapted while tuning. "curvature" is minus the Hessian
-        of the log density at the mean of the draws of ``fit(..., start=)``: dense, and fixed. It
-        takes 2 D gradients for D coordinates, and each step O(D^2). Trajectories are much shorter
-        where coordinates are strongly correlated, as with many more objects than columns of
-        features. Not with nutpie.
+        "adapted" is the implementation's diagonal matrix, adapted while tuning. "curvature" is
+        minus the Hessian of the log density at the mean of the draws of ``fit(..., start=)``:
+        dense, and fixed. It takes 2 D gradients for D coordinates, and each step O(D^2).
+        Trajectories are much shorter where coordinates are strongly correlated, as with many more
+        objects than columns of features. Not with nutpie.
 
     Notes
     -----
-    With a progress bar, a status line is shown while numba compiles the gradient for PyMC's
-    implementation.
+    With a progress bar, a status line is shown while numba compiles the gradient, for PyMC's
+    implementation and for the curvature.
 
     Examples
     --------
@@ -420,7 +420,8 @@ class NUTS(Engine):
         from .compilation_status import compilation_shown
 
         # With the user's mode, numba may also compile while PyMC's progress bar is open.
-        visible = run.progressbar and own and run.mode is None
+        by_numba = own or self.mass_matrix == "curvature"
+        visible = run.progressbar and by_numba and run.mode is None
         with warnings.catch_warnings(), compilation_shown(visible):
             # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")
@@ -442,19 +443,22 @@ class NUTS(Engine):
                 "start, for example start=kz.fit(model, 'vb')."
             )
         given = dict(run.sampler_options)
-        options |= given.pop("nuts", {})
-        options |= {name: given.pop(name) for name in _OF_NUTS & given.keys()}
-        for name in _OF_MASS_MATRIX & {*given, *options}:
+        further = dict(given.pop("nuts", {}))
+        further |= {name: given.pop(name) for name in _OF_NUTS & given.keys()}
+        for name in _OF_MASS_MATRIX & {*given, *further}:
             rule = "left out with mass_matrix='curvature'"
-            raise argument_error(name, "fit", rule, repr((given | options)[name]))
+            raise argument_error(name, "fit", rule, repr((given | further)[name]))
+        if clash := sorted(further.keys() & {*options, "max_treedepth", "max_tree_depth"}):
+            raise ValueError(f"NUTS itself sets {', '.join(map(repr, clash))}: see kz.NUTS.")
+        options |= further
         with run.clock.explained("for the curvature, 2 gradients a coordinate"):
-            precision, density = curvature_at(run.start, model, run)
+            precision, covariance, density = curvature_at(run.start, model, run)
         run = replace(run, sampler_options=given)
         if self.backend == "pymc":
             step = pm.NUTS(model=model, scaling=precision, logp_dlogp_func=density, **options)
             return _sample(model, run, step=step, nuts_sampler="pymc")
         options |= {
-            "inverse_mass_matrix": np.linalg.inv(precision),
+            "inverse_mass_matrix": covariance,
             "dense_mass": True,
             "adapt_mass_matrix": False,
         }

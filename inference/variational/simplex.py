@@ -11,10 +11,10 @@ Fixed points, as here, make the bound a smooth function of the moments' inputs.
 The coordinates undo most of Q's correlation (`simplex_coordinates`). For S <= 3 the trapezoid rule,
 iterated for three weights, is used on a grid that is compared with every second of its nodes: the
 error is about the square of the difference. If the difference is too large, another weight comes
-first and nodes are added, up to a cap. Means are then accurate to about 1e-6 standard deviations,
-or `SimplexFactor.precise` is False. The latter can happen if A has rank one and a curvature beyond
-1e6, and small concentrations put mass where its ridge leaves the simplex (2 of 100 random factors
-with curvatures up to 1e9).
+first and nodes are added, up to a cap. Means are then accurate to about 1e-6 standard deviations
+(2e-5 where a grid of another factor serves), or `SimplexFactor.precise` is False. The latter can
+happen if A has rank one and a curvature beyond 1e6, and small concentrations put mass where its
+ridge leaves the simplex (2 of 100 random factors with curvatures up to 1e9).
 
 For S > 3 Sobol' points are mapped through distributions tabulated along the axes (somewhat
 heavier-tailed than Q), with importance weights. The number of points is doubled from 4,096 up to
@@ -43,10 +43,12 @@ type Array = npt.NDArray[np.float64]
 
 # Largest number of batches of proposals.
 ROUNDS = 24
-# Means within so many standard deviations, and ratios of standard deviations, at which points of
-# another factor serve: any points, and a grid whose gap is small enough.
+# Points of another factor serve while the means of the weights, in standard deviations, and the
+# ratios of standard deviations are within these.
 NEAR, ALIKE = 0.3, 1.25
-REACHED, SIMILAR = 2.0, 2.0
+# A grid serves longer, while its error is small, but the error shows nothing of tails that the grid
+# does not reach: weights and their logarithms must be within these.
+REACHED, SIMILAR = 1.5, 1.5
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class SimplexFactor:
     mean_log: Array
     log_normaliser: float
     ess: float
+    _sd_log: Array
     _target: Target
     _points: Points
     _origin: Self | None
@@ -92,14 +95,42 @@ class SimplexFactor:
         """Whether points placed for another factor still suit this one."""
         if self._origin is None:
             return True
-        return self._within(NEAR, ALIKE) and self.ess > 0.9 * self._origin.ess
-
-    def _within(self, distance: float, ratio: float) -> bool:
-        """Whether means and standard deviations are those of the points' factor, about."""
-        assert self._origin is not None
         moved = np.abs(self.mean - self._origin.mean) / self._origin.sd
-        ratios = self.sd / self._origin.sd
-        return bool(moved.max() < distance and ratios.min() > 1 / ratio and ratios.max() < ratio)
+        ratio = self.sd / self._origin.sd
+        return bool(
+            not self._has_heavier_tails
+            and moved.max() < NEAR
+            and ratio.min() > 1 / ALIKE
+            and ratio.max() < ALIKE
+            and self.ess > 0.9 * self._origin.ess
+        )
+
+    @property
+    def reached(self) -> bool:
+        """Whether a grid placed for another factor reaches the tails of this one."""
+        if self._origin is None:
+            return True
+        own, origin = self._features, self._origin._features
+        moved = np.abs(own[0] - origin[0]) / origin[1]
+        ratio = own[1] / origin[1]
+        return bool(
+            not self._has_heavier_tails
+            and moved.max() < REACHED
+            and ratio.min() > 1 / SIMILAR
+            and ratio.max() < SIMILAR
+        )
+
+    @property
+    def _has_heavier_tails(self) -> bool:
+        """Whether a tail beta_s^a_s is heavier than that of the points' factor."""
+        assert self._origin is not None
+        own, origin = self._target.concentration, self._origin._target.concentration
+        return bool((own * ALIKE < origin).any())
+
+    @property
+    def _features(self) -> tuple[Array, Array]:
+        """Means and standard deviations (2 S,) of the weights and of their logarithms."""
+        return np.append(self.mean, self.mean_log), np.append(self.sd, self._sd_log)
 
     @property
     def entropy(self) -> float:
@@ -179,7 +210,7 @@ def simplex_factor(
         factor, mass = _integrate(target, points, near._origin or near)
         if factor.covered:
             return factor
-        serves = points.are_grid and points.suffice and factor._within(REACHED, SIMILAR)
+        serves = points.are_grid and points.suffice and factor.reached
         if serves and points.gap(mass) <= GRID_TOLERANCE:
             return factor
     points = Points.around(target, None if near is None else near._points.mode)
@@ -199,13 +230,14 @@ def _integrate(
     mass = np.exp(log_mass - peak)
     total = mass.sum()
     mass /= total
-    means = points.features @ mass
+    means, logs = points.features @ mass, points.features[n_weights:]
     factor = SimplexFactor(
         mean=means[:n_weights],
         second_moment=(beta * mass) @ beta.T,
         mean_log=means[n_weights:],
         log_normaliser=float(peak + np.log(total)),
         ess=float(1 / (mass @ mass)),
+        _sd_log=np.sqrt(np.maximum(logs**2 @ mass - means[n_weights:] ** 2, 0)),
         _target=target,
         _points=points,
         _origin=origin,

@@ -1,4 +1,4 @@
-"""Specifications of kernels: functions, feature spaces and normalisations.
+"""Specifications of kernels: their functions (`functions`), feature spaces and normalisations.
 
 A specification is written once and applied to training and to new objects::
 

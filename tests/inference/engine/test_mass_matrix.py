@@ -65,7 +65,9 @@ def test_draws_that_are_not_finite_do_not_enter(model, start):
 
 
 def precision_at(start, model):
-    precision, _ = curvature_at(start, model, Run(progressbar=False, mode=python_mode()))
+    run = Run(progressbar=False, mode=python_mode())
+    precision, covariance, _ = curvature_at(start, model, run)
+    np.testing.assert_allclose(precision @ covariance, np.eye(len(precision)), atol=1e-10)
     return precision
 
 
@@ -108,6 +110,8 @@ def test_negative_curvature_is_taken_by_its_size():
     [
         ({}, "give fit a start"),
         ({"start": True, "init": "adapt_full"}, "'init' argument .* left out with mass_matrix"),
+        ({"start": True, "nuts": {"max_tree_depth": 5}}, "NUTS itself sets 'max_tree_depth'"),
+        ({"start": True, "nuts": {"target_accept": 0.7}}, "NUTS itself sets 'target_accept'"),
         ({"start": True, "scaling": np.eye(5)}, "'scaling' argument .* left out with mass_matrix"),
     ],
 )

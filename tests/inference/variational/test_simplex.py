@@ -227,21 +227,27 @@ def test_new_points_are_placed_when_the_factor_moves():
     np.testing.assert_allclose(moved.mean, simplex_factor(a, target, quadratic).mean, atol=1e-6)
 
 
-def test_a_grid_serves_while_its_error_is_small():
+@pytest.mark.parametrize("n_weights", [2, 3])
+def test_a_grid_serves_while_its_error_is_small(n_weights):
     """Its moments are those of a grid of the moved factor's own, or it is placed anew."""
     again = []
     for seed in range(12):
-        a, b, quadratic = hard_factor(3, np.random.default_rng(seed))
+        a, b, quadratic = hard_factor(n_weights, np.random.default_rng(seed))
         placed = simplex_factor(a, b, quadratic)
-        for distance in (0.5, 1.0, 1.5, 2.5, 6.0):
-            # The mean moves by about as many standard deviations.
-            linear = b + distance * np.array([1.0, -1.0, 0.0]) / placed.sd
-            moved = simplex_factor(a, linear, quadratic, near=placed)
-            own = simplex_factor(a, linear, quadratic)
-            again.append(moved._points is placed._points)
-            assert np.max(np.abs(moved.mean - own.mean) / own.sd) < 1e-6
-            assert abs(moved.log_normaliser - own.log_normaliser) < 1e-6
-    assert 12 <= sum(again) < len(again)
+        across = np.resize([1.0, -1.0, 0.0], n_weights) / placed.sd
+        # The mean moves by about as many standard deviations.
+        moves = [
+            (a, b + distance * across, quadratic) for distance in (0.5, 1.0, 1.5, 2.5, 6.0, 15.0)
+        ]
+        moves += [(a, factor * b, factor * quadratic) for factor in (0.3, 0.7, 1.5, 3.0)]
+        moves += [(factor * a, b, quadratic) for factor in (0.1, 0.7, 1.5, 10.0)]
+        for moved in moves:
+            found, own = simplex_factor(*moved, near=placed), simplex_factor(*moved)
+            again.append(found._points is placed._points)
+            assert np.max(np.abs(found.mean - own.mean) / own.sd) < 1e-5
+            assert np.max(np.abs(found.mean_log - own.mean_log) / own._sd_log) < 4e-4
+            assert abs(found.log_normaliser - own.log_normaliser) < 1e-5
+    assert 40 <= sum(again) < len(again)
 
 
 @pytest.mark.parametrize("n_weights", [2, 4])
