@@ -126,8 +126,8 @@ def fit(
         Result of any engine on the same model. Each chain begins at another of its draws, chosen at
         random; variables without draws there begin as usual. Chains that have found the posterior
         need less tuning, but four draws of a narrow approximation are hardly dispersed: R-hat may
-        then miss modes that the approximation misses. For Gibbs, and NUTS of PyMC and
-        numpyro.
+        then miss modes that the approximation misses. For Gibbs and for NUTS, but
+        not nutpie's.
     var_names : sequence of str, optional
         Variables whose draws are kept. Default: all but the large ones (attribute ``large`` of the
         model), whose means and standard deviations are in the group ``moments``.
