@@ -24,18 +24,18 @@ endif
 endif
 
 # Two processes with a BLAS thread each are faster than two that fight over the cores.
-test test-long measure-tests test-slow notebooks: export OMP_NUM_THREADS := 1
-test test-long measure-tests test-slow notebooks: export OPENBLAS_NUM_THREADS := 1
-test test-long measure-tests test-slow notebooks: export MPLBACKEND := Agg
+test test-long measure-tests test-slow test-certificates notebooks: export OMP_NUM_THREADS := 1
+test test-long measure-tests test-slow test-certificates notebooks: export OPENBLAS_NUM_THREADS := 1
+test test-long measure-tests test-slow test-certificates notebooks: export MPLBACKEND := Agg
 # Processes of tests, and of what tests start, share the bytecode of the sources.
-test test-long measure-tests test-slow notebooks: export PYTHONDONTWRITEBYTECODE :=
+test test-long measure-tests test-slow test-certificates notebooks: export PYTHONDONTWRITEBYTECODE :=
 # First runs compile: a gradient takes a fifth less time like this.
 test test-long measure-tests: export NUMBA_OPT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help interpreter install demo lab test test-long measure-tests test-slow test-planted \
-        lint types docs notebooks wheel-check traces clean
+.PHONY: help interpreter install demo lab test test-long measure-tests test-slow \
+        test-certificates test-planted lint types docs notebooks wheel-check traces clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -71,7 +71,7 @@ $(VENV):
 install: .venv/installed ## build .venv and install the project and its tools into it
 
 demo: .venv/installed ## fit two models with several engines, compare, draw: results/
-	$(VENV) -m kernelzoo demo
+	$(VENV) -m studies demo
 
 lab: .venv/installed ## open Jupyter on the tour: three blocks of data, from DataFrames to an answer
 	$(VENV) -m jupyterlab notebooks/tour.ipynb
@@ -88,6 +88,9 @@ measure-tests: .venv/installed ## run both and write tests/long.txt anew
 test-slow: .venv/installed ## simulation-based calibration and long chains
 	$(PYTEST) -m slow -n $(WORKERS) --dist loadfile $(ARGS)
 
+test-certificates: .venv/installed ## prove every engine on every model (hours); writes docs/certificates
+	$(PYTEST) tests/certificates/prove.py -n $(WORKERS) $(ARGS)
+
 test-planted: .venv/installed ## plant known bugs one by one: the tests must fail (ARGS="--list")
 	$(VENV) -P tests/planted/run.py --jobs $(WORKERS) $(ARGS)
 
@@ -96,14 +99,16 @@ lint: .venv/installed ## ruff: rules and format; the laws of the rooms
 	$(VENV) -m ruff format --check .
 	.venv/bin/lint-imports --no-logo --no-cache
 
-# mypy takes a package's name from its folder; the link gives the checkout the name of the package,
-# whatever its folder is called.
-types: .venv/installed ## mypy on the package and on what writes its documentation
-	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/kernelzoo
-	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo
-	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs ../bin/python -m mypy \
+# mypy takes a package's name from its folder; the links give the checkout the name of the package,
+# whatever its folder is called, and show what lies beside it without the package's own folders.
+types: .venv/installed ## mypy on the package, and on what lies beside it
+	@mkdir -p .venv/types/beside && ln -sfn ../.. .venv/types/kernelzoo
+	@ln -sfn ../../../studies ../../../benchmarks .venv/types/beside
+	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo \
+	    --exclude '/(benchmarks|studies)/'
+	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs:beside ../bin/python -m mypy \
 	    --config-file kernelzoo/pyproject.toml -m pages -m docstrings -m mathml -m check -m measure \
-	    -m draw_references
+	    -m draw_references -p studies -p benchmarks
 
 docs: .venv/installed ## build the documentation into docs/_build/html; warnings are errors
 	$(VENV) -m sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ..inference import VB, ApproximationWarning, fit, predict
-from ..inference.scores import held_out
-from ..models import CompositeKernelClassification, MultinomialProbit
-from ..models.kernels import gaussian
+from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.inference.scores import held_out
+from kernelzoo.models import CompositeKernelClassification, MultinomialProbit
+from kernelzoo.models.kernels import gaussian
 
 __all__ = ["run"]
 

@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 from xarray import DataArray
 
-from ..inference import VB, ApproximationWarning, fit, predict
-from ..models import MultinomialProbit
-from ..models.kernels import gaussian
+from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import gaussian
+
 from .apart import in_own_process
 from .memory import megabytes
 

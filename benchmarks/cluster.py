@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ..datasets import load
-from ..inference import fit, predict, replicate
-from ..models import MultinomialProbit
-from ..models.kernels import gaussian, linear
+from kernelzoo.datasets import load
+from kernelzoo.inference import fit, predict, replicate
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import gaussian, linear
 
 __all__ = ["run"]
 

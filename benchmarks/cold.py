@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from ..inference import engines
-from ..models import MODELS
+from kernelzoo.inference import engines
+from kernelzoo.models import MODELS
 
 __all__ = ["cases", "first_and_second", "run"]
 

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ..inference import VB, ApproximationWarning, fit, predict
-from ..inference.completion import complete_features, complete_kernels
-from ..inference.scores import held_out
-from ..models import MultinomialProbit
-from ..models.kernels import gaussian
+from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.inference.completion import complete_features, complete_kernels
+from kernelzoo.inference.scores import held_out
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import gaussian
+
 from .memory import megabytes
 
 __all__ = ["run"]

@@ -15,9 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from xarray import DataTree
 
-from ..experiments.zhang2004 import SMALL, divide
-from ..inference import Run
-from ..inference.kernel_completion import (
+from kernelzoo.inference import Run
+from kernelzoo.inference.kernel_completion import (
     completion_steps,
     diagonal_wishart_completion_steps,
     fit_completion,
@@ -25,7 +24,8 @@ from ..inference.kernel_completion import (
     sample_completion,
     sample_diagonal_completion,
 )
-from ..models import DiagonalWishartCompletion, WishartCompletion
+from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
+from studies.zhang2004 import SMALL, divide
 
 __all__ = ["run"]
 

@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.table import Table
 from scipy.linalg import blas, lapack
 
-from ..datasets import load
-from ..inference import NUTS, VB, Engine, Gibbs, fit
-from ..inference.composite_kernel import fit_composite_kernel
-from ..models import CompositeKernelClassification, CompositeKernelRegression
-from ..models.kernels import Kernels, gaussian, linear, polynomial
+from kernelzoo.datasets import load
+from kernelzoo.inference import NUTS, VB, Engine, Gibbs, fit
+from kernelzoo.inference.composite_kernel import fit_composite_kernel
+from kernelzoo.models import CompositeKernelClassification, CompositeKernelRegression
+from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
+
 from .speed import Stopwatch
 
 __all__ = ["run"]

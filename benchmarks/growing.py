@@ -22,9 +22,10 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from ..inference import VB, ApproximationWarning, fit, predict
-from ..models import MultinomialProbit
-from ..models.kernels import gaussian
+from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import gaussian
+
 from .memory import megabytes
 
 __all__ = ["run"]

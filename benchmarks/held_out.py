@@ -27,12 +27,12 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
-from ..datasets import Dataset, Split, cohort, load
-from ..inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
-from ..inference.engine import track
-from ..inference.scores import held_out
-from ..models import MultinomialProbit
-from ..models.kernels import Kernels, gaussian
+from kernelzoo.datasets import Dataset, Split, cohort, load
+from kernelzoo.inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
+from kernelzoo.inference.engine import track
+from kernelzoo.inference.scores import held_out
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import Kernels, gaussian
 
 __all__ = ["run"]
 

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ..datasets import load
-from ..inference import VB, ApproximationWarning, fit, predict
-from ..inference.engine import track
-from ..inference.scores import held_out
-from ..models import MultinomialProbit
-from ..models.kernels import Kernels, gaussian
+from kernelzoo.datasets import load
+from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.inference.engine import track
+from kernelzoo.inference.scores import held_out
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import Kernels, gaussian
 
 __all__ = ["run"]
 

@@ -24,10 +24,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from ..datasets import load
-from ..inference import VB, ApproximationWarning, fit, predict
-from ..models import MultinomialProbit
-from ..models.kernels import Kernels, gaussian
+from kernelzoo.datasets import load
+from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import Kernels, gaussian
 
 __all__ = ["run"]
 

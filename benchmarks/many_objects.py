@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ..inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
-from ..models import MultinomialProbit
-from ..models.kernels import Kernels, gaussian
+from kernelzoo.inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import Kernels, gaussian
+
 from .memory import megabytes
 
 __all__ = ["run"]

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.metrics.pairwise import rbf_kernel
 
-from ..inference import EM, VB, Engine, Exact, Gibbs, fit
-from ..models import DiagonalWishartCompletion, WishartCompletion
+from kernelzoo.inference import EM, VB, Engine, Exact, Gibbs, fit
+from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
 
 __all__ = ["run"]
 

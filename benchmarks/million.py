@@ -19,9 +19,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ..inference import VB, ApproximationWarning, fit, predict
-from ..models import CompositeKernelClassification, CompositeKernelRegression, MultinomialProbit
-from ..models.kernels import gaussian
+from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.models import (
+    CompositeKernelClassification,
+    CompositeKernelRegression,
+    MultinomialProbit,
+)
+from kernelzoo.models.kernels import gaussian
+
 from .apart import in_own_process
 from .memory import megabytes
 

@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ..datasets import load
-from ..inference import ApproximationWarning, fit, predict
-from ..inference.completion import CompletedKernels, complete_kernels, impute_kernels
-from ..inference.engine import track
-from ..inference.scores import held_out
-from ..models import MultinomialProbit
-from ..models.kernels import gaussian
+from kernelzoo.datasets import load
+from kernelzoo.inference import ApproximationWarning, fit, predict
+from kernelzoo.inference.completion import CompletedKernels, complete_kernels, impute_kernels
+from kernelzoo.inference.engine import track
+from kernelzoo.inference.scores import held_out
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import gaussian
 
 __all__ = ["run"]
 

@@ -17,10 +17,10 @@ import xarray as xr
 from rich.console import Console
 from rich.table import Table
 
-from ..datasets import load
-from ..inference import NUTS, Engine, Gibbs, fit, identified
-from ..models import MultinomialProbit
-from ..models.kernels import Theta, gaussian, linear, polynomial
+from kernelzoo.datasets import load
+from kernelzoo.inference import NUTS, Engine, Gibbs, fit, identified
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import Theta, gaussian, linear, polynomial
 
 __all__ = ["run"]
 

@@ -16,9 +16,13 @@ import pymc as pm
 from rich.console import Console
 from rich.table import Table
 
-from ..inference import EM, Engine, Gibbs, Run, fit
-from ..inference.mutual_completion import MutualObjective, minimize, mutual_kernel_completion_steps
-from ..models import CompletionProblem, MutualKernelCompletion
+from kernelzoo.inference import EM, Engine, Gibbs, Run, fit
+from kernelzoo.inference.mutual_completion import (
+    MutualObjective,
+    minimize,
+    mutual_kernel_completion_steps,
+)
+from kernelzoo.models import CompletionProblem, MutualKernelCompletion
 
 __all__ = ["run"]
 

@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 from xarray import DataArray, Dataset, DataTree
 
-from ..datasets import load
-from ..inference import engines, fit, identified, recommend
-from ..inference.engine import track
-from ..models import (
+from kernelzoo.datasets import load
+from kernelzoo.inference import engines, fit, identified, recommend
+from kernelzoo.inference.engine import track
+from kernelzoo.models import (
     CompositeKernelClassification,
     CompositeKernelRegression,
     DiagonalWishartCompletion,
@@ -35,7 +35,7 @@ from ..models import (
     WishartCompletion,
     WishartKernelMixture,
 )
-from ..models.kernels import gaussian, linear, polynomial
+from kernelzoo.models.kernels import gaussian, linear, polynomial
 
 __all__ = ["run"]
 

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from xarray import DataTree
 
-from ..inference import NUTS, VB, ApproximationWarning, Engine, Gibbs, fit, identified
-from ..models import MultinomialProbit
-from ..models.kernels import gaussian
+from kernelzoo.inference import NUTS, VB, ApproximationWarning, Engine, Gibbs, fit, identified
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import gaussian
 
 __all__ = ["run"]
 

@@ -6,11 +6,11 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from ..datasets import load
-from ..inference import NUTS, VB, ApproximationWarning, Engine, Gibbs, compare_engines, fit
-from ..inference.engine import track
-from ..models import MultinomialProbit
-from ..models.kernels import gaussian, linear, polynomial
+from kernelzoo.datasets import load
+from kernelzoo.inference import NUTS, VB, ApproximationWarning, Engine, Gibbs, compare_engines, fit
+from kernelzoo.inference.engine import track
+from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import gaussian, linear, polynomial
 
 __all__ = ["run"]
 

@@ -23,11 +23,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy.linalg import lapack
 
-from ..custom_steps import AlbertChib
-from ..experiments.damoulas2009_published import TIMES
-from ..inference import Run
-from ..inference.multinomial_probit import fit_multinomial_probit
-from ..models import MultinomialProbit
+from kernelzoo.custom_steps import AlbertChib
+from kernelzoo.inference import Run
+from kernelzoo.inference.multinomial_probit import fit_multinomial_probit
+from kernelzoo.models import MultinomialProbit
+from studies.damoulas2009_published import TIMES
 
 __all__ = ["run", "run_paper"]
 

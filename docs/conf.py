@@ -4,7 +4,8 @@ import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+# The last is the checkout, for its studies.
+sys.path[:0] = [str(Path(__file__).parent / "extensions"), str(Path(__file__).parents[1])]
 
 project = "kernelzoo"
 author = "the kernelzoo developers"

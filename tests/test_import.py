@@ -11,7 +11,7 @@ NOT_BY_ITSELF = (
     # ArviZ registers these two without loading them; their inner modules tell.
     *("jax._src", "numpyro.infer"),
     *("nutpie", "pymc_extras"),
-    *("kernelzoo.estimators", "kernelzoo.experiments", "kernelzoo.benchmarks"),
+    *("kernelzoo.estimators", "studies", "benchmarks"),
     "kernelzoo.__main__",
     *("kernelzoo.models.operations.probit_jax", "kernelzoo.models.operations.probit_numba"),
 )

@@ -1,12 +1,9 @@
 """The command line: what it writes, what it says to bad input."""
 
-from types import SimpleNamespace
-
 import arviz as az
 import numpy as np
 import pandas as pd
 import pytest
-from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.__main__ import WIDTH, kernels_for, main
@@ -104,35 +101,6 @@ def test_unknown_commands_show_the_usage(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["sample"])
     assert "usage: kernelzoo" in capsys.readouterr().err
-
-
-def test_calibrate_writes_the_ranks(tmp_path, capsys):
-    command = ["calibrate", "WishartCompletion", "exact", "--replicates", "20"]
-    assert main([*command, "--out", str(tmp_path)]) == 0
-    assert "Exact on WishartCompletion: the ranks of" in capsys.readouterr().out
-    folder = tmp_path / "WishartCompletion-exact"
-    assert {path.name for path in folder.glob("[!.]*")} == {"calibration.jsonl", "ranks.nc"}
-    assert main(["calibrate", "WishartCompletion", "map"]) == 2
-
-
-@pytest.mark.parametrize(("calibrated", "code"), [(1, 0), (0, 1)])
-def test_calibrate_tells_a_wrong_engine_by_its_exit_code(tmp_path, monkeypatch, calibrated, code):
-    ranks = DataTree()
-    ranks.attrs["calibrated"] = calibrated
-
-    def calibrate(*arguments, out, **options):
-        out.mkdir(parents=True)
-        return ranks
-
-    monkeypatch.setattr("kernelzoo.__main__.calibrate", calibrate)
-    assert main(["calibrate", "WishartCompletion", "exact", "--out", str(tmp_path)]) == code
-
-
-@pytest.mark.parametrize(("verdicts", "code"), [(["green", "amber"], 0), (["green", "red"], 1)])
-def test_certify_tells_a_wrong_engine_by_its_exit_code(tmp_path, monkeypatch, verdicts, code):
-    made = {str(n): SimpleNamespace(verdict=verdict) for n, verdict in enumerate(verdicts)}
-    monkeypatch.setattr("kernelzoo.__main__.certify", lambda *arguments, **options: made)
-    assert main(["certify", "--out", str(tmp_path)]) == code
 
 
 @pytest.mark.parametrize("message", ["Gibbs was interrupted before it had a result", ""])

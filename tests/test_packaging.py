@@ -11,7 +11,9 @@ from pathlib import Path, PurePath
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-OUTSIDE_THE_PACKAGE = {"tests", "docs", "notebooks", "build", "dist", "results"}
+OUTSIDE_THE_PACKAGE = {
+    *("benchmarks", "build", "dist", "docs", "notebooks", "results", "studies", "tests"),
+}
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]

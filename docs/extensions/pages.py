@@ -6,10 +6,9 @@ import api
 import cards
 import costs
 import gallery
+import measured
 import papers
 from sphinx.application import Sphinx
-
-import benchmarks
 
 __all__ = ["setup", "write"]
 
@@ -26,7 +25,7 @@ def write(docs: Path) -> None:
         Folder of the documentation's sources.
     """
     wanted: dict[str, str | bytes] = {}
-    for room in (api, benchmarks, cards, costs, papers, gallery):
+    for room in (api, cards, measured, costs, papers, gallery):
         wanted |= room.pages()
     for folder in GENERATED:
         for path in (docs / folder).rglob("*"):

@@ -7,11 +7,11 @@ from pathlib import Path
 from cards import CARDS, diagram, rst
 
 import kernelzoo as kz
-from kernelzoo.experiments.reproduce import STUDIES
-from kernelzoo.experiments.study import Study, tabulate
 from kernelzoo.inference.engine.description import sections
 from kernelzoo.inference.engine.ledger import Ledger
 from kernelzoo.models import Declaration
+from studies.reproduce import STUDIES
+from studies.study import Study, tabulate
 
 __all__ = ["PAPERS", "Paper", "pages"]
 
@@ -96,13 +96,13 @@ def _of_study(name: str, study: Study) -> str:
         # Without a run there is nothing of ours to show.
         table = [_columns(line, 3) for line in table]
         table = table if study.published else []
-        source = "numbers as printed in the paper, from `experiments/`; ours are not in this build"
+        source = "numbers as printed in the paper, from `studies/`; ours are not in this build"
     title = study.title if name not in study.title else name
     told = "\n".join(table)
     return (
         f"### {title} ({name})\n\n{study.measure}; {study.splits} splits.\n\n{told}\n\n"
         f"Source: {source}. To make or resume it:\n\n"
-        f"```\npython -m kernelzoo reproduce {name}\n```"
+        f"```\npython -m studies {name}\n```"
     )
 
 

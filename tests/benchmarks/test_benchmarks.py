@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import kernelzoo as kz
-from kernelzoo.benchmarks import (
+from benchmarks import (
     BENCHMARKS,
     batches,
     blocks,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from kernelzoo import __main__ as command_line
-from kernelzoo.benchmarks import BENCHMARKS
+from benchmarks import BENCHMARKS
+from benchmarks.__main__ import main
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -29,7 +29,7 @@ def benchmark(console):
 def record(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(BENCHMARKS, "memory", benchmark)
     path = tmp_path / "new" / "bench-memory.json"
-    assert command_line.main(["bench", "memory", "--json", str(path)]) == 0
+    assert main(["memory", "--json", str(path)]) == 0
     told = capsys.readouterr().out
     assert "1.50" in told
     assert "written:" in told
@@ -52,7 +52,7 @@ def test_tables_and_lines_are_kept(record):
 
 def test_pages_show_the_tables_with_their_source(record, monkeypatch):
     monkeypatch.syspath_prepend(DOCS / "extensions")
-    pages = importlib.import_module("benchmarks")
+    pages = importlib.import_module("measured")
     monkeypatch.setattr(pages, "MEASURED", record.parent)
     (text,) = pages.pages().values()
     assert "## memory" in text

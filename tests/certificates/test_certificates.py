@@ -7,22 +7,27 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
-from kernelzoo.certificates import Finding, all_cells, case, certify, modes, ranks
-from kernelzoo.certificates import run as running
-from kernelzoo.certificates.agreement import Agreement, differences
-from kernelzoo.certificates.bounds import BoundRises
-from kernelzoo.certificates.case import UnfinishedError
-from kernelzoo.certificates.findings import ALPHA, colour_of
-from kernelzoo.certificates.modes import Peak, Stationary
-from kernelzoo.certificates.ranks import Calibration, Miscalibration
-from kernelzoo.certificates.table import page
+from certificates import case, modes, ranks
+from certificates import run as running
+from certificates.agreement import Agreement, differences
+from certificates.bounds import BoundRises
+from certificates.case import UnfinishedError
+from certificates.cells import all_cells
+from certificates.findings import ALPHA, Finding, colour_of
+from certificates.modes import Peak, Stationary
+from certificates.ranks import Calibration, Miscalibration
+from certificates.run import certify
+from certificates.table import page
 from kernelzoo.inference.diagnostics.uniformity import Band
-from kernelzoo.inference.engine.held_file import held
+
+
+@pytest.fixture(scope="module")
+def wishart_em():
+    return next(cell for cell in all_cells() if cell.slug == "wishart-em")
 
 
 def finding(outcome, decisive=True):
@@ -158,52 +163,49 @@ class Unfinished:
         raise UnfinishedError("its time was over")
 
 
-def test_unfinished_cells_are_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "checks_of", lambda engine: (Unfinished(),))
-    monkeypatch.setattr(running, "_recipe", lambda cell, seed: "recipe")
-    out, options = tmp_path / "made", {"cells": ["wishart-em"]}
-    one = certify(out, Console(quiet=True), **options)["wishart-em"]
-    assert one.verdict == one.checks[0].outcome == "unfinished"
-    assert f"**{len(all_cells())} cells: 1 unfinished" in (out.with_suffix(".md")).read_text()
-    monkeypatch.setattr(running, "checks_of", lambda engine: (lambda case: finding("passed"),))
-    one = certify(out, Console(quiet=True), **options)["wishart-em"]
-    assert one.verdict == "green"
-
-
 class Broken:
-    name, measures, calls = "broken", "nothing", 0
-
-    def __repr__(self):
-        return "Broken()"
+    name, measures = "broken", "nothing"
 
     def __call__(self, case):
-        Broken.calls += 1
         raise FloatingPointError("planted")
 
 
-def test_cells_are_written_resumed_and_red_when_a_check_raises(tmp_path, monkeypatch):
-    out, console = tmp_path / "made", Console(quiet=True)
-    one = certify(out, console, cells=["wishart-em"])["wishart-em"]
+@pytest.mark.parametrize(
+    ("check", "verdict", "done"),
+    [(Unfinished(), "unfinished", False), (Broken(), "red", True)],
+)
+def test_cells_whose_check_ends_early(wishart_em, tmp_path, monkeypatch, check, verdict, done):
+    monkeypatch.setattr(running, "checks_of", lambda engine: (check,))
+    monkeypatch.setattr(running, "_recipe", lambda cell, seed: "recipe")
+    assert certify(wishart_em, tmp_path).verdict == verdict
+    assert running.is_done(wishart_em, running.read(tmp_path)["wishart-em"]) is done
+
+
+def test_cells_are_written_read_and_done_until_their_checks_change(
+    wishart_em, tmp_path, monkeypatch
+):
+    one = certify(wishart_em, tmp_path)
     assert one.verdict == "green"
-    content = json.loads((out / "wishart-em.json").read_text())
+    content = json.loads((tmp_path / "wishart-em.json").read_text())
     assert {"verdict", "seed", "seconds", "versions", "checks", "recipe"} <= content.keys()
     assert {"statistic", "threshold", "outcome"} <= content["checks"][0].keys()
-    assert "| WishartCompletion |" in (out.with_suffix(".md")).read_text()
-    assert certify(out, console, cells=["wishart-em"])["wishart-em"] == one
+    assert running.read(tmp_path) == {"wishart-em": one}
+    text = page(running.read(tmp_path), all_cells())
+    assert f"**{len(all_cells())} cells: 1 green, " in text
+    assert "| WishartCompletion |" in text
+    assert running.is_done(wishart_em, one)
+    assert not running.is_done(wishart_em, None)
     monkeypatch.setattr(running, "checks_of", lambda engine: (Broken(),))
-    assert certify(out, console, cells=["wishart-em"])["wishart-em"].verdict == "red"
-    certify(out, console, cells=["wishart-em"])
-    assert Broken.calls == 1
-    assert "planted" in out.with_suffix(".md").read_text()
+    assert not running.is_done(wishart_em, one)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_statistic_that_is_not_finite_has_failed(tmp_path, monkeypatch, value):
+def test_a_statistic_that_is_not_finite_has_failed(wishart_em, tmp_path, monkeypatch, value):
     figures = {"known": 1.0, "unknown": value}
     told = Finding("check", "measure", "passed", "told", value, 1.0, figures=figures)
     monkeypatch.setattr(running, "checks_of", lambda engine: (lambda case: told,))
     monkeypatch.setattr(running, "_recipe", lambda cell, seed: "recipe")
-    one = certify(tmp_path / "made", Console(quiet=True), cells=["wishart-em"])["wishart-em"]
+    one = certify(wishart_em, tmp_path)
     assert one.verdict == "red"
     assert one.checks[0].statistic is None
     assert one.checks[0].figures == {"known": 1.0}
@@ -275,36 +277,6 @@ def test_a_fit_that_ctrl_c_ended_is_no_finding(monkeypatch):
     monkeypatch.setattr(case, "fit", lambda *given, **options: fitted)
     with pytest.raises(KeyboardInterrupt):
         case._fitted(kz.WishartCompletion.example(), kz.EM(), 1.0, {})
-
-
-def test_again_makes_new_replicates_and_references(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "checks_of", lambda engine: ())
-    out, console = tmp_path / "made", Console(quiet=True)
-    scratch = out / "scratch"
-    certify(out, console, cells=["wishart-em"])
-    old = [scratch / f"reference-wishart-{'0a' * 8}.nc", scratch / "calibration-wishart-em"]
-    other = [scratch / f"reference-wishart-more-{'0a' * 8}.nc", scratch / "calibration-wishart-vb"]
-    for path in (old[0], other[0]):
-        path.write_text("old")
-    for path in (old[1], other[1]):
-        path.mkdir()
-    certify(out, console, cells=["wishart-em"])
-    assert all(path.exists() for path in [*old, *other])
-    certify(out, console, cells=["wishart-em"], again=True)
-    assert [path.exists() for path in [*old, *other]] == [False, False, True, True]
-
-
-def test_a_second_process_and_a_foreign_file_are_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "_certificate", lambda *given: pytest.fail("work"))
-    options = {"cells": ["wishart-em"], "again": True}
-    with (
-        held(tmp_path / "scratch" / "certificates", ""),
-        pytest.raises(ValueError, match=r"'out' argument of certify must be .*held by process"),
-    ):
-        certify(tmp_path, Console(quiet=True), **options)
-    (tmp_path / "foreign.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not a certificate"):
-        certify(tmp_path, Console(quiet=True), **options)
 
 
 def test_missing_cells_are_told_and_foreign_files_refused(tmp_path):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.experiments.study import Study, Task, run_study
 from kernelzoo.inference.engine.ledger import Ledger
 from kernelzoo.inference.engine.replicate import FILE
+from studies.study import Study, Task, run_study
 
 pytestmark = pytest.mark.slow
 KILLS = 20

@@ -1,1 +1,0 @@
-"""The demonstration, and studies that reproduce the papers' tables."""

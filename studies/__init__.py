@@ -1,0 +1,1 @@
+"""The demonstration, and studies that reproduce the papers' tables; the wheel leaves them out."""

@@ -1,0 +1,126 @@
+"""Demonstration: two models, several engines on each, and their comparison."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pymc as pm
+from rich.console import Console
+from xarray import DataTree
+
+from kernelzoo.datasets import load
+from kernelzoo.inference import (
+    NUTS,
+    VB,
+    ApproximationWarning,
+    Comparison,
+    Engine,
+    Exact,
+    Gibbs,
+    compare_engines,
+    engines,
+    fit,
+    predict,
+)
+from kernelzoo.inference.plots import plot_bound, plot_engines, plot_reliability, plot_weights
+from kernelzoo.models import MultinomialProbit, WishartCompletion
+from kernelzoo.models.kernels import gaussian, linear, polynomial
+
+__all__ = ["run"]
+
+type Runs = tuple[tuple[Engine, dict[str, Any]], ...]
+
+
+def run(out: Path, seed: int, console: Console) -> Comparison:
+    """Classify wines with VB and Gibbs; complete a kernel with Exact, Gibbs and NUTS; compare.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for the results (``*.nc``), tables (``*.csv``) and figures (``*.png``).
+    seed : int
+        Seed of the split and of every engine.
+    console : Console
+        Output for progress and tables.
+
+    Returns
+    -------
+    Comparison
+        Comparison of the engines on wine.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    cores = min(2, os.cpu_count() or 1)
+    comparison = _classify(out, seed, cores, console)
+    _complete(out, seed, cores, console)
+    console.print(f"\nwritten to {out}/: {', '.join(sorted(p.name for p in out.iterdir()))}")
+    console.print("next: make lab opens Jupyter on the tour (notebooks/tour.ipynb)")
+    return comparison
+
+
+def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
+    """Learn which of three kernels separates wines, with its uncertainty."""
+    data = load("wine").split(test_size=0.3, seed=seed)
+    kernels = (gaussian(1 / 13) | linear() | polynomial(2)).normalize("trace")
+    model = MultinomialProbit(kernels(data.X_train), data.y_train)
+    test_kernels = kernels(data.X_test, data.X_train)
+    console.rule("a classifier on three kernels: MultinomialProbit")
+    console.print(
+        f"wine: {len(data.y_train)} objects to learn from, {len(data.y_test)} held out, "
+        f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}\n{_able(model)}"
+    )
+    gibbs = {"chains": 4, "draws": 1000, "tune": 500, "cores": cores}
+    results = _fit(model, ((VB(), {}), (Gibbs(), gibbs)), "wine", out, seed)
+    comparison = compare_engines(
+        results, model=model, kernels_new=test_kernels, labels_new=data.y_test
+    )
+    console.print(comparison, markup=False, highlight=False, soft_wrap=True)
+    comparison.engines.to_csv(out / "engines.csv")
+    comparison.variables.to_csv(out / "variables.csv")
+    comparison.elements.to_csv(out / "elements.csv")
+
+    predictions = {name: predict(model, result, test_kernels) for name, result in results.items()}
+    for name, figure in (
+        ("weights", plot_weights(results)),
+        ("engines", plot_engines(results)),
+        ("bound", plot_bound(results["VB"])),
+        ("reliability", plot_reliability(predictions, data.y_test)),
+    ):
+        figure.savefig(out / f"{name}.png")
+    return comparison
+
+
+def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
+    """Draw the missing rows of a small kernel matrix by Exact, Gibbs and NUTS."""
+    model = WishartCompletion.example()
+    console.rule("a kernel with missing rows: WishartCompletion")
+    console.print(
+        f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: few "
+        "enough to compare with NUTS, which works on every model but first compiles the density's "
+        f"gradient, once, for 10 to 30 seconds\n{_able(model)}"
+    )
+    chains = {"chains": 4, "draws": 1000, "tune": 300, "cores": cores}
+    engines_here: Runs = ((Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains))
+    results = _fit(model, engines_here, "completion", out, seed)
+    comparison = compare_engines(results)
+    console.print(comparison, markup=False, highlight=False, soft_wrap=True)
+
+
+def _able(model: pm.Model) -> str:
+    """One line with the engines that apply."""
+    names = ", ".join(row.engine for row in engines(model).rows if row.reason is None)
+    more = f"python -m kernelzoo engines {type(model).__name__}"
+    return f"engines that apply: {names} ({more} says why others do not)"
+
+
+def _fit(model: pm.Model, runs: Runs, stem: str, out: Path, seed: int) -> dict[str, DataTree]:
+    """Fit with each engine and save its result."""
+    results = {}
+    for engine, options in runs:
+        with warnings.catch_warnings():
+            # The tables and figures mark engines with too large a k-hat.
+            warnings.simplefilter("ignore", ApproximationWarning)
+            result = fit(model, engine, random_seed=seed, **options)
+        result.to_netcdf(out / f"{stem}-{engine.name.lower()}.nc")
+        results[engine.name] = result
+    return results

@@ -1,0 +1,376 @@
+"""Tables 1 and 2 and Figure 3 of Girolami and Rogers (2005).
+
+The tables: variational Bayes with type-II maximum likelihood on four data sets with two classes,
+with a Gaussian, a linear and a polynomial kernel, each alone and all three combined. Choices where
+the paper is silent: heart is standardised on its training part, the other sets are not; a width w
+means exp(-d^2 / (2 w^2)), the polynomial is (1 + x'y)^2, and each kernel has trace N; the algorithm
+starts from phi = 1 and xi = 1, with sigma = varsigma = 0.01 and tau = nu = 1, fits these four from
+the fifth iteration on, and stops after 100, because they have no fixed point. It starts from equal
+weights and from each kernel alone; the printed weights tell which start the paper used. 2-norm has
+400 objects, as in Lanckriet et al. (2004), whose sets the paper uses.
+
+The figure: a kernel is split into the rank-one kernels of its eigenvectors, which a classifier
+reweights. The paper's points are not printed; here each class has two clusters, as in Figure 2.
+
+The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
+"""
+
+import warnings
+from collections.abc import Mapping
+from functools import cache, reduce
+from operator import or_
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import DataTree
+
+from kernelzoo.datasets import Dataset, twonorm
+from kernelzoo.datasets.dataset import Split
+from kernelzoo.inference import MAP, VB, ApproximationWarning, fit, predict
+from kernelzoo.inference.mutual_completion import kernel_alignment
+from kernelzoo.models import CompositeKernelClassification
+from kernelzoo.models.combinations import DirichletWeights
+from kernelzoo.models.kernels import Kernels, eigenvector_kernels, gaussian, linear, polynomial
+
+from .data import absence, objects
+from .girolami2005_published import ACCURACIES, WEIGHT_MEANS
+from .report import Published
+from .study import Study, Task
+
+__all__ = [
+    "accuracies",
+    "clusters",
+    "divide",
+    "figure_3",
+    "optima",
+    "realignment",
+    "table_1",
+    "table_2",
+]
+
+#: The paper's K_1, K_2, K_3.
+KERNELS = ("Gaussian", "linear", "polynomial")
+COMBINED = "all three"
+EQUAL, HIGHEST = "from equal weights", "highest bound"
+STARTS = (EQUAL, *(f"from the {kernel} alone" for kernel in KERNELS))
+#: Kernels and number of starts of each row of Table 1.
+CLASSIFIERS: dict[str, tuple[tuple[str, ...], int]] = {
+    **{kernel: ((kernel,), 1) for kernel in KERNELS},
+    f"{COMBINED}, {EQUAL}": (KERNELS, 1),
+    f"{COMBINED}, {HIGHEST}": (KERNELS, len(STARTS)),
+}
+
+#: Recipe by data set: whether it is standardised, the Gaussian kernel's width, and the number of
+#: objects if they are simulated.
+DATA: dict[str, dict[str, Any]] = {
+    "heart": {"standardize": True, "width": 4.0},
+    "sonar": {"standardize": False, "width": 1.0},
+    "ionosphere": {"standardize": False, "width": 1.0},
+    "2-norm": {"standardize": False, "width": 5.0, "n": 400},
+}
+PRECISIONS = {"sigma": 0.01, "varsigma": 0.01}
+CONCENTRATIONS = {"tau": 1.0, "nu": 1.0}
+#: With this tolerance, the iterations never stop before the last one.
+ALGORITHM = {"type_two": True, "type_two_from": 5, "max_iterations": 100, "tolerance": 1e-300}
+
+SPLITS = 30
+SEED = 2005
+
+NOTES_1 = (
+    "Only the first of the rows of 2-norm could be read. Its spread of four points in the paper "
+    "corresponds to about 25 test objects, while the paper's weights on it are reproduced with 400 "
+    "objects in all, of which 120 are tested here."
+)
+NOTES_2 = (
+    "The bound has several maxima, and the paper does not give its initial weights. The weights at "
+    "the highest bound match the printed ones on heart (with their spread), sonar and 2-norm; the "
+    "weights found from equal weights do not. As the hyperparameters drift, all weights are those "
+    "of the hundredth iteration, and bounds are those of fitted priors."
+)
+
+
+def divide(
+    column: str, seed: int, *, standardize: bool, test_size: float, n: int | None = None
+) -> Split:
+    """Divide a data set at random, stratified by class.
+
+    Parameters
+    ----------
+    column : str
+        One of ``DATA``.
+    seed : int
+    standardize : bool
+        Scale features to mean 0 and standard deviation 1 over the training part.
+    test_size : float
+    n : int, optional
+        Number of objects of 2-norm: the same sample for every seed.
+    """
+    data = objects(column, standardize=False) if n is None else _two_norm(n)
+    return data.split(test_size, seed=seed, standardize=standardize)
+
+
+@cache
+def _two_norm(n: int) -> Dataset:
+    return twonorm(n, seed=SEED)
+
+
+def _specification(width: float) -> Kernels:
+    members = gaussian(0.5 / width**2), linear(), polynomial(2)
+    named = (kernel.named(name) for kernel, name in zip(members, KERNELS, strict=True))
+    return reduce(or_, named).normalize("trace")
+
+
+def _fitted(
+    kernels: xr.DataArray, labels: NDArray, seed: int, starts: int, recipe: Mapping[str, Any]
+) -> tuple[CompositeKernelClassification, DataTree]:
+    model = CompositeKernelClassification(
+        kernels,
+        labels,
+        combination=DirichletWeights(**recipe["concentrations"]),
+        **recipe["precisions"],
+    )
+    with warnings.catch_warnings():
+        # The recipe implies both: no convergence, and diverging hyperparameters.
+        warnings.filterwarnings("ignore", message="VB did not converge in")
+        warnings.filterwarnings("ignore", message="VB's type-II maximum likelihood diverges")
+        # Only accuracies of this approximation are compared with the printed ones.
+        warnings.simplefilter("ignore", ApproximationWarning)
+        result = fit(
+            model,
+            VB(starts=starts, **recipe["algorithm"]),
+            draws=recipe["draws"],
+            random_seed=seed,
+            progressbar=False,
+            log_likelihood=False,
+        )
+    return model, result
+
+
+def accuracies(
+    column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
+) -> dict[str, float]:
+    """Classify the test part with each kernel alone and with all three.
+
+    Parameters
+    ----------
+    column : str
+    seed : int
+    data : mapping
+        Settings of `divide`.
+    width : float
+        Width of the Gaussian kernel.
+    recipe : mapping
+        ``precisions`` and ``concentrations``, the priors; ``algorithm``, settings of `VB`; and
+        ``draws``, over which predictions are averaged.
+
+    Returns
+    -------
+    dict
+        Test accuracy by the name in ``CLASSIFIERS``, per cent.
+    """
+    split, specification = divide(column, seed, **data), _specification(width)
+    trained = specification(split.X_train)
+    new = specification(split.X_test, split.X_train)
+    values = {}
+    for name, (kernels, starts) in CLASSIFIERS.items():
+        chosen = {"kernel": list(kernels)}
+        model, result = _fitted(trained.sel(chosen), split.y_train, seed, starts, recipe)
+        labels = predict(model, result, new.sel(chosen))["label"].to_numpy()
+        values[name] = 100.0 * float(np.mean(labels == split.y_test))
+    return values
+
+
+def optima(
+    column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
+) -> dict[str, float]:
+    """Find the final weights of each start, and how far its bound is below the highest.
+
+    Parameters
+    ----------
+    column, seed, data, width, recipe
+        As in `accuracies`. The draws are not used.
+
+    Returns
+    -------
+    dict
+        By ``"<start>: <kernel>"`` the mean of the kernel's weight, per cent, where ``HIGHEST`` is
+        the best start; by ``"<start>: bound"`` the distance of the bound from the highest, in nats.
+    """
+    split = divide(column, seed, **data)
+    kernels = _specification(width)(split.X_train)
+    _, result = _fitted(kernels, split.y_train, seed, len(STARTS), recipe)
+    bounds = result["trajectory"]["elbo"].isel(iteration=-1).to_numpy()
+    ends = result["variational"]["beta_mean_of_start"].to_numpy()
+    values = _by_kernel(HIGHEST, ends[bounds.argmax()])
+    for start, bound, weights in zip(STARTS, bounds, ends, strict=True):
+        values |= _by_kernel(start, weights)
+        values[f"{start}: bound"] = float(bounds.max() - bound)
+    return values
+
+
+def _by_kernel(start: str, weights: NDArray) -> dict[str, float]:
+    return dict(zip(_rows(start), (100.0 * weights).tolist(), strict=True))
+
+
+def _rows(start: str) -> tuple[str, ...]:
+    return tuple(f"{start}: {kernel}" for kernel in KERNELS)
+
+
+def clusters(
+    rng: np.random.Generator, *, size: int, gap: float, spread: float
+) -> tuple[NDArray, NDArray]:
+    """Simulate two classes of two clusters each, on the two sides of the second axis.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    size : int
+        Number of objects of a cluster.
+    gap : float
+        Distance of the classes from the axis; the clusters of a class are 2 apart.
+    spread : float
+        Standard deviation within a cluster.
+
+    Returns
+    -------
+    X : ndarray of shape (4 size, 2)
+        Points in the order of the clusters.
+    y : ndarray of shape (4 size,)
+        Classes 0 and 1.
+    """
+    centres = np.array([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]])
+    X = np.repeat(centres, size, axis=0)
+    return X + spread * rng.standard_normal(X.shape), np.repeat([0, 1], 2 * size)
+
+
+def realignment(
+    column: str,
+    seed: int,
+    *,
+    points: Mapping[str, Any],
+    width: float,
+    precisions: Mapping[str, Any],
+) -> dict[str, float]:
+    """Reweight the eigenvectors of a kernel, and align it with the labels before and after.
+
+    Parameters
+    ----------
+    column : str
+        Not used.
+    seed : int
+    points : mapping
+        Settings of `clusters`.
+    width : float
+        Width of the Gaussian kernel.
+    precisions : mapping
+        Prior of the precisions.
+
+    Returns
+    -------
+    dict
+        Per cent: alignments with the kernel of the labels, and the largest eigenvalue and the
+        largest weight, where eigenvalues and weights each add up to 100.
+    """
+    X, y = clusters(np.random.default_rng(seed), **points)
+    gram = gaussian(0.5 / width**2)(X)
+    kernels = eigenvector_kernels(gram)
+    model = CompositeKernelClassification(
+        kernels, y, combination=DirichletWeights(varphi=1.0), **precisions
+    )
+    result = fit(model, MAP(), random_seed=seed, progressbar=False, log_likelihood=False)
+    weights = result["point"]["beta"].to_numpy()
+    signs = 2.0 * y - 1
+    labels = np.outer(signs, signs)
+    return {
+        "alignment before": 100.0 * kernel_alignment(gram.to_numpy()[0], labels),
+        "alignment after": 100.0
+        * kernel_alignment(np.tensordot(weights, kernels.to_numpy(), axes=1), labels),
+        "largest eigenvalue": 100.0 * float(kernels["eigenvalue"].max()),
+        "largest weight": 100.0 * float(weights.max()),
+    }
+
+
+def _settings(column: str, draws: int) -> dict[str, Any]:
+    data = {"test_size": 0.3} | DATA[column]
+    return {
+        "width": data.pop("width"),
+        "data": data,
+        "recipe": {
+            "precisions": PRECISIONS,
+            "concentrations": CONCENTRATIONS,
+            "algorithm": ALGORITHM,
+            "draws": draws,
+        },
+    }
+
+
+def _skip(column: str) -> str | None:
+    return None if "n" in DATA[column] else absence(column)
+
+
+def table_1() -> Study:
+    """Table 1: accuracy with each kernel alone and with all three."""
+    return Study(
+        name="girolami2005-table1",
+        title="Girolami and Rogers (2005), Table 1, VB",
+        measure="Test accuracy in per cent",
+        tasks=tuple(
+            Task(column, tuple(CLASSIFIERS), accuracies, _settings(column, 1000), _skip(column))
+            for column in DATA
+        ),
+        splits=SPLITS,
+        seed=SEED,
+        published={
+            (row, column): Published(*cells[name], rounding=0.005)
+            for column, cells in ACCURACIES.items()
+            for row in CLASSIFIERS
+            if (name := row.partition(",")[0]) in cells
+        },
+        spread="se",
+        notes=NOTES_1,
+    )
+
+
+def table_2() -> Study:
+    """Table 2: the kernels' weights, from equal weights and from other starts."""
+    by_start = (row for start in STARTS for row in (*_rows(start), f"{start}: bound"))
+    rows = (*_rows(HIGHEST), *by_start)
+    return Study(
+        name="girolami2005-table2",
+        title="Girolami and Rogers (2005), Table 2, VB",
+        measure="Posterior mean of the kernels' weights in per cent; nats below the highest bound",
+        tasks=tuple(
+            Task(column, rows, optima, _settings(column, 100), _skip(column)) for column in DATA
+        ),
+        splits=SPLITS,
+        seed=SEED,
+        published={
+            (row, column): Published(*cell, rounding=0.05)
+            for column, cells in WEIGHT_MEANS.items()
+            for start in (EQUAL, HIGHEST)
+            for row, cell in zip(_rows(start), cells, strict=True)
+        },
+        spread="se",
+        notes=NOTES_2,
+    )
+
+
+def figure_3() -> Study:
+    """Figure 3: alignment of a kernel with the labels, its eigenvectors reweighted by MAP."""
+    rows = ("alignment before", "alignment after", "largest eigenvalue", "largest weight")
+    points = {"size": 20, "gap": 1.5, "spread": 0.3}
+    settings = {"points": points, "width": 1.0, "precisions": PRECISIONS}
+    return Study(
+        name="girolami2005-figure3",
+        title="Girolami and Rogers (2005), Figure 3",
+        measure="Per cent",
+        tasks=(Task("two classes of two clusters", rows, realignment, settings),),
+        splits=SPLITS,
+        seed=SEED,
+        notes=(
+            "The paper shows one set of points and prints no numbers: the weights concentrate on "
+            "one eigenvector, and the weighted kernel is much more aligned with the labels."
+        ),
+    )

@@ -1,0 +1,359 @@
+"""Figures 2 to 4 of Kato and Rivero (2017): completion of kernels, and classifiers on them.
+
+One set of runs serves the three figures: each study shows its part of the same table and reuses the
+runs of the others. Choices where the paper is silent:
+
+- Kernels have a mean visible diagonal of 1. ``EM`` uses lambda = 0.1, the model's default, and runs
+  to the minimum. ``EM as printed`` is the paper's: 0.001, zeros at the start, 100 plain iterations
+  (the paper has no convergence rule; the minimum would need thousands).
+- ``Gibbs`` has lambda = 0.1 and l + 1 degrees of freedom, the defaults, and 1e-4 added to the
+  visible diagonals. Its kernels are posterior means; its 90 % intervals are for 50 missing entries
+  a kernel. Entries mix slowly: with half missing, 4,000 draws of mfeat had 510 effective draws for
+  the median entry and 3.5 for the worst. Their intervals covered 83 %, as did those of 5,000 draws
+  that mixed several times as slowly. Gibbs takes longer than all other methods together, and so has
+  fewer repetitions and ratios.
+- M of the imputations is the paper's eq (22) with lambda = 0.1.
+- The paper separates membrane proteins from others with 200 and with 1,000 of 2,318 proteins for
+  training. Here the data have 10 or 27 classes, and the AUC is the mean over one-versus-rest SVMs.
+  The small part has a fifth of each class, the large one 43 %, the share of 1,000 in 2,318. C is 1,
+  scikit-learn's default.
+
+Labels of the test part are used for scores only.
+
+The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from kernelzoo.inference import EM, fit, predict
+from kernelzoo.inference.completion import impute_kernels, missing_entries
+from kernelzoo.inference.scores import correlation_distance, entry_coverage, svm_auc
+from kernelzoo.models import MutualKernelCompletion
+
+from .data import absence
+from .kato_figures import draw_by_matrix, draw_by_ratio
+from .kato_problems import Problem, problem, training_part
+from .report import Published, Report
+from .study import Study, Task
+
+__all__ = ["completion", "figure_2", "figure_3", "figure_4"]
+
+#: Completion methods with their settings.
+METHODS: dict[str, dict[str, Any]] = {
+    "zero": {"by": "imputation", "lam": 0.1, "method": "zero"},
+    "mean": {"by": "imputation", "lam": 0.1, "method": "mean"},
+    "EM": {"by": "EM", "lam": 0.1, "engine": {}},
+    "EM as printed": {
+        "by": "EM",
+        "lam": 0.001,
+        "engine": {"start": "zero", "memory": 0, "iterations": 100},
+    },
+    "Gibbs": {
+        "by": "Gibbs",
+        "lam": 0.1,
+        "jitter": 1e-4,
+        "fit": {"draws": 5000, "tune": 300, "chains": 1},
+        "entries": 50,
+        "level": 0.9,
+    },
+}
+PLAIN = tuple(name for name, recipe in METHODS.items() if recipe["by"] != "Gibbs")
+MATRIX = "M"
+PARTS = {"small": 0.2, "large": 0.43}
+DISTANCE, COVERAGE, SMALLER = "distance", "coverage", "AUC of M, small part"
+#: Ratio of Figure 2, per cent.
+HALF = 50
+
+
+class Completed(NamedTuple):
+    """Output of a method: kernels (kernel, object, object), M, coverage if it has intervals."""
+
+    kernels: xr.DataArray
+    M: NDArray
+    coverage: float | None = None
+
+
+def _impute(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
+    kernels = impute_kernels(given.kernels, given.visible, method=recipe["method"])
+    M = recipe["lam"] * np.eye(len(given.visible))
+    for matrix, seen in zip(kernels.to_numpy(), given.visible.T, strict=True):
+        M += matrix / np.diagonal(matrix)[seen].mean()
+    return Completed(kernels, M / (recipe["lam"] + len(kernels)))
+
+
+def _em(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
+    model = MutualKernelCompletion(given.kernels, given.visible, lam=recipe["lam"], collapsed=True)
+    with warnings.catch_warnings():
+        # The printed version stops long before the minimum.
+        warnings.filterwarnings("ignore", message="After .* iterations the gradient is")
+        result = fit(model, EM(**recipe["engine"]), progressbar=False)
+    completed = predict(model, result)
+    return Completed(completed["kernel_mean"], completed["model_matrix"].to_numpy())
+
+
+def _gibbs(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
+    entries = missing_entries(
+        given.kernels, given.visible, number=recipe["entries"], random_seed=seed
+    )
+    entries = {name: pairs for name, pairs in entries.items() if name in given.known}
+    model = MutualKernelCompletion(
+        given.kernels, given.visible, lam=recipe["lam"], jitter=recipe["jitter"], entries=entries
+    )
+    result = fit(
+        model,
+        "gibbs",
+        cores=1,
+        random_seed=seed,
+        progressbar=False,
+        log_likelihood=False,
+        var_names=[f"entries_{name}" for name in entries],
+        **recipe["fit"],
+    )
+    with warnings.catch_warnings():
+        # The module's docstring gives the effective draws of the slowest entry.
+        warnings.filterwarnings("ignore", message=".* effective draws: standard deviations")
+        completed = predict(model, result, level=recipe["level"])
+    coverage = float(entry_coverage(completed, given.kernels, entries).mean())
+    M = completed["model_matrix"].to_numpy()
+    return Completed(completed["kernel_mean"], M, coverage)
+
+
+COMPLETIONS: dict[str, Callable[[Problem, int, Mapping[str, Any]], Completed]] = {
+    "imputation": _impute,
+    "EM": _em,
+    "Gibbs": _gibbs,
+}
+
+
+def completion(
+    column: str,
+    seed: int,
+    *,
+    ratio: int,
+    methods: Mapping[str, Mapping[str, Any]],
+    parts: Mapping[str, float],
+    every_kernel: bool,
+) -> dict[str, float]:
+    """Complete the kernels of one repetition with several methods, and score them.
+
+    Parameters
+    ----------
+    column : str
+        Data set, one of ``kato_problems.PROBLEMS``.
+    seed : int
+    ratio : int
+        Missing share, per cent.
+    methods : mapping
+        As in ``METHODS``.
+    parts : mapping of str to float
+        Shares of the objects for training classifiers; the first share is used for every matrix.
+    every_kernel : bool
+        Also train classifiers on each completed kernel, and with all shares.
+
+    Returns
+    -------
+    dict
+        By row of the table, per cent: the mean correlation distance of the kernels with known
+        truth; AUC, if objects have labels; coverage, if a method has intervals.
+    """
+    given = problem(column, seed, ratio / 100)
+    truth = given.kernels.sel(kernel=list(given.known))
+    values: dict[str, float] = {}
+    for name, recipe in methods.items():
+        done = COMPLETIONS[recipe["by"]](given, seed, recipe)
+        scored = done.kernels.sel(kernel=list(given.known))
+        found = {DISTANCE: float(correlation_distance(scored, truth).mean())}
+        if done.coverage is not None:
+            found[COVERAGE] = done.coverage
+        if given.labels is not None:
+            matrices = {MATRIX: done.M}
+            if every_kernel:
+                kernels = zip(given.kernels["kernel"].values, done.kernels.to_numpy(), strict=True)
+                matrices |= dict(kernels)
+            chosen = parts if every_kernel else dict([next(iter(parts.items()))])
+            for part, share in chosen.items():
+                train = training_part(np.random.default_rng(seed), given.labels, share)
+                for matrix, K in matrices.items():
+                    found[f"AUC of {matrix}, {part} part"] = svm_auc(K, given.labels, train)
+        values |= {_row(name, ratio, measure): 100 * value for measure, value in found.items()}
+    return values
+
+
+def _row(method: str, ratio: int, measure: str) -> str:
+    return f"{method}, {ratio} %: {measure}"
+
+
+class Column(NamedTuple):
+    """A data set of the studies, with its ratios and numbers of repetitions."""
+
+    data: str
+    kernels: tuple[str, ...]
+    ratios: tuple[int, ...]
+    splits: int
+    gibbs_ratios: tuple[int, ...]
+    gibbs_splits: int
+
+
+_SPACES = ("Composition", "Secondary", "Hydrophobicity", "Volume", "Polarity", "Polarizability")
+COLUMNS: dict[str, Column] = {
+    "mfeat": Column(
+        "mfeat",
+        ("fou", "fac", "kar", "pix", "zer", "mor"),
+        (10, 20, 30, 40, 50, 60, 70, 80),
+        30,
+        (20, 50, 80),
+        3,
+    ),
+    "digits200": Column(
+        "kernels_digits200", tuple(f"K{k}" for k in range(6)), (20, 50, 80), 30, (50,), 2
+    ),
+    "protein fold": Column(
+        "protein_fold",
+        (*_SPACES, "L1", "L4", "L14", "L30", "SWblosum62", "SWpam50"),
+        (20, 50, 80),
+        30,
+        (50,),
+        1,
+    ),
+    # Without labels there are no classifiers.
+    **{
+        f"embryo {i + 1}": Column("kernels_embryo", (), (10, 20, 30), 1, (20,), 1) for i in range(5)
+    },
+}
+SPLITS, SEED = 30, 2017
+
+
+def _tasks() -> Iterator[Task]:
+    skips = {data: absence(data) for data in {column.data for column in COLUMNS.values()}}
+    for name, column in COLUMNS.items():
+        for methods, ratios, splits in (
+            (PLAIN, column.ratios, column.splits),
+            (("Gibbs",), column.gibbs_ratios, column.gibbs_splits),
+        ):
+            for ratio in ratios:
+                settings = {
+                    "ratio": ratio,
+                    "methods": {method: METHODS[method] for method in methods},
+                    "parts": PARTS,
+                    "every_kernel": ratio == HALF,
+                }
+                rows = tuple(
+                    _row(method, ratio, measure)
+                    for method in methods
+                    for measure in _measures(column, ratio, method)
+                )
+                yield Task(name, rows, completion, settings, skips[column.data], splits)
+
+
+def _measures(column: Column, ratio: int, method: str) -> tuple[str, ...]:
+    measures: tuple[str, ...] = (DISTANCE,)
+    if METHODS[method]["by"] == "Gibbs":
+        measures += (COVERAGE,)
+    if not column.kernels:
+        return measures
+    if ratio != HALF:
+        return (*measures, SMALLER)
+    matrices = (MATRIX, *column.kernels)
+    return measures + tuple(
+        f"AUC of {matrix}, {part} part" for part in PARTS for matrix in matrices
+    )
+
+
+#: AUC on M at 50 % with 200 and with 1,000 training proteins, from the text; MKMC is EM.
+YEAST = "yeast (2,318 proteins)"
+PUBLISHED = {
+    "EM as printed": (77.9, 84.8),
+    "zero": (72.1, 83.6),
+    "mean": (74.5, 83.2),
+}
+
+
+def _yeast() -> Task:
+    rows = tuple(
+        _row(method, HALF, f"AUC of {MATRIX}, {part} part")
+        for part in PARTS
+        for method in ("zero", "mean", "EM as printed")
+    )
+    return Task(YEAST, rows, completion, skip="the paper's kernels are not available")
+
+
+def _study(
+    figure: int,
+    measure: str,
+    shown: Callable[[str], bool],
+    draw: Callable[[Report], Figure],
+    notes: str,
+) -> Study:
+    tasks = [*([_yeast()] if figure == 2 else []), *_tasks()]
+    published = {
+        (_row(method, HALF, f"AUC of {MATRIX}, {part} part"), YEAST): Published(area, None, 0.05)
+        for method, areas in PUBLISHED.items()
+        for part, area in zip(PARTS, areas, strict=True)
+    }
+    return Study(
+        name=f"kato-figure{figure}",
+        title=f"Kato and Rivero (2017), Figure {figure}",
+        measure=measure,
+        tasks=tuple(tasks),
+        splits=SPLITS,
+        seed=SEED,
+        published=published if figure == 2 else {},
+        notes=notes,
+        ledger="kato",
+        shown=frozenset(row for task in tasks for row in task.rows if shown(row)),
+        draw=draw,
+    )
+
+
+def figure_2() -> Study:
+    """Figure 2: AUC on M and on each completed kernel, half of all rows missing."""
+    return _study(
+        2,
+        "Area under the ROC curve, per cent",
+        lambda row: f", {HALF} %: AUC" in row,
+        draw_by_matrix,
+        "The paper finds M above every kernel and its method above both imputations. This holds "
+        "here, too (30 repetitions): on every matrix of the three data sets the printed method is "
+        "above both imputations, above the mean by 1.4 to 2.9 points on M with the small part and "
+        "by 8 to 22 on the kernels, and M is above every kernel, by 0.4 to 8 points.",
+    )
+
+
+def figure_3() -> Study:
+    """Figure 3: AUC on M by the share of missing rows."""
+    return _study(
+        3,
+        "Area under the ROC curve, per cent",
+        lambda row: row.endswith(SMALLER),
+        draw_by_ratio,
+        "The paper prints curves: its method is above both imputations at every ratio, and most so "
+        "between 40 and 70 % missing. Here (30 repetitions of mfeat) the same holds up to 60 %, "
+        "most so at 50 and 60 %; at 70 % the methods cannot be distinguished, and at 80 % the mean "
+        "is 6 points above. With lambda = 0.1 and more iterations EM is above both up to 70 %, and "
+        "most so there; at 80 % the methods cannot be distinguished.",
+    )
+
+
+def figure_4() -> Study:
+    """Figure 4: distance from the truth by the share of missing rows, and coverage."""
+    return _study(
+        4,
+        "100 x correlation distance, mean over kernels; coverage of 90 % intervals, per cent",
+        lambda row: row.endswith((DISTANCE, COVERAGE)),
+        draw_by_ratio,
+        "The paper prints curves: its method is closer to the truth than both imputations, except "
+        "at 80 % missing and more, where the mean is slightly closer. The paper has no intervals. "
+        "Here (30 repetitions of mfeat) EM as printed is closer than the mean up to 60 % missing, "
+        "equal at 70 %, and much worse at 80 %; on digits200 the mean, with a distance of about 2, "
+        "is closer already at 50 %. With lambda = 0.1 EM is closer than the mean up to 70 %, on "
+        "the proteins also at 80 %. The means of Gibbs are about as close. Its 90 % intervals "
+        "cover 83 to 86 % of mfeat's hidden entries, 84 to 94 % of the embryos', and 71 to 72 % of "
+        "digits200's and the proteins'.",
+    )

@@ -1,0 +1,295 @@
+"""Studies: tables that are filled split by split and can be stopped and resumed.
+
+A `Study` is a table of rows (methods) by columns (data sets). A `Task` fills some cells of one
+column: its function runs one random split and returns a number for each cell. One task on one split
+is a *unit*, the smallest piece of work. Finished units are appended to a file at once and are not
+repeated when the study is started again.
+
+A unit's seed depends only on the study's seed, the column and the number of the split: all tasks of
+a column use the same splits, and neither the order of the units, the number of processes, nor
+interruptions change the table.
+
+A unit belongs to its recipe, the task's function and all its settings, and to the version of this
+package. A task with changed settings starts anew and leaves the old units in the file; other tasks
+keep their units.
+"""
+
+import hashlib
+import json
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from kernelzoo.inference.engine import Ledger, key_of, quiet_sampler, records, versions
+from kernelzoo.validation import argument_error, check_count
+
+from .report import Cell, Published, Report
+
+__all__ = ["Study", "Task", "run_study"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work on one column of a table.
+
+    Parameters
+    ----------
+    column : str
+    rows : tuple of str
+        Rows of the column's cells that the task fills.
+    function : callable
+        ``function(column, seed, **settings)`` returns a mapping with a finite number for each row.
+        It must be defined at the top of a module, so that other processes find it.
+    settings : mapping, optional
+        All other settings that affect the numbers, as JSON values.
+    skip : str, optional
+        Why the task cannot be run here.
+    splits : int, optional
+        Number of splits, if fewer than the study's, for slow tasks.
+    """
+
+    column: str
+    rows: tuple[str, ...]
+    function: Callable[..., Mapping[str, float]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    skip: str | None = None
+    splits: int | None = None
+
+    def wanted(self, splits: int) -> int:
+        """Count the task's splits in a study with `splits`; 0 if the task is skipped."""
+        if self.skip is not None:
+            return 0
+        return splits if self.splits is None else min(splits, self.splits)
+
+    @property
+    def recipe(self) -> str:
+        """Fingerprint of the function and the settings."""
+        contents = [
+            self.column,
+            self.rows,
+            f"{self.function.__module__}.{self.function.__qualname__}",
+            self.settings,
+        ]
+        return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table of a paper and the tasks that reproduce it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the study and of its files.
+    title, measure : str
+        Title of the table, and meaning of its numbers.
+    tasks : tuple of Task
+        Tasks in the order of the table's rows and columns.
+    splits : int
+        Number of splits of every column.
+    seed : int
+    published : mapping of (row, column) to Published
+        Printed numbers of the paper.
+    published_splits : int
+    spread : {"sd", "se"}
+        Meaning of the number after the paper's plus-minus: standard deviation over splits, or
+        standard error of the mean.
+    irreproducible : mapping of (row, column) to str
+        Known reasons why a published number cannot be reproduced.
+    notes : str
+        Notes for the report.
+    ledger : str, optional
+        Name of the file of finished units, which studies with common tasks share. Default: `name`.
+    shown : set of str, optional
+        Rows of the table. Default: all rows of the tasks.
+    draw : callable, optional
+        ``draw(report)`` makes the figure.
+    """
+
+    name: str
+    title: str
+    measure: str
+    tasks: tuple[Task, ...]
+    splits: int
+    seed: int
+    published: Mapping[tuple[str, str], Published] = field(default_factory=dict)
+    published_splits: int = 30
+    spread: Literal["sd", "se"] = "sd"
+    irreproducible: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    notes: str = ""
+    ledger: str | None = None
+    shown: frozenset[str] | None = None
+    draw: Callable[[Report], Figure] | None = None
+
+    def seed_of(self, column: str, split: int) -> int:
+        """Seed of a split (32 bits), the same for every task of the column."""
+        key = (zlib.crc32(column.encode()), split)
+        return int(np.random.SeedSequence(self.seed, spawn_key=key).generate_state(1)[0])
+
+    def shows(self, row: str) -> bool:
+        """Whether a row is in the table."""
+        return self.shown is None or row in self.shown
+
+    def units(self, splits: int) -> "list[Unit]":
+        """Units of the shown rows, ordered by split."""
+        return [
+            self.unit(task, split)
+            for split in range(splits)
+            for task in self.tasks
+            if split < task.wanted(splits) and any(map(self.shows, task.rows))
+        ]
+
+    def unit(self, task: Task, split: int) -> "Unit":
+        """One task on one split."""
+        return Unit(task, split, self.seed_of(task.column, split))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One task on one split."""
+
+    task: Task
+    split: int
+    seed: int
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Key of the unit in the file."""
+        return self.task.recipe, versions()["kernelzoo"], self.split, self.seed
+
+    def run(self) -> dict[str, Any]:
+        """Run the unit; return a record of its values."""
+        with quiet_sampler():
+            values = self.task.function(self.task.column, self.seed, **self.task.settings)
+        return {"column": self.task.column, "values": self._checked(values)}
+
+    def _checked(self, values: Mapping[str, float]) -> dict[str, float]:
+        numbers = {row: float(value) for row, value in values.items()}
+        if set(numbers) != set(self.task.rows) or not np.isfinite(list(numbers.values())).all():
+            needed = f"one that returns a finite number for each of {', '.join(self.task.rows)}"
+            raise argument_error("function", "Task", needed, repr(numbers))
+        return numbers
+
+
+_KEY = ("recipe", "kernelzoo", "split", "seed")
+# The version that wrote no version into its records.
+_FIRST = {"kernelzoo": "0.1.0"}
+
+
+def run_study(
+    study: Study,
+    out: Path,
+    *,
+    splits: int | None = None,
+    jobs: int = 1,
+    progressbar: bool = True,
+) -> Report:
+    """Run the unfinished units of a study, and write its table.
+
+    Parameters
+    ----------
+    study : Study
+    out : Path
+        Folder of ``<ledger>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
+    splits : int, optional
+        Number of splits in place of the study's. A later call with more splits reuses the units.
+    jobs : int, default=1
+        Number of processes; with an active Dask client, its workers take their place.
+    progressbar : bool, default=True
+
+    Returns
+    -------
+    Report
+        Table of the finished splits: all splits, unless the study was interrupted (Ctrl-C) or units
+        failed. A failed unit is recorded with its message and repeated by the next call.
+    """
+    splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
+    check_count(jobs, "jobs", "run_study")
+    ledger = Ledger(out / f"{study.ledger or study.name}.jsonl")
+    units = {unit.key: unit for unit in study.units(splits)}
+    made = records(
+        lambda: Unit.run,
+        units,
+        _KEY,
+        title=study.name,
+        owner="run_study",
+        ledger=ledger,
+        jobs=jobs,
+        progressbar=progressbar,
+        defaults=_FIRST,
+    )
+    interrupted = False
+    try:
+        with closing(made):
+            deque(made, maxlen=0)
+    except KeyboardInterrupt:
+        interrupted = True
+    report = tabulate(study, ledger, splits, interrupted=interrupted)
+    report.write(out)
+    return report
+
+
+def tabulate(
+    study: Study,
+    ledger: Ledger,
+    splits: int,
+    *,
+    interrupted: bool = False,
+    any_version: bool = False,
+) -> Report:
+    """Make the table of a study from its recorded units, without running any.
+
+    Units of other versions of kernelzoo count only with `any_version`; the last one counts then.
+    """
+
+    def place(key: tuple[Any, ...]) -> tuple[Any, ...]:
+        recipe, version, *rest = key
+        return (recipe, None if any_version else version, *rest)
+
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for record in ledger:
+        key = place(key_of(record, _KEY, _FIRST))
+        # A unit may have failed before it was finished; the finished record counts.
+        if "values" in record or "values" not in known.get(key, {}):
+            known[key] = record
+    cells = []
+    for task in study.tasks:
+        wanted = task.wanted(splits)
+        numbers = range(splits if task.skip else wanted)
+        keys = [place(study.unit(task, split).key) for split in numbers]
+        found = [known[key] for key in keys if key in known]
+        for row in filter(study.shows, task.rows):
+            cells.append(
+                Cell(
+                    row=row,
+                    column=task.column,
+                    values=tuple(r["values"][row] for r in found if "values" in r),
+                    errors=tuple(r["error"] for r in found if "error" in r),
+                    wanted=wanted,
+                    skip=task.skip,
+                    published=study.published.get((row, task.column)),
+                    irreproducible=study.irreproducible.get((row, task.column)),
+                )
+            )
+    return Report(
+        name=study.name,
+        title=study.title,
+        measure=study.measure,
+        cells=tuple(cells),
+        published_splits=study.published_splits,
+        spread=study.spread,
+        recipes=tuple(
+            (task.column, ", ".join(rows), dict(task.settings))
+            for task in study.tasks
+            if (rows := tuple(filter(study.shows, task.rows)))
+        ),
+        notes=study.notes,
+        interrupted=interrupted,
+    )

@@ -1,0 +1,303 @@
+"""Table 1 of Zhang, Yeung and Kwok (2004): accuracy of classifiers on completed kernels.
+
+The kernel of all objects is completed from ``K11 = (A11 + B11) / 2``, with A the Gaussian kernel of
+the inputs and B the ideal kernel of the labels; test objects are then assigned to the nearest class
+mean in the completed kernel (KNM). The last three methods use A itself.
+
+Features are standardised over all objects, as a transductive method may; the labels of the test
+part are used for scores only. The paper does not state the regularisation of its KFDA; here
+cross-validation in the training part chooses it.
+
+The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import SVC
+
+from kernelzoo.inference import EM, Gibbs, fit
+from kernelzoo.inference.kernel_completion.classifiers import (
+    KernelFisherDiscriminant,
+    KernelNearestMean,
+)
+from kernelzoo.inference.mutual_completion import ideal_kernel
+from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
+
+from .data import absence, objects
+from .report import Published
+from .study import Study, Task
+
+__all__ = ["Division", "baselines", "divide", "expectation_maximization", "table_1", "tanner_wong"]
+
+PUBLISHED = {
+    "ionosphere": {
+        "KNM-TW1": Published(94.33, 1.48),
+        "KNM-TW2": Published(94.60, 1.14),
+        "KNM-EM": Published(94.50, 1.87),
+        "KFDA": Published(92.14, 2.05),
+        "SVM": Published(91.71, 2.05),
+        "KNM": Published(68.05, 4.74),
+    },
+    "wine": {
+        "KNM-TW1": Published(97.93, 1.47),
+        "KNM-TW2": Published(97.51, 1.80),
+        "KNM-EM": Published(98.12, 1.45),
+        "KFDA": Published(95.59, 2.76),
+        "SVM": Published(96.85, 1.51),
+        "KNM": Published(94.04, 3.50),
+    },
+    "usps": {
+        "KNM-TW2": Published(93.05, 1.15),
+        "KNM-EM": Published(92.28, 1.18),
+        "KFDA": Published(91.09, 4.22),
+        "SVM": Published(90.27, 1.78),
+        "KNM": Published(92.04, 1.29),
+    },
+}
+
+_WIDER = (
+    "beta = 2.5 is too narrow here for any scaling of the features (z-scores, ranges [0, 1] or "
+    "[-1, 1], unit norm, raw); with beta = 4 all cells of this data set would agree"
+)
+_DIVIDED = (
+    "with 39 test objects an accuracy of 0.93 has a standard deviation of 4, and the printed sds "
+    "are a third of that: 1 % was for training, see the last column"
+)
+IRREPRODUCIBLE = {(row, "wine"): _WIDER for row in ("KFDA", "SVM", "KNM")} | {
+    (row, "usps"): _DIVIDED for row in PUBLISHED["usps"]
+}
+
+#: Ionosphere has two equal rows: A is singular without a jitter.
+SMALL: dict[str, Any] = {
+    "beta": 2.5,
+    "test_size": 0.4,
+    "standardize": True,
+    "classes": None,
+    "jitter": 1e-8,
+}
+USPS = {
+    "beta": "mean distance",
+    "test_size": 0.01,
+    "standardize": False,
+    "classes": ["1", "2", "3", "4"],
+    "jitter": 1e-8,
+}
+#: USPS as the paper describes it, and as its numbers imply.
+USPS_DIVIDED = "usps, 1 % for training"
+DATA: dict[str, dict[str, Any]] = {
+    "ionosphere": SMALL,
+    "wine": SMALL,
+    "usps": USPS,
+    USPS_DIVIDED: USPS | {"name": "usps", "test_size": 0.99, "beta": "mean squared distance"},
+}
+PUBLISHED[USPS_DIVIDED] = PUBLISHED["usps"]
+
+CHAIN = {"draws": 1000, "tune": 1000, "eta": 3.0, "zeta": 0.5, "alpha": 1.2}
+BASELINES = {"C": 300.0, "ridges": [1e-1, 1e-2, 1e-3, 1e-4], "folds": 5}
+
+
+@dataclass(frozen=True)
+class Division:
+    """Kernels of one random division of a data set, training objects first.
+
+    Parameters
+    ----------
+    A : ndarray of shape (n, n)
+        Input kernel.
+    K11 : ndarray of shape (n1, n1)
+        Observed block of the kernel to complete.
+    y_train, y_test : ndarray
+    """
+
+    A: NDArray
+    K11: NDArray
+    y_train: NDArray
+    y_test: NDArray
+
+    @property
+    def A11(self) -> NDArray:
+        """Input kernel of the training objects."""
+        n1 = len(self.K11)
+        return self.A[:n1, :n1]
+
+    @property
+    def A21(self) -> NDArray:
+        """Input kernel between test and training objects."""
+        n1 = len(self.K11)
+        return self.A[n1:, :n1]
+
+    def nearest_mean(self, K11: NDArray, K21: NDArray) -> float:
+        """Accuracy of the kernel nearest mean, per cent."""
+        return self.accuracy(KernelNearestMean().fit(K11, self.y_train), K21)
+
+    def accuracy(self, classifier: Any, K21: NDArray) -> float:
+        """Accuracy of a fitted classifier on the test objects, per cent."""
+        return 100.0 * float(np.mean(classifier.predict(K21) == self.y_test))
+
+
+def divide(
+    column: str,
+    seed: int,
+    *,
+    beta: float | str,
+    test_size: float,
+    standardize: bool,
+    classes: Sequence[str] | None,
+    jitter: float,
+    name: str | None = None,
+) -> Division:
+    """Make the kernels of one division, stratified by class.
+
+    Parameters
+    ----------
+    column : str
+        Data set, unless `name` is given.
+    seed : int
+    beta : float, "mean distance" or "mean squared distance"
+        Scale of the Gaussian kernel ``exp(-|x - x'|^2 / beta)``; the means are over pairs of
+        different training objects, of the Euclidean distance or of its square.
+    test_size : float
+    standardize : bool
+        Scale features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
+    classes : sequence of str or None
+        Classes to keep; None for all.
+    jitter : float
+        Number added to the diagonal of A.
+    name : str, optional
+        Data set, if several columns use it.
+
+    Notes
+    -----
+    Cost O(n^2 D), with at most three n x n matrices in memory.
+    """
+    data = objects(name or column, standardize, tuple(classes) if classes else None)
+    split = data.split(test_size, seed=seed, standardize=False)
+    X = np.concatenate([np.asarray(split.X_train), np.asarray(split.X_test)])
+    n1 = len(split.y_train)
+    squared = euclidean_distances(X, squared=True)
+    if isinstance(beta, str):
+        beta = float(_POWERS[beta](squared[:n1, :n1]).sum() / (n1 * (n1 - 1)))
+    A = np.exp(squared / -float(beta))
+    A.flat[:: len(A) + 1] += jitter
+    return Division(A, (A[:n1, :n1] + ideal_kernel(split.y_train)) / 2, split.y_train, split.y_test)
+
+
+_POWERS: dict[str, Callable[[NDArray], NDArray]] = {
+    "mean distance": np.sqrt,
+    "mean squared distance": np.asarray,
+}
+
+
+def tanner_wong(
+    column: str,
+    seed: int,
+    *,
+    data: Mapping[str, Any],
+    variant: str,
+    draws: int,
+    tune: int,
+    eta: float,
+    zeta: float,
+    alpha: float,
+) -> dict[str, float]:
+    """Run TW1 or TW2 and classify with the mean of its draws of K21.
+
+    TW2 draws only the diagonal of W22.1, as in the paper.
+    """
+    division = divide(column, seed, **data)
+    model = DiagonalWishartCompletion(
+        division.A,
+        division.K11,
+        eta=eta,
+        zeta=zeta,
+        alpha=alpha,
+        diagonal_W22_1=variant == "TW2",
+    )
+    result = fit(
+        model,
+        Gibbs(variant=variant),
+        draws=draws,
+        tune=tune,
+        chains=1,
+        cores=1,
+        random_seed=seed,
+        progressbar=False,
+        var_names=["lambda"],
+        moments=["K21"],
+        log_likelihood=False,
+    )
+    K21 = result["moments"]["K21_mean"].mean("chain").to_numpy()
+    return {f"KNM-{variant}": division.nearest_mean(division.K11, K21)}
+
+
+def expectation_maximization(
+    column: str, seed: int, *, data: Mapping[str, Any], iterations: int
+) -> dict[str, float]:
+    """Complete the kernel by EM on the basic model with r = eta = n + 1, and classify with it."""
+    division = divide(column, seed, **data)
+    n = len(division.A)
+    model = WishartCompletion(division.A, division.K11, r=n + 1, eta=n + 1)
+    result = fit(model, EM(iterations=iterations), progressbar=False, log_likelihood=False)
+    return {"KNM-EM": division.nearest_mean(division.K11, result["point"]["K21"].to_numpy())}
+
+
+def baselines(
+    column: str,
+    seed: int,
+    *,
+    data: Mapping[str, Any],
+    C: float,
+    ridges: Sequence[float],
+    folds: int,
+) -> dict[str, float]:
+    """Classify with the posterior mean ``A21 A11^-1 K11`` of K21, and with the input kernel."""
+    division = divide(column, seed, **data)
+    A11, A21 = division.A11, division.A21
+    mean = solve(A11, A21.T, assume_a="pos").T @ division.K11
+    search = GridSearchCV(KernelFisherDiscriminant(), {"ridge": ridges}, cv=folds)
+    support = SVC(C=C, kernel="precomputed")
+    return {
+        "closed form": division.nearest_mean(division.K11, mean),
+        "KFDA": division.accuracy(search.fit(A11, division.y_train), A21),
+        "SVM": division.accuracy(support.fit(A11, division.y_train), A21),
+        "KNM": division.nearest_mean(A11, A21),
+    }
+
+
+def table_1() -> Study:
+    """Table 1: ionosphere, wine and, if the file is available, digits 1 to 4 of USPS."""
+    return Study(
+        name="zhang2004-table1",
+        title="Zhang, Yeung and Kwok (2004), Table 1",
+        measure="Test accuracy in per cent",
+        tasks=tuple(task for column in DATA for task in _tasks(column)),
+        splits=30,
+        seed=2004,
+        published={(row, c): cell for c, cells in PUBLISHED.items() for row, cell in cells.items()},
+        irreproducible=IRREPRODUCIBLE,
+        notes=(
+            "The closed form is the posterior mean of K21 in both of the paper's models. The "
+            "paper does not state the ridge of KFDA: cross-validation in the training part "
+            "chooses it."
+        ),
+    )
+
+
+def _tasks(column: str) -> list[Task]:
+    data = {"data": DATA[column]}
+    skip = absence(DATA[column].get("name", column))
+    chains = [
+        Task(column, (row,), tanner_wong, data | CHAIN | {"variant": variant}, skip)
+        for variant in ("TW1", "TW2")
+        if (row := f"KNM-{variant}") in PUBLISHED[column]
+    ]
+    em = Task(column, ("KNM-EM",), expectation_maximization, data | {"iterations": 100}, skip)
+    others = Task(column, ("closed form", "KFDA", "SVM", "KNM"), baselines, data | BASELINES, skip)
+    return [*chains, em, others]

@@ -1,0 +1,392 @@
+"""Tables 1 to 3 of Zhang, Yeung and Kwok (2003), mixture model of kernels.
+
+Theta is matched to kernels of the inputs (one alone, or several with equal weights), and the ideal
+kernel of the training labels is completed by 100 iterations of EM. The completed *target* kernel is
+compared with Theta, the *hyperparameter* kernel, by the alignment of the test block with the ideal
+kernel of the test labels, and by the accuracy of a classifier.
+
+Choices where the paper is silent follow its own numbers:
+
+- Target kernels are classified by the nearest neighbour (Figure 4), hyperparameter kernels by the
+  nearest class mean (eq 15). On breast cancer with the Gaussian hyperparameter kernel the nearest
+  neighbour has 94 per cent, the mean 74, and the paper 74.5.
+- Breast cancer, wine and iris are standardised, the other sets are not: this reproduces Table 2.
+- eps is added to the diagonals of K11 and Theta. Without eps in the matching, seven of the nine
+  printed degrees of freedom are reproduced to the last digit; the other two, for Table 1's kernels
+  on ionosphere and sonar, with 0.01 added to the kernels before matching.
+- For the other sets eps = 0.05 was chosen by the alignments of target kernels, and by no accuracy.
+
+The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from kernelzoo.inference import EM, fit
+from kernelzoo.inference.completion import match_wishart
+from kernelzoo.inference.kernel_completion.classifiers import (
+    KernelNearestMean,
+    KernelNearestNeighbour,
+)
+from kernelzoo.inference.mutual_completion import ideal_kernel, kernel_alignment
+from kernelzoo.models import WishartCompletion
+from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
+
+from .data import absence, objects
+from .report import Published
+from .study import Study, Task
+from .zhang_mixture_published import ETA, TABLE_1, TABLE_3
+
+__all__ = [
+    "Division",
+    "divide",
+    "kernel_learning",
+    "matched_degrees",
+    "table_1",
+    "table_2",
+    "table_3",
+]
+
+type _Recipe = Mapping[str, Any]
+type _Forms = Mapping[str, Sequence[Any]]
+
+#: The four numbers of a kernel in a table, in the paper's order.
+MEASURES = (
+    "target alignment",
+    "target accuracy",
+    "input alignment",
+    "input accuracy",
+)
+
+#: Kernels by name: form and arguments; for a Gaussian kernel the sigma^2 of eq (16).
+TYPES: _Forms = {
+    "Gaussian": ["gaussian", 0.75],
+    "polynomial": ["polynomial", 2],
+    "linear": ["linear"],
+}
+WIDTHS: _Forms = {f"variance {v:.2f}": ["gaussian", v] for v in (0.5, 0.75, 1.0, 1.25, 1.5)}
+
+#: The paper's eps before and after matching.
+_BEFORE = {"jitter": 0.01, "jitter_first": True}
+_AFTER = {"jitter": 0.05, "jitter_first": False}
+#: Recipe by data set: for Tables 1 and 2, and for Table 3.
+DATA_1: dict[str, _Recipe] = {
+    "breast_cancer": {"standardize": True} | _AFTER,
+    "ionosphere": {"standardize": False} | _BEFORE,
+    "soybean_small": {"standardize": False} | _AFTER,
+    "wine": {"standardize": True} | _AFTER,
+    "sonar": {"standardize": False} | _BEFORE,
+    "iris_uci": {"standardize": True} | _AFTER,
+}
+DATA_3 = DATA_1 | {"sonar": {"standardize": False} | _AFTER}
+
+SPLITS = 30
+SEED = 2003
+
+_ISOLATED = (
+    "12 to 34 test objects a split are related to hardly any training object (no entry of K21 "
+    "above 0.01); all are of class b, but the largest entry is often one of class g. If they were "
+    "assigned to b, the accuracies would be within 2 of the printed ones"
+)
+_SWAPPED = "the two accuracies are exchanged in print"
+_WIDER = "with a variance of 17.5 in place of 0.75 all four numbers of this kernel agree"
+UNMET_1 = {
+    ("Gaussian: target accuracy", "ionosphere"): _ISOLATED,
+    ("Gaussian: target alignment", "soybean_small"): _WIDER,
+    ("Gaussian: input alignment", "soybean_small"): _WIDER,
+    ("Gaussian: input accuracy", "soybean_small"): _WIDER,
+    ("polynomial: target accuracy", "wine"): _SWAPPED,
+    ("polynomial: input accuracy", "wine"): _SWAPPED,
+    ("linear: target accuracy", "iris_uci"): _SWAPPED,
+    ("linear: input accuracy", "iris_uci"): _SWAPPED,
+}
+UNMET_3 = {
+    (f"{kernel}: target accuracy", "ionosphere"): _ISOLATED for kernel in (*WIDTHS, "mixture")
+}
+NOTES = (
+    "The target kernel is the completed kernel, the input kernel the paper's hyperparameter "
+    "kernel. The classifier is the nearest neighbour with the target kernel, and the nearest class "
+    "mean with the input kernel: this reproduces the second half of the tables, and the nearest "
+    "neighbour does not. The paper does not say how large eps is, nor where it is added: "
+    "jitter_first follows from the matched degrees of freedom (Table 2), the size from the "
+    "alignments of target kernels that depend on it, whose agreement therefore proves little. "
+    "Rows of a data set share their splits, so their differences are dependent."
+)
+
+
+@dataclass(frozen=True)
+class Division:
+    """One random division of a data set, training objects first.
+
+    Parameters
+    ----------
+    X : DataFrame of shape (n, D)
+    y_train, y_test : ndarray
+    jitter, jitter_first
+        As in `divide`.
+    """
+
+    X: pd.DataFrame
+    y_train: NDArray
+    y_test: NDArray
+    jitter: float
+    jitter_first: bool
+
+    @property
+    def K11(self) -> NDArray:
+        """Target kernel of the training objects."""
+        return ideal_kernel(self.y_train) + self.jitter * np.eye(len(self.y_train))
+
+    def stack(self, kernels: _Forms, normalize: Sequence[str] = ()) -> xr.DataArray:
+        """Compute kernels (kernel, n, n), with eps on their diagonals if it comes first.
+
+        Parameters
+        ----------
+        kernels : mapping of str to [form, *arguments]
+            As in ``TYPES``.
+        normalize : sequence of {"trace", "unit", "center"}
+            Normalisations of each kernel, in this order and before eps is added.
+        """
+        return _stack(self.X, kernels, self.jitter, self.jitter_first, normalize)
+
+    def matched(self, stack: xr.DataArray) -> tuple[float, NDArray]:
+        """Match eta and Theta (n, n) to kernels of `stack` with equal weights. O(K^2 n^2)."""
+        eta, theta = match_wishart(stack)
+        return eta, theta if self.jitter_first else theta + self.jitter * np.eye(len(theta))
+
+    def measures(self, stack: xr.DataArray, iterations: int) -> tuple[float, float, float, float]:
+        """Compute the ``MEASURES`` of a stack of kernels with equal weights, in per cent.
+
+        Cost O(n^3).
+        """
+        eta, theta = self.matched(stack)
+        model = WishartCompletion(theta, self.K11, eta=eta)  # r = n + 1
+        with warnings.catch_warnings():
+            # The paper stops before convergence.
+            warnings.filterwarnings("ignore", message=f"After {iterations} iterations")
+            point = fit(model, EM(iterations=iterations), progressbar=False)["point"]
+        n1 = len(self.y_train)
+        neighbour = KernelNearestNeighbour().fit(self.K11, self.y_train)
+        mean = KernelNearestMean().fit(theta[:n1, :n1], self.y_train)
+        return (
+            self._alignment(point["K22"].to_numpy()),
+            self.accuracy(neighbour.predict(point["K21"].to_numpy())),
+            self._alignment(theta[n1:, n1:]),
+            self.accuracy(mean.predict(theta[n1:, :n1])),
+        )
+
+    def accuracy(self, predicted: NDArray) -> float:
+        """Share of correctly classified test objects, per cent."""
+        return 100.0 * float(np.mean(predicted == self.y_test))
+
+    def _alignment(self, K22: NDArray) -> float:
+        return 100.0 * kernel_alignment(K22, ideal_kernel(self.y_test))
+
+
+def divide(
+    column: str,
+    seed: int,
+    *,
+    standardize: bool,
+    jitter: float,
+    jitter_first: bool,
+    test_size: float,
+) -> Division:
+    """Divide a data set at random, stratified by class.
+
+    Parameters
+    ----------
+    column : str
+        Data set.
+    seed : int
+    standardize : bool
+        Scale features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
+    jitter : float
+        The paper's eps, added to the diagonals of K11 and of Theta.
+    jitter_first : bool
+        Add eps to the kernels before matching instead of to Theta.
+    test_size : float
+    """
+    split = objects(column, standardize).split(test_size, seed=seed, standardize=False)
+    X = pd.concat([cast(pd.DataFrame, part) for part in (split.X_train, split.X_test)])
+    return Division(X, split.y_train, split.y_test, jitter, jitter_first)
+
+
+def kernel_learning(
+    column: str,
+    seed: int,
+    *,
+    data: Mapping[str, Any],
+    kernels: _Forms,
+    iterations: int,
+) -> dict[str, float]:
+    """Score each kernel alone and their mixture, on one division.
+
+    Parameters
+    ----------
+    column : str
+        Data set.
+    seed : int
+    data : mapping
+        Settings of `divide`.
+    kernels : mapping of str to [form, *arguments]
+        As in ``TYPES``.
+    iterations : int
+        Number of EM iterations.
+
+    Returns
+    -------
+    dict
+        Measures by ``"<kernel>: <measure>"``, in per cent.
+    """
+    division = divide(column, seed, **data)
+    stack = division.stack(kernels)
+    parts = {name: stack.sel(kernel=[name]) for name in kernels} | {"mixture": stack}
+    return {
+        f"{name}: {measure}": value
+        for name, part in parts.items()
+        for measure, value in zip(MEASURES, division.measures(part, iterations), strict=True)
+    }
+
+
+def matched_degrees(
+    column: str,
+    seed: int,
+    *,
+    row: str,
+    standardize: bool,
+    jitter: float,
+    jitter_first: bool,
+    kernels: _Forms,
+) -> dict[str, float]:
+    """Compute eta of a mixture on all objects.
+
+    Parameters
+    ----------
+    column : str
+        Data set.
+    seed : int
+        Not used.
+    row : str
+        Name of the row.
+    standardize, jitter, jitter_first
+        As in `divide`.
+    kernels : mapping of str to [form, *arguments]
+        As in ``TYPES``.
+    """
+    stack = _stack(objects(column, standardize).X, kernels, jitter, jitter_first)
+    return {row: match_wishart(stack)[0]}
+
+
+_FORMS: dict[str, Callable[..., Kernels]] = {
+    "gaussian": lambda variance: gaussian(0.5 / variance),
+    "polynomial": polynomial,
+    "linear": linear,
+}
+
+
+def _stack(
+    X: Any, kernels: _Forms, jitter: float, jitter_first: bool, normalize: Sequence[str] = ()
+) -> xr.DataArray:
+    members = (_FORMS[form](*given).named(name) for name, (form, *given) in kernels.items())
+    stack = reduce(or_, members).normalize(*normalize)(X)
+    return stack + jitter * np.eye(len(X)) if jitter_first else stack
+
+
+def table_1() -> Study:
+    """Table 1: three types of kernel and their mixture on six data sets."""
+    return _comparison("table1", "Table 1", TABLE_1, TYPES, DATA_1, UNMET_1)
+
+
+def table_3() -> Study:
+    """Table 3: the Gaussian kernel with five variances and their mixture on three data sets."""
+    return _comparison("table3", "Table 3", TABLE_3, WIDTHS, DATA_3, UNMET_3)
+
+
+def table_2() -> Study:
+    """Table 2: degrees of freedom matched to a mixture of all objects' kernels, so one split."""
+    recipes = {"three types": (TYPES, DATA_1), "five widths": (WIDTHS, DATA_3)}
+    return Study(
+        name="zhang-mixture-table2",
+        title="Zhang, Yeung and Kwok (2003), Table 2",
+        measure="Matched degrees of freedom eta",
+        tasks=tuple(
+            Task(
+                column,
+                (row,),
+                matched_degrees,
+                {"row": row, "kernels": kernels, **data[column]},
+                absence(column),
+            )
+            for row, (kernels, data) in recipes.items()
+            for column in ETA[row]
+        ),
+        splits=1,
+        seed=SEED,
+        published={
+            (row, column): Published(eta, rounding=0.05)
+            for row, printed in ETA.items()
+            for column, eta in printed.items()
+        },
+        published_splits=1,
+        notes=(
+            "All objects enter, so there is only one split. The five widths are from the paper's "
+            "section 6.2."
+        ),
+    )
+
+
+def _comparison(
+    name: str,
+    title: str,
+    published: Mapping[str, Mapping[str, list[tuple[float, float]]]],
+    kernels: _Forms,
+    data: Mapping[str, Mapping[str, Any]],
+    irreproducible: Mapping[tuple[str, str], str],
+) -> Study:
+    rows = tuple(f"{kernel}: {m}" for kernel in (*kernels, "mixture") for m in MEASURES)
+    return Study(
+        name=f"zhang-mixture-{name}",
+        title=f"Zhang, Yeung and Kwok (2003), {title}",
+        measure="Alignment of the test block and test accuracy, both in per cent",
+        tasks=tuple(
+            Task(
+                column,
+                rows,
+                kernel_learning,
+                {
+                    "data": {**data[column], "test_size": 0.4},
+                    "kernels": kernels,
+                    "iterations": 100,
+                },
+                absence(column),
+            )
+            for column in published
+        ),
+        splits=SPLITS,
+        seed=SEED,
+        published={
+            (f"{kernel}: {measure}", column): _printed(measure, *numbers)
+            for column, block in published.items()
+            for kernel, four in block.items()
+            for measure, numbers in zip(MEASURES, four, strict=True)
+        },
+        irreproducible=irreproducible,
+        notes=NOTES,
+    )
+
+
+def _printed(measure: str, mean: float, sd: float) -> Published:
+    """Cell of the paper in per cent; alignments are rounded to whole per cent."""
+    if measure.endswith("accuracy"):
+        return Published(mean, sd)
+    return Published(100 * mean, 100 * sd, rounding=0.5)

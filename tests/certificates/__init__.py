@@ -1,0 +1,1 @@
+"""Certificates: what proves each engine on each variant of each model."""

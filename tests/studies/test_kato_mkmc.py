@@ -1,0 +1,202 @@
+"""The studies of Kato and Rivero: their cells, what each method is told, what is measured."""
+
+from dataclasses import replace
+from io import StringIO
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import kernelzoo as kz
+from kernelzoo.models.kernels.stack import as_stack
+from studies import kato_mkmc
+from studies.data import absence
+from studies.kato_figures import draw_by_matrix, draw_by_ratio
+from studies.kato_problems import Problem, nested_mask, training_part
+from studies.reproduce import STUDIES, reproduce
+from studies.study import run_study
+
+METHODS = kato_mkmc.METHODS
+NAMES = ("u", "v", "w")
+
+
+def small_problem(column, seed, ratio):
+    """Thirty objects of two classes in three views, which are much alike."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(30) % 2
+    shared = rng.normal(size=(30, 4)) + 0.8 * labels[:, None]
+    kernels = {}
+    for name in NAMES:
+        x = shared + 0.5 * rng.normal(size=(30, 4))
+        kernels[name] = kz.gaussian(0.25)(x).to_numpy()[0]
+    visible = nested_mask(rng, 30, 3, ratio)
+    return Problem(as_stack(kernels), visible, labels, NAMES)
+
+
+def run(methods, *, ratio=50, every_kernel=True, seed=4):
+    return kato_mkmc.completion(
+        "mfeat",
+        seed,
+        ratio=ratio,
+        methods={name: METHODS[name] for name in methods},
+        parts=kato_mkmc.PARTS,
+        every_kernel=every_kernel,
+    )
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(kato_mkmc, "problem", small_problem)
+
+
+@pytest.fixture(scope="module")
+def studies():
+    for data in ("mfeat", "kernels_digits200", "protein_fold", "kernels_embryo"):
+        if reason := absence(data):
+            pytest.skip(reason)
+    return [STUDIES[f"kato-figure{number}"]() for number in (2, 3, 4)]
+
+
+def test_figures_share_their_units(studies):
+    assert [study.name for study in studies] == [f"kato-figure{number}" for number in (2, 3, 4)]
+    assert {study.ledger for study in studies} == {"kato"}
+    keys = [{unit.key for unit in study.units(2)} for study in studies]
+    assert keys[0] < keys[2]
+    assert keys[1] < keys[2]
+    shown = [study.shown for study in studies]
+    rows = {row for study in studies for task in study.tasks for row in task.rows}
+    assert set.union(*map(set, shown)) == rows
+    # Two are in two of the figures: M at half missing.
+    assert all("50 %: AUC of M" in row for row in shown[0] & shown[1])
+    assert not shown[2] & (shown[0] | shown[1])
+
+
+def test_published_numbers_stand_beside_nothing_of_ours(studies):
+    study = studies[0]
+    (task,) = (task for task in study.tasks if task.column == kato_mkmc.YEAST)
+    assert {(row, task.column) for row in task.rows} == set(study.published)
+    assert "not available" in task.skip
+    cell = study.published["EM as printed, 50 %: AUC of M, small part", kato_mkmc.YEAST]
+    assert (cell.mean, cell.spread) == (77.9, None)
+    assert not studies[1].published
+    assert not studies[2].published
+
+
+def test_methods_are_the_recipes(studies):
+    assert METHODS["EM as printed"]["lam"] == 0.001
+    assert METHODS["EM as printed"]["engine"] == {"start": "zero", "memory": 0, "iterations": 100}
+    assert {METHODS[name]["lam"] for name in ("zero", "mean", "EM", "Gibbs")} == {0.1}
+    assert kato_mkmc.PARTS["large"] == pytest.approx(1000 / 2318, abs=0.002)
+    repeated = {t.column: t.splits for t in studies[2].tasks if "Gibbs" not in t.rows[0]}
+    assert repeated["mfeat"] == studies[2].splits == 30
+
+
+def test_rows_are_those_that_a_run_fills(small, monkeypatch):
+    column = kato_mkmc.COLUMNS["mfeat"]._replace(kernels=NAMES)
+    monkeypatch.setitem(kato_mkmc.COLUMNS, "mfeat", column)
+    everything = kato_mkmc.figure_4().tasks
+    for ratio in (20, 50):
+        tasks = [
+            task
+            for task in everything
+            if task.column == "mfeat" and task.settings["ratio"] == ratio
+        ]
+        assert [set(task.settings["methods"]) for task in tasks] == [
+            set(kato_mkmc.PLAIN),
+            {"Gibbs"},
+        ]
+        values = kato_mkmc.completion("mfeat", 1, **tasks[0].settings)
+        assert tuple(values) == tasks[0].rows
+        rows = [row.replace("Gibbs", "mean") for row in tasks[1].rows if "coverage" not in row]
+        assert set(rows) <= set(values)
+
+
+def test_numbers_are_those_of_the_pieces(small):
+    given = small_problem("mfeat", 4, 0.5)
+    values = run(["mean", "EM"])
+    model = kz.MutualKernelCompletion(given.kernels, given.visible, lam=0.1, collapsed=True)
+    completed = kz.predict(model, kz.fit(model, "em", progressbar=False))
+    distance = 100 * kz.scores.correlation_distance(completed["kernel_mean"], given.kernels).mean()
+    assert values["EM, 50 %: distance"] == pytest.approx(float(distance))
+    train = training_part(np.random.default_rng(4), given.labels, 0.43)
+    area = kz.scores.svm_auc(completed["model_matrix"], given.labels, train)
+    assert values["EM, 50 %: AUC of M, large part"] == pytest.approx(100 * area)
+    mean = kz.completion.impute_kernels(given.kernels, given.visible)
+    area = kz.scores.svm_auc(mean.sel(kernel="v"), given.labels, train)
+    assert values["mean, 50 %: AUC of v, large part"] == pytest.approx(100 * area)
+    # Unit diagonals: eq (22) is the mean but for lambda.
+    M = (0.1 * np.eye(30) + mean.sum("kernel").to_numpy()) / 3.1
+    area = kz.scores.svm_auc(M, given.labels, train)
+    assert values["mean, 50 %: AUC of M, large part"] == pytest.approx(100 * area)
+
+
+def test_units_of_kernels_do_not_matter_to_the_imputations_matrix(small):
+    given = small_problem("mfeat", 4, 0.5)
+    scaled = given._replace(kernels=given.kernels * np.array([1.0, 5.0, 0.1])[:, None, None])
+    for method in ("zero", "mean"):
+        one, other = (kato_mkmc._impute(g, 0, METHODS[method]).M for g in (given, scaled))
+        np.testing.assert_allclose(one, other)
+
+
+def test_gibbs_tells_its_coverage(monkeypatch):
+    def two_views(column, seed, ratio):
+        """One of them complete, which leaves little to compile."""
+        given = small_problem(column, seed, ratio)
+        visible = np.column_stack([np.ones(30, dtype=bool), given.visible[:, 1]])
+        return Problem(given.kernels[:2], visible, given.labels, NAMES[1:2])
+
+    monkeypatch.setattr(kato_mkmc, "problem", two_views)
+    recipe = METHODS["Gibbs"] | {"fit": {"draws": 300, "tune": 100, "chains": 1}}
+    monkeypatch.setitem(METHODS, "Gibbs", recipe)
+    values = run(["Gibbs", "mean"], every_kernel=False)
+    assert set(values) == {
+        *(f"Gibbs, 50 %: {m}" for m in ("distance", "coverage", "AUC of M, small part")),
+        *(f"mean, 50 %: {m}" for m in ("distance", "AUC of M, small part")),
+    }
+    assert values["Gibbs, 50 %: distance"] < values["mean, 50 %: distance"]
+    assert 30 < values["Gibbs, 50 %: coverage"] <= 100
+
+
+def test_figures_are_drawn_from_what_there_is(small, studies, tmp_path):
+    column = kato_mkmc.COLUMNS["mfeat"]._replace(kernels=NAMES)
+    for study, draw, panels in ((studies[0], draw_by_matrix, 2), (studies[2], draw_by_ratio, 1)):
+        tasks = []
+        for task in study.tasks:
+            if task.column != "mfeat" or task.settings["ratio"] not in (20, 50):
+                continue
+            if "Gibbs" in task.settings["methods"]:
+                continue
+            rows = tuple(
+                kato_mkmc._row(method, task.settings["ratio"], measure)
+                for method in kato_mkmc.PLAIN
+                for measure in kato_mkmc._measures(column, task.settings["ratio"], method)
+            )
+            tasks.append(replace(task, rows=rows))
+        shown = frozenset(row for task in tasks for row in task.rows)
+        kept = {
+            row for row in shown if (": AUC" in row and ", 50 %" in row) == (draw is draw_by_matrix)
+        }
+        kept = {row for row in kept if "distance" in row or draw is draw_by_matrix}
+        study = replace(study, tasks=tuple(tasks), shown=frozenset(kept))
+        report = run_study(study, tmp_path, splits=2, progressbar=False)
+        assert study.draw is draw
+        drawn = draw(report)
+        assert len([axes for axes in drawn.axes if axes.get_visible()]) == panels
+        texts = {text.get_text() for text in drawn.legends[0].get_texts()}
+        assert texts == set(kato_mkmc.PLAIN)
+        drawn.savefig(tmp_path / "figure.png")
+    # One file of units for both.
+    assert (tmp_path / "kato.jsonl").exists()
+
+
+def test_reproduce_writes_the_figure_beside_the_table(small, studies, monkeypatch, tmp_path):
+    tasks = [t for t in studies[2].tasks if t.column == "mfeat" and t.settings["ratio"] == 20][:1]
+    study = replace(studies[2], tasks=tuple(tasks))
+    monkeypatch.setitem(STUDIES, study.name, lambda: study)
+    console = Console(file=StringIO(), width=200)
+    reproduce(study.name, tmp_path, console, splits=1)
+    assert "kato.jsonl" in console.file.getvalue()
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {
+        *(f"kato-figure4.{ending}" for ending in ("csv", "md", "png")),
+        "kato.jsonl",
+    }
