@@ -11,28 +11,18 @@ from rich.console import Console
 import kernelzoo as kz
 from benchmarks import (
     BENCHMARKS,
-    batches,
-    blocks,
-    cluster,
     cold,
-    completed_features,
-    composite_kernel,
     growing,
     held_out,
-    kernel_features,
     letters,
-    many_objects,
     memory,
-    million,
-    missing,
     mixing,
-    mutual_kernel,
     reference,
     speed,
 )
 
 # Of fixed sizes: minutes long.
-WHOLE = {"speed", "scores", "completion"}
+WHOLE = {"speed"}
 
 
 def rows(name):
@@ -55,27 +45,10 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    for module in (batches, completed_features, growing, many_objects, memory):
+    for module in (growing, memory):
         monkeypatch.setattr(
             module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
         )
-
-
-@pytest.mark.slow
-def test_a_cluster_stands_beside_processes(monkeypatch):
-    pytest.importorskip("distributed")
-    monkeypatch.setattr(cluster, "SPLITS", 2)
-    monkeypatch.setattr(cluster, "accuracy", lambda seed: seed / 2)
-    found = rows("cluster")
-    assert [name for name, *_ in found] == [
-        "one process",
-        "2 processes",
-        "Dask, 2 workers, first time",
-        "Dask, 2 workers, second time",
-    ]
-    assert {cells[-1] for cells in found.values()} == {"yes"}
-    for cells in found.values():
-        assert_numbers(cells[:-1])
 
 
 def test_the_papers_times_stand_beside_ours(monkeypatch):
@@ -89,24 +62,6 @@ def test_the_papers_times_stand_beside_ours(monkeypatch):
     assert theirs == ["41720.0", "120.3", "347"]
 
 
-def test_iterations_and_sweeps_beside_plain_ones(monkeypatch):
-    for name, value in (("SIZES", (8,)), ("SMALL", 8), ("TURNS", 2), ("MOST", 40)):
-        monkeypatch.setattr(mutual_kernel, name, value)
-    # Has a test of its own, and compilation is slow where memory is traced.
-    monkeypatch.setattr(mutual_kernel, "peak", lambda model, engine: 1.0)
-    table = rows("mutual")
-    for what in ("EM iteration", "Gibbs sweep"):
-        assert_numbers(table["8", what][1:])
-    assert len([first for first, _ in table if first in ("0.1", "0.001")]) == 2
-
-
-def test_a_peak_of_memory_holds_the_completed_kernels():
-    """Not less than six of them, as it was where making the data had a peak of its own."""
-    model = mutual_kernel.declare(120)
-    matrix = 8e-6 * 120**2
-    assert 6 * matrix < mutual_kernel.peak(model, kz.EM(iterations=2)) < 60 * matrix
-
-
 def test_peaks_of_memory(monkeypatch, in_this_process):
     monkeypatch.setattr(memory, "SIZES", (10,))
     fits = {name: memory.FITS[name] for name in ("basic, Exact", "simplified, VB")}
@@ -115,44 +70,6 @@ def test_peaks_of_memory(monkeypatch, in_this_process):
     assert {first for first, _ in table} == set(fits)
     for cells in table.values():
         assert_numbers(cells)
-
-
-@pytest.mark.filterwarnings("ignore:VB did not converge in 50")
-def test_many_objects(monkeypatch, in_this_process):
-    sizes = {"OBJECTS": 60, "NEW": 9, "LANDMARKS": 10, "KERNELS": many_objects.KERNELS[:1]}
-    for name, value in sizes.items():
-        monkeypatch.setattr(many_objects, name, value)
-    fits = {
-        name: (engine, options, (3,)) for name, (engine, options, _) in many_objects.FITS.items()
-    }
-    monkeypatch.setattr(many_objects, "FITS", fits)
-    table = rows("many")
-    assert {first for first, _ in table} == set(fits)
-    for cells in table.values():
-        assert_numbers([cell for cell in cells if cell])
-        assert float(cells[-1]) > 60
-
-
-@pytest.mark.slow
-def test_missing_blocks(monkeypatch):
-    sizes = {"MISSING": (0.0, 0.4), "TRAIN": 9, "TEST": 6, "DRAWS": 2}
-    for name, value in sizes.items():
-        monkeypatch.setattr(missing, name, value)
-    monkeypatch.setattr(missing, "PROBLEMS", {"synthetic": missing.synthetic})
-    run = BENCHMARKS["missing"]
-    monkeypatch.setitem(BENCHMARKS, "missing", lambda console: run(console, samples=1))
-    out = StringIO()
-    BENCHMARKS["missing"](Console(file=out, width=250))
-    lines = [line for line in out.getvalue().splitlines() if line.startswith("│")]
-    table = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
-    whole = {method: scores[:-1] for _, share, method, *scores in table if share == "0%"}
-    # Nothing missing leaves nothing to complete.
-    assert whole["draws"] == whole["EM"] == whole["mean imputation"] == whole["complete cases"]
-    lacking = {method: scores[:-1] for _, share, method, *scores in table if share == "40%"}
-    assert {"draws", "EM", "mean imputation", "best block"} <= set(lacking)
-    assert len({tuple(scores) for scores in lacking.values()}) >= 3
-    for scores in (*whole.values(), *lacking.values()):
-        assert_numbers(scores)
 
 
 def test_growing_numbers_of_objects(monkeypatch, in_this_process):
@@ -168,37 +85,6 @@ def test_growing_numbers_of_objects(monkeypatch, in_this_process):
     assert_numbers(larger)
 
 
-def test_batches_beside_the_complete_ascent(monkeypatch, in_this_process):
-    sizes = {"OBJECTS": (400,), "NEW": 100, "FEATURES": 10, "BATCH": 50, "PASSES": (1, 3)}
-    for name, value in sizes.items():
-        monkeypatch.setattr(batches, name, value)
-    out = StringIO()
-    batches.run(Console(file=out, width=250))
-    lines = [line for line in out.getvalue().splitlines() if line.startswith("│")]
-    table = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
-    for name, (_, n_classes) in batches.MODELS.items():
-        fits = {fit: cells for model, _, fit, *cells in table if model == name}
-        assert set(fits) == {"passes: 1", "passes: 3", "complete"}
-        for cells in fits.values():
-            assert_numbers(cells)
-            assert float(cells[2]) > 100 / n_classes
-        assert float(fits["complete"][1]) == pytest.approx(float(fits["passes: 3"][1]), abs=0.1)
-
-
-@pytest.mark.filterwarnings("ignore:complete_features ended")
-def test_completed_features(monkeypatch, in_this_process):
-    runs = tuple((60, R) for R in (0, None, 4, 20))
-    for name, value in {"VIEWS": 3, "FEATURES": 10, "PAIRS": 500, "RUNS": runs}.items():
-        monkeypatch.setattr(completed_features, name, value)
-    table = {by: cells for (_, by), (_, *cells) in rows("lowrank").items()}
-    assert len(table) == len(runs)
-    for by, cells in table.items():
-        assert_numbers([cell for cell in cells if cell])
-        assert bool(cells[1]) == (by != "whole matrices, EM")
-        assert bool(cells[2]) == by.startswith("features")
-    assert len({cells[0] for cells in table.values()}) == len(runs)
-
-
 def test_mixing(monkeypatch):
     monkeypatch.setattr(mixing, "TUNE", 20)
     problem = ("small", kz.MultinomialProbit.example, ((kz.Gibbs(), 30), (mixing.PAPER, 30)))
@@ -208,17 +94,6 @@ def test_mixing(monkeypatch):
     for _, *seconds, contrast, least, weights, parameters, rhat in table.values():
         assert_numbers([*seconds, contrast, least, weights, rhat])
         assert parameters == "-"
-
-
-@pytest.mark.filterwarnings("ignore:VB did not converge in 3")
-def test_composite_kernels(monkeypatch):
-    monkeypatch.setattr(composite_kernel, "ITERATIONS", {12: 3})
-    monkeypatch.setattr(composite_kernel, "POINTS", (12,))
-    monkeypatch.setattr(composite_kernel, "samplers_table", lambda *args, **draws: "")
-    assert {("regression", "12"), ("classification", "12")} == rows("composite").keys()
-    model = composite_kernel.problems(12)["regression"]
-    for engine in (kz.Gibbs(), kz.Gibbs(collapsed=False)):
-        assert np.isfinite(composite_kernel.weights_per_second(model, engine, 20, tune=20)).all()
 
 
 def test_held_out_scores(monkeypatch):
@@ -275,74 +150,8 @@ def test_whole_benchmarks(name):
 
 
 def test_none_is_forgotten():
-    here = {
-        "batches",
-        "blocks",
-        "cluster",
-        "cold",
-        "features",
-        "growing",
-        "letters",
-        "million",
-        "lowrank",
-        "missing",
-        "paper",
-        "mutual",
-        "memory",
-        "many",
-        "mixing",
-        "composite",
-        "heldout",
-        "recommend",
-        "reference",
-    }
-    assert BENCHMARKS.keys() == here | WHOLE
-
-
-def test_features_stand_beside_the_kernel(monkeypatch):
-    rng = np.random.default_rng(0)
-    labels = np.arange(80) % 2
-    data = SimpleNamespace(X=rng.normal(size=(80, 6)) + labels[:, None], y=labels)
-    monkeypatch.setattr(kernel_features, "load", lambda name: data)
-    few = {name: kernel_features.FEATURES[name] for name in ("nystroem, leverage", "random")}
-    small = {"TRAIN": 40, "TEST": 40, "NUMBERS": (4, 16), "FEATURES": few, "DRAWS": 2}
-    for name, value in (
-        small | {"ENGINE": kz.VB(tolerance=0.01, remaining=np.inf, starts=1)}
-    ).items():
-        monkeypatch.setattr(kernel_features, name, value)
-    table = rows("features")
-    assert len(table) == 10
-    error = {key: float(cells[1]) for key, cells in table.items() if cells[1]}
-    assert error["all landmarks", "40"] < 1e-6
-    for name in kernel_features.FEATURES:
-        assert error[name, "16"] < error[name, "4"]
-    assert ("kernels themselves", "40") in table
-    weight = kernel_features.COLUMNS.index("weight of upper half") - 1
-    for cells in table.values():
-        assert 0 < float(cells[weight].partition(" ")[0]) < 1
-
-
-@pytest.mark.slow
-def test_kernels_in_blocks_on_a_cluster_and_on_disk(monkeypatch):
-    pytest.importorskip("distributed")
-    pytest.importorskip("zarr")
-    monkeypatch.setattr(blocks, "in_own_process", lambda function, *args: function(*args))
-    monkeypatch.setattr(blocks, "WORKERS", (2,))
-    monkeypatch.setattr(blocks.os, "sched_setaffinity", lambda *_: None)
-    small = {"OBJECTS": 400, "LANDMARKS": 5, "ITERATIONS": 4, "BLOCK": 150, "NEW": 50}
-    many = {"MANY": 500, "MANY_LANDMARKS": 5, "MANY_BLOCK": 200}
-    for name, value in (small | many).items():
-        monkeypatch.setattr(blocks, name, value)
-    out = StringIO()
-    blocks.run(Console(file=out, width=250))
-    lines = [line for line in out.getvalue().splitlines() if line.startswith("│")]
-    table = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
-    of_one, of_two, on_disk = table
-    assert of_one[0] == "in memory, one thread"
-    assert float(of_one[2]) == 1
-    assert max(map(float, of_two[3:])) < 1e-8
-    assert_numbers(on_disk)
-    assert float(on_disk[-1]) > 30
+    here = {"cold", "growing", "heldout", "letters", "memory", "mixing", "paper"}
+    assert BENCHMARKS.keys() == here | {"recommend", "reference"} | WHOLE
 
 
 @pytest.mark.slow
@@ -370,27 +179,6 @@ def test_letters_beside_scikit_learn(monkeypatch):
         assert (loss == "") == (name == "SVM")
         assert ("iterations" in note) == name.startswith("VB")
         assert ("upsilon" in note) == name.endswith("chosen")
-
-
-@pytest.mark.slow
-def test_a_million_objects_or_a_few_hundred(monkeypatch):
-    pytest.importorskip("zarr")
-    monkeypatch.setattr(million, "in_own_process", lambda function, *args: function(*args))
-    small = {"OBJECTS": (200, 800), "TRAIN": 200, "NEW": 300, "FEATURES": 10, "DRAWS": 2}
-    # Fewer iterations would take no longer than the clock's noise.
-    for name, value in (small | {"SHORT": 1, "LONG": 100}).items():
-        monkeypatch.setattr(million, name, value)
-    out = StringIO()
-    million.run(Console(file=out, width=250))
-    lines = [line for line in out.getvalue().splitlines() if line.startswith("│")]
-    *iterations, predicted = (
-        [cell.strip() for cell in line.strip("│").split("│")] for line in lines
-    )
-    assert [name for name, *_ in iterations] == list(million.MODELS)
-    for _, *cells in iterations:
-        assert_numbers(cells)
-    assert_numbers(predicted)
-    assert float(predicted[-1]) > 50
 
 
 def test_weights_beside_the_samplers(monkeypatch):
