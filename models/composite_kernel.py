@@ -255,8 +255,9 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
-        Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
-        are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
+        Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
+        (``kernel_stack(functions)`` makes one). The weights are comparable only if the kernels have
+        one scale: ``kernels.normalize("trace")``.
         A DataArray of Dask blocks stays where it is, and each evaluation is a pass over the blocks,
         for VB.
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
@@ -450,8 +451,9 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
-        Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
-        are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
+        Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
+        (``kernel_stack(functions)`` makes one). The weights are comparable only if the kernels have
+        one scale: ``kernels.normalize("trace")``.
         A DataArray of Dask blocks stays where it is, and each evaluation is a pass over the blocks,
         for VB.
     labels : array_like, Series or DataArray (obs,)

@@ -84,10 +84,11 @@ class MultinomialProbit(Declaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D),
         ParametricStack or CompletedRows
-        Training kernels: square Gram matrices, or any basis expansion of the objects. For kernels
-        with parameters to learn, theta ~ Gamma(omega, phi), see `Theta`. For kernels with missing
-        rows, ``complete_kernels(...).of(train)``. A DataArray of Dask blocks stays where it is, and
-        each evaluation is a pass over the blocks: for VB, and weighted sums of kernels.
+        Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
+        (``kernel_stack(functions)`` makes one). For kernels with parameters to learn, theta ~
+        Gamma(omega, phi), see `Theta`. For kernels with missing rows,
+        ``complete_kernels(...).of(train)``. A DataArray of Dask blocks stays where it is, and each
+        evaluation is a pass over the blocks: for VB, and weighted sums of kernels.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object; any sortable values. A Series is aligned by object ids if
         both kernels and Series have ids, otherwise by position.

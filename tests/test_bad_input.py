@@ -567,6 +567,30 @@ TABLE = {
         lambda: KERNELS(FRAME.set_axis(LEVELS)),
         ("X", "Kernels", "labelled by ids of one level", "('g', 0)"),
     ),
+    "features for the kernel of a probit": (
+        lambda: kz.MultinomialProbit(FRAME, LABELS),
+        ("kernels", "MultinomialProbit", "square, labelled alike", "shape (1, 9, 3)"),
+    ),
+    "features for the kernels of a regression": (
+        lambda: regression({"a": X, "b": X}),
+        ("kernels", "CompositeKernelRegression", "pass kernels(X), for basis", "shape (2, 9, 3)"),
+    ),
+    "features for the kernels of a classification": (
+        lambda: classification(np.stack([X, X])),
+        ("kernels", "CompositeKernelClassification", "pass kernels(X)", "shape (2, 9, 3)"),
+    ),
+    "as many features as objects": (
+        lambda: classification(pd.DataFrame(GRAM, IDS, list("abcdefghi"))),
+        ("kernels", "CompositeKernelClassification", "square, labelled alike", "'a' instead of"),
+    ),
+    "features for the kernel of all objects": (
+        lambda: completion(X),
+        ("theta", "WishartCompletion", "pass kernels(X)", "shape (1, 9, 3)"),
+    ),
+    "features for incomplete kernels": (
+        lambda: mutual({"a": X, "b": X}),
+        ("kernels", "MutualKernelCompletion", "pass kernels(X)", "shape (2, 9, 3)"),
+    ),
     "ids of two levels of kernels": (
         lambda: kz.MultinomialProbit({"a": pd.DataFrame(GRAM, LEVELS, LEVELS)}, LABELS.to_numpy()),
         ("kernels", "MultinomialProbit", "labelled by ids of one level", "('g', 0)"),
@@ -595,6 +619,20 @@ OF_RESULTS = {
     "test features for test kernels": (
         lambda model, result: kz.predict(model, result, NEW),
         ("kernels_new", "predict", "computed against the training objects", "the unknown 'u'"),
+    ),
+    "an array of test features for test kernels": (
+        lambda model, result: kz.predict(model, result, NEW.to_numpy()),
+        ("kernels_new", "predict", "pass kernels(X_new, X_train)", "an array of shape (2, 3)"),
+    ),
+    "test features by the names of the kernels": (
+        lambda model, result: kz.predict(
+            model, result, dict.fromkeys(KERNELS(X)["kernel"].values, X[:2])
+        ),
+        ('kernels_new["gaussian(0.3)"]', "predict", "pass kernels(X_new, X_train)", "shape (2, 3)"),
+    ),
+    "test features as a stack": (
+        lambda model, result: kz.predict(model, result, KERNELS(X)[..., :3].drop_vars("basis")),
+        ("kernels_new", "predict", "pass kernels(X_new, X_train)", "shape (2, 9, 3)"),
     ),
     "a sparse test kernel": (
         lambda model, result: kz.predict(

@@ -162,6 +162,18 @@ def _as_gram(
     if not np.array_equal(values, transposed):
         values = (values + transposed) / 2
     if jitter:
+def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = "") -> None:
+    """Raise unless a stack holds kernels between its own objects; `besides` says what else may."""
+    rows, columns = stack["obs"].values, stack["basis"].values
+    if np.array_equal(rows, columns):
+        return
+    got = f"shape {stack.shape}"
+    if len(rows) == len(columns):
+        got = f"labels of columns: {label_difference(columns, rows)}"
+    rule = "square, labelled alike in rows and columns: for a table of features pass kernels(X)"
+    raise argument_error(argument, owner, rule + besides, got)
+
+
         values = values + jitter * np.eye(values.shape[1])
     for matrix, name in zip(values, names, strict=True):
         check_psd(matrix, name, owner, tolerance=precision)
@@ -236,12 +248,13 @@ def _in_order_of(
         raise argument_error(
             argument,
             owner,
-            f"of shape ({len(names)}, new objects, {n_train} training objects)",
+            f"of shape ({len(names)}, new objects, {n_train} training objects): for a table of "
+            "features pass kernels(X_new, X_train)",
             f"shape {stack.shape}{hint}",
         )
     columns = order_of(
         *(stack.indexes["basis"], like.indexes["basis"], argument, owner),
-        "computed against the training objects (features: in the order of training)",
+        "computed against the training objects, in their order: kernels(X_new, X_train)",
         by_position=False,
     )
     return stack if columns is None else stack.isel(basis=columns)
@@ -293,7 +306,10 @@ def _build(
     """Stack arrays; labels are those given, otherwise those of DataFrames, otherwise numbers."""
     named = _named(arrays, names, owner, argument)
     numbers = {name: _numbers(array, name, owner, argument) for name, array in named.items()}
-    _check_shapes(numbers, obs, basis, owner, argument)
+    what = "objects by basis functions"
+    if names is not None:
+        what = "new objects by training objects: for features pass kernels(X_new, X_train)"
+    _check_shapes(numbers, obs, basis, owner, argument, what)
     values = np.stack(list(numbers.values()))
     found = _frame_labels(named)
     columns = found[1] if basis is None else np.asarray(basis)
@@ -340,7 +356,10 @@ def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[s
         names = [f"K{s}" for s in range(len(matrices))]
     if len(names) != len(matrices):
         raise argument_error(
-            argument, owner, f"the {len(names)} kernels {names}", f"{len(matrices)}"
+            argument,
+            owner,
+            f"the {len(names)} kernels {names}: for features pass kernels(X_new, X_train)",
+            f"an array of shape {shape}",
         )
     return dict(zip(names, matrices, strict=True))
 
@@ -378,7 +397,7 @@ def _check_shapes(
             raise argument_error(
                 _entry(argument, name),
                 owner,
-                f"of shape {expected}, objects by basis functions",
+                f"of shape {expected}, {what}",
                 f"shape {array.shape}{hint}",
             )
 
@@ -386,6 +405,7 @@ def _check_shapes(
 def _frame_labels(arrays: dict[str, Any]) -> tuple[NDArray | None, NDArray | None]:
     """Row and column labels of the first DataFrame; alignment has made all of them agree."""
     for array in arrays.values():
+    what: str,
         if isinstance(array, pd.DataFrame):
             return array.index.to_numpy(), array.columns.to_numpy()
     return None, None

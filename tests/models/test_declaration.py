@@ -232,7 +232,7 @@ def test_new_data_that_the_constructor_would_take_are_fitted():
         pm.Data("own", [np.inf])
     model.check_data()
     features = np.random.default_rng(1).normal(size=(2, 12, 5))
-    model = kz.MultinomialProbit(features, np.tile([0, 1, 2], 4))
+    model = kz.MultinomialProbit(kz.kernels.kernel_stack(features), np.tile([0, 1, 2], 4))
     pm.set_data({"K": -features}, model=model)
     model.check_data()
 
