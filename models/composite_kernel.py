@@ -28,7 +28,7 @@ from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
 from .kernels.completed import CompletedRows
-from .kernels.stack import normalization_of
+from .kernels.stack import Origin, origin_of
 from .kernels.stack_in_blocks import StackInBlocks, stack_and_blocks
 from .kernels.warnings import warn_of_near_identity
 from .operations.matrix_product import matrix_product
@@ -106,7 +106,7 @@ class _CompositeKernel(pm.Model):
     bias: bool
     completed_rows: CompletedRows | None
     blocks: StackInBlocks | None
-    normalization: dict[str, str] | None
+    origin: dict[str, Origin]
 
     def _open(
         self,
@@ -119,7 +119,7 @@ class _CompositeKernel(pm.Model):
         """Check the common arguments, add the coords and return the stack of kernels."""
         owner = type(self).__name__
         stack, self.blocks = stack_and_blocks(kernels, owner)
-        self.normalization = normalization_of(stack)
+        self.origin = origin_of(stack)
         self.sigma = check_positive(sigma, "sigma", owner)
         self.varsigma = check_positive(varsigma, "varsigma", owner)
         self.bias = check_flag(bias, "bias", owner)

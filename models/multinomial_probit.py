@@ -33,7 +33,7 @@ from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import aligned, ids_along
 from .kernels.completed import CompletedRows
 from .kernels.learned import ParametricStack
-from .kernels.stack import normalization_of
+from .kernels.stack import origin_of
 from .kernels.stack_in_blocks import stack_and_blocks
 from .kernels.warnings import warn_of_near_identity
 from .operations.matrix_product import matrix_product
@@ -190,7 +190,7 @@ class MultinomialProbit(Declaration):
         self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
         of_start = self.parametric.start if self.parametric else kernels
         stack, self.blocks = stack_and_blocks(of_start, owner)
-        self.normalization = normalization_of(stack)
+        self.origin = origin_of(stack)
         _, n_obs, _ = stack.shape
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)

@@ -20,6 +20,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from xarray import DataTree
 
+from ...models.kernels.stack import label_difference
 from ...validation import argument_error
 
 __all__ = [
@@ -112,6 +113,7 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     if differ := differing_data(theirs, own):
         got = f"a result with other values of {', '.join(differ)}"
         raise argument_error("result", owner, "a result of fit on the model's data", got)
+    _check_order_of_labels(model, result, owner)
     drawn = json.loads(result.attrs.get("declared", "{}")).keys()
     free = {str(rv.name) for rv in model.free_RVs}
     if differ := sorted((drawn & own.keys()) | (free & theirs.keys())):
@@ -128,6 +130,18 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
             "a result of fit under the model's priors and likelihood",
             f"a result that differs in {', '.join(differ)}",
         )
+
+
+def _check_order_of_labels(model: pm.Model, result: DataTree, owner: str) -> None:
+    """Raise if the result has a dimension's labels in another order, such as swapped names."""
+    known = {dim: list(map(str, labels)) for dim, labels in model.coords.items() if labels}
+    for group in result.children.values():
+        indexes = group.to_dataset(inherit=False).indexes
+        for dim in known.keys() & indexes.keys():
+            given, own = list(map(str, indexes[dim])), known[str(dim)]
+            if given != own and sorted(given) == sorted(own):
+                rule = f"a result with the model's labels of {dim}, in their order"
+                raise argument_error("result", owner, rule, label_difference(given, own))
 
 
 def declaration(model: pm.Model) -> dict[str, str]:

@@ -104,6 +104,11 @@ def plot_decision_regions(
     classes = predictions["class"].values
     y_train = aligned(y_train, points.index, "y_train", owner)
     codes, _ = check_labels(y_train, "y_train", owner, classes=classes, n_objects=len(values))
+    known = getattr(model, "label_codes", codes)
+    fitted = aligned(pd.Series(codes, points.index), model.coords["obs"], "X_train", owner)
+    if not np.array_equal(fitted, known):
+        rule = "the classes that the model was declared with, in the order of X_train"
+        raise argument_error("y_train", owner, rule, f"{int((fitted != known).sum())} others")
     shape = (resolution, resolution)
     coords = {"y": grid[1], "x": grid[0]}
     data = Dataset(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import singledispatch
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,10 +30,20 @@ from .features import counts_as, labels_after
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
-#: Attribute of the coordinate "kernel": steps of normalisation by name, as JSON, of kernels that a
-#: specification has made.
-NORMALIZATION = "normalization"
+#: Attribute of the coordinate "kernel", as JSON, of kernels that a specification has made.
+ORIGIN = "origin"
 DIMS = ("kernel", "obs", "basis")
+
+
+class Origin(NamedTuple):
+    """Steps of normalisation of a kernel, and the training objects that it was computed against.
+
+    Their number is 0 and the fingerprint empty where the columns are not training objects.
+    """
+
+    steps: str
+    n_train: int = 0
+    fingerprint: str = ""
 
 
 def kernel_stack(
@@ -152,16 +162,6 @@ def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str)
     return stack if like is None else _in_order_of(stack, like, owner, argument)
 
 
-def _as_gram(
-    values: NDArray, names: list[str], jitter: float, precision: float, owner: str
-) -> NDArray:
-    """Check Gram matrices of shape (S, N, N), make them symmetric and add the jitter."""
-    for matrix, name in zip(values, names, strict=True):
-        check_square_symmetric(matrix, name, owner, tolerance=precision)
-    transposed = values.swapaxes(1, 2)
-    if not np.array_equal(values, transposed):
-        values = (values + transposed) / 2
-    if jitter:
 def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = "") -> None:
     """Raise unless a stack holds kernels between its own objects; `besides` says what else may."""
     rows, columns = stack["obs"].values, stack["basis"].values
@@ -174,6 +174,16 @@ def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = ""
     raise argument_error(argument, owner, rule + besides, got)
 
 
+def _as_gram(
+    values: NDArray, names: list[str], jitter: float, precision: float, owner: str
+) -> NDArray:
+    """Check Gram matrices of shape (S, N, N), make them symmetric and add the jitter."""
+    for matrix, name in zip(values, names, strict=True):
+        check_square_symmetric(matrix, name, owner, tolerance=precision)
+    transposed = values.swapaxes(1, 2)
+    if not np.array_equal(values, transposed):
+        values = (values + transposed) / 2
+    if jitter:
         values = values + jitter * np.eye(values.shape[1])
     for matrix, name in zip(values, names, strict=True):
         check_psd(matrix, name, owner, tolerance=precision)
@@ -199,16 +209,16 @@ def _check_names(names: list, owner: str, argument: str) -> None:
         )
 
 
-def normalization_of(stack: xr.DataArray) -> dict[str, str] | None:
-    """Read the steps of normalisation by kernel; None where no specification made the kernels."""
-    told = stack["kernel"].attrs.get(NORMALIZATION)
-    return None if told is None else json.loads(told)
+def origin_of(stack: xr.DataArray) -> dict[str, Origin]:
+    """Read the origins by kernel; none of kernels that no specification has made."""
+    told = json.loads(stack["kernel"].attrs.get(ORIGIN, "{}"))
+    return {name: Origin(*each) for name, each in told.items()}
 
 
-def with_normalization(stack: xr.DataArray, steps: Mapping[str, str] | None) -> xr.DataArray:
-    """Write the steps of normalisation by kernel into a stack, and return it."""
-    if steps is not None:
-        stack["kernel"].attrs[NORMALIZATION] = json.dumps(steps)
+def with_origin(stack: xr.DataArray, origin: Mapping[str, Origin]) -> xr.DataArray:
+    """Write the origins by kernel into a stack, and return it."""
+    if origin:
+        stack["kernel"].attrs[ORIGIN] = json.dumps(origin)
     return stack
 
 
@@ -232,16 +242,6 @@ def _in_order_of(
         raise argument_error(argument, owner, f"the kernels {expected}", f"{names}{hint}")
     if names != expected:
         stack = stack.isel(kernel=[names.index(name) for name in expected])
-    own, trained = normalization_of(stack) or {}, normalization_of(like) or {}
-    for name in map(str, expected):
-        if own.get(name, "") != trained.get(name, "") and name in own and name in trained:
-            raise argument_error(
-                argument,
-                owner,
-                f"kernels normalised as the training kernels ({trained[name] or 'not at all'}; "
-                "after a normalisation by hand, drop_attrs() of the kernels)",
-                f"{name}: {own[name] or 'not at all'}",
-            )
     n_train, given = like.sizes["basis"], stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""
@@ -257,6 +257,28 @@ def _in_order_of(
         "computed against the training objects, in their order: kernels(X_new, X_train)",
         by_position=False,
     )
+    own, trained = origin_of(stack), origin_of(like)
+    for name in map(str, expected):
+        if name not in own.keys() & trained:
+            continue
+        mine, theirs = own[name], trained[name]
+        if mine.steps != theirs.steps:
+            raise argument_error(
+                argument,
+                owner,
+                f"kernels normalised as the training kernels ({theirs.steps or 'not at all'}; "
+                "after a normalisation by hand, drop_attrs() of the kernels)",
+                f"{name}: {mine.steps or 'not at all'}",
+            )
+        # Of a part of the training objects, the fingerprint says nothing.
+        if mine.n_train == theirs.n_train == n_train and mine.fingerprint != theirs.fingerprint:
+            raise argument_error(
+                argument,
+                owner,
+                "computed against the training objects, in their order: kernels(X_new, X_train) "
+                "(if they are, drop_attrs() of the kernels)",
+                f"{name!r} against objects with other features, or in another order",
+            )
     return stack if columns is None else stack.isel(basis=columns)
 
 
@@ -383,6 +405,7 @@ def _check_shapes(
     basis: ArrayLike | None,
     owner: str,
     argument: str,
+    what: str,
 ) -> None:
     """Raise unless all shapes fit the labels or, without labels, the most common shape."""
     common = Counter(array.shape for array in arrays.values()).most_common(1)[0][0]
@@ -405,7 +428,6 @@ def _check_shapes(
 def _frame_labels(arrays: dict[str, Any]) -> tuple[NDArray | None, NDArray | None]:
     """Row and column labels of the first DataFrame; alignment has made all of them agree."""
     for array in arrays.values():
-    what: str,
         if isinstance(array, pd.DataFrame):
             return array.index.to_numpy(), array.columns.to_numpy()
     return None, None
