@@ -1,6 +1,6 @@
 """Kernel functions of two sets of objects, before any normalisation.
 
-Values are those of ``sklearn.metrics.pairwise`` to the last digit.  Each base kernel also computes
+Values are those of ``sklearn.metrics.pairwise``.  Each base kernel also computes
 its diagonal k(x, x) in O(n D), so that normalisations need no Gram matrix for it.
 """
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, override
 
 import numpy as np
+import pymc as pm
 from numpy.typing import NDArray
 from pymc.pytensorf import rvs_in_graph
 
@@ -24,6 +25,23 @@ def _scikit_learn() -> Any:
     from sklearn.metrics import pairwise
 
     return pairwise
+
+
+def near_zero(X: NDArray, Y: NDArray | None) -> tuple[NDArray, NDArray | None]:
+    """Shift both sets of objects to around zero, for kernels of their differences.
+
+    Squared distances computed from squares lose as many digits as the squares are larger.
+    """
+    centre = np.median(X if Y is None else Y, axis=0)
+    return X - centre, None if Y is None else Y - centre
+
+
+def is_stationary(function: Any) -> bool:
+    """Whether a covariance function of ``pm.gp.cov`` depends on differences of objects only."""
+    if isinstance(function, pm.gp.cov.Combination):
+        return all(map(is_stationary, function._factor_list))
+    invariant = (pm.gp.cov.Stationary, pm.gp.cov.Constant, pm.gp.cov.WhiteNoise)
+    return isinstance(function, invariant) or not isinstance(function, pm.gp.cov.BaseCovariance)
 
 
 class BaseKernel(ABC):
@@ -146,7 +164,7 @@ class Gaussian(_Radial):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return _scikit_learn().rbf_kernel(X, Y, gamma=self.number)
+        return _scikit_learn().rbf_kernel(*near_zero(X, Y), gamma=self.number)
 
 
 @dataclass(frozen=True)
@@ -255,6 +273,8 @@ class Covariance(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        if is_stationary(self.function):
+            X, Y = near_zero(X, Y)
         return self._evaluate(self.function(X) if Y is None else self.function(X, Y))
 
     @override
