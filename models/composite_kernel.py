@@ -30,7 +30,7 @@ from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
 from .kernels.completed import CompletedRows
 from .kernels.stack import Origin, origin_of
 from .kernels.stack_in_blocks import StackInBlocks, stack_and_blocks
-from .kernels.warnings import warn_of_near_identity
+from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .operations.matrix_product import matrix_product
 from .operations.scores_in_blocks import scores_in_blocks
 
@@ -139,6 +139,7 @@ class _CompositeKernel(pm.Model):
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
         if self.blocks is None:
+            warn_of_negligible(stack, owner)
             warn_of_near_identity(stack, owner)
         self.combination = rule
         basis = [str(label) for label in stack["basis"].values]
@@ -306,7 +307,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     KernelWarning
         For Gram matrices that are nearly the identity: relative to the diagonal, the median
         absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2.
+        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
 
     Notes
     -----
@@ -493,7 +494,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     KernelWarning
         For Gram matrices that are nearly the identity: relative to the diagonal, the median
         absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2.
+        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
 
     Notes
     -----

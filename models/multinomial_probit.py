@@ -35,7 +35,7 @@ from .kernels.completed import CompletedRows
 from .kernels.learned import ParametricStack
 from .kernels.stack import origin_of
 from .kernels.stack_in_blocks import stack_and_blocks
-from .kernels.warnings import warn_of_near_identity
+from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .operations.matrix_product import matrix_product
 from .operations.scores_in_blocks import scores_in_blocks
 
@@ -126,7 +126,7 @@ class MultinomialProbit(Declaration):
     KernelWarning
         For Gram matrices that are nearly the identity: relative to the diagonal, the median
         absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2.
+        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
 
     Notes
     -----
@@ -216,6 +216,7 @@ class MultinomialProbit(Declaration):
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
         if self.blocks is None:
+            warn_of_negligible(stack, owner)
             warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
 
         super().__init__(

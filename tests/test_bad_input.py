@@ -567,6 +567,14 @@ TABLE = {
         lambda: KERNELS(FRAME.set_axis(LEVELS)),
         ("X", "Kernels", "labelled by ids of one level", "('g', 0)"),
     ),
+    "kernels whose squares overflow": (
+        lambda: probit(1e200 * K),
+        ("kernels", "MultinomialProbit", "at most 1e+60 in size: kernels.normalize", "e+200"),
+    ),
+    "kernels of all objects whose squares overflow": (
+        lambda: completion(1e200 * THETA, 1e200 * K11),
+        ("theta", "WishartCompletion", "at most 1e+60 in size", "e+200"),
+    ),
     "features for the kernel of a probit": (
         lambda: kz.MultinomialProbit(FRAME, LABELS),
         ("kernels", "MultinomialProbit", "square, labelled alike", "shape (1, 9, 3)"),

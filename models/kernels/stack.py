@@ -33,6 +33,8 @@ PRECISION = "precision"
 #: Attribute of the coordinate "kernel", as JSON, of kernels that a specification has made.
 ORIGIN = "origin"
 DIMS = ("kernel", "obs", "basis")
+#: Largest size of an entry.
+LARGEST = 1e60
 
 
 class Origin(NamedTuple):
@@ -146,6 +148,10 @@ def as_stack(
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
     check_finite(values, argument, owner)
+    # Models multiply kernels with one another; squares of squares overflow at 1e77.
+    if (largest := max(float(values.max()), -float(values.min()))) > LARGEST:
+        rule = f"at most {LARGEST:g} in size: kernels.normalize('trace'), or z-score the features"
+        raise argument_error(argument, owner, rule, f"an entry of {largest:.3g}")
     if np.array_equal(stack["obs"].values, stack["basis"].values):
         names = [_entry(argument, name) for name in stack["kernel"].values.tolist()]
         values = _as_gram(values, names, jitter, precision, owner)
