@@ -147,7 +147,7 @@ def as_stack(
     precision = precision_of(stack)
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
-    check_finite(values, argument, owner)
+    check_finite(values, argument, owner, [stack.indexes[dim].tolist() for dim in DIMS])
     # Models multiply kernels with one another; squares of squares overflow at 1e77.
     if (largest := max(float(values.max()), -float(values.min()))) > LARGEST:
         rule = f"at most {LARGEST:g} in size: kernels.normalize('trace'), or z-score the features"
