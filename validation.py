@@ -47,7 +47,10 @@ def number_or_nan(value: object) -> float:
     """Return a real number as a float, anything else (strings and booleans too) as NaN."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else np.nan
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else np.nan
+    except OverflowError:
+        return np.inf
 
 
 def check_positive(value: float, argument: str, owner: str, *, finite: bool = True) -> float:

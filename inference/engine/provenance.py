@@ -25,6 +25,8 @@ from ...validation import argument_error
 
 __all__ = [
     "check_fitted",
+    "check_model",
+    "check_result",
     "constants_of",
     "data_in",
     "data_of",
@@ -101,11 +103,30 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
     return [*found, *(f"the term {name!r}" for name in terms)]
 
 
+def check_model(model: Any, owner: str) -> None:
+    """Raise TypeError unless a model is a pm.Model."""
+    if not isinstance(model, pm.Model):
+        raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
+
+
+def check_result(result: Any, argument: str, owner: str) -> None:
+    """Raise TypeError unless a result is a DataTree, and ValueError if it is empty."""
+    if not isinstance(result, DataTree):
+        raise TypeError(
+            f"The '{argument}' argument of {owner} must be a result of fit. Got {type(result)}."
+        )
+    if not result.children:
+        raise argument_error(argument, owner, "a result of fit", "an empty DataTree")
+
+
 def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     """Raise ValueError unless a result is of the model's data, priors and likelihood.
 
     Data are those of the model now, so that a result from before ``pm.set_data`` is refused.
+    Raise TypeError for what is no model or no result.
     """
+    check_model(model, owner)
+    check_result(result, "result", owner)
     theirs, own = data_in(result), data_of(model)
     if {"K", "K_rows"} <= theirs.keys() ^ own.keys():
         got = "one on kernels in memory and one on kernels in blocks"

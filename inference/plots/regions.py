@@ -19,6 +19,7 @@ from xarray import Dataset, DataTree
 from ...models.kernels.alignment import aligned
 from ...validation import argument_error, check_finite, check_labels, check_unmasked
 from ..engine.predict import predict
+from ..engine.provenance import check_result
 from .house_style import MARKERS, PALETTE, cycle, figure_options
 
 __all__ = ["plot_decision_regions"]
@@ -98,6 +99,7 @@ def plot_decision_regions(
     check_finite(values, "X_train", owner)
     names = _feature_names(X_train, points, feature_names, owner)
 
+    check_result(result, "result", owner)
     grid = _grid(values, resolution)
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
     predictions = predict(model, _thinned(result, draws), kernels(objects, X_train))

@@ -14,7 +14,14 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.pytensorf import rvs_in_graph
 
-from ...validation import argument_error, check_finite, check_name, check_positive, check_unmasked
+from ...validation import (
+    argument_error,
+    check_finite,
+    check_name,
+    check_positive,
+    check_unmasked,
+    number_or_nan,
+)
 from .widths import median_of_distances, median_of_squared_distances, variance_of_entries
 
 type Rules = Mapping[str, Callable[[NDArray, str], float]]
@@ -187,10 +194,11 @@ class Polynomial(BaseKernel):
     coef0: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.degree != int(self.degree) or self.degree < 1:
+        degree = number_or_nan(self.degree)
+        if not (degree >= 1 and degree.is_integer()):
             raise argument_error("degree", "polynomial", "a whole number from 1", repr(self.degree))
         check_positive(self.gamma, "gamma", "polynomial")
-        if not (np.isfinite(self.coef0) and self.coef0 >= 0):
+        if not 0 <= number_or_nan(self.coef0) < np.inf:
             raise argument_error(
                 "coef0",
                 "polynomial",
@@ -351,6 +359,11 @@ class BasisExpansion(BaseKernel):
 
     function: Callable[[NDArray], NDArray]
     is_kernel: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            got = repr(self.function)
+            raise argument_error("function", "basis_expansion", "a function of objects", got)
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
