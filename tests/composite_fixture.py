@@ -26,12 +26,14 @@ OPTIONS = {
 
 def regression(**options) -> kz.CompositeKernelRegression:
     return kz.CompositeKernelRegression(
-        STACK, RESPONSE, rho=RHO, varrho=VARRHO, **OPTIONS, **options
+        kz.kernels.kernel_stack(STACK), RESPONSE, rho=RHO, varrho=VARRHO, **OPTIONS, **options
     )
 
 
 def classification() -> kz.CompositeKernelClassification:
-    return kz.CompositeKernelClassification(STACK, RESPONSE > 0.5, **OPTIONS)
+    return kz.CompositeKernelClassification(
+        kz.kernels.kernel_stack(STACK), RESPONSE > 0.5, **OPTIONS
+    )
 
 
 @dataclass(frozen=True)

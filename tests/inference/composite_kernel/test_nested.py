@@ -52,7 +52,7 @@ def test_three_kernels_agree_with_prior_draws_weighted_by_the_likelihood():
     response = 1.5 * stack[2, :, 0] + 0.3 * rng.normal(size=6)
     rule = kz.combinations.DirichletWeights(2.0, 1.0)
     model = kz.CompositeKernelRegression(
-        stack, response, combination=rule, bias=False, sigma=2.0, rho=2.0
+        kz.kernels.kernel_stack(stack), response, combination=rule, bias=False, sigma=2.0, rho=2.0
     )
     result = kz.fit(model, ENGINE, random_seed=1, **DRAWS)
     rho = rng.gamma(2.0, size=(5_000, 3))

@@ -44,7 +44,9 @@ def model_of(cls, seed, n_kernels, n_obs, *, gram=True, outputs=None, **settings
         noise = np.random.default_rng(seed).normal(size=(n_obs, outputs))
         response = response[:, None] * np.linspace(1, -0.5, outputs) + 0.3 * noise
     classified = cls is CompositeKernelClassification
-    return cls(kernels, response > 0 if classified else response, **settings)
+    return cls(
+        kz.kernels.kernel_stack(kernels), response > 0 if classified else response, **settings
+    )
 
 
 def known_means(sample, q):
