@@ -105,7 +105,9 @@ def test_draws_are_a_count(setting, draws):
 
 def test_draws_are_no_option_where_nothing_goes_through_them():
     with pytest.raises(TypeError, match="WishartCompletion takes no 'draws'"):
-        kz.predict(kz.WishartCompletion.example(), DataTree(), draws=5)
+        kz.predict(
+            kz.WishartCompletion.example(), DataTree.from_dict({"posterior": xr.Dataset()}), draws=5
+        )
 
 
 def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
