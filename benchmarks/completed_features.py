@@ -22,7 +22,7 @@ from ..inference import VB, ApproximationWarning, fit, predict
 from ..inference.completion import complete_features, complete_kernels
 from ..inference.scores import held_out
 from ..models import MultinomialProbit
-from ..models.kernels import gaussian
+from ..models.kernels import gaussian, kernel_stack
 from .memory import megabytes
 
 __all__ = ["run"]
@@ -112,7 +112,7 @@ def error(
 def log_score(stack: NDArray, labels: NDArray) -> float:
     """Held-out log score of a probit, trained on seven objects of ten."""
     trained = 7 * len(labels) // 10
-    model = MultinomialProbit(stack[:, :trained], labels[:trained])
+    model = MultinomialProbit(kernel_stack(stack[:, :trained]), labels[:trained])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ApproximationWarning)
         result = fit(
