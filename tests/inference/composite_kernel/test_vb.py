@@ -252,7 +252,7 @@ def test_stretched_points_never_lower_the_bound():
 def test_stretched_points_need_fewer_passes(monkeypatch):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(120, 3))
-    K = (X * [5.0, 1.0, 0.2])[None]
+    K = kz.kernels.kernel_stack(X * [5.0, 1.0, 0.2])
     model = CompositeKernelClassification(K, X[:, 0] + 0.05 * rng.normal(size=120) > 0)
     reached = {}
     for stretch in (1.0, vb_batches.STRETCH):
