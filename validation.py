@@ -47,7 +47,10 @@ def number_or_nan(value: object) -> float:
     """Return a real number as a float, anything else (strings and booleans too) as NaN."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else np.nan
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else np.nan
+    except OverflowError:
+        return np.inf
 
 
 def check_positive(value: float, argument: str, owner: str, *, finite: bool = True) -> float:
@@ -133,6 +136,14 @@ def check_finite(
         if labels:
             named = (repr(axis[place]) for axis, place in zip(labels, first, strict=True))
             found += f", {', '.join(named)}"
+        absent = bad.all(axis=-1).any(axis=0) if array.ndim == 3 else bad.all(axis=-1)
+        if absent.any() and (array.ndim == 3 or array.shape[0] == array.shape[-1]):
+            ids = labels[-2] if labels else range(len(absent))
+            rows = [repr(ids[row]) for row in np.flatnonzero(absent)[:5]]
+            found += (
+                f", rows without similarities: {', '.join(rows)} ({int(absent.sum())} in all); "
+            )
+            found += "KernelCompleter and complete_kernels fill such kernels"
         raise argument_error(argument, owner, "finite", found)
 
 
@@ -275,7 +286,7 @@ def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = 
                 owner,
                 "positive semidefinite",
                 f"a smallest eigenvalue of {smallest:.4g} (largest diagonal entry "
-                f"{np.max(diagonal):.4g}); 'jitter' adds a number to the diagonal",
+                f"{np.max(diagonal):.4g}); kz.kernels.nearest_psd makes kernels of similarities",
             ) from None
 
 

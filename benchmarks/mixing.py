@@ -20,7 +20,7 @@ from rich.table import Table
 from kernelzoo.datasets import load
 from kernelzoo.inference import NUTS, Engine, Gibbs, fit, identified
 from kernelzoo.models import MultinomialProbit
-from kernelzoo.models.kernels import Theta, gaussian, linear, polynomial
+from kernelzoo.models.kernels import Theta, gaussian, kernel_stack, linear, polynomial
 
 __all__ = ["run"]
 
@@ -74,7 +74,7 @@ def landmarks() -> MultinomialProbit:
     kernel = gaussian(0.25)
     eigenvalues, axes = np.linalg.eigh(kernel(X[:30]).values[0])
     features = kernel(X, X[:30]).values[0] @ (axes / np.sqrt(eigenvalues))
-    return MultinomialProbit({"gaussian": features}, labels)
+    return MultinomialProbit(kernel_stack({"gaussian": features}), labels)
 
 
 type Problem = tuple[str, Callable[[], MultinomialProbit], tuple[tuple[Engine, int], ...]]

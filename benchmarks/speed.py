@@ -27,6 +27,7 @@ from kernelzoo.custom_steps import AlbertChib
 from kernelzoo.inference import Run
 from kernelzoo.inference.multinomial_probit import fit_multinomial_probit
 from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import kernel_stack
 from studies.damoulas2009_published import TIMES
 
 __all__ = ["run", "run_paper"]
@@ -50,7 +51,7 @@ def basis_problem(n: int) -> MultinomialProbit:
     x, y = rng.uniform(size=(2, n))
     labels = np.where(np.hypot(x - 0.4, y - 0.5) < 0.35, 0, np.where(0.8 * x + 1.8 * y < 0.6, 1, 2))
     features = np.stack([np.ones(n), x, y, x**2, x * y, y**2], axis=1)
-    return MultinomialProbit({"polynomial": features}, labels)
+    return MultinomialProbit(kernel_stack({"polynomial": features}), labels)
 
 
 def factorisations(size: int, n_classes: int, *, inverse: bool) -> float:

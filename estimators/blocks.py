@@ -193,7 +193,8 @@ class KernelReader(BaseEstimator):
             {"skip_check_array": True}
             if cut and isinstance(X, pd.DataFrame)
             else {
-                "ensure_all_finite": "allow-nan" if self._takes_gaps else True,
+                # Of kernels with gaps, a later message says who completes them.
+                "ensure_all_finite": "allow-nan" if self._takes_gaps or kernels_given else True,
                 # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
                 "dtype": [np.float64, np.float32] if kernels_given else np.float64,
                 "allow_nd": kernels_given,

@@ -15,7 +15,14 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
 from ..inference.engine.provenance import check_fitted
-from ..models.kernels.alignment import aligned, as_frame, check_repeated, labels_of, listed
+from ..models.kernels.alignment import (
+    aligned,
+    as_frame,
+    check_distinct,
+    check_repeated,
+    labels_of,
+    listed,
+)
 from ..validation import argument_error, check_unmasked
 from .blocks import KernelReader
 from .reading import ids_of
@@ -277,6 +284,8 @@ def _options_of_fit(options: Any, owner: str) -> dict[str, Any]:
 def _check_responses(y: Any, owner: str) -> None:
     """Raise if responses are masked, missing or of several types; the message names the objects."""
     check_unmasked(y, "y", owner)
+    if isinstance(y, pd.DataFrame):
+        check_distinct(y.columns, "y", owner, "of outputs with distinct names")
     values = np.asarray(y, dtype=object)
     if values.ndim not in (1, 2):
         return

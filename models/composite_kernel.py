@@ -28,9 +28,9 @@ from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
 from .kernels.completed import CompletedRows
-from .kernels.stack import normalization_of
+from .kernels.stack import Origin, origin_of
 from .kernels.stack_in_blocks import StackInBlocks, stack_and_blocks
-from .kernels.warnings import warn_of_near_identity
+from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .operations.matrix_product import matrix_product
 from .operations.scores_in_blocks import scores_in_blocks
 
@@ -106,7 +106,7 @@ class _CompositeKernel(pm.Model):
     bias: bool
     completed_rows: CompletedRows | None
     blocks: StackInBlocks | None
-    normalization: dict[str, str] | None
+    origin: dict[str, Origin]
 
     def _open(
         self,
@@ -119,7 +119,7 @@ class _CompositeKernel(pm.Model):
         """Check the common arguments, add the coords and return the stack of kernels."""
         owner = type(self).__name__
         stack, self.blocks = stack_and_blocks(kernels, owner)
-        self.normalization = normalization_of(stack)
+        self.origin = origin_of(stack)
         self.sigma = check_positive(sigma, "sigma", owner)
         self.varsigma = check_positive(varsigma, "varsigma", owner)
         self.bias = check_flag(bias, "bias", owner)
@@ -139,6 +139,7 @@ class _CompositeKernel(pm.Model):
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
         if self.blocks is None:
+            warn_of_negligible(stack, owner)
             warn_of_near_identity(stack, owner)
         self.combination = rule
         basis = [str(label) for label in stack["basis"].values]
@@ -255,8 +256,9 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
-        Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
-        are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
+        Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
+        (``kernel_stack(functions)`` makes one). The weights are comparable only if the kernels have
+        one scale: ``kernels.normalize("trace")``.
         A DataArray of Dask blocks stays where it is, and each evaluation is a pass over the blocks,
         for VB.
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
@@ -305,7 +307,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     KernelWarning
         For Gram matrices that are nearly the identity: relative to the diagonal, the median
         absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2.
+        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
 
     Notes
     -----
@@ -450,8 +452,9 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
-        Training kernels: square Gram matrices, or any basis expansion of the objects. The weights
-        are comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
+        Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
+        (``kernel_stack(functions)`` makes one). The weights are comparable only if the kernels have
+        one scale: ``kernels.normalize("trace")``.
         A DataArray of Dask blocks stays where it is, and each evaluation is a pass over the blocks,
         for VB.
     labels : array_like, Series or DataArray (obs,)
@@ -491,7 +494,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     KernelWarning
         For Gram matrices that are nearly the identity: relative to the diagonal, the median
         absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2.
+        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
 
     Notes
     -----

@@ -33,9 +33,9 @@ from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import aligned, ids_along
 from .kernels.completed import CompletedRows
 from .kernels.learned import ParametricStack
-from .kernels.stack import normalization_of
+from .kernels.stack import origin_of
 from .kernels.stack_in_blocks import stack_and_blocks
-from .kernels.warnings import warn_of_near_identity
+from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .operations.matrix_product import matrix_product
 from .operations.scores_in_blocks import scores_in_blocks
 
@@ -84,10 +84,11 @@ class MultinomialProbit(Declaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D),
         ParametricStack or CompletedRows
-        Training kernels: square Gram matrices, or any basis expansion of the objects. For kernels
-        with parameters to learn, theta ~ Gamma(omega, phi), see `Theta`. For kernels with missing
-        rows, ``complete_kernels(...).of(train)``. A DataArray of Dask blocks stays where it is, and
-        each evaluation is a pass over the blocks: for VB, and weighted sums of kernels.
+        Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
+        (``kernel_stack(functions)`` makes one). For kernels with parameters to learn, theta ~
+        Gamma(omega, phi), see `Theta`. For kernels with missing rows,
+        ``complete_kernels(...).of(train)``. A DataArray of Dask blocks stays where it is, and each
+        evaluation is a pass over the blocks: for VB, and weighted sums of kernels.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object; any sortable values. A Series is aligned by object ids if
         both kernels and Series have ids, otherwise by position.
@@ -125,7 +126,7 @@ class MultinomialProbit(Declaration):
     KernelWarning
         For Gram matrices that are nearly the identity: relative to the diagonal, the median
         absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2.
+        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
 
     Notes
     -----
@@ -189,7 +190,7 @@ class MultinomialProbit(Declaration):
         self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
         of_start = self.parametric.start if self.parametric else kernels
         stack, self.blocks = stack_and_blocks(of_start, owner)
-        self.normalization = normalization_of(stack)
+        self.origin = origin_of(stack)
         _, n_obs, _ = stack.shape
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
@@ -215,6 +216,7 @@ class MultinomialProbit(Declaration):
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
         if self.blocks is None:
+            warn_of_negligible(stack, owner)
             warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
 
         super().__init__(

@@ -181,7 +181,7 @@ def divide(
     split = data.split(test_size, seed=seed, standardize=False)
     X = np.concatenate([np.asarray(split.X_train), np.asarray(split.X_test)])
     n1 = len(split.y_train)
-    squared = euclidean_distances(X, squared=True)
+    squared = euclidean_distances(X - X.mean(axis=0), squared=True)
     if isinstance(beta, str):
         beta = float(_POWERS[beta](squared[:n1, :n1]).sum() / (n1 * (n1 - 1)))
     A = np.exp(squared / -float(beta))

@@ -16,6 +16,7 @@ import kernelzoo as kz
 
 SIGMA, VARSIGMA, RHO, VARRHO, TAU, NU = 1.5, 1.0, 2.0, 1.0, 4.0, 2.0
 STACK = np.random.default_rng(3).normal(size=(2, 6, 1))
+KERNELS = kz.kernels.kernel_stack(STACK)
 RESPONSE = 0.5 + 1.5 * STACK[0, :, 0] + 0.5 * np.random.default_rng(4).normal(size=6)
 OPTIONS = {
     "combination": kz.combinations.DirichletWeights(TAU, NU),
@@ -26,12 +27,12 @@ OPTIONS = {
 
 def regression(**options) -> kz.CompositeKernelRegression:
     return kz.CompositeKernelRegression(
-        STACK, RESPONSE, rho=RHO, varrho=VARRHO, **OPTIONS, **options
+        KERNELS, RESPONSE, rho=RHO, varrho=VARRHO, **OPTIONS, **options
     )
 
 
 def classification() -> kz.CompositeKernelClassification:
-    return kz.CompositeKernelClassification(STACK, RESPONSE > 0.5, **OPTIONS)
+    return kz.CompositeKernelClassification(KERNELS, RESPONSE > 0.5, **OPTIONS)
 
 
 @dataclass(frozen=True)

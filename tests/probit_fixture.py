@@ -9,6 +9,7 @@ from scipy import stats
 
 from family import assert_ks, assert_z
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
+from kernelzoo.models.kernels import kernel_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability
 
@@ -42,7 +43,8 @@ WEIGHTS = np.array([0.3, 0.7])
 def declaration(*, learn_weights=True, prior=PRIOR):
     """The problem as a model."""
     rule = Mean(prior.mu, prior.lam) if learn_weights else FixedWeights(WEIGHTS)
-    return MultinomialProbit(STACK, LABELS, tau=prior.tau, upsilon=prior.upsilon, combination=rule)
+    stack = kernel_stack(STACK)
+    return MultinomialProbit(stack, LABELS, tau=prior.tau, upsilon=prior.upsilon, combination=rule)
 
 
 def prior_draw(rng):
@@ -142,7 +144,7 @@ def expansion(**options):
     rng = np.random.default_rng(3)
     labels = np.arange(12) % 3
     stack = rng.normal(size=(2, 12, 2)) + np.eye(3)[labels][None, :, :2]
-    return MultinomialProbit(stack, labels, tau=2.0, upsilon=2.0, **options)
+    return MultinomialProbit(kernel_stack(stack), labels, tau=2.0, upsilon=2.0, **options)
 
 
 def posterior_functionals(tree):

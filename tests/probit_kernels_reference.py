@@ -135,14 +135,14 @@ def learned_parameters(values):
 
 PROBLEMS = {
     "product": Problem(
-        {"near": NEAR, "wide": WIDE},
+        kz.kernels.kernel_stack({"near": NEAR, "wide": WIDE}),
         kz.combinations.Product(2.0, 1.5),
         exponents,
         lambda values: np.exp(-np.tensordot(values["beta"], SQUARES, axes=(1, 2))),
         learned_exponents,
     ),
     "binary": Problem(
-        {"near": NEAR, "wide": WIDE, "linear": LINEAR},
+        kz.kernels.kernel_stack({"near": NEAR, "wide": WIDE, "linear": LINEAR}),
         kz.combinations.Binary(SELECTION),
         selection,
         lambda values: np.tensordot(values["beta"], [NEAR, WIDE, LINEAR], axes=1),

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.models.kernels import kernel_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
 RUN = Run(progressbar=False, random_seed=1)
@@ -25,7 +26,8 @@ def problem(seed, n_kernels, n_classes, n_obs=None, gram=True):
 
 
 def model_of(seed, n_kernels, n_classes, *, n_obs=None, gram=True, **settings):
-    return MultinomialProbit(*problem(seed, n_kernels, n_classes, n_obs, gram), **settings)
+    kernels, labels = problem(seed, n_kernels, n_classes, n_obs, gram)
+    return MultinomialProbit(kernel_stack(kernels), labels, **settings)
 
 
 def cone_draws(f, labels, draws, rng):

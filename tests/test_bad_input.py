@@ -567,6 +567,72 @@ TABLE = {
         lambda: KERNELS(FRAME.set_axis(LEVELS)),
         ("X", "Kernels", "labelled by ids of one level", "('g', 0)"),
     ),
+    "kernels whose squares overflow": (
+        lambda: probit(1e200 * K),
+        ("kernels", "MultinomialProbit", "at most 1e+60 in size: kernels.normalize", "e+200"),
+    ),
+    "kernels of all objects whose squares overflow": (
+        lambda: completion(1e200 * THETA, 1e200 * K11),
+        ("theta", "WishartCompletion", "at most 1e+60 in size", "e+200"),
+    ),
+    "a polynomial of infinite degree": (
+        lambda: kz.polynomial(np.inf),
+        ("degree", "polynomial", "a whole number from 1", "inf"),
+    ),
+    "a polynomial of no degree": (
+        lambda: kz.polynomial(None),
+        ("degree", "polynomial", "a whole number from 1", "None"),
+    ),
+    "a string for a constant": (
+        lambda: kz.polynomial(2, 1.0, "a"),
+        ("coef0", "polynomial", "0 or positive", "'a'"),
+    ),
+    "a number beyond floating point": (
+        lambda: kz.gaussian(10**400),
+        ("gamma", "gaussian", "a finite number above 0", "1000"),
+    ),
+    "no function of basis functions": (
+        lambda: kz.kernels.basis_expansion(None),
+        ("function", "basis_expansion", "a function of objects", "None"),
+    ),
+    "outputs of an estimator with one name": (
+        lambda: kz.estimators.CompositeKernelRegressor().fit(
+            X, pd.DataFrame(X[:, :2], columns=["a", "a"])
+        ),
+        ("y", "CompositeKernelRegressor", "of outputs with distinct names", "'a' more than once"),
+    ),
+    "no completed kernels": (
+        lambda: kz.completion.CompletedKernels.from_dataset(xr.Dataset()),
+        ("stored", "CompletedKernels.from_dataset", "that to_dataset has returned", "a Dataset"),
+    ),
+    "an empty result for an estimator": (
+        lambda: kz.estimators.KernelProbitClassifier.from_result(xr.DataTree(), X, Y),
+        ("result", "KernelProbitClassifier.from_result", "a result of fit", "an empty DataTree"),
+    ),
+    "features for the kernel of a probit": (
+        lambda: kz.MultinomialProbit(FRAME, LABELS),
+        ("kernels", "MultinomialProbit", "square, labelled alike", "shape (1, 9, 3)"),
+    ),
+    "features for the kernels of a regression": (
+        lambda: regression({"a": X, "b": X}),
+        ("kernels", "CompositeKernelRegression", "pass kernels(X), for basis", "shape (2, 9, 3)"),
+    ),
+    "features for the kernels of a classification": (
+        lambda: classification(np.stack([X, X])),
+        ("kernels", "CompositeKernelClassification", "pass kernels(X)", "shape (2, 9, 3)"),
+    ),
+    "as many features as objects": (
+        lambda: classification(pd.DataFrame(GRAM, IDS, list("abcdefghi"))),
+        ("kernels", "CompositeKernelClassification", "square, labelled alike", "'a' instead of"),
+    ),
+    "features for the kernel of all objects": (
+        lambda: completion(X),
+        ("theta", "WishartCompletion", "pass kernels(X)", "shape (1, 9, 3)"),
+    ),
+    "features for incomplete kernels": (
+        lambda: mutual({"a": X, "b": X}),
+        ("kernels", "MutualKernelCompletion", "pass kernels(X)", "shape (2, 9, 3)"),
+    ),
     "ids of two levels of kernels": (
         lambda: kz.MultinomialProbit({"a": pd.DataFrame(GRAM, LEVELS, LEVELS)}, LABELS.to_numpy()),
         ("kernels", "MultinomialProbit", "labelled by ids of one level", "('g', 0)"),
@@ -595,6 +661,32 @@ OF_RESULTS = {
     "test features for test kernels": (
         lambda model, result: kz.predict(model, result, NEW),
         ("kernels_new", "predict", "computed against the training objects", "the unknown 'u'"),
+    ),
+    "an empty result to predict": (
+        lambda model, result: kz.predict(model, xr.DataTree(), KERNELS(NEW, FRAME)),
+        ("result", "predict", "a result of fit", "an empty DataTree"),
+    ),
+    "an empty result to extend": (
+        lambda model, result: kz.extend(model, xr.DataTree()),
+        ("result", "extend", "a result of fit", "an empty DataTree"),
+    ),
+    "an empty result to compare": (
+        lambda model, result: kz.compare_engines({"a": result, "b": xr.DataTree()}),
+        ('results["b"]', "compare_engines", "a result of fit", "an empty DataTree"),
+    ),
+    "an array of test features for test kernels": (
+        lambda model, result: kz.predict(model, result, NEW.to_numpy()),
+        ("kernels_new", "predict", "pass kernels(X_new, X_train)", "an array of shape (2, 3)"),
+    ),
+    "test features by the names of the kernels": (
+        lambda model, result: kz.predict(
+            model, result, dict.fromkeys(KERNELS(X)["kernel"].values, X[:2])
+        ),
+        ('kernels_new["gaussian(0.3)"]', "predict", "pass kernels(X_new, X_train)", "shape (2, 3)"),
+    ),
+    "test features as a stack": (
+        lambda model, result: kz.predict(model, result, KERNELS(X)[..., :3].drop_vars("basis")),
+        ("kernels_new", "predict", "pass kernels(X_new, X_train)", "shape (2, 9, 3)"),
     ),
     "a sparse test kernel": (
         lambda model, result: kz.predict(
@@ -649,3 +741,23 @@ def test_bad_input_is_refused(case):
 def test_bad_input_beside_a_result_is_refused(case, fitted):
     call, expected = OF_RESULTS[case]
     check(lambda: call(*fitted), *expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model, result: kz.predict(None, result, K), "'model' argument of predict must be"),
+        (lambda model, result: kz.predict(KERNELS, result, K), "'model' argument of predict must"),
+        (lambda model, result: kz.predict(result, model, K), "'model' argument of predict must be"),
+        (lambda model, result: kz.predict(model, None, K), "'result' argument of predict must be"),
+        (lambda model, result: kz.extend(None, result), "'model' argument of extend must be"),
+        (lambda model, result: kz.engines(None), "'model' argument of engines must be"),
+        (
+            lambda model, result: kz.compare_engines({"a": None}),
+            "'results.*' argument of compare_eng",
+        ),
+    ],
+)
+def test_what_is_no_model_or_no_result_is_refused(call, message, fitted):
+    with pytest.raises(TypeError, match=message):
+        call(*fitted)

@@ -174,7 +174,8 @@ class SquaredWeights(kz.combinations.WeightedSum):
 def probit(rule):
     """Four objects of two classes, two kernels that are two basis functions each."""
     kernels = np.abs(np.random.default_rng(2).normal(size=(2, 4, 2)))
-    return kz.MultinomialProbit(kernels, [0, 1, 1, 1], tau=3.0, combination=rule)
+    stack = kz.kernels.kernel_stack(kernels)
+    return kz.MultinomialProbit(stack, [0, 1, 1, 1], tau=3.0, combination=rule)
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,17 @@ def test_finite_names_the_first_bad_entry(bad):
         check_finite(array, "X", "Y")
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_rows_without_similarities_are_named_with_what_completes_them(several):
+    K = np.eye(4)
+    K[[1, 3]] = K[:, [1, 3]] = np.nan
+    array, labels = (K[None], [["a"], [*"wxyz"], [*"wxyz"]]) if several else (K, [[*"wxyz"]] * 2)
+    with pytest.raises(
+        ValueError, match=r"without similarities: 'x', 'z' \(2 in all\); KernelCompl"
+    ):
+        check_finite(array, "X", "Y", labels)
+
+
 def test_not_square():
     with pytest.raises(ValueError, match=r"must be a square matrix. Got shape \(3, 2\)"):
         check_square_symmetric(np.ones((3, 2)), "K", "Y")

@@ -20,7 +20,7 @@ from ..engine.mcmc import convergence_of_chains
 from ..engine.moments import pooled
 from ..engine.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
 from ..engine.predict import predict
-from ..engine.provenance import check_fitted, data_in, differing_data, differing_terms
+from ..engine.provenance import check_fitted, check_result, data_in, differing_data, differing_terms
 from ..engine.result import stamp
 from .scores import held_out
 
@@ -175,6 +175,8 @@ def compare_engines(
     """
     if not results:
         raise argument_error("results", "compare_engines", "at least one result", "none")
+    for name, tree in results.items():
+        check_result(tree, f'results["{name}"]', "compare_engines")
     _check_same(results, "model", "family", "model")
     _check_data(results)
     _check_declared(results)

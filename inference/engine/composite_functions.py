@@ -13,7 +13,7 @@ from xarray import Dataset, DataTree
 
 from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
-from ...models.kernels.stack import as_stack, with_normalization
+from ...models.kernels.stack import as_stack, with_origin
 from ...validation import argument_error
 from .progress import track
 
@@ -54,7 +54,7 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
     # Names and labels alone count.
     entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
     trained = xr.DataArray(entries, dims=dims, coords=coords)
-    trained = with_normalization(trained, getattr(model, "normalization", None))
+    trained = with_origin(trained, getattr(model, "origin", {}))
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
 
 

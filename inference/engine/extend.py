@@ -107,10 +107,6 @@ def extend(
     >>> az.plot_ppc_pava(gibbs, data_type="categorical")
     >>> az.psense_summary(gibbs)
     """
-    if not isinstance(result, DataTree):
-        raise TypeError(
-            f"The 'result' argument of extend must be a result of fit. Got {type(result)}."
-        )
     check_fitted(model, result, "extend")
     check_count(draws, "draws", "extend")
     seed = integer_seed(random_seed, "random_seed", "extend")

@@ -42,6 +42,7 @@ from .engine import Engine, Kind, Run, variables_drawn
 from .interruption import interruptible
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .progress import can_show, outliving_readers
+from .provenance import check_model
 from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
@@ -61,8 +62,7 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
 
 def checked_model(model: pm.Model, owner: str) -> pm.Model:
     """Model as given; raise TypeError or ValueError unless it is one with data that fit it."""
-    if not isinstance(model, pm.Model):
-        raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
+    check_model(model, owner)
     if isinstance(model, Declaration):
         model.check_data()
     return model
@@ -367,6 +367,7 @@ def engines(model: pm.Model) -> EngineTable:
     --------
     >>> kz.engines(model)
     """
+    check_model(model, "engines")
     rows = []
     kinds = get_args(Kind)
     for cls in sorted(Engine.registry.values(), key=lambda c: (kinds.index(c.kind), c.name)):

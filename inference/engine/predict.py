@@ -164,10 +164,6 @@ def predict(
     >>> kz.predict(completion, exact, labels=y_train)["label"]
     """
     taken = _check_options(model, options)
-    if not isinstance(result, DataTree):
-        raise TypeError(
-            f"The 'result' argument of predict must be a result of fit. Got {type(result)}."
-        )
     check_fitted(model, result, "predict")
     check_flag(extend, "extend", "predict")
     check_flag(overwrite, "overwrite", "predict")

@@ -20,10 +20,13 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from xarray import DataTree
 
+from ...models.kernels.stack import label_difference
 from ...validation import argument_error
 
 __all__ = [
     "check_fitted",
+    "check_model",
+    "check_result",
     "constants_of",
     "data_in",
     "data_of",
@@ -100,11 +103,30 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
     return [*found, *(f"the term {name!r}" for name in terms)]
 
 
+def check_model(model: Any, owner: str) -> None:
+    """Raise TypeError unless a model is a pm.Model."""
+    if not isinstance(model, pm.Model):
+        raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
+
+
+def check_result(result: Any, argument: str, owner: str) -> None:
+    """Raise TypeError unless a result is a DataTree, and ValueError if it is empty."""
+    if not isinstance(result, DataTree):
+        raise TypeError(
+            f"The '{argument}' argument of {owner} must be a result of fit. Got {type(result)}."
+        )
+    if not result.children:
+        raise argument_error(argument, owner, "a result of fit", "an empty DataTree")
+
+
 def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     """Raise ValueError unless a result is of the model's data, priors and likelihood.
 
     Data are those of the model now, so that a result from before ``pm.set_data`` is refused.
+    Raise TypeError for what is no model or no result.
     """
+    check_model(model, owner)
+    check_result(result, "result", owner)
     theirs, own = data_in(result), data_of(model)
     if {"K", "K_rows"} <= theirs.keys() ^ own.keys():
         got = "one on kernels in memory and one on kernels in blocks"
@@ -112,6 +134,7 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     if differ := differing_data(theirs, own):
         got = f"a result with other values of {', '.join(differ)}"
         raise argument_error("result", owner, "a result of fit on the model's data", got)
+    _check_order_of_labels(model, result, owner)
     drawn = json.loads(result.attrs.get("declared", "{}")).keys()
     free = {str(rv.name) for rv in model.free_RVs}
     if differ := sorted((drawn & own.keys()) | (free & theirs.keys())):
@@ -128,6 +151,18 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
             "a result of fit under the model's priors and likelihood",
             f"a result that differs in {', '.join(differ)}",
         )
+
+
+def _check_order_of_labels(model: pm.Model, result: DataTree, owner: str) -> None:
+    """Raise if the result has a dimension's labels in another order, such as swapped names."""
+    known = {dim: list(map(str, labels)) for dim, labels in model.coords.items() if labels}
+    for group in result.children.values():
+        indexes = group.to_dataset(inherit=False).indexes
+        for dim in known.keys() & indexes.keys():
+            given, own = list(map(str, indexes[dim])), known[str(dim)]
+            if given != own and sorted(given) == sorted(own):
+                rule = f"a result with the model's labels of {dim}, in their order"
+                raise argument_error("result", owner, rule, label_difference(given, own))
 
 
 def declaration(model: pm.Model) -> dict[str, str]:

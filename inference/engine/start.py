@@ -89,6 +89,9 @@ def _usable(start: DataTree, model: pm.Model) -> dict[str, _Draws]:
     """Draws of the free variables at which all are finite and inside their supports."""
     if not isinstance(start, DataTree):
         raise TypeError(f"The 'start' argument of fit must be a result of fit. Got {type(start)}.")
+    own = type(model).__name__
+    if (theirs := start.attrs.get("model", own)) != own:
+        raise argument_error("start", "fit", f"a result of a {own}", f"one of a {theirs}")
     posterior = start["posterior"].to_dataset() if "posterior" in start.children else Dataset()
     drawn = [rv for rv in model.free_RVs if rv.name in posterior]
     if not drawn:

@@ -19,6 +19,7 @@ from xarray import Dataset, DataTree
 from ...models.kernels.alignment import aligned
 from ...validation import argument_error, check_finite, check_labels, check_unmasked
 from ..engine.predict import predict
+from ..engine.provenance import check_result
 from .house_style import MARKERS, PALETTE, cycle, figure_options
 
 __all__ = ["plot_decision_regions"]
@@ -98,12 +99,18 @@ def plot_decision_regions(
     check_finite(values, "X_train", owner)
     names = _feature_names(X_train, points, feature_names, owner)
 
+    check_result(result, "result", owner)
     grid = _grid(values, resolution)
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
     predictions = predict(model, _thinned(result, draws), kernels(objects, X_train))
     classes = predictions["class"].values
     y_train = aligned(y_train, points.index, "y_train", owner)
     codes, _ = check_labels(y_train, "y_train", owner, classes=classes, n_objects=len(values))
+    known = getattr(model, "label_codes", codes)
+    fitted = aligned(pd.Series(codes, points.index), model.coords["obs"], "X_train", owner)
+    if not np.array_equal(fitted, known):
+        rule = "the classes that the model was declared with, in the order of X_train"
+        raise argument_error("y_train", owner, rule, f"{int((fitted != known).sum())} others")
     shape = (resolution, resolution)
     coords = {"y": grid[1], "x": grid[0]}
     data = Dataset(

@@ -21,7 +21,7 @@ from ...validation import (
     check_unmasked,
 )
 from ..kernels.alignment import aligned_matrices, as_frame, check_distinct
-from ..kernels.stack import DIMS, as_stack, label_difference
+from ..kernels.stack import DIMS, as_stack, check_gram
 from .incomplete_forms import blank, entries
 
 __all__ = [
@@ -218,13 +218,7 @@ class IncompleteKernels:
         # Labels and entries are read separately, so they must be in the same order.
         kernels = aligned_matrices(as_frame(kernels), "kernels", owner)
         stack = as_stack(blank(kernels), owner=owner)
-        _n_kernels, n, n_columns = stack.shape
-        if n != n_columns:
-            raise argument_error("kernels", owner, "square", f"shape {stack.shape}")
-        if not np.array_equal(stack["obs"].values, stack["basis"].values):
-            found = label_difference(stack["basis"].values, stack["obs"].values)
-            got = f"labels of columns: {found}"
-            raise argument_error("kernels", owner, "labelled alike in rows and columns", got)
+        check_gram(stack, owner, "kernels")
         # Messages and results identify entries by the labels of their objects.
         check_distinct(stack.indexes["obs"], "kernels", owner)
         jitter = check_jitter(jitter, owner)

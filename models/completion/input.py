@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import xarray as xr
 from scipy.linalg import LinAlgError, cholesky, eigvalsh
 
 from ...validation import (
@@ -18,13 +17,12 @@ from ...validation import (
     number_or_nan,
 )
 from ..kernels.alignment import as_frame, check_distinct, in_order, listed, made_up, square_order
-from ..kernels.stack import as_stack
+from ..kernels.stack import as_stack, check_gram
 
 __all__ = [
     "PartitionedKernels",
     "PartitionedStack",
     "check_degrees_of_freedom",
-    "check_gram",
     "check_positive_definite",
     "check_weights",
 ]
@@ -74,7 +72,7 @@ class PartitionedStack:
             definite or has all objects, and sizes or labels that disagree.
         """
         stack = as_stack(as_frame(theta), owner=owner, argument="theta")
-        check_gram(stack, owner)
+        check_gram(stack, owner, "theta")
         kernels, labels = stack.values, stack["obs"].values
         observed, names = _observed(K11, owner)
         n, n1 = kernels.shape[-1], len(observed)
@@ -142,15 +140,6 @@ class PartitionedKernels:
         full = np.tensordot(given, stack.kernels, axes=1)
         check_positive_definite(full, "theta", owner)
         return cls(full, stack.K11, stack.labels)
-
-
-def check_gram(stack: xr.DataArray, owner: str) -> None:
-    """Raise unless a validated stack holds Gram matrices of labelled objects."""
-    n, n_basis = stack.sizes["obs"], stack.sizes["basis"]
-    if n != n_basis:
-        raise argument_error("theta", owner, "of square kernels", f"shape {stack.shape}")
-    if not np.array_equal(stack["obs"].values, stack["basis"].values):
-        raise argument_error("theta", owner, "labelled alike in rows and columns", "other labels")
 
 
 def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: str) -> Array:

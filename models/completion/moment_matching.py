@@ -15,9 +15,9 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky
 from ...numerics.matrix_draws import log_det_of_factor
 from ...validation import argument_error, check_name, check_unmasked
 from ..kernels.alignment import in_order
-from ..kernels.stack import as_stack
+from ..kernels.stack import as_stack, check_gram
 from ..operations.matrix_product import matrix_product
-from .input import check_degrees_of_freedom, check_gram, check_weights
+from .input import check_degrees_of_freedom, check_weights
 
 __all__ = [
     "check_component_degrees",
@@ -91,7 +91,7 @@ def match_wishart(
     """
     stack = as_stack(theta, owner=_OWNER, argument="theta")
     kernels, n = stack.values, stack.sizes["obs"]
-    check_gram(stack, _OWNER)
+    check_gram(stack, _OWNER, "theta")
     etas = check_component_degrees(eta, stack["kernel"].values, n, _OWNER)
     a = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas
     matched = _METHODS[check_name(method, _METHODS, "method", _OWNER)](kernels, etas, a)

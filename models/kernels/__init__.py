@@ -14,6 +14,7 @@ from .functions import (
     precomputed,
 )
 from .learned import Theta
+from .nearest_psd import nearest_psd
 from .specification import Kernels
 from .stack import as_stack, kernel_stack
 from .warnings import KernelWarning
@@ -33,6 +34,7 @@ __all__ = [
     "kernel_stack",
     "laplace",
     "linear",
+    "nearest_psd",
     "polynomial",
     "precomputed",
 ]

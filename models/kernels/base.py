@@ -1,6 +1,6 @@
 """Kernel functions of two sets of objects, before any normalisation.
 
-Values are those of ``sklearn.metrics.pairwise`` to the last digit.  Each base kernel also computes
+Values are those of ``sklearn.metrics.pairwise``.  Each base kernel also computes
 its diagonal k(x, x) in O(n D), so that normalisations need no Gram matrix for it.
 """
 
@@ -10,10 +10,18 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, override
 
 import numpy as np
+import pymc as pm
 from numpy.typing import NDArray
 from pymc.pytensorf import rvs_in_graph
 
-from ...validation import argument_error, check_finite, check_name, check_positive, check_unmasked
+from ...validation import (
+    argument_error,
+    check_finite,
+    check_name,
+    check_positive,
+    check_unmasked,
+    number_or_nan,
+)
 from .widths import median_of_distances, median_of_squared_distances, variance_of_entries
 
 type Rules = Mapping[str, Callable[[NDArray, str], float]]
@@ -24,6 +32,23 @@ def _scikit_learn() -> Any:
     from sklearn.metrics import pairwise
 
     return pairwise
+
+
+def near_zero(X: NDArray, Y: NDArray | None) -> tuple[NDArray, NDArray | None]:
+    """Shift both sets of objects to around zero, for kernels of their differences.
+
+    Squared distances computed from squares lose as many digits as the squares are larger.
+    """
+    centre = np.median(X if Y is None else Y, axis=0)
+    return X - centre, None if Y is None else Y - centre
+
+
+def is_stationary(function: Any) -> bool:
+    """Whether a covariance function of ``pm.gp.cov`` depends on differences of objects only."""
+    if isinstance(function, pm.gp.cov.Combination):
+        return all(map(is_stationary, function._factor_list))
+    invariant = (pm.gp.cov.Stationary, pm.gp.cov.Constant, pm.gp.cov.WhiteNoise)
+    return isinstance(function, invariant) or not isinstance(function, pm.gp.cov.BaseCovariance)
 
 
 class BaseKernel(ABC):
@@ -146,7 +171,7 @@ class Gaussian(_Radial):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return _scikit_learn().rbf_kernel(X, Y, gamma=self.number)
+        return _scikit_learn().rbf_kernel(*near_zero(X, Y), gamma=self.number)
 
 
 @dataclass(frozen=True)
@@ -169,10 +194,11 @@ class Polynomial(BaseKernel):
     coef0: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.degree != int(self.degree) or self.degree < 1:
+        degree = number_or_nan(self.degree)
+        if not (degree >= 1 and degree.is_integer()):
             raise argument_error("degree", "polynomial", "a whole number from 1", repr(self.degree))
         check_positive(self.gamma, "gamma", "polynomial")
-        if not (np.isfinite(self.coef0) and self.coef0 >= 0):
+        if not 0 <= number_or_nan(self.coef0) < np.inf:
             raise argument_error(
                 "coef0",
                 "polynomial",
@@ -255,6 +281,8 @@ class Covariance(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        if is_stationary(self.function):
+            X, Y = near_zero(X, Y)
         return self._evaluate(self.function(X) if Y is None else self.function(X, Y))
 
     @override
@@ -331,6 +359,11 @@ class BasisExpansion(BaseKernel):
 
     function: Callable[[NDArray], NDArray]
     is_kernel: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            got = repr(self.function)
+            raise argument_error("function", "basis_expansion", "a function of objects", got)
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:

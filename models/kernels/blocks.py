@@ -16,7 +16,7 @@ from .kernel_features import ExactFeatures
 from .member import FittedMember
 from .memory import check_fits
 from .rows import BLOCK, Rows, slices_of
-from .stack import with_normalization
+from .stack import with_origin
 
 __all__ = ["KernelsInBlocks", "feature_labels"]
 
@@ -195,8 +195,7 @@ class KernelsInBlocks:
             name="kernels",
             attrs=self.attrs,
         )
-        steps = {kernel.name: " ".join(kernel.steps) for kernel in self.kernels}
-        return with_normalization(stack, steps)
+        return with_origin(stack, {kernel.name: kernel.origin for kernel in self.kernels})
 
 
 def _same[T](value: T) -> T:

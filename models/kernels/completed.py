@@ -199,7 +199,12 @@ class CompletedKernels:
 
     @classmethod
     def from_dataset(cls, stored: xr.Dataset) -> Self:
-        """Completed kernels from what `to_dataset` returned."""
+        """Completed kernels from what `to_dataset` returned; raise ValueError for anything else."""
+        needed = {"mean", "draws", "visible"}
+        if not (isinstance(stored, xr.Dataset) and needed <= {*stored} and "steps" in stored.attrs):
+            got = f"a {type(stored).__name__}, not so written"
+            owner = f"{OWNER}.from_dataset"
+            raise argument_error("stored", owner, "a Dataset that to_dataset has returned", got)
         return cls(
             stored["mean"].rename("kernels"),
             stored["draws"].to_numpy(),

@@ -23,6 +23,7 @@ from .alignment import (
     labels_of,
     order_of,
 )
+from .kernel_features import fingerprint
 from .rows import Rows
 
 
@@ -113,6 +114,19 @@ class Objects:
             labels=self.labels[rows],
             self_similarity={s: values[rows] for s, values in self.self_similarity.items()},
         )
+
+    def fingerprint(self, space: str | None) -> str:
+        """Short fingerprint of a feature space; rows and columns with labels may be in any order.
+
+        Features that were stored in single precision have the same.
+        """
+        rows = np.argsort(self.labels.astype(str), kind="stable")
+        names = self.columns.get(space)
+        columns = slice(None) if names is None else np.argsort(names.astype(str), kind="stable")
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.ascontiguousarray(self.features[space][rows][:, columns], dtype=np.float32)
+            mean = values.mean(axis=0, dtype=float)
+            return fingerprint((mean, values - mean))
 
     def with_gram(self, space: str | None, name: str) -> "Objects":
         """Return training objects with the columns of a Gram matrix in the order of its rows.

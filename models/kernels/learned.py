@@ -11,7 +11,7 @@ shape and the rate of its Gamma prior.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, override
 
 import numpy as np
@@ -23,7 +23,7 @@ from pymc.pytensorf import compile as compile_function
 from pytensor.tensor import TensorVariable
 
 from ...validation import check_flag, check_positive
-from .base import BaseKernel, label
+from .base import BaseKernel, is_stationary, label, near_zero
 from .normalization import Similarities, needs_training_gram, normalize
 
 __all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
@@ -83,12 +83,18 @@ class LearnedCovariance(BaseKernel):
         """Covariance function at parameters (n_parameters,)."""
         return self.function(theta if self.theta.ard else theta[0])
 
+    def is_stationary(self, n_features: int) -> bool:
+        """Whether the kernel depends on differences of objects only."""
+        return is_stationary(self.tensor_at(pt.vector(), n_features))
+
     def fixed_at(self, theta: NDArray) -> BaseKernel:
         """NumPy kernel at parameters (n_parameters,)."""
         return _CompiledCovariance(self, theta)
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        if self.is_stationary(X.shape[1]):
+            X, Y = near_zero(X, Y)
         return self._at_prior_mean(X).pairwise(X, Y)
 
     @override
@@ -245,6 +251,12 @@ class LearnedKernel:
     rows: NDArray
     columns: NDArray
 
+    @cached_property
+    def centre(self) -> Any:
+        """Centre of the training objects (D,) for a stationary kernel, as `near_zero`; else 0."""
+        stationary = self.base.is_stationary(self.columns.shape[1])
+        return np.median(self.columns, axis=0) if stationary else 0.0
+
     @property
     def n_parameters(self) -> int:
         """Number of parameters."""
@@ -266,9 +278,10 @@ class LearnedKernel:
         """Kernel (n, N) of objects with features `rows`, at parameters (n_parameters,)."""
         n_features = self.columns.shape[1]
         function = self.base.tensor_at(theta, n_features)
-        rows = pt.specify_shape(rows, (None, n_features))
-        new = _Similarities(function(rows, self.columns), function(rows, diag=True))
-        train = _Similarities(function(self.columns), function(self.columns, diag=True))
+        rows = pt.specify_shape(rows, (None, n_features)) - self.centre
+        columns = self.columns - self.centre
+        new = _Similarities(function(rows, columns), function(rows, diag=True))
+        train = _Similarities(function(columns), function(columns, diag=True))
         for step in self.steps:
             change = _NORMALIZATIONS[step]
             new, train = change(new, train), change(train, train)
@@ -277,12 +290,13 @@ class LearnedKernel:
     def evaluate(self, theta: NDArray, rows: slice) -> NDArray:
         """Kernel (n, N) of a slice of the objects, at parameters (n_parameters,)."""
         base = self.base.fixed_at(theta)
-        values = base.pairwise(self.rows[rows], self.columns)
+        X, columns = self.rows[rows] - self.centre, self.columns - self.centre
+        values = base.pairwise(X, columns)
         if not self.steps:
             return values
-        gram = base.pairwise(self.columns, None) if needs_training_gram(self.steps) else None
-        new = Similarities(values, base.diagonal(self.rows[rows]))
-        train = Similarities(gram, base.diagonal(self.columns))
+        gram = base.pairwise(columns, None) if needs_training_gram(self.steps) else None
+        new = Similarities(values, base.diagonal(X))
+        train = Similarities(gram, base.diagonal(columns))
         return normalize(new, train, self.steps, self.name)
 
 

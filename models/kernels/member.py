@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from .base import BaseKernel, check_columns
 from .features import Objects
 from .kernel_features import KernelFeatures, fingerprint, normalized_map
+from .learned import LearnedCovariance
 from .normalization import Similarities, needs_training_gram, normalize
+from .stack import Origin
 
 __all__ = ["FittedMember", "Member"]
 
@@ -61,6 +63,14 @@ class Member:
         part = Similarities(values, np.diagonal(values).copy())
         return normalize(part, part, self.steps, name)
 
+    def origin(self, train: Objects, space: str | None) -> Origin:
+        """Return what identifies the kernel's normalisation and training objects."""
+        steps = " ".join(self.steps)
+        # Kernels with parameters hold the training objects themselves.
+        if not self.base.is_kernel or isinstance(self.base, LearnedCovariance):
+            return Origin(steps)
+        return Origin(steps, len(train.labels), train.fingerprint(space))
+
     def fitted(self, name: str, train: Objects, space: str | None) -> "FittedMember":
         """Kernel with all that it takes from the training objects."""
         X_train = train.features[space]
@@ -75,8 +85,8 @@ class Member:
 
             return FittedMember(
                 *(name, self.base, space, phi, features.n_features),
+                self.origin(train, space),
                 fingerprint(features.constants),
-                self.steps,
             )
         gram = self.base.train(X_train, name) if needs_training_gram(self.steps) else None
         part = Similarities(gram, self.base.diagonal(X_train)) if self.steps else None
@@ -88,8 +98,8 @@ class Member:
             new = Similarities(values, self.base.new_diagonal(X, given))
             return normalize(new, part, self.steps, name)
 
-        n_train = len(X_train)
-        return FittedMember(name, self.base, space, similarities, n_train, steps=self.steps)
+        origin = self.origin(train, space)
+        return FittedMember(name, self.base, space, similarities, len(X_train), origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +116,9 @@ class FittedMember:
         Maps features (n, D) and self-similarities (n,), if there are any, to values (n, M).
     n_basis : int
         Number of columns M; without meaning for basis expansions.
+    origin : Origin
     fingerprint : str
         Of features: tells those of other training objects or of another order of them.
-    steps : tuple of {"trace", "unit", "center"}
-        Normalisations.
     """
 
     name: str
@@ -117,8 +126,8 @@ class FittedMember:
     space: str | None
     function: Callable[[NDArray, NDArray | None], NDArray]
     n_basis: int
+    origin: Origin
     fingerprint: str = ""
-    steps: tuple[str, ...] = ()
 
     def __call__(self, objects: Objects) -> NDArray:
         """Normalised values (n, M) of new objects."""

@@ -211,8 +211,10 @@ def _by_k_means(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Gene
     from sklearn.cluster import MiniBatchKMeans
 
     sample = _uniform(base, X, min(OBJECTS_A_CLUSTER * m, len(X)), rng)
+    # scikit-learn forms distances from squares.
+    centre = np.median(sample, axis=0)
     clusters = MiniBatchKMeans(m, random_state=int(rng.integers(2**31)), n_init=1)
-    return clusters.fit(sample).cluster_centers_
+    return clusters.fit(sample - centre).cluster_centers_ + centre
 
 
 LANDMARKS: dict[str, Callable[[BaseKernel, NDArray | Rows, int, np.random.Generator], NDArray]] = {

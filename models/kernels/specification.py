@@ -47,7 +47,7 @@ from .memory import check_fits
 from .normalization import NORMALIZATIONS
 from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
 from .random_features import RandomFeatures, check_frequencies
-from .stack import with_normalization
+from .stack import with_origin
 from .warnings import warn_of_unequal_scales
 
 __all__ = ["Kernels"]
@@ -475,8 +475,7 @@ class Kernels:
             name="kernels",
             attrs=_descriptions(entries),
         )
-        steps = {name: " ".join(member.steps) for name, member, _ in entries}
-        stack = with_normalization(stack, steps)
+        stack = with_origin(stack, {n: m.origin(train, space) for n, m, space in entries})
         return ParametricStack(stack, learned) if learned else stack
 
     @property

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import singledispatch
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,10 +30,22 @@ from .features import counts_as, labels_after
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
-#: Attribute of the coordinate "kernel": steps of normalisation by name, as JSON, of kernels that a
-#: specification has made.
-NORMALIZATION = "normalization"
+#: Attribute of the coordinate "kernel", as JSON, of kernels that a specification has made.
+ORIGIN = "origin"
 DIMS = ("kernel", "obs", "basis")
+#: Largest size of an entry.
+LARGEST = 1e60
+
+
+class Origin(NamedTuple):
+    """Steps of normalisation of a kernel, and the training objects that it was computed against.
+
+    Their number is 0 and the fingerprint empty where the columns are not training objects.
+    """
+
+    steps: str
+    n_train: int = 0
+    fingerprint: str = ""
 
 
 def kernel_stack(
@@ -135,7 +147,11 @@ def as_stack(
     precision = precision_of(stack)
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
-    check_finite(values, argument, owner)
+    check_finite(values, argument, owner, [stack.indexes[dim].tolist() for dim in DIMS])
+    # Models multiply kernels with one another; squares of squares overflow at 1e77.
+    if (largest := max(float(values.max()), -float(values.min()))) > LARGEST:
+        rule = f"at most {LARGEST:g} in size: kernels.normalize('trace'), or z-score the features"
+        raise argument_error(argument, owner, rule, f"an entry of {largest:.3g}")
     if np.array_equal(stack["obs"].values, stack["basis"].values):
         names = [_entry(argument, name) for name in stack["kernel"].values.tolist()]
         values = _as_gram(values, names, jitter, precision, owner)
@@ -150,6 +166,18 @@ def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str)
     for dim in ("obs", "basis"):
         check_ids(stack.indexes[dim], argument, owner)
     return stack if like is None else _in_order_of(stack, like, owner, argument)
+
+
+def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = "") -> None:
+    """Raise unless a stack holds kernels between its own objects; `besides` says what else may."""
+    rows, columns = stack["obs"].values, stack["basis"].values
+    if np.array_equal(rows, columns):
+        return
+    got = f"shape {stack.shape}"
+    if len(rows) == len(columns):
+        got = f"labels of columns: {label_difference(columns, rows)}"
+    rule = "square, labelled alike in rows and columns: for a table of features pass kernels(X)"
+    raise argument_error(argument, owner, rule + besides, got)
 
 
 def _as_gram(
@@ -187,16 +215,16 @@ def _check_names(names: list, owner: str, argument: str) -> None:
         )
 
 
-def normalization_of(stack: xr.DataArray) -> dict[str, str] | None:
-    """Read the steps of normalisation by kernel; None where no specification made the kernels."""
-    told = stack["kernel"].attrs.get(NORMALIZATION)
-    return None if told is None else json.loads(told)
+def origin_of(stack: xr.DataArray) -> dict[str, Origin]:
+    """Read the origins by kernel; none of kernels that no specification has made."""
+    told = json.loads(stack["kernel"].attrs.get(ORIGIN, "{}"))
+    return {name: Origin(*each) for name, each in told.items()}
 
 
-def with_normalization(stack: xr.DataArray, steps: Mapping[str, str] | None) -> xr.DataArray:
-    """Write the steps of normalisation by kernel into a stack, and return it."""
-    if steps is not None:
-        stack["kernel"].attrs[NORMALIZATION] = json.dumps(steps)
+def with_origin(stack: xr.DataArray, origin: Mapping[str, Origin]) -> xr.DataArray:
+    """Write the origins by kernel into a stack, and return it."""
+    if origin:
+        stack["kernel"].attrs[ORIGIN] = json.dumps(origin)
     return stack
 
 
@@ -220,30 +248,43 @@ def _in_order_of(
         raise argument_error(argument, owner, f"the kernels {expected}", f"{names}{hint}")
     if names != expected:
         stack = stack.isel(kernel=[names.index(name) for name in expected])
-    own, trained = normalization_of(stack) or {}, normalization_of(like) or {}
-    for name in map(str, expected):
-        if own.get(name, "") != trained.get(name, "") and name in own and name in trained:
-            raise argument_error(
-                argument,
-                owner,
-                f"kernels normalised as the training kernels ({trained[name] or 'not at all'}; "
-                "after a normalisation by hand, drop_attrs() of the kernels)",
-                f"{name}: {own[name] or 'not at all'}",
-            )
     n_train, given = like.sizes["basis"], stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""
         raise argument_error(
             argument,
             owner,
-            f"of shape ({len(names)}, new objects, {n_train} training objects)",
+            f"of shape ({len(names)}, new objects, {n_train} training objects): for a table of "
+            "features pass kernels(X_new, X_train)",
             f"shape {stack.shape}{hint}",
         )
     columns = order_of(
         *(stack.indexes["basis"], like.indexes["basis"], argument, owner),
-        "computed against the training objects (features: in the order of training)",
+        "computed against the training objects, in their order: kernels(X_new, X_train)",
         by_position=False,
     )
+    own, trained = origin_of(stack), origin_of(like)
+    for name in map(str, expected):
+        if name not in own.keys() & trained:
+            continue
+        mine, theirs = own[name], trained[name]
+        if mine.steps != theirs.steps:
+            raise argument_error(
+                argument,
+                owner,
+                f"kernels normalised as the training kernels ({theirs.steps or 'not at all'}; "
+                "after a normalisation by hand, drop_attrs() of the kernels)",
+                f"{name}: {mine.steps or 'not at all'}",
+            )
+        # Of a part of the training objects, the fingerprint says nothing.
+        if mine.n_train == theirs.n_train == n_train and mine.fingerprint != theirs.fingerprint:
+            raise argument_error(
+                argument,
+                owner,
+                "computed against the training objects, in their order: kernels(X_new, X_train) "
+                "(if they are, drop_attrs() of the kernels)",
+                f"{name!r} against objects with other features, or in another order",
+            )
     return stack if columns is None else stack.isel(basis=columns)
 
 
@@ -293,7 +334,10 @@ def _build(
     """Stack arrays; labels are those given, otherwise those of DataFrames, otherwise numbers."""
     named = _named(arrays, names, owner, argument)
     numbers = {name: _numbers(array, name, owner, argument) for name, array in named.items()}
-    _check_shapes(numbers, obs, basis, owner, argument)
+    what = "objects by basis functions"
+    if names is not None:
+        what = "new objects by training objects: for features pass kernels(X_new, X_train)"
+    _check_shapes(numbers, obs, basis, owner, argument, what)
     values = np.stack(list(numbers.values()))
     found = _frame_labels(named)
     columns = found[1] if basis is None else np.asarray(basis)
@@ -340,7 +384,10 @@ def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[s
         names = [f"K{s}" for s in range(len(matrices))]
     if len(names) != len(matrices):
         raise argument_error(
-            argument, owner, f"the {len(names)} kernels {names}", f"{len(matrices)}"
+            argument,
+            owner,
+            f"the {len(names)} kernels {names}: for features pass kernels(X_new, X_train)",
+            f"an array of shape {shape}",
         )
     return dict(zip(names, matrices, strict=True))
 
@@ -364,6 +411,7 @@ def _check_shapes(
     basis: ArrayLike | None,
     owner: str,
     argument: str,
+    what: str,
 ) -> None:
     """Raise unless all shapes fit the labels or, without labels, the most common shape."""
     common = Counter(array.shape for array in arrays.values()).most_common(1)[0][0]
@@ -378,7 +426,7 @@ def _check_shapes(
             raise argument_error(
                 _entry(argument, name),
                 owner,
-                f"of shape {expected}, objects by basis functions",
+                f"of shape {expected}, {what}",
                 f"shape {array.shape}{hint}",
             )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...validation import argument_error
 from .memory import check_workers
 from .rows import COMPARED_OBJECTS, evenly_spaced
-from .stack import as_stack, labelled
+from .stack import as_stack, check_gram, labelled
 
 __all__ = ["StackInBlocks", "rows_of", "stack_and_blocks"]
 
@@ -36,10 +36,15 @@ def stack_and_blocks(kernels: Any, owner: str) -> tuple[xr.DataArray, "StackInBl
     Raises
     ------
     ValueError
-        As `as_stack` and `StackInBlocks.of`.
+        As `as_stack` and `StackInBlocks.of`; and for matrices that are not square, which are most
+        likely features, unless a DataArray says that they are basis functions.
     """
     if not isinstance(kernels, xr.DataArray) or kernels.chunks is None:
-        return as_stack(kernels, owner=owner), None
+        stack = as_stack(kernels, owner=owner)
+        if not isinstance(kernels, xr.DataArray):
+            besides = ", for basis functions kz.kernels.kernel_stack(functions)"
+            check_gram(stack, owner, "kernels", besides)
+        return stack, None
     blocks = StackInBlocks.of(kernels, owner)
     return blocks.stack, blocks
 

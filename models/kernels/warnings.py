@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 from ...user_warnings import warn_user
 from .rows import Rows, column_scales
 
-__all__ = ["KernelWarning", "warn_of_near_identity", "warn_of_unequal_scales"]
+__all__ = [
+    "KernelWarning",
+    "warn_of_near_identity",
+    "warn_of_negligible",
+    "warn_of_unequal_scales",
+]
 
 # Off-diagonal entries below this fraction of the diagonal are negligible.
 NEGLIGIBLE = 1e-6
@@ -21,6 +26,9 @@ LARGEST_RATIO = 100.0
 # Fraction of features of the smaller scale that triggers the warning: images have some pixels that
 # are nearly constant, which is no mistake.
 LEAST_PART = 0.25
+# Kernels hardly matter whose largest entry is below this fraction of another kernel's, or below
+# this number, to which priors of regressors are not wide enough.
+LEAST_OF_LARGEST, LEAST = 1e-6, 1e-9
 
 
 class KernelWarning(UserWarning):
@@ -73,6 +81,20 @@ def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
         "Use a wider kernel, such as gaussian('median'), on z-scored features.",
         KernelWarning,
     )
+
+
+def warn_of_negligible(stack: xr.DataArray, owner: str) -> None:
+    """Warn of kernels (kernel, obs, basis) whose entries are so small that they hardly matter."""
+    sizes = np.abs(stack.values).max(axis=(1, 2))
+    small = sizes < max(LEAST_OF_LARGEST * sizes.max(), LEAST)
+    if small.any():
+        named = ", ".join(f"{name!r}" for name in map(str, stack["kernel"].values[small]))
+        warn_user(
+            f"Kernels given to {owner} are so small that they hardly matter: {named}, with entries "
+            f"of at most {sizes[small].max():.2g}, of {sizes.max():.2g} in the largest kernel. "
+            "kernels.normalize('trace') brings kernels to one scale.",
+            KernelWarning,
+        )
 
 
 def _is_nearly_identity(gram: NDArray) -> bool:

@@ -397,6 +397,15 @@ def test_saved_results_under_other_parameters_are_refused_with_the_remedy(data, 
         type(classifier).from_result(classifier.result_, data.train.X, data.train.y, **given)
 
 
+def test_saved_results_under_swapped_names_of_blocks_are_refused(data):
+    X, y = data.train.X.to_numpy(), data.train.y.to_numpy()
+    first, second = slice(0, 2), slice(2, X.shape[1])
+    fitted = KernelProbitClassifier(blocks={"a": first, "b": second}, **FEW).fit(X, y)
+    given = fitted.get_params() | {"blocks": {"b": first, "a": second}}
+    with pytest.raises(ValueError, match=r"labels of kernel, in their order. .*'a' instead of 'b'"):
+        KernelProbitClassifier.from_result(fitted.result_, X, y, **given)
+
+
 def through_skops(fitted):
     skops = pytest.importorskip("skops.io", reason="needs the package skops (extra skops)")
     stored = skops.dumps(fitted)

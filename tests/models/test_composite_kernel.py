@@ -189,7 +189,8 @@ def test_known_concentrations_are_those_of_the_prior():
 def test_new_data_may_be_of_fewer_objects(collapsed):
     model = regression(collapsed=collapsed)
     K, targets = model["K"].get_value()[:, :5], model.target_values[:5]
-    anew = CompositeKernelRegression(K, targets, rho=1.3, varrho=0.4, collapsed=collapsed)
+    stack = kz.kernels.kernel_stack(K)
+    anew = CompositeKernelRegression(stack, targets, rho=1.3, varrho=0.4, collapsed=collapsed)
     with model:
         pm.set_data({"K": K, "targets": targets}, coords={"obs": np.arange(5)})
     point = anew.initial_point()

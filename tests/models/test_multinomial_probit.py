@@ -97,7 +97,7 @@ def test_single_kernel_and_fixed_weights_have_no_free_weights():
 @pytest.mark.usefixtures("quick_compilation")
 def test_basis_expansion_may_be_narrower_than_the_data():
     features = np.random.default_rng(0).normal(size=(9, 3))
-    model = MultinomialProbit(features, np.arange(9) % 3)
+    model = MultinomialProbit(kernel_stack(features), np.arange(9) % 3)
     assert model["W"].type.ndim == 2
     assert model.design.shape == (1, 9, 3)
     assert np.isfinite(model.compile_logp()(model.initial_point()))

@@ -22,10 +22,11 @@ def declared(cls, n_obs=4, n_basis=2, **options):
     """Three kernels of random basis functions, whose selection the data hardly tell."""
     rng = np.random.default_rng(2)
     stack, y = rng.normal(size=(3, n_obs, n_basis)), rng.normal(size=n_obs)
+    kernels = kz.kernels.kernel_stack(stack)
     rule = Binary(PROBABILITY, empty=options.pop("empty", False))
     if cls is kz.CompositeKernelRegression:
-        return cls(stack, y, combination=rule, sigma=SIGMA, varsigma=VARSIGMA, rho=RHO, **options)
-    return cls(stack, y > 0, combination=rule, sigma=SIGMA, varsigma=VARSIGMA, **options)
+        return cls(kernels, y, combination=rule, sigma=SIGMA, varsigma=VARSIGMA, rho=RHO, **options)
+    return cls(kernels, y > 0, combination=rule, sigma=SIGMA, varsigma=VARSIGMA, **options)
 
 
 def response_of(state, model, rng):
@@ -151,7 +152,8 @@ def test_sparse_weights_exceed_a_threshold_as_often_as_quadrature_says(varphi):
     y = 0.6 * stack.sum(0)[:, 0] + 0.8 * rng.normal(size=6)
     options = {"bias": False, "sigma": SIGMA, "varsigma": VARSIGMA, "rho": RHO, "varrho": VARRHO}
     rule = DirichletWeights(varphi=varphi)
-    model = kz.CompositeKernelRegression(stack, y, combination=rule, **options)
+    kernels = kz.kernels.kernel_stack(stack)
+    model = kz.CompositeKernelRegression(kernels, y, combination=rule, **options)
     first = stats.beta(varphi, varphi).ppf((np.arange(200) + 0.5) / 200)
     p = np.exp([log_evidence(model, np.array([b, 1 - b])) for b in first])
     exact = np.array([p @ (first > 0.3), p @ (1 - first > 0.3)]) / p.sum()

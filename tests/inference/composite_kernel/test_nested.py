@@ -52,7 +52,7 @@ def test_three_kernels_agree_with_prior_draws_weighted_by_the_likelihood():
     response = 1.5 * stack[2, :, 0] + 0.3 * rng.normal(size=6)
     rule = kz.combinations.DirichletWeights(2.0, 1.0)
     model = kz.CompositeKernelRegression(
-        stack, response, combination=rule, bias=False, sigma=2.0, rho=2.0
+        kz.kernels.kernel_stack(stack), response, combination=rule, bias=False, sigma=2.0, rho=2.0
     )
     result = kz.fit(model, ENGINE, random_seed=1, **DRAWS)
     rho = rng.gamma(2.0, size=(5_000, 3))
@@ -72,7 +72,7 @@ def test_three_kernels_agree_with_prior_draws_weighted_by_the_likelihood():
 
 
 def test_order_of_kernels_does_not_matter():
-    stack, response = fixture.STACK, fixture.RESPONSE
+    stack, response = fixture.KERNELS, fixture.RESPONSE
     beta = []
     for order in ([0, 1], [1, 0]):
         model = kz.CompositeKernelRegression(stack[order], response, **fixture.OPTIONS)
@@ -91,7 +91,7 @@ def test_seed_repeats_the_answer(results):
 
 def test_a_known_concentration_is_not_drawn():
     rule = kz.combinations.DirichletWeights(varphi=1.0)
-    model = kz.CompositeKernelRegression(fixture.STACK, fixture.RESPONSE, combination=rule)
+    model = kz.CompositeKernelRegression(fixture.KERNELS, fixture.RESPONSE, combination=rule)
     result = kz.fit(model, kz.Nested(particles=60, nodes=6), random_seed=1, draws=60, **QUIET)
     assert "varphi" not in result["posterior"]
 
@@ -125,24 +125,24 @@ def test_declared_density_of_the_draws_is_in_the_result(results):
     [
         (lambda: fixture.regression(collapsed=True), "collapsed=False"),
         (
-            lambda: kz.CompositeKernelRegression(fixture.STACK[:1], fixture.RESPONSE),
+            lambda: kz.CompositeKernelRegression(fixture.KERNELS[:1], fixture.RESPONSE),
             "learned weights of several kernels",
         ),
         (
             lambda: kz.CompositeKernelClassification(
-                fixture.STACK, fixture.RESPONSE > 0.5, combination="fixed"
+                fixture.KERNELS, fixture.RESPONSE > 0.5, combination="fixed"
             ),
             "learned weights of several kernels",
         ),
         (
             lambda: kz.CompositeKernelRegression(
-                np.tile(fixture.STACK, (5, 1, 1)), fixture.RESPONSE
+                kz.kernels.kernel_stack(np.tile(fixture.STACK, (5, 1, 1))), fixture.RESPONSE
             ),
             "8 kernels at most, not 10: take Gibbs",
         ),
         (
             lambda: kz.CompositeKernelClassification(
-                fixture.STACK, fixture.RESPONSE > 0.5, combination="binary"
+                fixture.KERNELS, fixture.RESPONSE > 0.5, combination="binary"
             ),
             "Binary is not registered",
         ),

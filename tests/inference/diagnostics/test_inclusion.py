@@ -106,7 +106,8 @@ def test_inclusion_of_vb_agrees_where_the_data_decide():
     rng = np.random.default_rng(0)
     stack = rng.normal(size=(3, 60, 2))
     y = stack[1] @ [1.0, -1.0] + 0.2 * rng.normal(size=60)
-    model = kz.CompositeKernelRegression(stack, y, combination="binary")
+    kernels = kz.kernels.kernel_stack(stack)
+    model = kz.CompositeKernelRegression(kernels, y, combination="binary")
     for engine, run in (("vb", {}), ("gibbs", {"draws": 300, "chains": 1})):
         found = kz.inclusion(kz.fit(model, engine, random_seed=1, progressbar=False, **run))
         np.testing.assert_allclose(found["probability"], [0, 1, 0], atol=0.2)

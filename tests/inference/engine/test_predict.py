@@ -5,6 +5,7 @@ import re
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -16,6 +17,8 @@ from kernelzoo.inference.engine.description import explained_parameters, section
 from kernelzoo.inference.engine.identified import identified
 from kernelzoo.inference.engine.predict import predictive
 from kernelzoo.numerics.probit import log_probability
+
+QUIET = {"draws": 5, "random_seed": 1, "progressbar": False}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +105,9 @@ def test_draws_are_a_count(setting, draws):
 
 def test_draws_are_no_option_where_nothing_goes_through_them():
     with pytest.raises(TypeError, match="WishartCompletion takes no 'draws'"):
-        kz.predict(kz.WishartCompletion.example(), DataTree(), draws=5)
+        kz.predict(
+            kz.WishartCompletion.example(), DataTree.from_dict({"posterior": xr.Dataset()}), draws=5
+        )
 
 
 def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
@@ -344,6 +349,55 @@ def test_kernels_that_are_normalised_otherwise_are_refused(declare, y):
         again = model.copied()
         with pytest.raises(ValueError, match=message):
             kz.predict(again, fitted, other(X_new, X))
+
+
+def objects(n, seed):
+    features = np.random.default_rng(seed).normal(size=(n, 3))
+    return pd.DataFrame(features, [f"{seed}-{i}" for i in range(n)], list("abc"))
+
+
+@pytest.fixture(scope="module")
+def by_position():
+    """Specification, training objects without ids, a model of their kernels and a result."""
+    X, kernels = objects(9, 0).to_numpy(), (kz.gaussian(0.3) | kz.linear()).normalize("trace")
+    model = kz.MultinomialProbit(kernels(X), np.arange(9) % 3)
+    return kernels, X, model, kz.fit(model, kz.VB(starts=1), **QUIET)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda X: X[::-1], lambda X: X + 1.0, lambda X: X[[1, 0, *range(2, 9)]]]
+)
+def test_kernels_against_other_training_objects_are_refused(change, by_position):
+    kernels, X, model, fitted = by_position
+    X_new = objects(4, 1).to_numpy()
+    for new in (kernels(X_new, change(X)), kernels.in_blocks(X_new, change(X), size=3)):
+        with pytest.raises(ValueError, match=r"'gaussian\(0.3\)' against objects with other feat"):
+            kz.predict(model, fitted, new)
+    kz.predict(model, fitted, kernels(X_new, change(X)).to_numpy())
+
+
+def test_grams_of_other_training_objects_are_refused(by_position):
+    _, X, _, fitted = by_position
+    kernels, gram = kz.kernels.precomputed().normalize("trace"), X @ X.T
+    model = kz.MultinomialProbit(kernels(gram), np.arange(9) % 3)
+    fitted = kz.fit(model, kz.VB(starts=1), **QUIET)
+    kz.predict(model, fitted, kernels(gram[:2], gram))
+    with pytest.raises(ValueError, match="'precomputed' against objects with other features"):
+        kz.predict(model, fitted, kernels(gram[:2], 2 * gram))
+
+
+def test_training_objects_may_be_single_precision_shuffled_with_ids_or_a_part():
+    X, X_new = objects(9, 0), objects(4, 1)
+    kernels = kz.gaussian(0.3) | kz.linear()
+    model = kz.MultinomialProbit(kernels(X), np.arange(9) % 3)
+    fitted = kz.fit(model, kz.VB(starts=1), **QUIET)
+    expected = kz.predict(model, fitted, kernels(X_new, X))["probability"]
+    for same in (X.astype(np.float32), X.iloc[::-1, [2, 0, 1]]):
+        found = kz.predict(model, fitted, kernels(X_new, same))["probability"]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    everything = kernels(pd.concat([X, X_new]))
+    found = kz.predict(model, fitted, everything.sel(obs=X_new.index, basis=X.index))
+    np.testing.assert_allclose(found["probability"], expected, rtol=1e-12)
 
 
 def test_kernels_of_specifications_stand_beside_others():

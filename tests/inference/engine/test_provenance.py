@@ -139,7 +139,8 @@ def kernels_of(seed):
 
 def classifier(**changes):
     given = {"kernels": kernels_of(1), "labels": list("abab"), "combination": "mean"} | changes
-    return kz.MultinomialProbit(given.pop("kernels"), given.pop("labels"), **given)
+    stack = kz.kernels.kernel_stack(given.pop("kernels"))
+    return kz.MultinomialProbit(stack, given.pop("labels"), **given)
 
 
 @pytest.fixture(scope="module")
@@ -203,11 +204,11 @@ def test_predictions_refuse_a_result_from_before_set_data(fitted):
 
 
 def test_known_weights_in_place_of_random_ones_are_told_apart():
-    kernels, targets = kernels_of(1), np.arange(4.0)
+    kernels, targets = kz.kernels.kernel_stack(kernels_of(1)), np.arange(4.0)
     random = kz.CompositeKernelRegression(kernels, targets)
     known = kz.CompositeKernelRegression(kernels, targets, combination="fixed")
     options = {"draws": 5, "progressbar": False, "random_seed": 1}
     for model, other in ((known, random), (random, known)):
         result = kz.fit(model, "vb", **options)
         with pytest.raises(ValueError, match=r"beta.* is random, or known, and the reverse here"):
-            kz.predict(other, result, kernels[:, :2])
+            kz.predict(other, result, kernels.to_numpy()[:, :2])

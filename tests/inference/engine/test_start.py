@@ -125,6 +125,13 @@ def test_what_is_no_result_is_refused(model):
         kz.fit(model, "nuts", start={"x": 1.0}, **OPTIONS)
 
 
+def test_results_of_other_models_are_refused(model):
+    start = result_with()
+    start.attrs["model"] = "CompositeKernelRegression"
+    with pytest.raises(ValueError, match=r"a result of a \w+. Got one of a CompositeKernelReg"):
+        kz.fit(model, "nuts", start=start, **OPTIONS)
+
+
 def test_the_user_gives_either_a_start_or_initial_values(model):
     with pytest.raises(ValueError, match="either 'start' or 'initvals'"):
         kz.fit(model, "nuts", start=result_with(), initvals={"y": 0.0}, **OPTIONS)

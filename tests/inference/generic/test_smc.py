@@ -127,7 +127,8 @@ def test_smc_agrees_with_draws_from_the_posterior(name):
     if name == "MultinomialProbit":
         # Its example has more coordinates than particles cover.
         rng = np.random.default_rng(5)
-        model = kz.MultinomialProbit(rng.normal(size=(2, 8, 2)), np.arange(8) % 2, tau=2.0)
+        functions = kz.kernels.kernel_stack(rng.normal(size=(2, 8, 2)))
+        model = kz.MultinomialProbit(functions, np.arange(8) % 2, tau=2.0)
     options = QUIET | ({"var_names": MATRICES[name]} if name in MATRICES else {})
     exact = kz.Exact().why_not(model) is None
     draws = {"exact": 10_000} if exact else {"gibbs": 3_000}

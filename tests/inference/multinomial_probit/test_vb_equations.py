@@ -16,7 +16,7 @@ from kernelzoo.inference.multinomial_probit import vb_updates as updates
 from kernelzoo.inference.variational.regressors import printed_bound
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights
-from kernelzoo.models.kernels import Theta, gaussian
+from kernelzoo.models.kernels import Theta, gaussian, kernel_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability, truncated_moments
 from probit_vb_fixture import RUN, model_of, problem
@@ -93,7 +93,7 @@ def slow_reference(kernel, labels, n_classes, tau, upsilon, iterations):
 @pytest.mark.parametrize("gram", [True, False])
 def test_one_kernel_agrees_with_a_slow_reference(gram):
     kernels, labels = problem(3, 1, 3, n_obs=15, gram=gram)
-    model = MultinomialProbit(kernels, labels, tau=0.7, upsilon=1.3)
+    model = MultinomialProbit(kernel_stack(kernels), labels, tau=0.7, upsilon=1.3)
     W, objectives = slow_reference(kernels[0], labels, 3, 0.7, 1.3, iterations=8)
     with pytest.warns(UserWarning, match="did not converge in 8 iterations"):
         answer = vb.fit_multinomial_probit(

@@ -17,7 +17,7 @@ BETA = np.array([0.3, 0.7])
 
 def composite(kind):
     known = {"combination": kz.combinations.FixedWeights(BETA), "sigma": 1.5, "varsigma": 0.6}
-    stack, response = composite_fixture.STACK, composite_fixture.RESPONSE
+    stack, response = composite_fixture.KERNELS, composite_fixture.RESPONSE
     if kind == "regression":
         model = kz.CompositeKernelRegression(stack, response, rho=2.0, varrho=1.3, **known)
     else:

@@ -4,6 +4,7 @@ from itertools import chain
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib import pyplot as plt
@@ -345,3 +346,23 @@ def test_decision_regions_need_two_features(classifier):
         plot_decision_regions(model, tree, kernels, np.c_[X, X[:, 0]], y)
     with pytest.raises(ValueError, match="'y_train' argument of plot_decision_regions"):
         plot_decision_regions(model, tree, kernels, X, y[:-1], resolution=3, draws=1)
+
+
+def test_decision_regions_are_those_of_the_training_objects(classifier):
+    # Shuffled classes were drawn at the objects, under the regions of the true ones.
+    model, tree, kernels, X, y = classifier
+    with pytest.raises(ValueError, match=r"'y_train' .* in the order of X_train. Got 24 others"):
+        plot_decision_regions(model, tree, kernels, X, np.roll(y, 1), resolution=3, draws=1)
+    with pytest.raises(ValueError, match="against objects with other features, or in another or"):
+        plot_decision_regions(model, tree, kernels, X[::-1], y[::-1], resolution=3, draws=1)
+
+
+def test_decision_regions_of_objects_with_ids_in_any_order(classifier):
+    _, tree, _, X, y = classifier
+    X = pd.DataFrame(X, [f"s{i}" for i in range(24)], ["u", "v"])
+    kernels = gaussian(1.0) | linear()
+    model = MultinomialProbit(kernels(X), pd.Series(y, X.index))
+    shuffled = X.iloc[::-1]
+    pc = plot_decision_regions(model, tree, kernels, shuffled, y[::-1], resolution=3, draws=1)
+    points = pc.viz["objects"]["train"].sel({"class": "a"}).item().get_offsets()
+    np.testing.assert_array_equal(points, shuffled[y[::-1] == "a"])

@@ -13,6 +13,7 @@ from kernelzoo.inference.multinomial_probit import vb as multinomial_probit
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 from kernelzoo.inference.variational.ascent import Ascent, multistart_ascent
 from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.kernels import kernel_stack
 
 RUN = Run(random_seed=1, progressbar=False)
 
@@ -127,7 +128,7 @@ def quadratic_boundaries(n_objects):
     data = neal_three_class(n_objects, 1)
     x, y = np.asarray(data.X)[:, :2].T
     features = np.stack([np.ones(n_objects), x, y, x**2, x * y, y**2], axis=1)
-    return MultinomialProbit(features, np.asarray(data.y))
+    return MultinomialProbit(kernel_stack(features), np.asarray(data.y))
 
 
 @pytest.mark.parametrize(("n_objects", "left"), [(50, 0.01), (300, 0.03)])

@@ -16,7 +16,7 @@ from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.independent import lean_tree
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import SMALLEST
-from kernelzoo.models.kernels import Theta, covariance, gaussian
+from kernelzoo.models.kernels import Theta, covariance, gaussian, kernel_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
 RNG = np.random.default_rng(2)
@@ -29,7 +29,7 @@ def test_negative_entries_are_refused(rule):
     K = RNG.uniform(0.1, 1.0, size=(2, 8, 7))
     K[1, 2, 5] = -0.2
     with pytest.raises(ValueError, match=r'kernels\["far"\].*nowhere negative.*-0.2 at \(2, 5\)'):
-        MultinomialProbit({"near": K[0], "far": K[1]}, LABELS, combination=rule)
+        MultinomialProbit(kernel_stack({"near": K[0], "far": K[1]}), LABELS, combination=rule)
 
 
 def by_vb(model, **settings):

@@ -149,7 +149,7 @@ def test_defaults():
         ({"alpha": [0.0, 0.0, 0.0]}, "'alpha' argument .* not all zero"),
         ({"alpha": [0.5, 0.5]}, "'alpha' argument .* one per kernel"),
         ({"method": "trance"}, "'method' argument .* nearest is 'trace'"),
-        ({"theta": np.ones((2, 3, 4))}, "'theta' argument .* of square kernels"),
+        ({"theta": np.ones((2, 3, 4))}, "'theta' argument .* must be square"),
         ({"theta": CROSSED}, "'theta' argument .* labelled alike in rows and columns"),
         ({"theta": [np.diag([1.0, 1.0, 1.0, np.nan])]}, "'theta' argument .* finite"),
     ],

@@ -289,11 +289,11 @@ def test_features_of_another_training_set_are_refused(name):
     # Of another machine, with other last digits.
     as_stack(kernels(new, train * (1 + 1e-15)), like=like)
     turned = 2 * train if name in ("width", "trace") else train[::-1]
-    with pytest.raises(ValueError, match="in the order of training"):
+    with pytest.raises(ValueError, match="training objects, in their order"):
         as_stack(kernels(new, turned), like=like)
     if name != "beside":
         for block in kernels.in_blocks(new, turned, size=2):
-            with pytest.raises(ValueError, match="in the order of training"):
+            with pytest.raises(ValueError, match="training objects, in their order"):
                 as_stack(block, like=like)
 
 

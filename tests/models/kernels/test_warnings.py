@@ -112,6 +112,17 @@ def test_negative_entries_are_entries(silence):
     MultinomialProbit({"K": K}, TARGETS[MultinomialProbit])
 
 
+@pytest.mark.parametrize("declare", TARGETS)
+@pytest.mark.parametrize(
+    ("others", "size"), [({"a": WIDE}, 1e-12), ({"a": 1e7 * WIDE}, 1), ({}, 1e-12)]
+)
+def test_negligible_kernels_are_warned_of(declare, others, size):
+    with pytest.warns(
+        kz.kernels.KernelWarning, match="hardly matter: 'b', with entries of at most"
+    ):
+        declare(others | {"b": size * WIDE}, TARGETS[declare])
+
+
 def test_no_other_kernels_are_warned_of(silence):
     labels = TARGETS[MultinomialProbit]
     # Features, which have no diagonal.

@@ -1,0 +1,61 @@
+"""Kernels of differences of objects are the same wherever the objects are."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from kernelzoo.models.kernels import Theta, covariance, gaussian, laplace
+
+#: By name: kernels of differences of objects, and features whose inner products approximate one.
+STATIONARY = {
+    "gaussian": gaussian(0.3),
+    "median": gaussian("median"),
+    "laplace": laplace(0.3),
+    "centred": gaussian(0.3).normalize("center"),
+    "pymc": covariance(pm.gp.cov.Matern52(2, ls=1.0)),
+    "product in pymc": covariance(2.0 * pm.gp.cov.ExpQuad(2, ls=1.0) * pm.gp.cov.Cosine(2, ls=3.0)),
+    "learned": gaussian(Theta(1, 3)),
+    "learned in pymc": covariance(lambda ls: pm.gp.cov.Matern32(2, ls=ls), Theta(2, 1)),
+    "nystroem": gaussian(0.3).nystroem(5),
+    "leverage": gaussian(0.3).nystroem(5, by="leverage"),
+    "landmarks": gaussian(0.3).landmarks(5, by="kmeans"),
+    "random features": gaussian(0.3).random_features(10),
+}
+
+
+@pytest.mark.parametrize("name", STATIONARY)
+def test_kernels_of_differences_do_not_depend_on_the_origin(name):
+    """Squares of features at 1e8 have lost all digits of the differences."""
+    kernels, rng = STATIONARY[name], np.random.default_rng(0)
+    near = np.round(rng.normal(size=(18, 2)) * 2**20) / 2**20  # so that the shift is exact
+    near[0] = 1000.0  # an outlier must not pull the origin away from the others
+
+    def values(X):
+        train, cross = kernels(X[:13]), kernels(X[13:], X[:13])
+        both = [getattr(stack, "start", stack).values[0] for stack in (train, cross)]
+        return [f @ both[0].T for f in both] if "features" in name or "nys" in name else both
+
+    for here, there in zip(values(near), values(near + 2.0**26), strict=True):
+        np.testing.assert_allclose(there, here, rtol=0, atol=1e-6)
+
+
+def test_learned_kernels_do_not_depend_on_the_origin():
+    near = np.round(np.random.default_rng(0).normal(size=(9, 2)) * 2**20) / 2**20
+    for name in ("learned", "learned in pymc"):
+        stacks = [STATIONARY[name](X) for X in (near, near + 2.0**26)]
+        here, there = (
+            [s.evaluate(np.array([0.7])), s.tensor(pt.as_tensor([0.7])).eval()] for s in stacks
+        )
+        np.testing.assert_allclose(there, here, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(here[0], here[1], rtol=0, atol=1e-12)
+
+
+def test_covariances_of_positions_are_not_shifted():
+    function = pm.gp.cov.ExpQuad(2, ls=1.0) + pm.gp.cov.Linear(2, c=0.0)
+    X = np.random.default_rng(0).normal(size=(5, 2)) + 3.0
+    squared = ((X[:, None] - X) ** 2).sum(-1)
+    expected = np.exp(-0.5 * squared) + X @ X.T
+    np.testing.assert_allclose(covariance(function)(X).values[0], expected, rtol=1e-12)
+    learned = covariance(lambda c: pm.gp.cov.Linear(2, c=c), Theta(1, 1))(X)
+    np.testing.assert_allclose(learned.evaluate(np.zeros(1))[0], X @ X.T, rtol=1e-12)
