@@ -78,6 +78,12 @@ def test_training_objects_alone_give_the_constants(completion):
             np.testing.assert_allclose(new[m].values[k], scale * raw[positions])
 
 
+def test_few_draws_are_the_first_of_many(completion):
+    """Of all chains in turns: each of two chains gives one draw here, and three there."""
+    two = complete_kernels(frames(), draws=2, **OPTIONS)
+    np.testing.assert_allclose(two.draws, completion.draws[:2])
+
+
 def test_one_completion_is_a_plain_fit(completion, fitted):
     model, _ = fitted
     one = vb(model, completions=1)
