@@ -12,7 +12,7 @@ from scipy import stats
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
-from kernelzoo.certificates import Finding, all_cells, case, certify, modes, ranks
+from kernelzoo.certificates import Finding, agreement, all_cells, case, certify, modes, ranks
 from kernelzoo.certificates import run as running
 from kernelzoo.certificates.agreement import Agreement, differences
 from kernelzoo.certificates.bounds import BoundRises
@@ -207,6 +207,13 @@ def test_a_statistic_that_is_not_finite_has_failed(tmp_path, monkeypatch, value)
     assert one.verdict == "red"
     assert one.checks[0].statistic is None
     assert one.checks[0].figures == {"known": 1.0}
+
+
+def test_error_of_populations_is_that_of_their_means():
+    populations = np.random.default_rng(5).normal(size=(4, 30)) + np.arange(4)[:, None]
+    found, freedom = agreement._error(populations, {"independent": 0})
+    assert found == pytest.approx(stats.sem(populations.mean(axis=1)))
+    assert freedom == 3
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
