@@ -40,7 +40,7 @@ OWNER = "certify"
 SCRATCH = "scratch"
 #: Engines in the order of their cost, so that a run that is stopped early has many cells.
 _ORDER = (
-    *(DECLARATION, "EM", "MAP", "VB", "Laplace", "Exact", "Gibbs", "Nested", "Pathfinder"),
+    *(DECLARATION, "EM", "MAP", "VB", "Laplace", "Exact", "Gibbs", "Pathfinder"),
     *("SMC", "ADVI", "NUTS"),
 )
 # How much longer than planned a cell or a reference may take for the least that proves something.
