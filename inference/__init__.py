@@ -34,7 +34,6 @@ from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
 from .multinomial_probit.classifier_combination import combine_classifiers
-from .nested.engine import Nested
 
 __all__ = [
     "ADVI",
@@ -52,7 +51,6 @@ __all__ = [
     "Gibbs",
     "Laplace",
     "ModeOutput",
-    "Nested",
     "Pathfinder",
     "PointOutput",
     "Recommendation",

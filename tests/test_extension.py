@@ -172,8 +172,8 @@ class SquaredWeights(kz.combinations.WeightedSum):
 
 
 def probit(rule):
-    """Four objects of two classes, two kernels that are two basis functions each."""
-    kernels = np.abs(np.random.default_rng(2).normal(size=(2, 4, 2)))
+    """Four objects of two classes, two kernels that are three basis functions each."""
+    kernels = np.abs(np.random.default_rng(2).normal(size=(2, 4, 3)))
     stack = kz.kernels.kernel_stack(kernels)
     return kz.MultinomialProbit(stack, [0, 1, 1, 1], tau=3.0, combination=rule)
 
@@ -198,7 +198,7 @@ def test_gibbs_under_a_new_rule_samples_the_posterior(sampled):
     model, result = sampled
     rng, size = np.random.default_rng(4), 20_000
     beta = rng.exponential(1 / model.combination.rate, size=(size, 2))
-    W = rng.normal(size=(size, 2, 2)) / np.sqrt(rng.gamma(3.0, size=(size, 2, 2)))
+    W = rng.normal(size=(size, 2, 3)) / np.sqrt(rng.gamma(3.0, size=(size, 2, 3)))
     composite = np.sqrt(np.einsum("dk,knm->dnm", beta, model.design**2))
     f = np.einsum("dnm,dcm->dnc", composite, W)
     p = class_probabilities(f)[:, np.arange(4), model.label_codes].prod(1)
@@ -219,13 +219,13 @@ def test_gibbs_under_a_new_rule_samples_the_posterior(sampled):
 
 def test_predictions_under_a_new_rule(sampled):
     model, result = sampled
-    new = np.abs(np.random.default_rng(1).normal(size=(2, 3, 2)))
+    new = np.abs(np.random.default_rng(1).normal(size=(2, 5, 3)))
     beta = result["posterior"]["beta"].to_numpy().reshape(-1, 2)
     composite = np.sqrt(np.einsum("dk,knm->dnm", beta, new**2))
     check_predictions(model, result, new, composite)
     # The log likelihood is the declaration's, which combines tensors.
     trained = np.sqrt(np.einsum("dk,knm->dnm", beta, model.design**2))
-    W = result["posterior"]["W"].to_numpy().reshape(-1, 2, 2)
+    W = result["posterior"]["W"].to_numpy().reshape(-1, 2, 3)
     p = class_probabilities(np.einsum("dnm,dcm->dnc", trained, W))
     likelihood = np.exp(result["log_likelihood"]["t"].to_numpy().reshape(-1, 4))
     np.testing.assert_allclose(likelihood, p[:, np.arange(4), model.label_codes], atol=1e-8)
@@ -248,7 +248,7 @@ def test_a_new_rule_with_vb(rules):
     log_ratio = (stats["lp"] - stats["lq"]).to_numpy().ravel()
     rng, size = np.random.default_rng(5), 20_000
     beta = rng.normal(1.0, 0.3, size=(size, 2))
-    W = rng.normal(size=(size, 2, 2)) / np.sqrt(rng.gamma(3.0, size=(size, 2, 2)))
+    W = rng.normal(size=(size, 2, 3)) / np.sqrt(rng.gamma(3.0, size=(size, 2, 3)))
     f = np.einsum("dk,knm,dcm->dnc", beta, model.design, W, optimize=True)
     p = class_probabilities(f)[:, np.arange(4), model.label_codes].prod(1)
     assert elbo[np.isfinite(elbo)][-1] < log_ratio.mean() < np.log(p.mean())
@@ -256,7 +256,7 @@ def test_a_new_rule_with_vb(rules):
     # Measured: 0.45 and 0.32 standard deviations.
     assert abs(variables.loc[("contrast", "vb"), "difference"]) < 0.6
     assert abs(variables.loc[("beta", "vb"), "difference"]) < 0.5
-    new = np.abs(np.random.default_rng(1).normal(size=(2, 3, 2)))
+    new = np.abs(np.random.default_rng(1).normal(size=(2, 5, 3)))
     for result in results.values():
         beta = result["posterior"]["beta"].to_numpy().reshape(-1, 2)
         check_predictions(model, result, new, np.einsum("dk,knm->dnm", beta, new))
@@ -266,7 +266,7 @@ def test_weights_of_a_new_rule_may_follow_from_other_variables(rules):
     model = probit(SquaredWeights())
     sizes = {"draws": 5, "tune": 2, "chains": 1} | OPTIONS | BY_NUMPY
     result = kz.fit(model, kz.NUTS(max_treedepth=2), **sizes)
-    new = np.random.default_rng(1).normal(size=(2, 3, 2))
+    new = np.random.default_rng(1).normal(size=(2, 5, 3))
     v = result["posterior"]["v"].to_numpy().reshape(-1, 2)
     weights = v**2 / (v**2).sum(1, keepdims=True)
     check_predictions(model, result, new, np.einsum("dk,knm->dnm", weights, new))
@@ -297,7 +297,7 @@ def test_a_new_sum_in_a_composite_kernel(rules, monkeypatch):
 
 def check_predictions(model, result, new, composite):
     """Compare with averages over composite kernels (draw, obs, basis)."""
-    W = result["posterior"]["W"].to_numpy().reshape(-1, 2, 2)
+    W = result["posterior"]["W"].to_numpy().reshape(-1, 2, 3)
     expected = class_probabilities(np.einsum("dnm,dcm->dnc", composite, W)).mean(0)
     found = kz.predict(model, result, new)["probability"]
     np.testing.assert_allclose(found, expected, atol=1e-8)

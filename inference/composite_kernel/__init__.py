@@ -3,7 +3,7 @@
 Each file imported here registers its implementations.
 """
 
-from . import gibbs, map, nested, predict, variance  # noqa: F401
+from . import gibbs, map, predict, variance  # noqa: F401
 from .vb import fit_composite_kernel
 
 __all__ = [

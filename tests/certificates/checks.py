@@ -15,7 +15,6 @@ from kernelzoo.inference import (
     Exact,
     Gibbs,
     Laplace,
-    Nested,
     Pathfinder,
 )
 from kernelzoo.inference.diagnostics.ranks import DRAWS
@@ -84,11 +83,6 @@ def _(engine: NUTS) -> Sequence[Check]:
 @checks_of.register
 def _(engine: SMC) -> Sequence[Check]:
     return (Agreement({"draws": 1_000, "chains": 8}), Calibration(80, {"draws": 500}))
-
-
-@checks_of.register
-def _(engine: Nested) -> Sequence[Check]:
-    return (Agreement({"draws": 300}, populations=8), Calibration(160, {"draws": 100}))
 
 
 @checks_of.register

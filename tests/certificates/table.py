@@ -33,7 +33,7 @@ What is checked:
 
 - *declaration*: two evaluations of the log density are equal, and its gradient is that of central
   differences.
-- *Exact, Gibbs, NUTS, SMC, Nested*: ranks of true parameters among posterior draws are uniform
+- *Exact, Gibbs, NUTS, SMC*: ranks of true parameters among posterior draws are uniform
   (`kz.calibrate`), and means and spreads are those of the best other sampler.
 - *VB*: the bound equals the mean of log p - log q over draws, and never falls; where the evidence
   is known, the bound is below it; bias against the best sampler on the data, and by the ranks of

@@ -11,7 +11,7 @@ from scipy import stats
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
-from certificates import case, modes, ranks
+from certificates import agreement, case, modes, ranks
 from certificates import run as running
 from certificates.agreement import Agreement, differences
 from certificates.bounds import BoundRises
@@ -209,6 +209,13 @@ def test_a_statistic_that_is_not_finite_has_failed(wishart_em, tmp_path, monkeyp
     assert one.verdict == "red"
     assert one.checks[0].statistic is None
     assert one.checks[0].figures == {"known": 1.0}
+
+
+def test_error_of_populations_is_that_of_their_means():
+    populations = np.random.default_rng(5).normal(size=(4, 30)) + np.arange(4)[:, None]
+    found, freedom = agreement._error(populations, {"independent": 0})
+    assert found == pytest.approx(stats.sem(populations.mean(axis=1)))
+    assert freedom == 3
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kernelzoo as kz
+from family import assert_mean
 from kernelzoo.estimators import KernelCompleter, KernelProbitClassifier
 from kernelzoo.inference.completion import complete_kernels
 from kernelzoo.inference.mutual_completion.new_rows import NewRows
@@ -119,6 +120,21 @@ def test_new_rows_have_the_moments_of_the_joint_normal_distribution():
     assert (abs(centred.mean(0)) < 4 * error).all()
     products = centred[:, :, None] * centred[:, None, :]
     assert (abs(products.mean(0) - expected) < 4 * products.std(0) / np.sqrt(2000)).all()
+
+
+def test_residual_variance_of_new_rows_has_its_degrees_of_freedom():
+    """Little is known of the rows and there are few objects: one degree more or less is seen."""
+    strength, n_kernels, weight = 0.1, 12, 1e-8
+    Q = np.random.default_rng(0).gamma(2.0, size=(n_kernels, 1, 1))
+    distribution = NewRows(
+        Q, np.ones((1, n_kernels), dtype=bool), strength, np.full(n_kernels, weight)
+    )
+    rows = np.full((n_kernels, 1, 1), np.nan)
+    draws = np.stack([distribution.draw(rows, [3, m])[:, 0, 0] for m in range(400)])
+    # All but variance of the residuals, whose sum of squares is sigma times chi-square.
+    squares = np.sum(weight * draws**2 / Q[:, 0, 0], axis=1)
+    # M^-1 of two objects has lambda' + 3 degrees of freedom, and scale 1 / lambda'.
+    assert_mean((n_kernels - 2) / squares, (strength + 3) / strength)
 
 
 @pytest.mark.parametrize("excess", [2.0, 9.0])

@@ -69,7 +69,6 @@ def mutual_completion():
     )
 
 
-NESTED = kz.Nested(particles=100, nodes=24)
 SHORT = {"draws": 600, "tune": 400}
 LONG = {"draws": 2_000, "tune": 100}
 CELLS = {
@@ -87,8 +86,6 @@ CELLS = {
     "simplified-Exact": (simplified_completion, kz.Exact(), 200, {"draws": DRAWS}),
     "composite-regression-Gibbs": (composite_regression, kz.Gibbs(), 150, LONG),
     "composite-classification-Gibbs": (composite_classification, kz.Gibbs(), 150, LONG),
-    "composite-regression-Nested": (composite_regression, NESTED, 200, {"draws": 100}),
-    "composite-classification-Nested": (composite_classification, NESTED, 200, {"draws": 100}),
     "mutual-Gibbs": (mutual_completion, kz.Gibbs(), 60, {"draws": 1_500, "tune": 100}),
     "mixture-NUTS": (collapsed_mixture, kz.NUTS(), 60, SHORT | {"var_names": ["alpha"]}),
 }

@@ -29,7 +29,7 @@ def declared(targets=TARGETS, **options):
     return CompositeKernelRegression(KERNELS, targets, **PRIORS | options)
 
 
-def prior_draws(model, draws=3):
+def prior_draws(model, draws=4):
     prior = pm.sample_prior_predictive(draws, model=model, random_seed=1)["prior"]
     return {rv.name: prior[rv.name].values[0] for rv in model.free_RVs}
 
@@ -49,7 +49,7 @@ def test_density_is_that_of_scipy(shared, bias):
     model = declared(shared=shared, bias=bias, combination=DirichletWeights(2.0, 0.7))
     draws = prior_draws(model)
     expected = []
-    for i in range(3):
+    for i in range(4):
         point = {name: values[i] for name, values in draws.items()}
         total = 0.0
         for o in range(3):

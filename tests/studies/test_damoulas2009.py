@@ -111,6 +111,15 @@ def test_cross_validation_of_iris():
     assert values == damoulas2009.cross_validated("iris", 1, **settings)
 
 
+def test_errors_of_folds_have_the_spread_of_a_sample(monkeypatch):
+    errors = iter([1.0, 2.0, 6.0])
+    monkeypatch.setattr(damoulas2009, "fitted", lambda *given: (None, None))
+    monkeypatch.setattr(damoulas2009, "predict", lambda *given: None)
+    monkeypatch.setattr(damoulas2009, "error", lambda *given: next(errors))
+    values = damoulas2009.cross_validated("iris", 1, kernel="Gaussian", folds=3, recipe={})
+    np.testing.assert_allclose(list(values.values()), [3.0, np.sqrt(7.0)])
+
+
 def test_equal_votes_are_decided_in_two_ways():
     # Three spaces of two objects a class: each space knows one class only.
     rng = np.random.default_rng(0)

@@ -14,13 +14,13 @@ from kernelzoo.models.composite_kernel import CompositeKernelRegression
 from kernelzoo.models.kernels import kernel_stack
 from kernelzoo.numerics.kernel_products import Design
 
-N, P = 4, 2
+N, P, S = 4, 2, 3
 SHARED = ("weights", "all", "none")
 PRIORS = {"sigma": 1.5, "varsigma": 0.7, "rho": 2.0, "varrho": 1.3}
 DIRICHLET = DirichletWeights(2.0, 1.5)
 # More objects than functions, and fewer.
-TALL = np.random.default_rng(0).normal(size=(2, N, 2))
-WIDE = np.random.default_rng(0).normal(size=(2, N, 6))
+TALL = np.random.default_rng(0).normal(size=(S, N, 2))
+WIDE = np.random.default_rng(0).normal(size=(S, N, 6))
 
 
 def functionals(values, t, stack):
@@ -111,8 +111,8 @@ def test_evidence_is_that_of_all_outputs(stack, gamma):
     t, phi = rng.normal(size=(N, P)), rng.gamma(2.0, size=stack.shape[2])
     design = Design.of(stack)
     found, expected = [], []
-    for beta in rng.dirichlet([1, 1], size=4):
-        state = sweep.State(np.zeros((P, stack.shape[2])), phi, beta, np.ones(2), gamma)
+    for beta in rng.dirichlet(np.ones(S), size=4):
+        state = sweep.State(np.zeros((P, stack.shape[2])), phi, beta, np.ones(S), gamma)
         terms = sweep.Regression(t).terms(state, design, rng)
         found.append(sweep.conditional(design, beta, terms, phi).log_evidence())
         composite = np.tensordot(beta, stack, axes=1)
@@ -132,7 +132,7 @@ def test_regression_weights_are_drawn_given_the_noise_of_their_output(shared):
     targets = 5 + np.random.default_rng(1).normal(size=(N, P))
     model = CompositeKernelRegression(kernel_stack(WIDE), targets, shared=shared)
     step = CompositeKernelGibbs(["alpha"], model=model)
-    of = {"phi": (7,), "beta": (2,)}
+    of = {"phi": (7,), "beta": (S,)}
     values = {
         name: np.full(((P,) if shared == "none" else ()) + shape, 1 / shape[0])
         for name, shape in of.items()

@@ -21,7 +21,7 @@ from kernelzoo.custom_steps.kernel_completion.tanner_wong import (
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.wishart_completion import CompletionParameters, WishartCompletion
 
-N1, N2, R, ETA = 2, 2, 6.4, 7.7
+N1, N2, R, ETA = 3, 2, 6.4, 7.7
 N = N1 + N2
 X = np.random.default_rng(0).normal(size=(N, 2))
 THETA = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1))

@@ -10,7 +10,7 @@ import kernelzoo as kz
 from family import assert_mean
 from kernelzoo.inference.engine.identified import identified
 
-SHAPE = (2, 5)
+SHAPE = (4, 5)
 NEW = np.random.default_rng(8).normal(size=(2, 3, 8))
 
 
@@ -90,8 +90,8 @@ def test_the_collapsed_model_predicts_what_draws_of_alpha_would():
         gamma = float(draw["gamma"])
         covariance = np.linalg.inv(gamma * K.T @ K + np.diag(draw["phi"].values))
         mean = gamma * covariance @ K.T @ model.target_values
-        draws.append(rng.multivariate_normal(mean, covariance, size=20_000) @ new.T)
-    # One draw of alpha from each of the ten laws makes one row: rows are independent.
+        draws.append(rng.multivariate_normal(mean, covariance, size=10_000) @ new.T)
+    # One draw of alpha from each of the twenty laws makes one row: rows are independent.
     rows = np.array(draws)
     assert_mean(rows.mean(0), predictions["mean"].values)
     centred = (rows - predictions["mean"].values) ** 2

@@ -200,11 +200,6 @@ def test_held_out_tables_go_by_their_labels(vb_results):
         kz.scores.held_out(predictions, TARGETS.rename(columns={"a": "d"}))
 
 
-def test_nested_takes_one_output():
-    with pytest.raises(ValueError, match=r"takes one output.*Gibbs"):
-        kz.fit(regression(), "nested", **QUIET)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", SHARED)
 def test_nuts_agrees_with_gibbs(shared):

@@ -19,7 +19,7 @@ def _close():
     plt.close("all")
 
 
-def result(outputs=True, own_weights=False, own_noise=True, fixed=False, draws=(2, 5)):
+def result(outputs=True, own_weights=False, own_noise=True, fixed=False, draws=(2, 6)):
     """Made-up draws of a regression with a bias."""
     rng = np.random.default_rng(1)
     of = ("output",) if outputs else ()
@@ -64,7 +64,7 @@ def test_parts_are_covariances_with_the_response(case, block, monkeypatch):
     tree = result(**case)
     explained = kz.scores.variance_explained(tree)
     posterior = tree["posterior"].to_dataset()
-    for at in np.ndindex(2, 5):
+    for at in np.ndindex(2, 6):
         draw = posterior.isel(chain=at[0], draw=at[1])
         for output in OUTPUTS if "output" in posterior.dims else [None]:
             one = draw if output is None else draw.sel(output=output)

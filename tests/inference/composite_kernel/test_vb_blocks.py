@@ -88,7 +88,7 @@ def test_what_needs_memory_says_so():
     with pytest.raises(ValueError, match="batch"):
         kz.fit(model, kz.VB(batch=10), **QUIET)
     reasons = {row.engine: row.reason or "" for row in kz.engines(model).rows}
-    assert all("in memory" in reasons[name] for name in ("Gibbs", "Nested"))
+    assert "in memory" in reasons["Gibbs"]
     with pytest.raises(ValueError, match="in blocks"):
         _ = model.design
     model = regression(stack, Y)

@@ -47,6 +47,13 @@ def test_moments_are_in_standard_deviations_of_the_reference():
     assert list(off.index.get_level_values("element")) == ["a", "b", "c"]
 
 
+def test_spread_of_few_draws_is_that_of_a_sample():
+    few = result(0, 2.0, n=6)
+    elements = kz.compare_engines({"few": few, "other": result(0, 2.0)}).elements
+    sd = few["posterior"]["x"].std(("chain", "draw"), ddof=1)
+    np.testing.assert_allclose(elements.xs("few", level="engine")["sd"], sd)
+
+
 def test_wasserstein_of_a_shift_is_the_shift():
     shifted = result(0, 2.0)
     shifted["posterior"]["x"] = shifted["posterior"]["x"] + 3.0

@@ -183,7 +183,6 @@ ENGINES = {
     "laplace": (kz.Laplace(), None),
     "map": (kz.MAP(), None),
     "vb": (kz.VB(), kz.MultinomialProbit),
-    "nested": (kz.Nested(), kz.CompositeKernelRegression),
     "em": (kz.EM(tolerance=1e-12), kz.MutualKernelCompletion),
     "gibbs": (kz.Gibbs(), kz.DiagonalWishartCompletion),
     "exact": (kz.Exact(), kz.WishartCompletion),

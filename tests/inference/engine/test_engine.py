@@ -39,7 +39,6 @@ QUICK = {
     "Laplace": ({}, {"draws": 60}),
     "Pathfinder": ({"paths": 2}, {"draws": 60}),
     "VB": ({}, {"draws": 60}),
-    "Nested": ({"particles": 60, "nodes": 6, "moves": 1}, {"draws": 60}),
     "Exact": ({}, {"draws": 60}),
     "EM": ({}, {}),
 }

@@ -24,7 +24,6 @@ BY_OBSERVATION = (
 RUNS = {
     "vb": ("vb", {}),
     "gibbs": ("gibbs", {"chains": 2, "tune": 50}),
-    "nested": ("nested", {}),
     "nuts": ("nuts", {"chains": 2, "tune": 50}),
     "smc": ("smc", {"chains": 2}),
     "laplace": (kz.Laplace(), {}),
@@ -47,8 +46,6 @@ def fitted():
         if (cls, engine) not in known:
             model = cls.example()
             settings, options = RUNS[engine]
-            if engine == "nested" and cls is kz.MultinomialProbit:
-                pytest.skip("Nested does not apply to MultinomialProbit")
             result = kz.fit(model, settings, draws=draws, **options, **QUIET)
             known[cls, engine] = model, kz.extend(model, result, **QUIET)
         return known[cls, engine]

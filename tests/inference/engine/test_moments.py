@@ -116,6 +116,15 @@ def test_what_depends_on_data_alone_is_computed_once():
     assert all(v.data.size < 20 for v in inputs if isinstance(v, TensorConstant))
 
 
+def test_draws_in_memory_have_the_moments_of_a_sample():
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    draws = {"mu": np.zeros(5), "x": x, "square": x**2, "residual": -x}
+    tree = independent.lean_tree(Walk(), Run(draws=5), draws, {"lp": np.zeros(5)})
+    for name in ("x", "square"):
+        np.testing.assert_allclose(tree["moments"][f"{name}_mean"], draws[name].mean(0))
+        np.testing.assert_allclose(tree["moments"][f"{name}_sd"], draws[name].std(0, ddof=1))
+
+
 def test_moments_on_request():
     model = kz.WishartCompletion.example()
     options = {"draws": 60, "var_names": ["K21"], **COMMON}

@@ -72,7 +72,7 @@ def test_the_models_own_sampler_comes_before_others_and_those_are_not_measured(s
     names = [c.engine.name for c in choice.candidates]
     assert choice.engine.name == "Gibbs"
     assert names.index("Gibbs") < names.index("NUTS") < names.index("VB") < names.index("MAP")
-    assert set(seconds["asked"]) <= {"Gibbs", "VB", "MAP", "Nested"}
+    assert set(seconds["asked"]) <= {"Gibbs", "VB", "MAP"}
     assert all(isnan(c.seconds) for c in choice.candidates if c.engine.name == "NUTS")
 
 
@@ -85,7 +85,6 @@ def test_the_first_engine_in_time_is_recommended(seconds, probit):
 
 def test_the_quickest_engine_is_recommended_when_none_is_in_time(seconds, probit):
     seconds |= {"Gibbs": 100.0, "NUTS": 60.0, "VB": 2.0, "MAP": 1.5, "ADVI": 9.0, "Laplace": 9.0}
-    seconds |= {"Nested": 3.0}
     choice = recommend(probit, max_seconds=0.5)
     assert choice.engine.name == "MAP"
     assert "No engine is expected to end within 0.5 s" in choice.title

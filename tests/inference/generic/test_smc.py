@@ -240,3 +240,10 @@ def test_stages_have_their_effective_sample_size():
     assert (found["ended"].fillna(0) == 0).all()
     # The first stages go as far as half of the particles allow.
     assert (abs(found["ess"].isel(stage=0) - 100) < 3).all()
+
+
+def test_the_evidence_is_the_mean_over_the_chains_of_their_evidences():
+    result = kz.fit(conjugate()[0], "smc", draws=50, chains=3, cores=1, **QUIET)
+    logs = result["sample_stats"]["log_marginal_likelihood"].max("stage").values
+    assert np.ptp(logs) > 0.1
+    assert result.attrs["log_evidence"] == pytest.approx(np.log(np.exp(logs).mean()))

@@ -63,6 +63,16 @@ def test_the_blocks_are_added_in_any_number(size):
     assert sum(blocks.each(lambda block: block.shape[1])) == 50
 
 
+@pytest.mark.parametrize("size", [1, 4, 10])
+def test_parts_of_a_block_are_all_of_it(size, monkeypatch):
+    """Also where the last is smaller than the others."""
+    monkeypatch.setattr(stack_in_blocks, "ROWS", 4)
+    block = np.arange(3 * size * 2).reshape(3, size, 2)
+    parts = [block[:, part] for part in stack_in_blocks.rows_of(block)]
+    assert max(part.shape[1] for part in parts) <= 4
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), block)
+
+
 def number_of_objects(block):
     return (block.shape[1],)
 

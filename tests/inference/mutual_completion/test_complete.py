@@ -78,6 +78,12 @@ def test_training_objects_alone_give_the_constants(completion):
             np.testing.assert_allclose(new[m].values[k], scale * raw[positions])
 
 
+def test_few_draws_are_the_first_of_many(completion):
+    """Of all chains in turns: each of two chains gives one draw here, and three there."""
+    two = complete_kernels(frames(), draws=2, **OPTIONS)
+    np.testing.assert_allclose(two.draws, completion.draws[:2])
+
+
 def test_one_completion_is_a_plain_fit(completion, fitted):
     model, _ = fitted
     one = vb(model, completions=1)
@@ -138,14 +144,17 @@ def test_moments_follow_rubins_rules(fitted):
 
 
 def test_rubin_pools_the_chains_of_a_completion():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(4, 50)) + np.array([0, 0, 3, 3])[:, None]
+    rng, of = np.random.default_rng(0), np.array([0, 0, 0, 1, 1])
+    x = rng.normal(size=(5, 50)) + 3 * of[:, None]
     posterior = xr.Dataset(
-        {"x": (("chain", "draw"), x)}, coords={"completion": ("chain", [0, 0, 1, 1])}
+        {"x": (("chain", "draw"), x)}, coords={"completion": ("chain", of.tolist())}
     )
-    found, split = rubin(posterior), x.reshape(2, 100)
-    np.testing.assert_allclose(found["x_within"], split.var(1, ddof=1).mean())
-    np.testing.assert_allclose(found["x_between"], split.mean(1).var(ddof=1))
+    found, split = rubin(posterior), [x[of == m].ravel() for m in range(2)]
+    within = np.mean([part.var(ddof=1) for part in split])
+    between = np.var([part.mean() for part in split], ddof=1)
+    np.testing.assert_allclose(found["x_within"], within)
+    np.testing.assert_allclose(found["x_between"], between)
+    np.testing.assert_allclose(found["x_total"], within + (1 + 1 / 2) * between)
 
 
 def test_the_model_is_not_changed_even_by_errors(completion):
@@ -387,12 +396,14 @@ def test_bad_input_is_refused(completion, fitted, call, message):
 
 @pytest.mark.parametrize("engine", ["exact", "em"])
 def test_other_engines(engine):
-    settings = {} if engine == "em" else {"draws": 300}
+    n_draws = 1 if engine == "em" else 9
     completion = complete_kernels(
-        frames({"a": [1, 5]}), engine=engine, random_seed=1, progressbar=False, **settings
+        frames({"a": [1, 5]}), engine=engine, random_seed=1, progressbar=False, draws=n_draws
     )
-    assert len(completion) == (1 if engine == "em" else 300)
+    assert len(completion) == n_draws
     assert (completion.sd is None) == (engine == "em")
+    if engine == "exact":
+        np.testing.assert_allclose(completion.sd, completion.draws.std(0, ddof=1), atol=1e-12)
 
 
 def nuts(model, draws):

@@ -40,6 +40,17 @@ def test_two_concentrations_agree_with_brute_force(mu, lam, mean_log):
     np.testing.assert_allclose(factor.mean, mean, rtol=1e-7)
 
 
+@pytest.mark.parametrize("mu", [1.0, 1.3])
+def test_a_factor_nearby_changes_nothing(mu):
+    """Nor one of another prior shape, for which its nodes do not fit."""
+    level = np.array([-0.7, -1.1, -2.0])
+    near = concentration_factor(1.0, 1.0, level + 1e-3)
+    found, fresh = concentration_factor(mu, 1.0, level, near), concentration_factor(mu, 1.0, level)
+    assert (found._grid is near._grid) == (mu == 1)
+    for name in ("mean", "sd", "mean_log", "log_normaliser"):
+        np.testing.assert_allclose(getattr(found, name), getattr(fresh, name), rtol=1e-6)
+
+
 @pytest.mark.parametrize("n_weights", [3, 12])
 def test_mean_is_the_gradient_of_the_log_normaliser(n_weights):
     """d log Z / d l_s = E[rho_s] - 1."""
