@@ -33,10 +33,13 @@ class Clock:
         Seconds that the fit may take; None for no bound.
     ended : bool
         Whether a loop was ended.
+    pressed : bool
+        Whether the user pressed Ctrl-C.
     """
 
     seconds: float | None = None
     ended: bool = False
+    pressed: bool = False
     _started: float = field(default_factory=lambda: time.monotonic())
 
     @property
@@ -82,10 +85,11 @@ class Clock:
 
 
 class EndOfTime:
-    """Callback of `pm.sample` that ends the running chains when their time is over.
+    """Callback of `pm.sample` that ends chains at Ctrl-C and when their time is over.
 
     Chains run in turns, one chain a process. Each turn gets an equal share of the time left when it
-    begins, so that all chains are in the result.
+    begins, so that all chains are in the result. `pm.sample` takes an interrupt for the end of one
+    turn, and begins the next; here Ctrl-C ends the other turns as well, at their first draw.
 
     Parameters
     ----------
@@ -112,6 +116,8 @@ class EndOfTime:
         """Take one draw; PyMC keeps the chains when this raises a KeyboardInterrupt."""
         if self._callback is not None:
             self._callback(trace=trace, draw=draw)
+        if self._clock.pressed:
+            raise KeyboardInterrupt
         turn = draw.chain // self._processes
         if turn not in self._shares:
             self._shares[turn] = self._clock.share(self._turns - turn - 1)

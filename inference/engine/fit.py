@@ -281,7 +281,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         prepare_workers(client)
     begun = time.perf_counter()
     with (
-        interruptible(engine.name) as interruption,
+        interruptible(engine.name, run.clock),
         outliving_readers(),
         threadpool_limits(blas_threads, user_api="blas"),
         compiling_with(run.mode or python_mode()),
@@ -292,7 +292,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     if run.clock.ended:
         by = f"was ended by max_seconds={run.clock.seconds:g}"
         _mark_as_ended(tree, f"{engine.name} {by}", "max_seconds")
-    elif interruption.pressed:
+    elif run.clock.pressed:
         _mark_as_ended(tree, f"{engine.name} was interrupted", "interrupt")
     if missing is None and "log_likelihood" not in tree.children:
         missing = _add_log_likelihood(tree, model)
@@ -326,7 +326,7 @@ def _samplers(model: pm.Model) -> list[str]:
 def _add_log_likelihood(tree: DataTree, model: pm.Model) -> str | None:
     """Add the group ``log_likelihood``; return why it is missing if Ctrl-C ended its evaluation."""
     try:
-        with interruptible("The log likelihood"):
+        with interruptible("The log likelihood", Clock()):
             found = log_likelihood_of(model, tree["posterior"].to_dataset())
     except KeyboardInterrupt:
         return "its evaluation was interrupted; pm.compute_log_likelihood repeats it"

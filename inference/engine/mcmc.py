@@ -203,15 +203,15 @@ def _sample_in_time(
     """Call `pm.sample`, with chains that the run's clock ends."""
     chains = len(run.numbers)
     seed = run.random_seed if run.chain is None else _generator(run, run.chain)
-    if run.clock.seconds is None:
-        return sample(chains=chains, random_seed=seed, **options)
     if not callbacks:
+        if run.clock.seconds is None:
+            return sample(chains=chains, random_seed=seed, **options)
         return _IN_TIME[options["nuts_sampler"]](sample, run, options)
     processes = _processes(run)
     callback = options.pop("callback", None)
     # Chains of one process share the time in one call. A store allows one call only.
     stored = run.store is not None or options.get("trace") is not None
-    if processes == 1 or processes >= chains or stored:
+    if run.clock.seconds is None or processes == 1 or processes >= chains or stored:
         at_once = 1 if processes == 1 else chains
         end = EndOfTime(run.clock, chains, at_once, callback)
         return sample(chains=chains, random_seed=seed, callback=end, **options)
