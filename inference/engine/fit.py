@@ -200,7 +200,8 @@ def fit(
         was tuned or a path was finished.
     RuntimeError
         When no chain could be sampled on a Dask cluster. If some could, a warning and the attribute
-        ``note`` name the failed ones.
+        ``note`` name the failed ones. And when processes that do not fork (Windows) cannot import
+        the main program again: what it does belongs under ``if __name__ == "__main__":``.
     KeyboardInterrupt
         When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,
         with ``converged`` "no" and ``ended_by`` "interrupt".

@@ -26,7 +26,7 @@ NO_DRAWS = "Not enough samples to build a trace"
 
 @contextmanager
 def interruptible(engine: str, clock: Clock) -> Iterator[None]:
-    """Take note of Ctrl-C, explain a fit that Ctrl-C ended without a result, and end its processes at SIGTERM.
+    """Take note of Ctrl-C, explain a fit that it ended without a result, and handle SIGTERM.
 
     Parameters
     ----------

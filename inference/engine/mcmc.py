@@ -2,18 +2,19 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from math import inf
+from multiprocessing.context import BaseContext
 from typing import Any, ClassVar, Literal, override
 
 import arviz as az
 import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
-from pymc.sampling.parallel import _cpu_count
+from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
 from pymc.stats.convergence import (
     SamplerWarning,
     WarningType,
@@ -44,7 +45,14 @@ from .settings import DEFAULT, Default
 from .start import initial_values
 from .turns import cut_to_draws, sample_in_turns
 
-__all__ = ["NUTS", "Gibbs", "convergence_of_chains", "judge_chains", "make_lean"]
+__all__ = [
+    "NUTS",
+    "Gibbs",
+    "check_main_guard",
+    "convergence_of_chains",
+    "judge_chains",
+    "make_lean",
+]
 
 RHAT_BOUND = 1.01
 # PyMC's own checks compute no R-hat of fewer draws.
@@ -208,6 +216,8 @@ def _sample_in_time(
             return sample(chains=chains, random_seed=seed, **options)
         return _IN_TIME[options["nuts_sampler"]](sample, run, options)
     processes = _processes(run)
+    if processes > 1:
+        check_main_guard(options.get("mp_ctx"))
     callback = options.pop("callback", None)
     # Chains of one process share the time in one call. A store allows one call only.
     stored = run.store is not None or options.get("trace") is not None
@@ -232,6 +242,31 @@ def _sample_in_time(
         )
 
     return sample_in_turns(sample_group, run.chains, run.draws, processes, end.has_ended)
+
+
+@cache
+def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
+    """Raise RuntimeError unless new processes can import the main program.
+
+    Where processes do not fork they import it again, and a program without a guard then begins a
+    fit of its own, which fails. PyMC would wait for ever for such a process to read the model.
+    """
+    context = _initialize_multiprocessing_context(mp_ctx, quiet=True)
+    if context.get_start_method() == "fork":
+        return
+    trial = context.Process(daemon=True)  # type: ignore[attr-defined]
+    # Within such a program's second run, multiprocessing itself refuses to begin a process.
+    with suppress(RuntimeError):
+        trial.start()
+        trial.join()
+    if trial.exitcode != 0:
+        raise RuntimeError(
+            "This fit runs in processes that import the main program again, and the program cannot "
+            "be imported again. Put what it does under a guard,\n\n"
+            '    if __name__ == "__main__":\n'
+            "        result = kz.fit(...)\n\n"
+            "or, for engines with chains, pass cores=1."
+        )
 
 
 def _generator(run: Run, first: int) -> np.random.Generator:

@@ -18,6 +18,7 @@ from ..engine.density import log_density
 from ..engine.engine import Engine, Kind, Run
 from ..engine.gaussian import gaussian_result, lower_factor
 from ..engine.independent import lean_tree
+from ..engine.mcmc import check_main_guard
 from ..engine.result import trajectory, with_group
 
 __all__ = ["ADVI", "Pathfinder"]
@@ -160,6 +161,10 @@ class Pathfinder(Engine):
         import pymc_extras as pmx
         from pymc_extras.inference.pathfinder.multipath import make_generator
 
+        # A worker of a cluster may have no processes of its own.
+        parallel = not current_process().daemon
+        if parallel:
+            check_main_guard()
         # Pathfinder keeps the finished paths if it is interrupted while it waits for others.
         can = partial(at_work, make_generator)
         with (
@@ -172,8 +177,7 @@ class Pathfinder(Engine):
                 num_draws=run.draws,
                 random_seed=run.random_seed,
                 progressbar=run.progressbar,
-                # A worker of a cluster may have no processes of its own.
-                parallel=not current_process().daemon,
+                parallel=parallel,
             )
         names = [v.name for v in model.free_RVs + model.deterministics]
         posterior = fitted["posterior"]

@@ -112,7 +112,14 @@ def test_one_ctrl_c_ends_chains_in_turn_and_keeps_the_interrupted_one(model, tmp
         if draw.chain == 1 and draw.draw_idx == 21:
             press()
 
-    options = {"draws": 30, "tune": 2, "chains": 3, "cores": 1, "callback": in_second_chain, **QUIET}
+    options = {
+        "draws": 30,
+        "tune": 2,
+        "chains": 3,
+        "cores": 1,
+        "callback": in_second_chain,
+        **QUIET,
+    }
     store = tmp_path / "draws.zarr" if stored else None
     if stored:
         pytest.importorskip("zarr")
@@ -197,6 +204,31 @@ def test_sigterm_unwinds_and_exits_with_its_status():
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["gibbs", "nuts"])
+def test_a_program_without_main_guard_is_told_of_it(tmp_path, engine):
+    """The model is larger than the buffer of a pipe, which nobody would read."""
+    program = """
+        import multiprocessing
+        import sys
+        import numpy as np
+        import kernelzoo as kz
+
+        multiprocessing.set_start_method("spawn", force=True)
+        x = np.random.default_rng(0).normal(size=(150, 2))
+        kernels = kz.gaussian(1.0) | kz.linear()
+        model = kz.CompositeKernelRegression(kernels(x), x[:, 0])
+        kz.fit(model, sys.argv[1], draws=5, tune=5, chains=2, cores=2, progressbar=False)
+    """
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(program))
+    ended = subprocess.run(
+        [sys.executable, "-P", script, engine], capture_output=True, text=True, timeout=240
+    )
+    assert ended.returncode == 1
+    assert 'if __name__ == "__main__":' in ended.stderr.rpartition("RuntimeError")[-1]
 
 
 def children(process):
