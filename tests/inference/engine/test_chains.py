@@ -141,6 +141,18 @@ def pressed(name, clock):
     yield
 
 
+def test_a_lost_scheduler_keeps_finished_chains(model, here, client, monkeypatch):
+    def one(*arguments):
+        yield next(workers.completed(*arguments))
+        raise ConnectionError("The scheduler was lost.")
+
+    monkeypatch.setattr(chains, "completed", one)
+    with pytest.warns(UserWarning, match=r"2 of 3 chains failed.*ConnectionError: The scheduler"):
+        there = kz.fit(model, "gibbs", **OPTIONS)
+    assert there.attrs["converged"] == "no"
+    assert there["posterior"].sizes == {**here["posterior"].sizes, "chain": 1}
+
+
 def test_time_is_shared_by_the_chains_of_a_worker(model, here, client, monkeypatch):
     """Two workers have three chains in two turns."""
     seconds = []
