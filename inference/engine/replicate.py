@@ -167,8 +167,20 @@ def replicate(
         jobs=jobs,
         progressbar=progressbar,
     )
-    with closing(found):
-        by_key = dict(found)
+    by_key: dict[Key, Record] = {}
+    try:
+        with closing(found):
+            for key, record in found:
+                by_key[key] = record
+    except KeyboardInterrupt:
+        kept = (
+            "the same call with 'out' keeps finished tasks"
+            if out is None
+            else (f"they are in {out}, and the same call goes on from them")
+        )
+        raise KeyboardInterrupt(
+            f"replicate was interrupted after {len(by_key)} of {len(seeds)} tasks: {kept}."
+        ) from None
     results = Results(
         record["value"] if "error" not in record else Failure(seed, record["error"])
         for seed, record in ((seed, by_key[key]) for key, seed in seed_of.items())
