@@ -4,7 +4,8 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -33,10 +34,9 @@ from .certificates import certify
 from .datasets.dataset import Dataset
 from .experiments import reproduce as studies
 from .experiments.demo import run as run_demo
-from .inference.engine.cluster import on_cluster
 from .models.kernels import precomputed
 from .models.kernels.specification import Kernels
-from .validation import check_name
+from .validation import argument_error, check_name
 
 # Width of output to a file, so that tables are not cut to a terminal's width.
 WIDTH = 160
@@ -125,9 +125,24 @@ def kernels_for(data: Dataset) -> Kernels:
     return reduce(or_, bound).normalize("trace")
 
 
+@contextmanager
+def on_cluster(address: str | None) -> Iterator[None]:
+    """Make a Dask client active; do nothing without an address."""
+    if address is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        rule = "left out: Dask is not installed (pip install kernelzoo[dask])"
+        raise argument_error("cluster", "the command", rule, repr(address)) from error
+    with Client(address):
+        yield
+
+
 def reproduce(options: argparse.Namespace, console: Console) -> None:
     """Run or resume a paper's table."""
-    with on_cluster(options.cluster, options.jobs):
+    with on_cluster(options.cluster):
         studies.reproduce(
             options.name, options.out, console, splits=options.splits, jobs=options.jobs
         )
@@ -137,7 +152,7 @@ def check_calibration(options: argparse.Namespace, console: Console) -> int:
     """Calibrate an engine on a model's smallest example, save the ranks; 1 if they leave bands."""
     models = {model.__name__: model for model in MODELS}
     name = check_name(options.model, models, "MODEL", "calibrate")
-    with on_cluster(options.cluster, options.jobs):
+    with on_cluster(options.cluster):
         ranks = calibrate(
             models[name].example(),
             options.engine,
@@ -153,7 +168,7 @@ def check_calibration(options: argparse.Namespace, console: Console) -> int:
 
 def make_certificates(options: argparse.Namespace, console: Console) -> int:
     """Check every engine on every model, write a file a cell and their table; 1 if one is red."""
-    with on_cluster(options.cluster, options.jobs):
+    with on_cluster(options.cluster):
         certificates = certify(
             options.out,
             console,
@@ -260,7 +275,7 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--cluster",
         metavar="ADDRESS",
-        help="of a Dask scheduler; slurm starts JOBS workers",
+        help="of a Dask scheduler, whose workers take the place of processes",
     )
 
 

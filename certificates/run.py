@@ -15,7 +15,6 @@ from rich.console import Console
 
 from ..inference import Engine
 from ..inference.engine import track
-from ..inference.engine.held_file import held
 from ..inference.engine.provenance import declared, versions
 from ..inference.engine.workers import completed
 from ..validation import check_count, check_positive
@@ -147,8 +146,7 @@ def certify(
     Raises
     ------
     ValueError
-        For an unknown cell, a number out of range, a file in `out` that is no certificate, or
-        when another process works in `out`.
+        For an unknown cell, a number out of range, or a file in `out` that is no certificate.
 
     Notes
     -----
@@ -158,28 +156,24 @@ def certify(
     check_positive(seconds, "seconds", OWNER)
     check_count(jobs, "jobs", OWNER)
     folder = Path(out).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     wanted = sorted(chosen(tuple(cells), OWNER), key=_cost)
     scratch = folder / SCRATCH
-    # Two processes would refuse each other's replicates, which a certificate would call a failure.
-    with held(scratch / "certificates", OWNER):
-        known = read(folder)
-        left = [cell for cell in wanted if again or not _is_done(cell, known, random_seed)]
-        if again:
-            _remove_records(left, scratch)
-        try:
-            with track(len(wanted), "Certificates", visible=console.is_terminal) as bar:
-                bar.skip(len(wanted) - len(left))
-                for certificate in _made(left, folder, random_seed, seconds, jobs):
-                    certificate.write(folder)
-                    bar.advance(cell=certificate.cell)
-                    told = (
-                        f"{certificate.cell}: {certificate.verdict} ({certificate.seconds:.0f} s)"
-                    )
-                    console.print(told, highlight=False)
-        finally:
-            every = read(folder)
-            folder.with_suffix(".md").write_text(page(every, all_cells()), encoding="utf-8")
+    scratch.mkdir(parents=True, exist_ok=True)
+    known = read(folder)
+    left = [cell for cell in wanted if again or not _is_done(cell, known, random_seed)]
+    if again:
+        _remove_records(left, scratch)
+    try:
+        with track(len(wanted), "Certificates", visible=console.is_terminal) as bar:
+            bar.skip(len(wanted) - len(left))
+            for certificate in _made(left, folder, random_seed, seconds, jobs):
+                certificate.write(folder)
+                bar.advance(cell=certificate.cell)
+                told = f"{certificate.cell}: {certificate.verdict} ({certificate.seconds:.0f} s)"
+                console.print(told, highlight=False)
+    finally:
+        every = read(folder)
+        folder.with_suffix(".md").write_text(page(every, all_cells()), encoding="utf-8")
     return every
 
 

@@ -111,7 +111,8 @@ def test_calibrate_writes_the_ranks(tmp_path, capsys):
     assert main([*command, "--out", str(tmp_path)]) == 0
     assert "Exact on WishartCompletion: the ranks of" in capsys.readouterr().out
     folder = tmp_path / "WishartCompletion-exact"
-    assert {path.name for path in folder.glob("[!.]*")} == {"calibration.jsonl", "ranks.nc"}
+    assert len(list(folder.glob("*.json"))) == 20
+    assert (folder / "ranks.nc").exists()
     assert main(["calibrate", "WishartCompletion", "map"]) == 2
 
 

@@ -45,7 +45,6 @@ from .progress import can_show, outliving_readers
 from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
-from .workers import active_client, prepare_workers
 
 __all__ = ["applicable", "as_engine", "checked_model", "describe", "engines", "fit"]
 
@@ -278,8 +277,6 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     else:
         missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
     run = replace(run, log_likelihood=missing is None)
-    if getattr(model, "blocks", None) is not None and (client := active_client()) is not None:
-        prepare_workers(client)
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),

@@ -12,7 +12,6 @@ from .deadline import Clock
 
 __all__ = [
     "SIGTERM_STATUS",
-    "ending_at_sigterm",
     "interruptible",
     "stopped_by_ctrl_c",
 ]
@@ -60,17 +59,6 @@ def interruptible(engine: str, clock: Clock) -> Iterator[None]:
             f"{engine} was interrupted before it had a result: chains must have finished their "
             "tuning, other engines their first iteration. max_seconds of fit ends a fit in time."
         ) from error
-    finally:
-        for number, handler in restore.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def ending_at_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit with status 143, so that files are closed and processes end."""
-    restore = _handle_sigterm() if _in_main_thread() else {}
-    try:
-        yield
     finally:
         for number, handler in restore.items():
             signal.signal(number, handler)

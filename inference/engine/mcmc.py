@@ -254,7 +254,7 @@ def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
     context = _initialize_multiprocessing_context(mp_ctx, quiet=True)
     if context.get_start_method() == "fork":
         return
-    trial = context.Process(daemon=True)  # type: ignore[attr-defined]
+    trial = context.Process(daemon=True)
     # Within such a program's second run, multiprocessing itself refuses to begin a process.
     with suppress(RuntimeError):
         trial.start()

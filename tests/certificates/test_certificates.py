@@ -22,7 +22,6 @@ from kernelzoo.certificates.modes import Peak, Stationary
 from kernelzoo.certificates.ranks import Calibration, Miscalibration
 from kernelzoo.certificates.table import page
 from kernelzoo.inference.diagnostics.uniformity import Band
-from kernelzoo.inference.engine.held_file import held
 
 
 def finding(outcome, decisive=True):
@@ -294,14 +293,9 @@ def test_again_makes_new_replicates_and_references(tmp_path, monkeypatch):
     assert [path.exists() for path in [*old, *other]] == [False, False, True, True]
 
 
-def test_a_second_process_and_a_foreign_file_are_refused_before_any_work(tmp_path, monkeypatch):
+def test_a_foreign_file_is_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "_certificate", lambda *given: pytest.fail("work"))
     options = {"cells": ["wishart-em"], "again": True}
-    with (
-        held(tmp_path / "scratch" / "certificates", ""),
-        pytest.raises(ValueError, match=r"'out' argument of certify must be .*held by process"),
-    ):
-        certify(tmp_path, Console(quiet=True), **options)
     (tmp_path / "foreign.json").write_text("{}")
     with pytest.raises(ValueError, match="is not a certificate"):
         certify(tmp_path, Console(quiet=True), **options)
