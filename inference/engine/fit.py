@@ -151,12 +151,10 @@ def fit(
         iteration. The result then has ``converged`` "no" and the attributes ``ended_by`` and
         ``note``. The engine completes its current draw or iteration; draws of a variational
         posterior and log likelihoods are computed afterwards. Compilation is not interrupted.
-        Chains that run in turn share the time: with fewer processes than chains, each group of
-        chains is a call of ``pm.sample``. With a store, waiting chains are left out. nutpie runs
-        all chains at once; numpyro's chains take turns in blocks of ten draws. SMC weights its
-        particles by the missing power of the likelihood, Laplace uses the Gaussian of L-BFGS at the
-        point reached, and Pathfinder keeps the finished paths. nutpie and Pathfinder are
-        interrupted by a signal, which needs the main thread.
+        Chains that one process runs in turn share the time; with several processes, chains that
+        wait for one are left out. SMC weights its particles by the missing power of the likelihood,
+        and Laplace uses the Gaussian of L-BFGS at the point reached. Not for Pathfinder and for
+        NUTS by nutpie or numpyro, which cannot be ended between two steps.
     completions : int, optional
         For kernels with missing rows (``complete_kernels``): fit the model on the first so many
         draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
@@ -240,6 +238,9 @@ def fit(
         store = check_store(store, "fit")
     if max_seconds is not None:
         check_positive(max_seconds, "max_seconds", "fit")
+        if reason := engine.why_no_time_limit():
+            rule = f"left out for {engine.name}: {reason}"
+            raise argument_error("max_seconds", "fit", rule, f"{max_seconds:g}")
     if start is not None and (reason := engine.why_no_start()):
         raise ValueError(f"{engine.name} takes no start: {reason}.")
     if current_process().daemon:
