@@ -35,7 +35,7 @@ SAMPLERS: dict[str, tuple[Engine, dict[str, Any]]] = {
 }
 if find_spec("numpyro"):
     by_jax = NUTS(backend="numpyro", mass_matrix="curvature")
-    SAMPLERS["NUTS by JAX"] = (by_jax, LONG | {"max_seconds": 400})
+    SAMPLERS["NUTS by JAX"] = (by_jax, LONG)
 
 
 def objects() -> tuple[dict[str, NDArray], NDArray]:

@@ -79,7 +79,7 @@ def reproduce(
     console.print(report)
     if report.interrupted:
         console.print("Stopped: finished splits are kept; the same command resumes the study.")
-    files = [f"{name}.csv", f"{name}.md", f"{study.ledger or name}.jsonl"]
+    files = [f"{name}.csv", f"{name}.md", f"{study.ledger or name}/"]
     if study.draw is not None:
         files.append(f"{name}.png")
         study.draw(report).savefig(out / files[-1], dpi=120)

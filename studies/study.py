@@ -2,8 +2,8 @@
 
 A `Study` is a table of rows (methods) by columns (data sets). A `Task` fills some cells of one
 column: its function runs one random split and returns a number for each cell. One task on one split
-is a *unit*, the smallest piece of work. Finished units are appended to a file at once and are not
-repeated when the study is started again.
+is a *unit*, the smallest piece of work. A finished unit is a file at once, and is not repeated
+when the study is started again.
 
 A unit's seed depends only on the study's seed, the column and the number of the split: all tasks of
 a column use the same splits, and neither the order of the units, the number of processes, nor
@@ -17,8 +17,7 @@ keep their units.
 import hashlib
 import json
 import zlib
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +26,12 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from kernelzoo.inference.engine import Ledger, key_of, quiet_sampler, records, versions
+from kernelzoo.inference.engine import quiet_sampler, records, versions
 from kernelzoo.validation import argument_error, check_count
 
 from .report import Cell, Published, Report
 
-__all__ = ["Study", "Task", "run_study"]
+__all__ = ["Study", "Task", "read_units", "run_study", "tabulate"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,8 @@ class Study:
     notes : str
         Notes for the report.
     ledger : str, optional
-        Name of the file of finished units, which studies with common tasks share. Default: `name`.
+        Name of the folder of finished units, which studies with common tasks share. Default:
+        `name`.
     shown : set of str, optional
         Rows of the table. Default: all rows of the tasks.
     draw : callable, optional
@@ -161,14 +161,20 @@ class Unit:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Key of the unit in the file."""
+        """Key of the unit among records."""
         return self.task.recipe, versions()["kernelzoo"], self.split, self.seed
+
+    @property
+    def name(self) -> str:
+        """Name of the unit's file."""
+        return "-".join(map(str, self.key))
 
     def run(self) -> dict[str, Any]:
         """Run the unit; return a record of its values."""
         with quiet_sampler():
             values = self.task.function(self.task.column, self.seed, **self.task.settings)
-        return {"column": self.task.column, "values": self._checked(values)}
+        key = dict(zip(_KEY, self.key, strict=True))
+        return {**key, "column": self.task.column, "values": self._checked(values)}
 
     def _checked(self, values: Mapping[str, float]) -> dict[str, float]:
         numbers = {row: float(value) for row, value in values.items()}
@@ -197,7 +203,9 @@ def run_study(
     ----------
     study : Study
     out : Path
-        Folder of ``<ledger>.jsonl``, the units, and of the table, ``<name>.csv`` and ``<name>.md``.
+        Folder of the table, ``<name>.csv`` and ``<name>.md``, and of the folder ``<ledger>`` of
+        units, a file each. Units of an earlier run in ``<ledger>.jsonl`` count, one a line, as the
+        folder's files are when they are joined.
     splits : int, optional
         Number of splits in place of the study's. A later call with more splits reuses the units.
     jobs : int, default=1
@@ -208,43 +216,71 @@ def run_study(
     -------
     Report
         Table of the finished splits: all splits, unless the study was interrupted (Ctrl-C) or units
-        failed. A failed unit is recorded with its message and repeated by the next call.
+        failed. The next call repeats failed units.
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     check_count(jobs, "jobs", "run_study")
-    ledger = Ledger(out / f"{study.ledger or study.name}.jsonl")
-    units = {unit.key: unit for unit in study.units(splits)}
+    name = study.ledger or study.name
+    found = read_units(out, name)
+    finished = {_key_of(record) for record in found}
     made = records(
         lambda: Unit.run,
-        units,
-        _KEY,
+        {unit.name: unit for unit in study.units(splits) if unit.key not in finished},
         title=study.name,
         owner="run_study",
-        ledger=ledger,
+        out=out / name,
         jobs=jobs,
         progressbar=progressbar,
-        defaults=_FIRST,
     )
+    keys = {unit.name: dict(zip(_KEY, unit.key, strict=True)) for unit in study.units(splits)}
     interrupted = False
     try:
         with closing(made):
-            deque(made, maxlen=0)
+            for each, record in made:
+                found.append({**keys[each], **record})
     except KeyboardInterrupt:
         interrupted = True
-    report = tabulate(study, ledger, splits, interrupted=interrupted)
+    report = tabulate(study, found, splits, interrupted=interrupted)
     report.write(out)
     return report
 
 
+def read_units(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Read the records of finished units in the file ``NAME.jsonl`` and in the folder ``NAME``.
+
+    Raises
+    ------
+    ValueError
+        When a line is no record; the message names the file.
+    """
+    found = []
+    for path in (folder / f"{name}.jsonl", *sorted((folder / name).glob("*.json"))):
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            try:
+                record = json.loads(line)
+                _ = record["values"], _key_of(record)
+            except (ValueError, TypeError, KeyError) as error:
+                raise ValueError(
+                    f"{path} has a line that is no finished unit: {line[:60]!r}. Remove the line, "
+                    "or choose another folder."
+                ) from error
+            found.append(record)
+    return found
+
+
+def _key_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple({**_FIRST, **record}.get(field) for field in _KEY)
+
+
 def tabulate(
     study: Study,
-    ledger: Ledger,
+    units: Iterable[Mapping[str, Any]],
     splits: int,
     *,
     interrupted: bool = False,
     any_version: bool = False,
 ) -> Report:
-    """Make the table of a study from its recorded units, without running any.
+    """Make the table of a study from records of its units, without running any.
 
     Units of other versions of kernelzoo count only with `any_version`; the last one counts then.
     """
@@ -253,9 +289,9 @@ def tabulate(
         recipe, version, *rest = key
         return (recipe, None if any_version else version, *rest)
 
-    known: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for record in ledger:
-        key = place(key_of(record, _KEY, _FIRST))
+    known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for record in units:
+        key = place(_key_of(record))
         # A unit may have failed before it was finished; the finished record counts.
         if "values" in record or "values" not in known.get(key, {}):
             known[key] = record

@@ -8,15 +8,15 @@ from cards import CARDS, diagram, rst
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.description import sections
-from kernelzoo.inference.engine.ledger import Ledger
 from kernelzoo.models import Declaration
 from studies.reproduce import STUDIES
-from studies.study import Study, tabulate
+from studies.study import Study, read_units, tabulate
 
 __all__ = ["PAPERS", "Paper", "pages"]
 
 DOCS = Path(__file__).resolve().parents[1]
-#: Ledgers of finished studies; a study without one shows the paper's numbers and its command.
+#: Units of finished studies, joined by `cat NAME/*.json > NAME.jsonl`;
+#: a study without one shows the paper's numbers and its command.
 LEDGERS = DOCS / "ledgers"
 
 
@@ -88,10 +88,11 @@ def _left_open(studies: dict[str, Study]) -> str:
 def _of_study(name: str, study: Study) -> str:
     ledger = LEDGERS / f"{study.ledger or name}.jsonl"
     # A table is run again when its recipe changes, not for each version; it names its versions.
-    report = tabulate(study, Ledger(ledger), study.splits, any_version=True)
+    units = read_units(LEDGERS, ledger.stem)
+    report = tabulate(study, units, study.splits, any_version=True)
     lines = report.markdown().splitlines()
     table = [line for line in lines if line.startswith("|")]
-    source = f"ledger `docs/ledgers/{ledger.name}`, by kernelzoo {', '.join(_versions(ledger))}"
+    source = f"ledger `docs/ledgers/{ledger.name}`, by kernelzoo {', '.join(_versions(units))}"
     if not ledger.exists():
         # Without a run there is nothing of ours to show.
         table = [_columns(line, 3) for line in table]
@@ -106,9 +107,9 @@ def _of_study(name: str, study: Study) -> str:
     )
 
 
-def _versions(ledger: Path) -> list[str]:
-    """Versions that wrote a ledger; the first one did not say so."""
-    return sorted({record.get("kernelzoo", "0.1.0") for record in Ledger(ledger)})
+def _versions(units: list[dict[str, str]]) -> list[str]:
+    """Versions that made units; the first one did not say so."""
+    return sorted({record.get("kernelzoo", "0.1.0") for record in units})
 
 
 def _columns(row: str, first: int) -> str:

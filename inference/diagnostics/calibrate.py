@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +14,6 @@ from xarray import DataTree
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
 from ..engine.engine import Engine, variables_drawn
 from ..engine.fit import applicable
-from ..engine.ledger import Ledger
 from ..engine.progress import can_show
 from ..engine.provenance import versions
 from ..engine.replicate import records
@@ -42,7 +40,6 @@ def calibrate(
     jobs: int | None = None,
     random_seed: Seed = None,
     out: str | PathLike[str] | None = None,
-    resume: bool = True,
     progressbar: bool = True,
     **options: Any,
 ) -> DataTree:
@@ -76,10 +73,9 @@ def calibrate(
     random_seed : int, SeedSequence or Generator, optional
         The seed of a replicate depends on this and on the replicate's number only.
     out : path, optional
-        Folder for the file ``calibration.jsonl`` of the finished replicates.
-    resume : bool, default=True
-        Use the replicates in `out` that were made by the same call: model, data, engine, options,
-        seed and versions. A call with more replicates goes on from them. False runs all again.
+        Folder for a file for each finished replicate. Those that were made by the same call (model,
+        data, engine, options, seed and versions) are not made again; a call with more replicates
+        goes on from them.
     progressbar : bool, default=True
     **options
         Arguments of `fit`. Defaults other than those of `fit`: one chain, one core, and draws of
@@ -150,23 +146,21 @@ def calibrate(
     asked = [quantities] if isinstance(quantities, str) else quantities
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, method, seed, options)
-    keys = {(runs.recipe, number): number for number in range(replicates)}
+    names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
     by_number: dict[int, Record] = {}
     found = records(
         lambda: runs.task(replicates),
-        keys,
-        ("recipe", "replicate"),
+        names,
         title=f"Calibration of {engine.name}",
         owner=OWNER,
-        ledger=None if out is None else Ledger(Path(out) / "calibration.jsonl"),
-        resume=resume,
+        out=out,
         jobs=jobs,
         progressbar=progressbar,
     )
     with closing(found):
-        for (_, number), record in found:
+        for name, record in found:
             _check_quantities(asked, record)
-            by_number[number] = record
+            by_number[names[name]] = {"replicate": names[name], **record}
     tree = _tree([by_number[number] for number in range(replicates)], model, method, asked)
     verdict = f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}"
     tree.attrs |= {

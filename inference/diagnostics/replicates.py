@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Any
 
+import joblib
 import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
@@ -14,10 +15,10 @@ from ...validation import argument_error
 from ..engine.compilation import compiling_with, python_mode
 from ..engine.density import compile_log_likelihood
 from ..engine.engine import Engine
-from ..engine.fingerprint import fingerprint, model_digest
+from ..engine.evaluation import arrays_in
 from ..engine.fit import fit
 from ..engine.progress import quiet_sampler
-from ..engine.provenance import versions
+from ..engine.provenance import data_of, declared, versions
 from .ranks import ranks, thinned
 from .simulation import (
     FromPosterior,
@@ -61,9 +62,12 @@ class Replicates:
     @property
     def recipe(self) -> str:
         """Fingerprint of all that a replicate's ranks depend on."""
+        terms = [*self.model.free_RVs, *self.model.observed_RVs, *self.model.potentials]
+        arrays = [*arrays_in(terms), *data_of(self.model).values()]
+        numbers = [array for array in arrays if array.dtype.kind in "biuf"]
         engine = [self.engine.name, self.engine.settings_on(self.model), dict(self.options)]
-        run = [model_digest(self.model), self.method, self.seed, versions()]
-        return fingerprint([*engine, *run], OWNER)[:16]
+        run = [type(self.model).__name__, declared(self.model), self.method, self.seed, versions()]
+        return str(joblib.hash([numbers, *map(repr, engine), *run]))[:16]
 
     def task(self, replicates: int) -> "Replicate":
         """Task of the replicates of a calibration with so many of them."""

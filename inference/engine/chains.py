@@ -61,7 +61,10 @@ def infer(engine: Engine, model: pm.Model, run: Run) -> DataTree:
     joined = _joined(trees, model, run)
     judge_chains(joined, model, run)
     if failures:
-        listed = "; ".join(f"chain {chain}: {error}" for chain, error in sorted(failures.items()))
+        chains_of: dict[str, list[str]] = {}
+        for chain, error in sorted(failures.items()):
+            chains_of.setdefault(error, []).append(str(chain))
+        listed = "; ".join(f"chain {', '.join(by)}: {error}" for error, by in chains_of.items())
         note = f"{len(failures)} of {run.chains} chains failed. {listed}"
         joined.attrs |= {"converged": "no", "note": note}
         warn_user(note)
@@ -105,7 +108,7 @@ type Found = tuple[dict[int, tuple[DataTree, bool]], dict[int, str]]
 def _sampled(task: _Chain, run: Run) -> Found:
     """Sample all chains; return results, and whether time ended them, and errors, by chain.
 
-    Ctrl-C keeps the chains that are finished.
+    Ctrl-C, and a cluster that is lost, keep the chains that are finished.
     """
     found: dict[int, tuple[DataTree, bool]] = {}
     failures: dict[int, str] = {}
@@ -120,9 +123,12 @@ def _sampled(task: _Chain, run: Run) -> Found:
                 else:
                     found[chain] = outcome["tree"], outcome["ended"]
                 bar.advance(failed=str(len(failures)))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ConnectionError, ChildProcessError) as error:
         if not found:
             raise
+        if not isinstance(error, KeyboardInterrupt):
+            left = {*range(run.chains)} - found.keys() - failures.keys()
+            failures |= dict.fromkeys(left, f"{type(error).__name__}: {error}")
     return found, failures
 
 

@@ -148,6 +148,10 @@ class Engine(ABC):
         """Why the engine cannot begin at another engine's result; None when it can."""
         return "only Gibbs and NUTS have chains that begin at a point"
 
+    def why_no_time_limit(self) -> str | None:
+        """Why `max_seconds` of `fit` cannot end the engine; None when it can."""
+        return None
+
     def serves(self, model: pm.Model) -> int | None:
         """Largest number of coordinates that the engine serves in practice; None for any number."""
         return None

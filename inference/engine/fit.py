@@ -46,7 +46,6 @@ from .provenance import check_model
 from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
-from .workers import active_client, prepare_workers
 
 __all__ = ["applicable", "as_engine", "checked_model", "describe", "engines", "fit"]
 
@@ -152,12 +151,10 @@ def fit(
         iteration. The result then has ``converged`` "no" and the attributes ``ended_by`` and
         ``note``. The engine completes its current draw or iteration; draws of a variational
         posterior and log likelihoods are computed afterwards. Compilation is not interrupted.
-        Chains that run in turn share the time: with fewer processes than chains, each group of
-        chains is a call of ``pm.sample``. With a store, waiting chains are left out. nutpie runs
-        all chains at once; numpyro's chains take turns in blocks of ten draws. SMC weights its
-        particles by the missing power of the likelihood, Laplace uses the Gaussian of L-BFGS at the
-        point reached, and Pathfinder keeps the finished paths. nutpie and Pathfinder are
-        interrupted by a signal, which needs the main thread.
+        Chains that one process runs in turn share the time; with several processes, chains that
+        wait for one are left out. SMC weights its particles by the missing power of the likelihood,
+        and Laplace uses the Gaussian of L-BFGS at the point reached. Not for Pathfinder and for
+        NUTS by nutpie or numpyro, which cannot be ended between two steps.
     completions : int, optional
         For kernels with missing rows (``complete_kernels``): fit the model on the first so many
         draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
@@ -200,7 +197,8 @@ def fit(
         was tuned or a path was finished.
     RuntimeError
         When no chain could be sampled on a Dask cluster. If some could, a warning and the attribute
-        ``note`` name the failed ones.
+        ``note`` name the failed ones. And when processes that do not fork (Windows) cannot import
+        the main program again: what it does belongs under ``if __name__ == "__main__":``.
     KeyboardInterrupt
         When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,
         with ``converged`` "no" and ``ended_by`` "interrupt".
@@ -240,6 +238,9 @@ def fit(
         store = check_store(store, "fit")
     if max_seconds is not None:
         check_positive(max_seconds, "max_seconds", "fit")
+        if reason := engine.why_no_time_limit():
+            rule = f"left out for {engine.name}: {reason}"
+            raise argument_error("max_seconds", "fit", rule, f"{max_seconds:g}")
     if start is not None and (reason := engine.why_no_start()):
         raise ValueError(f"{engine.name} takes no start: {reason}.")
     if current_process().daemon:
@@ -277,11 +278,9 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     else:
         missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
     run = replace(run, log_likelihood=missing is None)
-    if getattr(model, "blocks", None) is not None and (client := active_client()) is not None:
-        prepare_workers(client)
     begun = time.perf_counter()
     with (
-        interruptible(engine.name) as interruption,
+        interruptible(engine.name, run.clock),
         outliving_readers(),
         threadpool_limits(blas_threads, user_api="blas"),
         compiling_with(run.mode or python_mode()),
@@ -292,7 +291,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     if run.clock.ended:
         by = f"was ended by max_seconds={run.clock.seconds:g}"
         _mark_as_ended(tree, f"{engine.name} {by}", "max_seconds")
-    elif interruption.pressed:
+    elif run.clock.pressed:
         _mark_as_ended(tree, f"{engine.name} was interrupted", "interrupt")
     if missing is None and "log_likelihood" not in tree.children:
         missing = _add_log_likelihood(tree, model)
@@ -326,7 +325,7 @@ def _samplers(model: pm.Model) -> list[str]:
 def _add_log_likelihood(tree: DataTree, model: pm.Model) -> str | None:
     """Add the group ``log_likelihood``; return why it is missing if Ctrl-C ended its evaluation."""
     try:
-        with interruptible("The log likelihood"):
+        with interruptible("The log likelihood", Clock()):
             found = log_likelihood_of(model, tree["posterior"].to_dataset())
     except KeyboardInterrupt:
         return "its evaluation was interrupted; pm.compute_log_likelihood repeats it"

@@ -5,14 +5,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from .deadline import Clock
+
 __all__ = [
     "SIGTERM_STATUS",
-    "Interruption",
-    "ending_at_sigterm",
     "interruptible",
     "stopped_by_ctrl_c",
 ]
@@ -24,26 +23,16 @@ SIGTERM_STATUS = 128 + signal.SIGTERM
 NO_DRAWS = "Not enough samples to build a trace"
 
 
-@dataclass
-class Interruption:
-    """Whether the user pressed Ctrl-C during a fit.
-
-    Attributes
-    ----------
-    pressed : bool
-    """
-
-    pressed: bool = False
-
-
 @contextmanager
-def interruptible(engine: str) -> Iterator[Interruption]:
-    """Explain a fit that Ctrl-C ended without a result, and end its processes at SIGTERM.
+def interruptible(engine: str, clock: Clock) -> Iterator[None]:
+    """Take note of Ctrl-C, explain a fit that it ended without a result, and handle SIGTERM.
 
     Parameters
     ----------
     engine : str
         Name of the engine, for the message.
+    clock : Clock
+        Its `pressed` takes note of Ctrl-C.
 
     Raises
     ------
@@ -59,29 +48,17 @@ def interruptible(engine: str) -> Iterator[Interruption]:
     -----
     Signals reach the main thread only. Handlers of SIGTERM that the user has installed stay.
     """
-    found = Interruption()
-    restore = _handle_signals(found) if _in_main_thread() else {}
+    restore = _handle_signals(clock) if _in_main_thread() else {}
     try:
-        yield found
+        yield
     except (Exception, KeyboardInterrupt) as error:
-        by_user = found.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
+        by_user = clock.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
         if not by_user:
             raise
         raise KeyboardInterrupt(
             f"{engine} was interrupted before it had a result: chains must have finished their "
             "tuning, other engines their first iteration. max_seconds of fit ends a fit in time."
         ) from error
-    finally:
-        for number, handler in restore.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def ending_at_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit with status 143, so that files are closed and processes end."""
-    restore = _handle_sigterm() if _in_main_thread() else {}
-    try:
-        yield
     finally:
         for number, handler in restore.items():
             signal.signal(number, handler)
@@ -113,14 +90,14 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _handle_signals(found: Interruption) -> dict[int, Any]:
+def _handle_signals(clock: Clock) -> dict[int, Any]:
     """Install the handlers of a fit; return those to restore."""
     restore = _handle_sigterm()
     interrupt = signal.getsignal(signal.SIGINT)
     if callable(interrupt):
 
         def press(number: int, frame: FrameType | None) -> None:
-            found.pressed = True
+            clock.pressed = True
             interrupt(number, frame)
 
         restore[signal.SIGINT] = signal.signal(signal.SIGINT, press)

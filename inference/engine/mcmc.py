@@ -1,19 +1,20 @@
 """Engines that run inside `pm.sample`."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from math import inf
+from multiprocessing.context import BaseContext
 from typing import Any, ClassVar, Literal, override
 
 import arviz as az
 import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
-from pymc.sampling.parallel import _cpu_count
+from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
 from pymc.stats.convergence import (
     SamplerWarning,
     WarningType,
@@ -29,7 +30,7 @@ from ...validation import argument_error, check_count, check_name, check_positiv
 from .applicability import discrete_variables, too_large
 from .compilation import compiling_with, mode_worth, python_mode
 from .cost import Cost, peak_of_memory, timed
-from .deadline import EndOfTime, Interrupting
+from .deadline import EndOfTime
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
 from .handwritten import Handwritten
@@ -37,14 +38,19 @@ from .identified import identified
 from .mass_matrix import curvature_at
 from .mode import compile_objective
 from .moments import EachDraw, MomentsOfChains, moments_of_draws, rhat_of_moments
-from .numpyro_blocks import ChainsInBlocks
 from .result import Converged, with_group
 from .sampler_options import keywords_of
 from .settings import DEFAULT, Default
 from .start import initial_values
-from .turns import cut_to_draws, sample_in_turns
 
-__all__ = ["NUTS", "Gibbs", "convergence_of_chains", "judge_chains", "make_lean"]
+__all__ = [
+    "NUTS",
+    "Gibbs",
+    "check_main_guard",
+    "convergence_of_chains",
+    "judge_chains",
+    "make_lean",
+]
 
 RHAT_BOUND = 1.01
 # PyMC's own checks compute no R-hat of fewer draws.
@@ -200,38 +206,42 @@ def judge_chains(tree: DataTree, model: pm.Model, run: Run) -> None:
 def _sample_in_time(
     sample: Callable[..., DataTree], run: Run, options: dict[str, Any], *, callbacks: bool
 ) -> DataTree:
-    """Call `pm.sample`, with chains that the run's clock ends."""
+    """Call `pm.sample`, with chains that Ctrl-C and the run's clock end."""
     chains = len(run.numbers)
     seed = run.random_seed if run.chain is None else _generator(run, run.chain)
-    if run.clock.seconds is None:
-        return sample(chains=chains, random_seed=seed, **options)
-    if not callbacks:
-        return _IN_TIME[options["nuts_sampler"]](sample, run, options)
-    processes = _processes(run)
-    callback = options.pop("callback", None)
-    # Chains of one process share the time in one call. A store allows one call only.
-    stored = run.store is not None or options.get("trace") is not None
-    if processes == 1 or processes >= chains or stored:
-        at_once = 1 if processes == 1 else chains
-        end = EndOfTime(run.clock, chains, at_once, callback)
-        return sample(chains=chains, random_seed=seed, callback=end, **options)
-    end = EndOfTime(run.clock, run.chains, processes, callback)
-    initvals = options.pop("initvals", None)
-    shared = initvals is None or isinstance(initvals, Mapping)
+    if callbacks:
+        processes = _processes(run)
+        if processes > 1:
+            check_main_guard(options.get("mp_ctx"))
+        callback = options.pop("callback", None)
+        in_turn = processes == 1
+        options["callback"] = EndOfTime(run.clock, chains, in_turn=in_turn, callback=callback)
+    return sample(chains=chains, random_seed=seed, **options)
 
-    def sample_group(group: range) -> DataTree:
-        def renumbered(trace: Any, draw: Any) -> None:
-            end(trace=trace, draw=draw._replace(chain=draw.chain + group.start))
 
-        return sample(
-            chains=len(group),
-            random_seed=_generator(run, group.start),
-            initvals=initvals if shared else [initvals[chain] for chain in group],
-            callback=renumbered,
-            **options,
+@cache
+def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
+    """Raise RuntimeError unless new processes can import the main program.
+
+    Where processes do not fork they import it again, and a program without a guard then begins a
+    fit of its own, which fails. PyMC would wait for ever for such a process to read the model.
+    """
+    context = _initialize_multiprocessing_context(mp_ctx, quiet=True)
+    if context.get_start_method() == "fork":
+        return
+    trial = context.Process(daemon=True)
+    # Within such a program's second run, multiprocessing itself refuses to begin a process.
+    with suppress(RuntimeError):
+        trial.start()
+        trial.join()
+    if trial.exitcode != 0:
+        raise RuntimeError(
+            "This fit runs in processes that import the main program again, and the program cannot "
+            "be imported again. Put what it does under a guard,\n\n"
+            '    if __name__ == "__main__":\n'
+            "        result = kz.fit(...)\n\n"
+            "or, for engines with chains, pass cores=1."
         )
-
-    return sample_in_turns(sample_group, run.chains, run.draws, processes, end.has_ended)
 
 
 def _generator(run: Run, first: int) -> np.random.Generator:
@@ -239,40 +249,6 @@ def _generator(run: Run, first: int) -> np.random.Generator:
     rng = np.random.default_rng(run.random_seed)
     rng.spawn(first)
     return rng
-
-
-def _nutpie_in_time(sample: Callable[..., DataTree], run: Run, options: dict[str, Any]) -> DataTree:
-    """Sample by nutpie, which keeps its draws when it is interrupted.
-
-    All chains run at once, as threads: a chain that waits for a core would have no draws.
-    """
-    from nutpie.sample import _BackgroundSampler
-
-    # An interrupt elsewhere, for instance while draws are converted, would lose them.
-    waits = _BackgroundSampler.wait.__code__
-    every = {"chains": run.chains, "cores": run.chains, "random_seed": run.random_seed}
-    with Interrupting(run.clock, lambda frame: frame.f_code is waits, "NUTS(backend='nutpie')"):
-        tree = sample(**every, **options)
-    return cut_to_draws(tree, "logp") if run.clock.ended else tree
-
-
-def _numpyro_in_time(
-    sample: Callable[..., DataTree], run: Run, options: dict[str, Any]
-) -> DataTree:
-    """Sample by NumPyro in blocks of draws."""
-    # NumPyro calls a `chain_method` only for several chains.
-    chains = max(run.chains, 2)
-    initvals = options.pop("initvals", None)
-    if initvals is not None and not isinstance(initvals, Mapping):
-        initvals = [initvals[min(chain, run.chains - 1)] for chain in range(chains)]
-    options["nuts"] = {**options["nuts"], "chain_method": ChainsInBlocks(run)}
-    # `ChainsInBlocks` shows the progress.
-    options["progressbar"] = False
-    return sample(chains=chains, random_seed=run.random_seed, initvals=initvals, **options)
-
-
-# How the clock ends implementations of NUTS without a callback.
-_IN_TIME = {"nutpie": _nutpie_in_time, "numpyro": _numpyro_in_time}
 
 
 def _processes(run: Run) -> int:
@@ -373,6 +349,12 @@ class NUTS(Engine):
         if self.backend != "nutpie":
             return None
         return "nutpie moves the points where its chains begin: use backend='pymc' or 'numpyro'"
+
+    @override
+    def why_no_time_limit(self) -> str | None:
+        if self.backend == "pymc":
+            return None
+        return f"{self.backend} calls nothing between draws: use backend='pymc'"
 
     @override
     def serves(self, model: pm.Model) -> int | None:

@@ -1,8 +1,9 @@
-"""Independent tasks by seed, whose results are kept on disk as they are finished."""
+"""Independent tasks by seed, each of whose results is a file once it is finished."""
 
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,10 +13,6 @@ import numpy as np
 
 from ...user_warnings import warn_user
 from ...validation import argument_error, check_count
-from .fingerprint import fingerprint
-from .held_file import held
-from .interruption import ending_at_sigterm
-from .ledger import Ledger
 from .progress import track
 from .provenance import versions
 from .workers import Task, completed
@@ -23,13 +20,9 @@ from .workers import Task, completed
 __all__ = ["Failure", "Results", "records", "replicate"]
 
 OWNER = "replicate"
-FILE = "replicates.jsonl"
-#: Fields of a record that tell tasks apart.
-FIELDS = ("task", "kernelzoo", "seed")
 #: Failures whose messages a warning repeats.
 LISTED = 3
 
-type Key = tuple[Any, ...]
 type Record = Mapping[str, Any]
 
 
@@ -68,7 +61,6 @@ def replicate(
     seeds: Iterable[int],
     *,
     out: str | PathLike[str] | None = None,
-    resume: bool = True,
     jobs: int | None = None,
     progressbar: bool = True,
 ) -> Results:
@@ -84,16 +76,15 @@ def replicate(
     seeds : iterable of int
         Different integers, 0 or more.
     out : path, optional
-        Folder for the file ``replicates.jsonl`` of the finished tasks. Each is on disk before the
-        next is counted as finished.
-    resume : bool, default=True
-        Use the finished tasks in `out` of the same function, with the same code and data, and of
-        the same version of this package. A call with more seeds goes on from them. False runs all
-        again.
+        Folder for a file ``SEED.json`` for each finished task. The tasks whose files are there are
+        not run again: the same call goes on after Ctrl-C or a crash, and so does a call with more
+        seeds. A folder belongs to one recipe. For a function that you have changed, or for other
+        data, choose another folder: neither its code nor its data are compared, only its name and
+        the version of this package.
     jobs : int, optional
-        Number of processes on this machine, by default 1. If a ``dask.distributed.Client`` is
-        active in this process, the tasks run on its workers instead. The results do not depend on
-        either.
+        Number of processes on this machine (``joblib.Parallel``), by default 1. If a
+        ``dask.distributed.Client`` is active in this process, the tasks run on its workers instead.
+        The results do not depend on either.
     progressbar : bool, default=True
 
     Returns
@@ -107,33 +98,23 @@ def replicate(
     ------
     ValueError
         When an argument is not as described, when the task or its data cannot be pickled, and when
-        another process works in `out`; the message names it.
-    KeyboardInterrupt, SystemExit
-        At Ctrl-C and SIGTERM. The finished tasks are in `out`.
+        `out` has files of another task or of another version of this package.
+    KeyboardInterrupt
+        At Ctrl-C. The finished tasks are in `out`.
     ConnectionError
         When the cluster's scheduler is lost. The finished tasks are in `out`.
     ChildProcessError
-        When processes of this machine are killed repeatedly, and when the workers of a cluster
-        have other versions of the packages.
+        When a process of this machine is killed. The finished tasks are in `out`.
 
     Warns
     -----
     UserWarning
-        When tasks failed, and when workers of a cluster have threads that are not used.
+        When tasks failed.
 
     Notes
     -----
-    Each worker process runs one task at a time with one thread of BLAS. It gets the function and
-    its data once; arrays of 1 MiB or more are shipped apart and known by their content, so that a
-    kernel that is used twice is shipped once, and may be read-only there. On a cluster each worker
-    process keeps compiled code in a folder of its own, and Dask's profile of the workers is off.
-
-    Tasks of a killed process or worker are run again. A task during which workers were killed again
-    and again has failed.
-
-    Data of the function are the values that it holds and the globals of its module that it names.
-    Changes in other modules than that of the function are not seen: choose another folder then, or
-    ``resume=False``.
+    Each process runs one task at a time with one thread of BLAS. Dask runs the tasks of a killed
+    worker again.
 
     Cost: one call of the task for each seed.
 
@@ -153,25 +134,22 @@ def replicate(
         raise argument_error("task", OWNER, "a function of a seed", repr(task))
     seeds = _checked_seeds(seeds)
     jobs = check_count(1 if jobs is None else jobs, "jobs", OWNER)
-    code = "" if out is None else fingerprint(task, OWNER)
-    seed_of = {(code, versions()["kernelzoo"], seed): seed for seed in seeds}
-    ledger = None if out is None else Ledger(Path(out) / FILE)
+    name = getattr(task, "__qualname__", type(task).__qualname__)
     found = records(
         lambda: _Valued(task),
-        seed_of,
-        FIELDS,
-        title=getattr(task, "__name__", "Tasks"),
+        {str(seed): seed for seed in seeds},
+        title=name,
         owner=OWNER,
-        ledger=ledger,
-        resume=resume,
+        out=out,
+        recipe={"task": name, "kernelzoo": versions()["kernelzoo"]},
         jobs=jobs,
         progressbar=progressbar,
     )
     with closing(found):
-        by_key = dict(found)
+        by_seed = dict(found)
     results = Results(
         record["value"] if "error" not in record else Failure(seed, record["error"])
-        for seed, record in ((seed, by_key[key]) for key, seed in seed_of.items())
+        for seed, record in ((seed, by_seed[str(seed)]) for seed in seeds)
     )
     if failures := results.failures:
         listed = "; ".join(f"seed {seed}: {error}" for seed, error in [*failures.items()][:LISTED])
@@ -182,76 +160,111 @@ def replicate(
 
 def records(
     make_task: Callable[[], Task],
-    arguments: Mapping[Key, Any],
-    fields: Sequence[str],
+    arguments: Mapping[str, Any],
     *,
     title: str,
     owner: str,
-    ledger: Ledger | None = None,
-    resume: bool = True,
+    out: str | PathLike[str] | None = None,
+    recipe: Record | None = None,
     jobs: int = 1,
     progressbar: bool = True,
-    defaults: Mapping[str, Any] | None = None,
-) -> Generator[tuple[Key, Record]]:
-    """Run a task with each argument that has no record yet; yield keys and records.
+) -> Generator[tuple[str, Record]]:
+    """Run a task with each argument that has no record yet; yield names and records.
 
-    Finished records come first, in the order of the ledger; then the others, as they are finished.
-    A record is on disk before it is yielded. Callers close the generator, which ends the tasks
-    that still run.
+    Finished records come first; then the others, as they are finished. A record is on disk before
+    it is yielded. Callers close the generator, which ends the tasks that still run.
 
     Parameters
     ----------
     make_task : callable () -> callable (argument) -> mapping
         Makes the task; called only if a record is missing. The task returns a record of JSON
-        values. An exception gives the record ``{"error": message}``, and the next call runs the
-        task again.
-    arguments : mapping
-        Arguments by the key of their records.
-    fields : sequence of str
-        Names of the parts of a key.
+        values. An exception gives the record ``{"error": message}``, which is not written: the next
+        call runs the task again.
+    arguments : mapping of str to object
+        Arguments by the names of their records' files.
     title, owner : str
         Title of the progress bar; function that messages name.
-    ledger : Ledger, optional
-    resume : bool, default=True
-        Whether records of the ledger count.
+    out : path, optional
+        Folder for a file ``NAME.json`` for each record.
+    recipe : mapping, optional
+        What all records of the folder have in common.
     jobs : int, default=1
     progressbar : bool, default=True
-    defaults : mapping, optional
-        Parts of the key that records of earlier versions lack.
+
+    Raises
+    ------
+    ValueError
+        When a file is no record, or one of another recipe.
+    KeyboardInterrupt
+        At Ctrl-C, with the number of finished tasks.
+    OSError
+        When a record cannot be written.
     """
-    with (
-        nullcontext() if ledger is None else held(ledger.path, owner),
-        ending_at_sigterm(),
-        track(len(arguments), title, visible=progressbar) as bar,
-    ):
-        finished = {}
-        for record in ledger if ledger is not None and resume else ():
-            key = key_of(record, fields, defaults)
-            if key in arguments and "error" not in record:
-                finished[key] = record
-        bar.skip(len(finished))
-        yield from finished.items()
-        if not (left := [key for key in arguments if key not in finished]):
-            return
-        task, failed = make_task(), 0
-        for index, outcome in completed(task, [arguments[key] for key in left], jobs, owner):
-            record = dict(zip(fields, left[index], strict=True)) | outcome
-            if ledger is not None:
-                ledger.append(record)
-            failed += "error" in record
-            bar.advance(failed=str(failed))
-            yield left[index], record
+    recipe = dict(recipe or {})
+    paths = {} if out is None else {name: Path(out) / f"{name}.json" for name in arguments}
+    finished = {name: read(path, recipe, owner) for name, path in paths.items() if path.exists()}
+    left = [name for name in arguments if name not in finished]
+    done, failed = len(finished), 0
+    try:
+        with track(len(arguments), title, visible=progressbar) as bar:
+            bar.skip(done)
+            yield from finished.items()
+            task = make_task() if left else None
+            given = [arguments[name] for name in left]
+            for index, outcome in completed(task, given, jobs, owner) if task else ():
+                record = {**recipe, **outcome}
+                if "error" in record:
+                    failed += 1
+                elif paths:
+                    write(paths[left[index]], record)
+                done += 1
+                bar.advance(failed=str(failed))
+                yield left[index], record
+    except KeyboardInterrupt:
+        kept = "with 'out', finished tasks are kept"
+        if paths:
+            kept = f"the finished ones are in {out}, and the same call goes on from them"
+        raise KeyboardInterrupt(
+            f"{owner} was interrupted after {done} of {len(arguments)} tasks: {kept}."
+        ) from None
 
 
-def key_of(record: Record, fields: Sequence[str], defaults: Mapping[str, Any] | None = None) -> Key:
-    """Key of a record."""
-    known = {**(defaults or {}), **record}
-    return tuple(known.get(field) for field in fields)
+def read(path: Path, recipe: Record, owner: str) -> Record:
+    """Record in a file; raise ValueError unless it is one of the recipe."""
+    try:
+        record = json.loads(path.read_bytes())
+        found = {name: record.get(name) for name in recipe}
+    except (ValueError, AttributeError) as error:
+        rule = "a folder of finished tasks: move other files away"
+        raise argument_error("out", owner, rule, f"{path}, which is no record") from error
+    if found != recipe:
+        rule = f"a folder of its own for the recipe {recipe}"
+        raise argument_error("out", owner, rule, f"{path}, a record of {found}")
+    return dict(record)
+
+
+def write(path: Path, record: Record) -> None:
+    """Write a record, which is on disk as a whole or not at all."""
+    partial = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(f"{json.dumps(record, allow_nan=False)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"A finished task could not be written ({error.strerror}); those written before are "
+            "kept, and the next call goes on from them",
+            str(path),
+        ) from error
 
 
 @dataclass(frozen=True)
 class _Valued:
-    """A task whose results are as the ledger returns them, written or not."""
+    """A task whose results are as a file returns them, written or not."""
 
     task: Callable[[int], Any]
 

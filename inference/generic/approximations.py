@@ -1,7 +1,6 @@
 """Variational engines of PyMC and pymc-extras: ADVI and Pathfinder."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from multiprocessing import current_process
 from typing import Any, ClassVar, Literal, override
@@ -13,11 +12,11 @@ from xarray import DataTree
 from ...validation import check_count, check_name, check_positive
 from ..engine.applicability import discrete_variables, too_large
 from ..engine.cost import Cost, Stopwatch, peak_of_memory
-from ..engine.deadline import Interrupting, at_work
 from ..engine.density import log_density
 from ..engine.engine import Engine, Kind, Run
 from ..engine.gaussian import gaussian_result, lower_factor
 from ..engine.independent import lean_tree
+from ..engine.mcmc import check_main_guard
 from ..engine.result import trajectory, with_group
 
 __all__ = ["ADVI", "Pathfinder"]
@@ -142,6 +141,10 @@ class Pathfinder(Engine):
         check_count(self.paths, "paths", "Pathfinder")
 
     @override
+    def why_no_time_limit(self) -> str | None:
+        return "pymc-extras calls nothing between steps"
+
+    @override
     def serves(self, model: pm.Model) -> int | None:
         return 2_000
 
@@ -158,23 +161,19 @@ class Pathfinder(Engine):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         import pymc_extras as pmx
-        from pymc_extras.inference.pathfinder.multipath import make_generator
 
-        # Pathfinder keeps the finished paths if it is interrupted while it waits for others.
-        can = partial(at_work, make_generator)
-        with (
-            run.clock.explained("for at least one path"),
-            Interrupting(run.clock, can, "Pathfinder"),
-        ):
-            fitted = pmx.fit_pathfinder(
-                model=model,
-                num_paths=self.paths,
-                num_draws=run.draws,
-                random_seed=run.random_seed,
-                progressbar=run.progressbar,
-                # A worker of a cluster may have no processes of its own.
-                parallel=not current_process().daemon,
-            )
+        # A worker of a cluster may have no processes of its own.
+        parallel = not current_process().daemon
+        if parallel:
+            check_main_guard()
+        fitted = pmx.fit_pathfinder(
+            model=model,
+            num_paths=self.paths,
+            num_draws=run.draws,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            parallel=parallel,
+        )
         names = [v.name for v in model.free_RVs + model.deterministics]
         posterior = fitted["posterior"]
         draws = {name: posterior[name].stack(one=("chain", "draw")).values for name in names}
@@ -187,7 +186,4 @@ class Pathfinder(Engine):
             # Draws are resampled with importance weights and may repeat.
             "independent": 0,
         }
-        if run.clock.ended:
-            ended = int(fitted["pathfinder"]["path_status_counts"].sum())
-            tree.attrs["note"] = f"{ended} of {self.paths} paths were finished."
         return tree

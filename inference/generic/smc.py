@@ -15,7 +15,7 @@ from xarray import Dataset, DataTree
 from ...validation import check_name
 from ..engine.deadline import Clock, OutOfTime
 from ..engine.engine import Engine, Kind, Run
-from ..engine.mcmc import convergence_of_chains, make_lean
+from ..engine.mcmc import check_main_guard, convergence_of_chains, make_lean
 from ..engine.result import with_group
 from ..engine.sampler_options import keywords_of
 
@@ -241,6 +241,8 @@ class SMC(Engine):
         population = _prior_population(model, run.draws * run.chains, run.rng())
         of_chains = {name: np.split(values, run.chains) for name, values in population.items()}
         processes = max(1, min(run.cores or _cpu_count(), run.chains))
+        if processes > 1:
+            check_main_guard(run.sampler_options.get("mp_ctx"))
         turns = -(-run.chains // processes)
         tree = pm.sample_smc(
             run.draws,

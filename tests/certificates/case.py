@@ -97,7 +97,8 @@ def _fitted(model: pm.Model, engine: Engine, seconds: float, options: dict[str, 
     quiet = {"progressbar": False, "log_likelihood": False, "cores": 1}
     kept = {"var_names": variables_drawn(model)}
     try:
-        result = fit(model, engine, max_seconds=seconds, **{**quiet, **kept, **options})
+        limit = {} if engine.why_no_time_limit() else {"max_seconds": seconds}
+        result = fit(model, engine, **{**quiet, **kept, **limit, **options})
     except ValueError as error:
         if "max_seconds" in str(error):
             raise UnfinishedError("its time was over before there was a result") from error

@@ -208,13 +208,10 @@ def test_an_interrupted_calibration_goes_on(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         calibrate(replicates=30, out=tmp_path)
     INTERRUPTED.clear()
-    file = tmp_path / "calibration.jsonl"
-    assert len(file.read_text().splitlines()) == 11
-    # A killed process may leave a part of a line.
-    file.write_text(file.read_text()[:-30])
+    assert len(list(tmp_path.glob("*.json"))) == 11
     FITS.clear()
     again = calibrate(replicates=30, out=tmp_path)
-    assert len(FITS) == 20
+    assert len(FITS) == 19
     assert_identical(again.to_dataset(), whole.to_dataset().assign_attrs(again.attrs))
     assert_identical(again["prior_sbc"].to_dataset(), whole["prior_sbc"].to_dataset())
 
@@ -229,20 +226,12 @@ def test_finished_replicates_are_used_by_the_same_call_only(tmp_path):
     assert fits() == 0
     assert fits(quantities=["mu"], jobs=1) == 0
     assert fits(replicates=25) == 5
-    assert fits(resume=False) == 20
     assert fits(model=Normal(Y + 1e-9)) == 20
     assert fits(model=Normal(m=0.5)) == 20
     assert fits(engine=Conjugate(bias=0.1)) == 20
     assert fits(random_seed=2) == 20
     assert fits(draws=40) == 20
     assert fits() == 0
-
-
-def test_a_file_that_is_no_ledger_is_refused(tmp_path):
-    (tmp_path / "calibration.jsonl").write_text("name,value\na,1\nb,2\n")
-    with pytest.raises(ValueError, match="is not a ledger"):
-        calibrate(replicates=20, out=tmp_path)
-    assert not FITS
 
 
 def test_any_model_and_generic_engines():

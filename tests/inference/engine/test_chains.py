@@ -1,5 +1,7 @@
 """Chains on the workers of a Dask cluster: those that this process would sample."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -125,7 +127,7 @@ def test_ctrl_c_keeps_finished_chains(model, here, client, monkeypatch):
     monkeypatch.setattr(chains, "completed", two)
     monkeypatch.setattr(
         "kernelzoo.inference.engine.fit.interruptible",
-        lambda name: pressed(),
+        pressed,
     )
     with pytest.warns(UserWarning, match="Gibbs was interrupted"):
         there = kz.fit(model, "gibbs", **OPTIONS)
@@ -133,14 +135,22 @@ def test_ctrl_c_keeps_finished_chains(model, here, client, monkeypatch):
     assert there.attrs["ended_by"] == "interrupt"
 
 
-class pressed:
-    pressed = True
+@contextmanager
+def pressed(name, clock):
+    clock.pressed = True
+    yield
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, *exception):
-        return False
+def test_a_lost_scheduler_keeps_finished_chains(model, here, client, monkeypatch):
+    def one(*arguments):
+        yield next(workers.completed(*arguments))
+        raise ConnectionError("The scheduler was lost.")
+
+    monkeypatch.setattr(chains, "completed", one)
+    with pytest.warns(UserWarning, match=r"2 of 3 chains failed.*ConnectionError: The scheduler"):
+        there = kz.fit(model, "gibbs", **OPTIONS)
+    assert there.attrs["converged"] == "no"
+    assert there["posterior"].sizes == {**here["posterior"].sizes, "chain": 1}
 
 
 def test_time_is_shared_by_the_chains_of_a_worker(model, here, client, monkeypatch):

@@ -14,6 +14,7 @@ import pytest
 import kernelzoo as kz
 from kernelzoo.inference.engine import fit as fit_module
 from kernelzoo.inference.engine import independent
+from kernelzoo.inference.engine.deadline import Clock
 from kernelzoo.inference.engine.interruption import interruptible
 
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -101,6 +102,38 @@ def test_a_result_says_that_it_was_interrupted(model):
     assert result.attrs["converged"] == "no"
 
 
+@pytest.mark.filterwarnings("ignore:Gibbs was interrupted")
+@pytest.mark.parametrize("stored", [False, True])
+def test_one_ctrl_c_ends_chains_in_turn_and_keeps_the_interrupted_one(model, tmp_path, stored):
+    draws_of = dict.fromkeys(range(3), 0)
+
+    def in_second_chain(trace, draw):
+        draws_of[draw.chain] += 1
+        if draw.chain == 1 and draw.draw_idx == 21:
+            press()
+
+    options = {
+        "draws": 30,
+        "tune": 2,
+        "chains": 3,
+        "cores": 1,
+        "callback": in_second_chain,
+        **QUIET,
+    }
+    store = tmp_path / "draws.zarr" if stored else None
+    if stored:
+        pytest.importorskip("zarr")
+    result = kz.fit(model, "gibbs", store=store, **options)
+    assert draws_of[0] == 32
+    assert draws_of[1] == 22
+    assert draws_of[2] <= 1
+    assert result["posterior"].sizes["draw"] in (19, 20)
+    np.testing.assert_array_equal(result["posterior"]["chain"], [0, 1])
+    assert result.attrs["ended_by"] == "interrupt"
+    assert result.attrs["converged"] == "no"
+    np.testing.assert_array_equal(result["moments"]["draws"][:2], [30, 20])
+
+
 @pytest.mark.filterwarnings("ignore:VB was interrupted")
 def test_ctrl_c_while_densities_are_evaluated_keeps_the_draws_before(monkeypatch):
     model = kz.MultinomialProbit.example()
@@ -158,7 +191,7 @@ def test_the_users_handlers_stay(number):
     seen = []
     previous = signal.signal(number, lambda *args: seen.append(number))
     try:
-        with interruptible("Gibbs"):
+        with interruptible("Gibbs", Clock()):
             signal.raise_signal(number)
         assert seen == [number]
         assert signal.getsignal(number) is not previous
@@ -167,10 +200,35 @@ def test_the_users_handlers_stay(number):
 
 
 def test_sigterm_unwinds_and_exits_with_its_status():
-    with pytest.raises(SystemExit) as ended, interruptible("Gibbs"):
+    with pytest.raises(SystemExit) as ended, interruptible("Gibbs", Clock()):
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["gibbs", "nuts"])
+def test_a_program_without_main_guard_is_told_of_it(tmp_path, engine):
+    """The model is larger than the buffer of a pipe, which nobody would read."""
+    program = """
+        import multiprocessing
+        import sys
+        import numpy as np
+        import kernelzoo as kz
+
+        multiprocessing.set_start_method("spawn", force=True)
+        x = np.random.default_rng(0).normal(size=(150, 2))
+        kernels = kz.gaussian(1.0) | kz.linear()
+        model = kz.CompositeKernelRegression(kernels(x), x[:, 0])
+        kz.fit(model, sys.argv[1], draws=5, tune=5, chains=2, cores=2, progressbar=False)
+    """
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(program))
+    ended = subprocess.run(
+        [sys.executable, "-P", script, engine], capture_output=True, text=True, timeout=240
+    )
+    assert ended.returncode == 1
+    assert 'if __name__ == "__main__":' in ended.stderr.rpartition("RuntimeError")[-1]
 
 
 def children(process):

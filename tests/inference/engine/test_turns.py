@@ -5,12 +5,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.turns import (
-    cut_to_draws,
-    draws_to_keep,
-    joined_turns,
-    sample_in_turns,
-)
+from kernelzoo.inference.engine.turns import draws_to_keep, joined_turns
 
 
 def chains(numbers, draws):
@@ -47,45 +42,9 @@ def test_a_group_that_has_hardly_a_draw_is_left_out():
     assert tree["posterior"]["x"].shape == (2, 60)
 
 
-def test_groups_without_draws_are_passed_over():
-    asked = []
-
-    def sample(group):
-        asked.append(list(group))
-        if group.start == 2:
-            raise ValueError("Not enough samples")
-        return chains(group, 5)
-
-    tree = sample_in_turns(sample, 5, 8, 2, lambda turn: True)
-    assert asked == [[0, 1], [2, 3], [4]]
-    np.testing.assert_array_equal(tree["posterior"]["x"][:, 0], [0, 100, 400])
-    with pytest.raises(ValueError, match="Not enough"):
-        sample_in_turns(sample, 5, 5, 2, lambda turn: False)
-
-    def nothing(group):
-        raise ValueError
-
+def test_nothing_to_join():
     with pytest.raises(ValueError, match="None of the chains has a draw"):
-        sample_in_turns(nothing, 5, 8, 2, lambda turn: True)
-
-
-def test_ctrl_c_ends_the_turns():
-    tree = sample_in_turns(lambda group: chains(group, 5), 5, 8, 2, lambda turn: False)
-    assert tree["posterior"].sizes["chain"] == 2
-
-
-def test_padded_chains_are_cut():
-    tree = chains([0, 1, 2], 6)
-    stats = tree["sample_stats"].to_dataset()
-    made = xr.DataArray([6, 0, 4], dims="chain") > stats["draw"]
-    tree["sample_stats"] = xr.DataTree(stats.where(made))
-    cut = cut_to_draws(tree, "x")
-    np.testing.assert_array_equal(cut["posterior"]["x"][:, -1], [3, 203])
-    np.testing.assert_array_equal(cut["posterior"]["chain"], [0, 1])
-    assert cut["warmup_posterior"]["x"].shape == (2, 4)
-    tree["sample_stats"] = xr.DataTree(stats.where(False))
-    with pytest.raises(ValueError, match="None of the chains"):
-        cut_to_draws(tree, "x")
+        joined_turns([])
 
 
 def test_enough_time_for_all_turns_changes_nothing():
