@@ -37,7 +37,7 @@ from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .description import EngineDescription
-from .draws_on_disk import add_attributes, check_store
+from .draws_on_disk import check_store, finish_store
 from .engine import Engine, Kind, Run, variables_drawn
 from .interruption import interruptible
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
@@ -308,7 +308,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         seconds=seconds,
     )
     if run.store is not None:
-        add_attributes(run.store, result.attrs)
+        finish_store(run.store, result.attrs)
     return result
 
 
