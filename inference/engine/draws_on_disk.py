@@ -21,15 +21,22 @@ from ...validation import argument_error
 from .result import draws_to_tree, stamp
 from .turns import draws_to_keep
 
-__all__ = ["DrawsOnDisk", "check_store", "finish_store", "make_store", "open_store"]
+__all__ = [
+    "UNFINISHED",
+    "DrawsOnDisk",
+    "check_store",
+    "finish_store",
+    "make_store",
+    "open_store",
+]
 
 # Bytes of a chain's draws that are held in memory before they are written.
 CHUNK = 1 << 24
 # Least number of chunks of a chain: a killed process loses less than one chunk.
 CHUNKS = 50
 GROUP = "posterior"
-# Attribute ``note`` of a store until its fit has finished.
-UNFINISHED = "unfinished: the fit still runs, or an error or a kill has ended it"
+# Attribute ``note`` of a store until all of it is written.
+UNFINISHED = "unfinished: what writes it still runs, or an error or a kill has ended it"
 
 
 def check_store(path: str | PathLike[str], owner: str) -> Path:

@@ -97,7 +97,7 @@ def outliving_readers() -> Iterator[None]:
             console.quiet = True
             silent.append(console)
 
-    Console._write_buffer = write_or_fall_silent  # type: ignore[method-assign]
+    Console._write_buffer = write_or_fall_silent  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:

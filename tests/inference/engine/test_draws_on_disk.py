@@ -59,6 +59,9 @@ def test_exact_draws_on_disk_are_those_in_memory(model, tmp_path):
     for name in ("K21", "trace_K22"):
         np.testing.assert_array_equal(disk["posterior"][name], memory["posterior"][name])
         assert disk["posterior"][name].dims == memory["posterior"][name].dims
+    opened = kz.open_store(tmp_path / "draws.zarr")
+    assert opened.attrs == disk.attrs
+    assert "note" not in opened.attrs
 
 
 def test_an_interrupted_run_keeps_what_was_drawn(model, tmp_path):
@@ -149,8 +152,11 @@ def test_a_signal_while_exact_draws_are_written_loses_none(
                 with pytest.raises(SystemExit):
                     kz.fit(model, "exact", draws=40, **COMMON, store=path)
             else:
-                with pytest.warns(UserWarning, match="Exact was interrupted"):
-                    result = kz.fit(model, "exact", draws=40, **COMMON, store=path)
+                try:
+                    with pytest.warns(UserWarning, match="Exact was interrupted"):
+                        result = kz.fit(model, "exact", draws=40, **COMMON, store=path)
+                except KeyboardInterrupt:
+                    pytest.fail("no result")
                 assert result.attrs["ended_by"] == "interrupt"
                 assert result["posterior"].sizes["draw"] == 40
     finally:
@@ -335,6 +341,19 @@ def test_a_plain_reader_of_equal_chains_sees_the_draws_made(model, tmp_path):
         store.append(chain, {"x": np.arange(5.0)})
     plain = xr.open_datatree(tmp_path / "draws.zarr", engine="zarr", consolidated=False)
     np.testing.assert_array_equal(plain["posterior"]["x"], [np.arange(5.0)] * 2)
+
+
+def test_of_two_fits_that_begin_in_one_folder_the_second_is_refused(model, tmp_path):
+    """Both have found nothing there."""
+    path = tmp_path / "draws.zarr"
+    first, second = (draws_on_disk.DrawsOnDisk(path, model, ["n"], 1, 9) for _ in range(2))
+    needed = "'store' argument of fit must be a path where nothing is yet.*another process has"
+    with first:
+        first.append(0, {"n": np.arange(3)})
+        with pytest.raises(ValueError, match=needed), second:
+            second.append(0, {"n": np.arange(10, 13)})
+        first.append(0, {"n": np.arange(3, 5)})
+    np.testing.assert_array_equal(kz.open_store(path)["posterior"]["n"], [np.arange(5)])
 
 
 def test_what_is_no_store_is_refused(tmp_path):
