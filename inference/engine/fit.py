@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -277,7 +278,8 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     else:
         missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
     run = replace(run, log_likelihood=missing is None)
-    if getattr(model, "blocks", None) is not None and (client := active_client()) is not None:
+    blocks, owner = getattr(model, "blocks", None), f"{engine.name} on {type(model).__name__}"
+    if blocks is not None and (client := active_client()) is not None:
         prepare_workers(client)
     begun = time.perf_counter()
     with (
@@ -286,6 +288,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         threadpool_limits(blas_threads, user_api="blas"),
         compiling_with(run.mode or python_mode()),
         explaining_damaged_files(),
+        nullcontext() if blocks is None else blocks.unchanged(owner),
     ):
         tree = infer(engine, model, run)
     seconds = time.perf_counter() - begun
