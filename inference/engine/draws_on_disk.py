@@ -139,7 +139,7 @@ def _counted(path: str | PathLike[str]) -> xr.Dataset:
     """
     import zarr
 
-    group = zarr.open_group(path, path=GROUP, mode="r")
+    group: Any = zarr.open_group(path, path=GROUP, mode="r")
     written = {int(chain): int(n) for chain, n in group.attrs["draws"].items()}
     draws = draws_to_keep([*written.values()])
     chains = sorted(chain for chain, length in written.items() if length >= draws)
