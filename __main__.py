@@ -82,7 +82,14 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
         chains=options.chains,
         random_seed=options.seed,
     )
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = options.out / f"{options.data}-{result.attrs['engine'].lower()}"
+    result.to_netcdf(f"{stem}.nc")
     test_kernels = kernels(data.X_test, data.X_train)
+    table = predict(model, result, test_kernels)["probability"].to_pandas()
+    table.insert(0, "true", data.y_test)
+    table.to_csv(f"{stem}-predictions.csv")
+    # Printed last: an output that is full or has no reader raises.
     comparison = compare_engines(
         {result.attrs["engine"]: result},
         model=model,
@@ -90,12 +97,6 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
         labels_new=data.y_test,
     )
     console.print(comparison.engines.T.to_string(), markup=False, highlight=False)
-    options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / f"{options.data}-{result.attrs['engine'].lower()}"
-    result.to_netcdf(f"{stem}.nc")
-    table = predict(model, result, test_kernels)["probability"].to_pandas()
-    table.insert(0, "true", data.y_test)
-    table.to_csv(f"{stem}-predictions.csv")
     console.print(f"written: {stem}.nc, {stem}-predictions.csv")
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,14 @@ class RecordingConsole(Console):
         self.parts: list[dict[str, Any]] = []
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print, and keep."""
+        """Keep, and print unless the output is full or has no reader."""
         self.parts += map(_part, objects)
-        super().print(*objects, **options)
+        with suppress(OSError):
+            super().print(*objects, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Go on, silently."""
+        self.quiet = True
 
 
 def _part(printed: Any) -> dict[str, Any]:

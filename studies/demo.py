@@ -74,7 +74,6 @@ def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
     comparison = compare_engines(
         results, model=model, kernels_new=test_kernels, labels_new=data.y_test
     )
-    console.print(comparison, markup=False, highlight=False, soft_wrap=True)
     comparison.engines.to_csv(out / "engines.csv")
     comparison.variables.to_csv(out / "variables.csv")
     comparison.elements.to_csv(out / "elements.csv")
@@ -87,6 +86,7 @@ def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
         ("reliability", plot_reliability(predictions, data.y_test)),
     ):
         figure.savefig(out / f"{name}.png")
+    console.print(comparison, markup=False, highlight=False, soft_wrap=True)
     return comparison
 
 

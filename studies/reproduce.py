@@ -76,12 +76,12 @@ def reproduce(
     """
     study = STUDIES[check_name(name, STUDIES, "NAME", "reproduce")]()
     report = run_study(study, out, splits=splits, jobs=jobs)
-    console.print(report)
-    if report.interrupted:
-        console.print("Stopped: finished splits are kept; the same command resumes the study.")
     files = [f"{name}.csv", f"{name}.md", f"{study.ledger or name}/"]
     if study.draw is not None:
         files.append(f"{name}.png")
         study.draw(report).savefig(out / files[-1], dpi=120)
+    console.print(report)
+    if report.interrupted:
+        console.print("Stopped: finished splits are kept; the same command resumes the study.")
     console.print(f"written: {', '.join(str(out / file) for file in files)}")
     return report

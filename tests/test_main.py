@@ -1,5 +1,8 @@
 """The command line: what it writes, what it says to bad input."""
 
+import contextlib
+import os
+
 import arviz as az
 import numpy as np
 import pandas as pd
@@ -24,6 +27,37 @@ def test_fit_writes_result_and_predictions(tmp_path, capsys):
     accuracy = (classes[table[classes].to_numpy().argmax(1)] == table["true"].astype(str)).mean()
     assert accuracy > 0.8
     assert f"{accuracy:.3f}"[:4] in capsys.readouterr().out
+
+
+@pytest.fixture(params=["full", "without a reader"])
+def unwritable(request):
+    """Standard output to /dev/full, or to a pipe such as ``| head`` leaves."""
+    if request.param == "full":
+        output = open("/dev/full", "w")  # noqa: SIM115
+    else:
+        read, write = os.pipe()
+        os.close(read)
+        output = os.fdopen(write, "w")
+    yield output
+    # What is buffered cannot be written.
+    with contextlib.suppress(OSError):
+        output.close()
+
+
+def code_of(arguments, output):
+    """Exit code of a command with this standard output."""
+    try:
+        with contextlib.redirect_stdout(output):
+            return main(arguments)
+    except SystemExit as end:
+        return end.code
+
+
+@pytest.mark.filterwarnings("ignore::kernelzoo.ApproximationWarning")
+def test_an_unwritable_output_loses_no_fit(tmp_path, unwritable):
+    assert code_of(["fit", "iris", "--draws", "5", "--out", str(tmp_path)], unwritable) in (1, 2)
+    assert az.from_netcdf(tmp_path / "iris-vb.nc")["posterior"].sizes["draw"] == 5
+    assert len(pd.read_csv(tmp_path / "iris-vb-predictions.csv")) == 45
 
 
 def test_gram_matrices_are_taken_as_they_are():

@@ -310,8 +310,6 @@ def fit_composite_kernel(
         return _Ascended(ascended, parameters, approximation.sample)
 
     fits = [ascend(likelihood) for likelihood in likelihoods]
-    if model.blocks is not None:
-        model.blocks.check_unchanged(owner)
     if model.apart:
         return _joined(fits, model)
     (fit,) = fits

@@ -9,24 +9,34 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 
+from ...user_warnings import warn_user
 from ...validation import argument_error
 from .result import draws_to_tree, stamp
 from .turns import draws_to_keep
 
-__all__ = ["DrawsOnDisk", "add_attributes", "check_store", "open_store"]
+__all__ = [
+    "UNFINISHED",
+    "DrawsOnDisk",
+    "check_store",
+    "finish_store",
+    "make_store",
+    "open_store",
+]
 
 # Bytes of a chain's draws that are held in memory before they are written.
 CHUNK = 1 << 24
 # Least number of chunks of a chain: a killed process loses less than one chunk.
 CHUNKS = 50
 GROUP = "posterior"
+# Attribute ``note`` of a store until all of it is written.
+UNFINISHED = "unfinished: what writes it still runs, or an error or a kill has ended it"
 
 
 def check_store(path: str | PathLike[str], owner: str) -> Path:
@@ -47,6 +57,15 @@ def check_store(path: str | PathLike[str], owner: str) -> Path:
     return Path(path)
 
 
+def make_store(path: Path, owner: str) -> None:
+    """Make the folder of a store, or raise if another process has made it since `check_store`."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError as error:
+        got = f"{str(path)!r}, where another process has begun a store meanwhile"
+        raise argument_error("store", owner, "a path where nothing is yet", got) from error
+
+
 def open_store(path: str | PathLike[str]) -> xr.DataTree:
     """Open the draws of a store of `fit` lazily, those of a killed process too.
 
@@ -61,8 +80,9 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
         The group ``posterior``, with the draws that an interrupted fit would return: as many
         chains, cut to the shortest of them, as give the most draws, numbered from 0. The model's
         data, by which `predict` and `extend` tell results of other models, are the groups
-        ``observed_data`` and ``constant_data``. Its priors are in the attributes, to which a
-        finished fit adds those of its result.
+        ``observed_data`` and ``constant_data``. Its priors are in the attributes. Those of a
+        finished fit are the attributes of its result; until then ``converged`` is "no", and
+        ``note`` begins with "unfinished".
 
     Raises
     ------
@@ -71,9 +91,10 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
 
     Notes
     -----
-    ``xarray.open_datatree(path)`` opens all draws of all chains. Arrays are rectangular: where a
-    process was killed while its chains had different lengths, the shorter ones end with NaN (0 for
-    integers). The attribute ``draws`` of the group gives the number of draws by chain.
+    ``xarray.open_datatree(path)`` opens all draws of all chains of a finished fit. Arrays are
+    rectangular: where chains have different lengths, the shorter ones end with NaN (0 for
+    integers). The attribute ``draws`` of the group gives the number of draws by chain; where a
+    process was killed or a disk was full, arrays may hold more, and only this function opens them.
 
     Examples
     --------
@@ -81,32 +102,55 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
     >>> draws = kz.open_store("draws.zarr")
     """
     try:
-        data = xr.open_zarr(path, group=GROUP, consolidated=False, chunks=None)
-        written = {int(chain): int(n) for chain, n in data.attrs["draws"].items()}
-        tree = xr.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
+        import zarr
+
+        draws = _counted(path)
+        root = zarr.open_group(path, mode="r")
         # Draws without their model would be taken for a result of any model.
-        tree.attrs["declared"]
-    except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
+        root.attrs["declared"]
+        others = {
+            name: xr.open_zarr(path, group=name, consolidated=False, chunks=None)
+            for name in sorted(root.group_keys())
+            if name != GROUP
+        }
+        tree = xr.DataTree.from_dict({GROUP: draws, **others})
+        tree.attrs = dict(root.attrs)
+    except (ImportError, OSError, KeyError, AttributeError, TypeError, ValueError) as error:
         needed = "the folder of a store that fit has written draws to"
         raise argument_error("path", "open_store", needed, f"{str(path)!r}") from error
-    tree[GROUP] = xr.DataTree(_cut(data, written))
     return tree
 
 
-def add_attributes(path: Path, attributes: Mapping[Any, Any]) -> None:
-    """Add the attributes of a result to a store, if it has been made."""
+def finish_store(path: Path, attributes: Mapping[Any, Any]) -> None:
+    """Give a store, if it has been made, the attributes of the result, without the mark."""
     import zarr
 
     if path.exists():
-        zarr.open_group(path, mode="r+").attrs.update(attributes)
+        try:
+            zarr.open_group(path, mode="r+").attrs.put(dict(attributes))
+        except OSError as error:
+            warn_user(f"The store {path} could not be marked as finished ({error.strerror}).")
 
 
-def _cut(data: xr.Dataset, written: Mapping[int, int]) -> xr.Dataset:
-    """Cut chains of different lengths to the draws that PyMC would keep."""
+def _counted(path: str | PathLike[str]) -> xr.Dataset:
+    """Open the counted draws that PyMC would keep, array by array.
+
+    Arrays may have different lengths: a killed process may have resized some of them only.
+    """
+    import zarr
+
+    group: Any = zarr.open_group(path, path=GROUP, mode="r")
+    written = {int(chain): int(n) for chain, n in group.attrs["draws"].items()}
     draws = draws_to_keep([*written.values()])
     chains = sorted(chain for chain, length in written.items() if length >= draws)
-    numbers = {"chain": np.arange(len(chains)), "draw": np.arange(draws)}
-    return data.drop_attrs().isel(chain=chains, draw=slice(draws)).assign_coords(numbers)
+    names = set(group.array_keys())
+    data = xr.Dataset(coords={"chain": np.arange(len(chains)), "draw": np.arange(draws)})
+    for name in sorted(names):
+        one = xr.open_zarr(path, group=GROUP, consolidated=False, chunks=None,
+                           drop_variables=names - {name})  # fmt: skip
+        kept = one[name].isel(chain=chains, draw=slice(draws), missing_dims="ignore")
+        data[name] = kept.drop_attrs()
+    return data
 
 
 class DrawsOnDisk:
@@ -133,29 +177,50 @@ class DrawsOnDisk:
         self._shape = (chains, draws)
         self._group: Any = None
         self._arrays: dict[str, Any] = {}
-        self._pending: dict[int, dict[str, list[NDArray]]] = {}
-        self._written: dict[int, int] = {}
+        # By chain: the number of draws on disk, and the draws in memory. Both change in one step,
+        # so that draws stay whole and in order wherever an interrupt comes.
+        self._chains: dict[int, tuple[int, list[dict[str, NDArray]]]] = {}
+        self._claimed = False
         self._room = 1
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Close; a note on an error names `open_store`."""
+        try:
+            self.close()
+        finally:
+            if error is not None and self.on_disk:
+                error.add_note(f"kz.open_store({str(self._path)!r}) reads the draws made.")
+
+    @property
+    def on_disk(self) -> int:
+        """Number of draws on disk, of all chains."""
+        return sum(written for written, _ in self._chains.values())
 
     def append(self, chain: int, values: Mapping[str, NDArray]) -> None:
         """Add draws (draw, ...) of one chain."""
+        copies = [np.array(values[name]) for name in self._names]
+        waiting = self._chains.setdefault(chain, (0, []))[1]
+        waiting.extend(
+            dict(zip(self._names, draw, strict=True)) for draw in zip(*copies, strict=True)
+        )
         with self._explained():
-            if not self._arrays:
-                self._create(values)
-        pending = self._pending.setdefault(chain, {name: [] for name in self._names})
-        for name in self._names:
-            pending[name].extend(np.array(values[name]))
-        while len(pending[self._names[0]]) >= self._room:
-            with self._explained():
+            if self._group is None:
+                self._create(waiting[0])
+            while len(self._chains[chain][1]) >= self._room:
                 self._write(chain, self._room)
 
     def close(self) -> None:
         """Write the draws that are still in memory."""
-        for chain, pending in self._pending.items():
-            # An interrupt may have come between two variables of a draw.
-            if left := min(map(len, pending.values())):
+        for chain, (_, waiting) in self._chains.items():
+            if waiting:
                 with self._explained():
-                    self._write(chain, left)
+                    if self._group is None:
+                        self._create(waiting[0])
+                    self._write(chain, len(waiting))
 
     def dataset(self) -> xr.Dataset:
         """Open the store lazily, with the draws that PyMC would keep in memory.
@@ -163,8 +228,7 @@ class DrawsOnDisk:
         After an interrupt these are as many chains, cut to the shortest of them, as give the most
         draws. Chains are numbered from 0.
         """
-        data = xr.open_zarr(self._path, group=GROUP, consolidated=False, chunks=None)
-        return _cut(data, self._written).assign_coords(self._coords())
+        return _counted(self._path).assign_coords(self._coords())
 
     def _coords(self) -> dict[str, list[Any]]:
         """Labels of the dims of the variables."""
@@ -177,50 +241,52 @@ class DrawsOnDisk:
         try:
             yield
         except OSError as error:
-            kept = (
-                "kz.open_store reads the draws written before" if self._written else "it is empty"
-            )
+            kept = "kz.open_store reads the draws written before" if self.on_disk else "it is empty"
             raise OSError(
                 error.errno,
                 f"Draws could not be written to the store ({error.strerror}); {kept}",
                 str(self._path),
             ) from error
 
-    def _create(self, values: Mapping[str, NDArray]) -> None:
+    def _create(self, draw: Mapping[str, NDArray]) -> None:
         import zarr
 
         # Made at the first draw, so that a run that fails earlier leaves no folder.
-        tree = stamp(draws_to_tree(self._model, {}), self._model)
+        if not self._claimed:
+            make_store(self._path, "fit")
+            self._claimed = True
+        tree = draws_to_tree(self._model, {})
+        stamp(tree, self._model, converged="no", note=UNFINISHED)
         tree[GROUP] = xr.DataTree(xr.Dataset(coords=self._coords()))
-        tree.to_zarr(self._path, mode="w-", consolidated=False)
-        self._group = zarr.open_group(self._path, path=GROUP, mode="r+")
-        shapes = {name: np.shape(values[name])[1:] for name in self._names}
-        sizes = [np.asarray(values[name])[:1].nbytes for name in self._names]
-        self._room = max(1, min(self._shape[1] // CHUNKS, CHUNK // sum(sizes)))
-        for name, shape in shapes.items():
+        tree.to_zarr(self._path, mode="w", consolidated=False)
+        group = zarr.open_group(self._path, path=GROUP, mode="r+")
+        row = sum(np.asarray(value).nbytes for value in draw.values())
+        self._room = max(1, min(self._shape[1] // CHUNKS, CHUNK // row))
+        for name, value in draw.items():
+            shape, dtype = np.shape(value), np.asarray(value).dtype
             dims = self._model.named_vars_to_dims.get(name)
-            self._arrays[name] = self._group.create_array(
+            self._arrays[name] = group.create_array(
                 name,
                 shape=(0, 0, *shape),
                 chunks=(1, self._room, *shape),
-                dtype=np.asarray(values[name]).dtype,
-                fill_value=np.nan if np.asarray(values[name]).dtype.kind == "f" else 0,
+                dtype=dtype,
+                fill_value=np.nan if dtype.kind == "f" else 0,
                 dimension_names=(
                     *("chain", "draw"),
                     *(dims or [f"{name}_dim_{i}" for i in range(len(shape))]),
                 ),
             )
+        self._group = group
 
     def _write(self, chain: int, draws: int) -> None:
-        start = self._written.get(chain, 0)
-        chains = 1 + max(chain, *self._written, 0)
-        longest = max(start + draws, *self._written.values(), 0)
-        for name, waiting in self._pending[chain].items():
-            if self._arrays[name].shape[:2] != (chains, longest):
-                self._arrays[name].resize((chains, longest, *self._arrays[name].shape[2:]))
-            self._arrays[name][chain, start : start + draws] = np.stack(waiting[:draws])
-        # Deleted after the last array is written, so that a failed write can be repeated.
-        for waiting in self._pending[chain].values():
-            del waiting[:draws]
-        self._written[chain] = start + draws
-        self._group.attrs["draws"] = {str(number): n for number, n in self._written.items()}
+        start, waiting = self._chains[chain]
+        written = {number: n for number, (n, _) in self._chains.items() if n}
+        written[chain] = start + draws
+        shape = (1 + max(written), max(written.values()))
+        for name, array in self._arrays.items():
+            if array.shape[:2] != shape:
+                array.resize((*shape, *array.shape[2:]))
+            array[chain, start : start + draws] = np.stack([draw[name] for draw in waiting[:draws]])
+        # Last: readers go by this count, whatever else a full disk or a kill leaves in the arrays.
+        self._group.attrs["draws"] = {str(number): n for number, n in written.items()}
+        self._chains[chain] = (start + draws, waiting[draws:])

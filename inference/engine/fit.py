@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -37,7 +38,7 @@ from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .description import EngineDescription
-from .draws_on_disk import add_attributes, check_store
+from .draws_on_disk import check_store, finish_store
 from .engine import Engine, Kind, Run, variables_drawn
 from .interruption import interruptible
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
@@ -278,6 +279,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     else:
         missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
     run = replace(run, log_likelihood=missing is None)
+    blocks, owner = getattr(model, "blocks", None), f"{engine.name} on {type(model).__name__}"
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
@@ -285,6 +287,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         threadpool_limits(blas_threads, user_api="blas"),
         compiling_with(run.mode or python_mode()),
         explaining_damaged_files(),
+        nullcontext() if blocks is None else blocks.unchanged(owner),
     ):
         tree = infer(engine, model, run)
     seconds = time.perf_counter() - begun
@@ -307,7 +310,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         seconds=seconds,
     )
     if run.store is not None:
-        add_attributes(run.store, result.attrs)
+        finish_store(run.store, result.attrs)
     return result
 
 

@@ -1,7 +1,7 @@
 """Results of independent draws, made in blocks so that memory stays bounded."""
 
-from collections.abc import Callable, Mapping
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import pymc as pm
@@ -66,72 +66,48 @@ def independent_draws(
     deterministics = {str(variable.name) for variable in model.deterministics}
     derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
     densities = None
-    likelihoods: dict[str, list[NDArray]] = {}
-    blocks: dict[str, list[NDArray]] = {name: [] for name in kept}
-    stats: dict[str, list[NDArray]] = {"lp": [], "lq": []}
+    parts: list[tuple[dict[str, NDArray], ...]] = []
     running = {name: RunningMoments() for name in streamed}
     store = None
     if run.store is not None:
         store = DrawsOnDisk(run.store, model, kept, 1, run.draws)
     left, interrupted = run.draws, False
     size = min(left, max(1, BLOCK // (8 * max(1, coordinates(model)))))
-    with (
-        nullcontext() if store is None else closing(store),
-        run.track(run.draws, "Independent draws") as bar,
-    ):
-        while True:
-            try:
-                if left < run.draws:
-                    bar.advance(size)
-                if not left:
-                    break
+    with store or nullcontext(), run.track(run.draws, "Independent draws") as bar:
+        try:
+            while left and not interrupted:
                 size = min(size, left)
                 draws, log_q = sample(size, rng)
                 draws = {**draws, **derive(draws)}
-            except KeyboardInterrupt:
-                if left == run.draws:
-                    raise
-                interrupted = left > 0
-                break
-            if log_q is not None:
-                densities = densities or compile_densities(model)
-                try:
-                    (joint, observations), interrupted = _densities_until_interrupt(
-                        densities, draws
-                    )
-                except KeyboardInterrupt:
-                    if left == run.draws:
-                        raise
-                    interrupted = True
-                    break
-                if interrupted:
+                stats: dict[str, NDArray] = {}
+                likelihoods: dict[str, NDArray] = {}
+                if log_q is not None:
+                    densities = densities or compile_densities(model)
+                    (joint, observed), interrupted = _densities_until_interrupt(densities, draws)
+                    likelihoods = observed if run.log_likelihood else {}
                     draws = {name: values[: len(joint)] for name, values in draws.items()}
-                    log_q = log_q[: len(joint)]
-                stats["lp"].append(joint)
-                stats["lq"].append(log_q)
-                if run.log_likelihood:
-                    for name, values in observations.items():
-                        likelihoods.setdefault(name, []).append(values)
-            if store is not None:
-                store.append(0, draws)
-            else:
-                for name in kept:
-                    blocks[name].append(draws[name])
-            for name, accumulated in running.items():
-                accumulated.update(draws[name])
-            if interrupted:
-                break
-            left -= size
-    tree = draws_to_tree(
-        model,
-        {name: np.concatenate(parts) for name, parts in blocks.items() if parts},
-        {name: np.concatenate(parts) for name, parts in stats.items() if parts},
-    )
+                    stats = {"lp": joint, "lq": log_q[: len(joint)]}
+                for name, accumulated in running.items():
+                    accumulated.update(draws[name])
+                # One step: what an interrupt leaves is whole.
+                here = {} if store else {name: draws[name] for name in kept}
+                parts.append((here, stats, likelihoods))
+                if store is not None:
+                    store.append(0, draws)
+                left -= size
+                bar.advance(size)
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            interrupted = left > 0
+    posterior, stats, likelihoods = map(_joined, zip(*parts, strict=True))
+    tree = draws_to_tree(model, posterior, stats)
     if store is not None:
+        if not store.on_disk:
+            raise KeyboardInterrupt
         with_group(tree, "posterior", store.dataset())
     if likelihoods:
-        whole = {name: np.concatenate(parts) for name, parts in likelihoods.items()}
-        dataset = density_dataset(model, whole, tree["posterior"].to_dataset())
+        dataset = density_dataset(model, likelihoods, tree["posterior"].to_dataset())
         with_group(tree, "log_likelihood", dataset)
     known |= {
         name: finite_moments(entry.mean, entry.sd, (tails or {}).get(name, np.inf))
@@ -143,6 +119,10 @@ def independent_draws(
     if interrupted:
         tree.attrs["converged"] = "no"
     return tree
+
+
+def _joined(parts: Sequence[Mapping[str, NDArray]]) -> dict[str, NDArray]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _densities_until_interrupt(

@@ -55,10 +55,11 @@ def interruptible(engine: str, clock: Clock) -> Iterator[None]:
         by_user = clock.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
         if not by_user:
             raise
-        raise KeyboardInterrupt(
+        why = (
             f"{engine} was interrupted before it had a result: chains must have finished their "
             "tuning, other engines their first iteration. max_seconds of fit ends a fit in time."
-        ) from error
+        )
+        raise KeyboardInterrupt(" ".join([why, *getattr(error, "__notes__", [])])) from error
     finally:
         for number, handler in restore.items():
             signal.signal(number, handler)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -174,7 +174,7 @@ def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any
         model,
         # The graph of the recorded variables is evaluated once a draw.
         compiling_with(run.mode or mode_worth(iterations)),
-        nullcontext() if store is None else closing(store),
+        store or nullcontext(),
         run.clock.explained("for at least one draw after tuning: raise it, or lower tune"),
     ):
         tree = _sample_in_time(sample, run, options | user, callbacks=callbacks)

@@ -51,9 +51,9 @@ class RunningMoments:
         mean = draws.mean(axis=0)
         shift = mean - self.mean
         squares = np.square(draws - mean).sum(axis=0) if n > 1 else 0.0
-        self._squares = self._squares + squares + shift**2 * (self.count * n / total)
-        self.mean = self.mean + shift * (n / total)
-        self.count = total
+        squares = self._squares + squares + shift**2 * (self.count * n / total)
+        # One step, which Ctrl-C does not divide.
+        self.count, self.mean, self._squares = total, self.mean + shift * (n / total), squares
 
     @property
     def spread(self) -> NDArray:

@@ -117,7 +117,8 @@ def predict(
     store : path, optional
         New folder for a zarr store, for predictions that do not fit into memory. Predictions are
         written block by block, and the returned Dataset reads them from there. A run that is
-        interrupted leaves the blocks that are finished. Needs the package zarr (extra ``zarr``).
+        interrupted leaves the blocks that are finished, and the attribute ``note`` "unfinished:
+        ...". Needs the package zarr (extra ``zarr``).
     extend : bool, default=False
         Return the result with the predictions as groups of ArviZ's layout, as `extend` does for
         the training objects. The group ``predictions`` also has draws of the observed variable of

@@ -9,7 +9,7 @@ import xarray as xr
 from xarray import Dataset
 
 from ...models.kernels.blocks import KernelsInBlocks
-from .draws_on_disk import check_store
+from .draws_on_disk import UNFINISHED, check_store, finish_store, make_store
 from .progress import track
 
 __all__ = ["predict_blocks"]
@@ -57,10 +57,13 @@ def predict_blocks(
 
 def _written(predictions: Iterator[Dataset], path: Path) -> Dataset:
     """Append predictions to a new store and open it."""
-    for block in predictions:
-        if path.exists():
+    for number, block in enumerate(predictions):
+        marked = block.assign_attrs(note=UNFINISHED)
+        if number:
             fixed = [name for name, values in block.variables.items() if "obs" not in values.dims]
-            block.drop_vars(fixed).to_zarr(path, append_dim="obs", consolidated=False)
+            marked.drop_vars(fixed).to_zarr(path, append_dim="obs", consolidated=False)
         else:
-            block.to_zarr(path, mode="w-", consolidated=False)
+            make_store(path, "predict")
+            marked.to_zarr(path, mode="w", consolidated=False)
+    finish_store(path, block.attrs)
     return xr.open_zarr(path, consolidated=False, chunks=None)

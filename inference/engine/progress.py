@@ -83,22 +83,25 @@ def can_show() -> bool:
 
 @contextmanager
 def outliving_readers() -> Iterator[None]:
-    """Go on when the reader of standard output has gone, as after ``| head``.
+    """Go on when standard output is full, or its reader has gone, as after ``| head``.
 
     rich would end the process, and lose the work whose progress it shows.
     """
     silent = []
+    write = Console._write_buffer
 
-    def fall_silent(console: Console) -> None:
-        console.quiet = True
-        silent.append(console)
+    def write_or_fall_silent(console: Console) -> None:
+        try:
+            write(console)
+        except OSError:
+            console.quiet = True
+            silent.append(console)
 
-    ends = Console.on_broken_pipe
-    Console.on_broken_pipe = fall_silent  # type: ignore[assignment, method-assign]
+    Console._write_buffer = write_or_fall_silent  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
-        Console.on_broken_pipe = ends  # type: ignore[method-assign]
+        Console._write_buffer = write  # type: ignore[method-assign]
         # rich has one console for all bars, whose next output may have a reader.
         for console in silent:
             console.quiet = False

@@ -230,8 +230,6 @@ def fit_multinomial_probit(
         rounds_from=first_round if compete else None,
         coordinates=COORDINATES if accelerated else None,
     )
-    if model.blocks is not None:
-        model.blocks.check_unchanged(owner)
     if isinstance(ascended.state.beta, SimplexFactor):
         warn_of_imprecision(ascended.state.beta)
     if prior_samples and ascended.state.psi is not None and ascended.state.psi.ess < LEAST_ESS:

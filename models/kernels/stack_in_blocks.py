@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -115,13 +117,24 @@ class StackInBlocks:
         found = self.each(_first_wrong, self.shape, by_object=[self.slices])
         rows, place = next(pair for pair in zip(self.slices, found, strict=True) if pair[1])
         expected = (self.shape[0], rows.stop - rows.start, self.shape[2])
-        if isinstance(place, _Shape):
-            got = f"shape {place.shape} in rows {rows.start} to {rows.stop - 1}"
-            return argument_error(argument, owner, f"of blocks of shape {expected}", got)
+        if isinstance(place, str):
+            got = f"{place} in rows {rows.start} to {rows.stop - 1}"
+            rule = f"of blocks of real numbers of shape {expected}"
+            return argument_error(argument, owner, rule, got)
         kernel, row, column = place
         name, label = self.stack["kernel"].values[kernel], self.stack["obs"].values[row]
         got = f"NaN or infinity in kernel {name}, object {label} (row {row}), column {column}"
         return argument_error(argument, owner, "finite", got)
+
+    @contextmanager
+    def unchanged(self, owner: str) -> Iterator[None]:
+        """Check in the end, also of a failure that changed blocks may have caused."""
+        try:
+            yield
+        except (ValueError, ArithmeticError):
+            self.check_unchanged(owner)
+            raise
+        self.check_unchanged(owner)
 
     def check_unchanged(self, owner: str) -> None:
         """Raise ValueError if the blocks hold other numbers than at first; one pass."""
@@ -196,9 +209,7 @@ class StackInBlocks:
         by_object : sequence of sequence
             One part for each block of arrays (N, ...), as `parts` and `held` give them.
         """
-        import dask
-
-        return list(dask.compute(*self._tasks(function, shared, by_object), **self._options))
+        return list(self._computed(*self._tasks(function, shared, by_object)))
 
     def total(
         self,
@@ -217,7 +228,18 @@ class StackInBlocks:
         add = dask.delayed(_added, pure=False)
         while len(parts) > 1:
             parts = [add(*parts[i : i + ADDED]) for i in range(0, len(parts), ADDED)]
-        return parts[0].compute(**self._options)
+        return self._computed(parts[0])[0]
+
+    def _computed(self, *tasks: Any) -> tuple[Any, ...]:
+        import dask
+
+        try:
+            return dask.compute(*tasks, **self._options)
+        except CancelledError as error:
+            raise ConnectionError(
+                "The Dask scheduler was lost, or blocks that its workers held: connect a client, "
+                f"make the blocks again and declare the model from them. {error}"
+            ) from error
 
     @property
     def _options(self) -> dict[str, str]:
@@ -269,7 +291,7 @@ def _summary(
     """Rows (S, R, M) of the chosen objects of a block, else 0; its projection; if it is wrong."""
     s, _, m = shape
     rows, projection = np.zeros((s, len(chosen), m)), np.zeros((s, m))
-    if block.shape != (s, objects.stop - objects.start, m):
+    if _unlike(block, (s, objects.stop - objects.start, m)):
         return rows, projection, 1
     here = (chosen >= objects.start) & (chosen < objects.stop)
     rows[:, here] = block[:, chosen[here] - objects.start]
@@ -280,17 +302,19 @@ def _summary(
     return rows, projection, int(not np.isfinite(projection).all())
 
 
-@dataclass(frozen=True)
-class _Shape:
-    shape: tuple[int, ...]
+def _unlike(block: NDArray, shape: tuple[int, int, int]) -> str | None:
+    """Say what a block is that has another shape than promised, or no real numbers."""
+    if block.shape != shape:
+        return f"shape {block.shape}"
+    return None if block.dtype.kind in "fiub" else f"dtype {block.dtype}"
 
 
 def _first_wrong(
     block: NDArray, objects: slice, shape: tuple[int, int, int]
-) -> "_Shape | tuple[int, int, int] | None":
-    """Shape of a block if it is wrong, or the place of the first entry that is not finite."""
-    if block.shape != (shape[0], objects.stop - objects.start, shape[2]):
-        return _Shape(block.shape)
+) -> str | tuple[int, int, int] | None:
+    """Say what is wrong with a block, or give the place of the first entry that is not finite."""
+    if wrong := _unlike(block, (shape[0], objects.stop - objects.start, shape[2])):
+        return wrong
     for part in rows_of(block):
         bad = np.argwhere(~np.isfinite(np.asarray(block[:, part], dtype=float)))
         if len(bad):

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_tables_and_lines_are_kept(record):
     assert content["benchmark"] == "memory"
     assert {"machine", "blas_threads", "seconds"} <= content.keys()
     assert "pymc" in content["versions"]
+
+
+def test_an_unwritable_output_loses_no_benchmark(tmp_path, monkeypatch):
+    def run(console):
+        console.print("one")
+        console.print("two")
+
+    monkeypatch.setitem(BENCHMARKS, "memory", run)
+    with suppress(OSError, SystemExit), open("/dev/full", "w") as output, redirect_stdout(output):
+        main(["memory", "--json", str(tmp_path / "toy.json")])
+    parts = json.loads((tmp_path / "toy.json").read_text())["parts"]
+    assert parts == [{"text": "one"}, {"text": "two"}]
 
 
 def test_pages_show_the_tables_with_their_source(record, monkeypatch):

@@ -1,10 +1,13 @@
 """Draws written as they are made: equal to those held in memory, and safe from a kill."""
 
+import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
@@ -15,6 +18,7 @@ from pymc.backends.base import _choose_chains
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import draws_on_disk, independent
+from kernelzoo.inference.engine.interruption import interruptible
 from kernelzoo.inference.engine.provenance import check_fitted
 from kernelzoo.inference.kernel_completion import exact as wishart_completion
 
@@ -55,6 +59,9 @@ def test_exact_draws_on_disk_are_those_in_memory(model, tmp_path):
     for name in ("K21", "trace_K22"):
         np.testing.assert_array_equal(disk["posterior"][name], memory["posterior"][name])
         assert disk["posterior"][name].dims == memory["posterior"][name].dims
+    opened = kz.open_store(tmp_path / "draws.zarr")
+    assert opened.attrs == disk.attrs
+    assert "note" not in opened.attrs
 
 
 def test_an_interrupted_run_keeps_what_was_drawn(model, tmp_path):
@@ -122,6 +129,55 @@ def test_an_error_leaves_all_draws_made_so_far(model, tmp_path, cores):
         kz.fit(model, "gibbs", **options, callback=fail, store=store)
     draws = written(store)
     assert len(np.unique(draws[:, 0, 0])) == len(draws) == 33
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("n", [1, 45, 70])
+def test_a_signal_while_exact_draws_are_written_loses_none(
+    model, tmp_path, monkeypatch, signal_number, n
+):
+    """While the store is made, and while draws are written."""
+    path, put, calls = tmp_path / "draws.zarr", zarr.storage._local._put, itertools.count(1)
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def send(*arguments, **options):
+        if next(calls) == n:
+            signal.pthread_kill(threading.main_thread().ident, signal_number)
+        return put(*arguments, **options)
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("zarr.storage._local._put", send)
+            if signal_number == signal.SIGTERM:
+                with pytest.raises(SystemExit):
+                    kz.fit(model, "exact", draws=40, **COMMON, store=path)
+            else:
+                try:
+                    with pytest.warns(UserWarning, match="Exact was interrupted"):
+                        result = kz.fit(model, "exact", draws=40, **COMMON, store=path)
+                except KeyboardInterrupt:
+                    pytest.fail("no result")
+                assert result.attrs["ended_by"] == "interrupt"
+                assert result["posterior"].sizes["draw"] == 40
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    opened = kz.open_store(path)
+    whole = kz.fit(model, "exact", draws=40, **COMMON)
+    np.testing.assert_array_equal(opened["posterior"]["K21"], whole["posterior"]["K21"])
+    finished = signal_number == signal.SIGINT
+    assert opened.attrs["note"].startswith("Exact was" if finished else "unfinished")
+    assert opened.attrs["converged"] == "no"
+
+
+def test_ctrl_c_without_result_names_the_store(model, tmp_path):
+    def interrupted():
+        with draws_on_disk.DrawsOnDisk(tmp_path / "draws.zarr", model, ["n"], 1, 9) as store:
+            store.append(0, {"n": np.arange(3)})
+            raise KeyboardInterrupt
+
+    needed = r"before it had a result.*kz.open_store\('.*draws.zarr'\) reads the draws"
+    with pytest.raises(KeyboardInterrupt, match=needed), interruptible("Gibbs"):
+        interrupted()
 
 
 def test_an_error_leaves_exact_draws(model, tmp_path, monkeypatch):
@@ -197,12 +253,107 @@ def test_a_store_of_unequal_chains_opens_without_draws_not_made(model, tmp_path)
         np.testing.assert_array_equal(opened[name], [np.arange(7), 20 + np.arange(7)])
 
 
+NAMES = ("K21", "n")
+
+
+def values_of(chain, numbers):
+    """Draws of these numbers: each tells its chain, its number and its variable."""
+    at = 100 * chain + np.asarray(numbers)
+    return {"K21": np.tile(at[:, None, None] + 0.5, (1, 2, 3)), "n": at}
+
+
+def write_chains(path, model):
+    """Two chains of 3 and 2 draws, two in a chunk, which take turns."""
+    with draws_on_disk.DrawsOnDisk(path, model, NAMES, 2, 2 * draws_on_disk.CHUNKS) as store:
+        for number, chain in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]:
+            store.append(chain, values_of(chain, [number]))
+
+
+def holds_prefix(path):
+    """Check that a store opens exactly as far as it counts; return the counts."""
+    metadata = path / "posterior" / "zarr.json"
+    counts = json.loads(metadata.read_text())["attributes"].get("draws") if metadata.exists() else 0
+    if not counts:
+        with pytest.raises(ValueError, match="'path' argument of open_store must be"):
+            kz.open_store(path)
+        return []
+    opened = kz.open_store(path)
+    assert opened.attrs["converged"] == "no"
+    assert opened.attrs["note"].startswith("unfinished")
+    lengths = [*counts.values()]
+    draws = max(lengths, key=lambda n: (n * sum(m >= n for m in lengths), -n))
+    kept = [int(chain) for chain, n in counts.items() if n >= draws]
+    for name in NAMES:
+        expected = [values_of(chain, range(draws))[name] for chain in kept]
+        np.testing.assert_array_equal(opened["posterior"][name], expected)
+    return lengths
+
+
+def test_a_kill_after_any_write_leaves_the_counted_draws(model, tmp_path, monkeypatch):
+    """The files are written once more, one by one, and the store is opened after each."""
+    put, files = zarr.storage._local._put, []
+
+    def recorded(path, value, exclusive=False):
+        if not (exclusive and path.exists()):
+            files.append((path.relative_to(tmp_path / "draws.zarr"), value.to_bytes()))
+        return put(path, value, exclusive)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("zarr.storage._local._put", recorded)
+        write_chains(tmp_path / "draws.zarr", model)
+    begun = next(i for i, (path, _) in enumerate(files) if "posterior" in path.parts)
+    copy, seen = tmp_path / "killed.zarr", []
+    for i, (path, content) in enumerate(files):
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        (copy / path).write_bytes(content)
+        if i >= begun:
+            seen.append(holds_prefix(copy))
+    assert list(dict.fromkeys(map(tuple, seen))) == [(), (2,), (2, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["stays full", "has room again"])
+@pytest.mark.parametrize("n", [1, 40, 56, 60, 63, 66])
+def test_a_full_disk_at_any_write_leaves_the_counted_draws(model, tmp_path, monkeypatch, n, again):
+    put, calls = zarr.storage._local._put, itertools.count(1)
+
+    def full(*arguments, **options):
+        number = next(calls)
+        if number == n or (number > n and not again):
+            raise OSError(28, "No space left on device")
+        return put(*arguments, **options)
+
+    path = tmp_path / "draws.zarr"
+    with monkeypatch.context() as patch:
+        patch.setattr("zarr.storage._local._put", full)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            write_chains(path, model)
+    lengths = holds_prefix(path)
+    told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert any("open_store" in line for line in told) == bool(lengths)
+    if again:
+        # `close` has written what was in memory.
+        assert lengths
+
+
 def test_a_plain_reader_of_equal_chains_sees_the_draws_made(model, tmp_path):
     store = draws_on_disk.DrawsOnDisk(tmp_path / "draws.zarr", model, ["x"], 4, 9)
     for chain in (0, 1):
         store.append(chain, {"x": np.arange(5.0)})
     plain = xr.open_datatree(tmp_path / "draws.zarr", engine="zarr", consolidated=False)
     np.testing.assert_array_equal(plain["posterior"]["x"], [np.arange(5.0)] * 2)
+
+
+def test_of_two_fits_that_begin_in_one_folder_the_second_is_refused(model, tmp_path):
+    """Both have found nothing there."""
+    path = tmp_path / "draws.zarr"
+    first, second = (draws_on_disk.DrawsOnDisk(path, model, ["n"], 1, 9) for _ in range(2))
+    needed = "'store' argument of fit must be a path where nothing is yet.*another process has"
+    with first:
+        first.append(0, {"n": np.arange(3)})
+        with pytest.raises(ValueError, match=needed), second:
+            second.append(0, {"n": np.arange(10, 13)})
+        first.append(0, {"n": np.arange(3, 5)})
+    np.testing.assert_array_equal(kz.open_store(path)["posterior"]["n"], [np.arange(5)])
 
 
 def test_what_is_no_store_is_refused(tmp_path):
@@ -240,7 +391,7 @@ def test_an_opened_store_is_the_result(tmp_path):
     options = COMMON | {"draws": 20, "tune": 5, "chains": 2, "cores": 1, "var_names": None}
     result = kz.fit(model, "gibbs", **options, store=tmp_path / "draws.zarr")
     opened = kz.open_store(tmp_path / "draws.zarr")
-    assert opened.attrs.items() >= result.attrs.items()
+    assert opened.attrs == result.attrs
     for group in ("posterior", "observed_data", "constant_data"):
         one, other = (tree[group].to_dataset().drop_attrs() for tree in (opened, result))
         xr.testing.assert_identical(one.load(), other.load())

@@ -51,7 +51,7 @@ def test_draws_written_before_the_disk_was_full_remain(model, tmp_path, monkeypa
     write = draws_on_disk.DrawsOnDisk._write
 
     def full_at_forty(self, chain, draws):
-        if self._written.get(chain, 0) >= 40:
+        if self._chains[chain][0] >= 40:
             raise OSError(28, "No space left on device")
         write(self, chain, draws)
 
@@ -97,8 +97,15 @@ class Broken(io.StringIO):
         raise BrokenPipeError
 
 
+class Full(io.StringIO):
+    """The output of a program to a file on a full disk."""
+
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [lambda: None, closed, Broken])
+@pytest.mark.parametrize("make", [lambda: None, closed, Broken, Full])
 @pytest.mark.parametrize("engine", ["vb", "exact", "gibbs"])
 def test_a_closed_output_loses_no_fit(model, monkeypatch, engine, make):
     expected = kz.fit(model, engine, **QUICK, progressbar=False)["posterior"]
@@ -109,7 +116,7 @@ def test_a_closed_output_loses_no_fit(model, monkeypatch, engine, make):
     assert not get_console().quiet
 
 
-@pytest.mark.parametrize("make", [closed, Broken])
+@pytest.mark.parametrize("make", [closed, Broken, Full])
 def test_an_output_without_reader_loses_no_calibration(model, monkeypatch, make):
     options = {"replicates": 20, "draws": 2, "random_seed": 1, "progressbar": False}
     with monkeypatch.context() as patch:

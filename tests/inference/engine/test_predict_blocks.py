@@ -9,6 +9,7 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
+from kernelzoo.inference.engine import predict_blocks
 from kernelzoo.models.kernels import Theta, basis_expansion
 
 RNG = np.random.default_rng(5)
@@ -76,6 +77,32 @@ def test_ids_of_objects_are_kept_and_features_aligned():
     blocks = predict(model, kernels.in_blocks(new[list("dbca")], train, size=20))
     xr.testing.assert_allclose(blocks, whole, atol=1e-10)
     assert blocks["obs"].values.tolist() == list(new.index)
+
+
+def test_a_store_of_predictions_says_that_it_is_unfinished(tmp_path):
+    pytest.importorskip("zarr")
+    path = tmp_path / "killed.zarr"
+
+    def blocks():
+        for number in range(2):
+            yield xr.Dataset({"p": ("obs", np.full(3, number))}, attrs={"model": "M"})
+        raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        predict_blocks._written(blocks(), path)
+    opened = xr.open_zarr(path, consolidated=False)
+    assert opened["p"].values.tolist() == [0, 0, 0, 1, 1, 1]
+    assert opened.attrs["note"].startswith("unfinished")
+
+
+def test_of_two_predictions_in_one_store_the_second_is_refused(tmp_path):
+    """Both have found nothing there."""
+    pytest.importorskip("zarr")
+    path, block = tmp_path / "p.zarr", xr.Dataset({"p": ("obs", np.arange(3))})
+    predict_blocks._written(iter([block]), path)
+    with pytest.raises(ValueError, match=r"'store' argument of predict .* another process has"):
+        predict_blocks._written(iter([block]), path)
+    assert xr.open_zarr(path, consolidated=False).sizes["obs"] == 3
 
 
 def test_predictions_in_a_store_are_those_in_memory(tmp_path):

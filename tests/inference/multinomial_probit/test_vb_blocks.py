@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import weakref
+from concurrent.futures import CancelledError
 from threading import Timer
 
 import cloudpickle
@@ -305,6 +306,39 @@ def test_other_chunks_than_promised_are_refused():
         kz.MultinomialProbit(stack(), LABELS[:-1])
     with pytest.raises(ValueError, match="in memory if they are Gram"):
         kz.MultinomialProbit(kz.gaussian(0.3)(X).chunk({"obs": 10}), LABELS)
+
+
+@pytest.mark.parametrize("dtype", [complex, str])
+@pytest.mark.parametrize("promised", [True, False], ids=["promised", "not promised"])
+def test_blocks_without_real_numbers_are_refused(dtype, promised):
+    """Converted to floats, strings would be taken, and imaginary parts lost."""
+    values = KERNELS(X).values.astype(dtype)
+    dtype = values.dtype if promised else float
+    blocks = da.from_delayed(dask.delayed(lambda: values)(), values.shape, dtype=dtype)
+    with pytest.raises(ValueError, match=r"'kernels' argument .* numbers.* Got .*(complex128|<U)"):
+        kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("engine", ["vb", kz.MAP(method="gradient")], ids=["VB", "MAP"])
+def test_blocks_with_other_numbers_at_each_read_are_refused(engine):
+    rng = np.random.default_rng(0)
+    draw = dask.delayed(lambda: rng.normal(size=(2, 50, 9)), pure=False)
+    blocks = da.from_delayed(draw(), (2, 50, 9), dtype=float)
+    model = kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
+    with pytest.raises(ValueError, match="has changed meanwhile"):
+        kz.fit(model, engine, **QUIET)
+
+
+def test_a_lost_scheduler_is_named(monkeypatch):
+    model = kz.MultinomialProbit(stack(), LABELS)
+
+    def lost(*tasks, **options):
+        raise CancelledError("scheduler-connection-lost")
+
+    monkeypatch.setattr(dask, "compute", lost)
+    with pytest.raises(ConnectionError, match=r"The Dask scheduler was lost.*make the blocks"):
+        kz.fit(model, "vb", **QUIET)
 
 
 def test_blocks_that_change_while_they_are_read_are_refused():
