@@ -1,6 +1,5 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -17,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
-from ..models.kernels.alignment import as_frame, check_distinct
+from ..models.kernels.alignment import as_frame, check_distinct, with_ids_of_columns
 from ..models.kernels.base import BasisExpansion, Precomputed
 from ..models.kernels.blocks import KernelsInBlocks
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
@@ -69,6 +68,10 @@ class KernelReader(BaseEstimator):
                 "kz.gaussian().nystroem(200)"
             )
             raise argument_error("kernels", owner, required, "both")
+        grams = {b for b in tables if not self.specification_.grams.isdisjoint({None, b})}
+        for block in grams:
+            tables[block] = with_ids_of_columns(tables[block])
+        order = ids_of(tables) if order is None else order
         bound = [member.space for member in members if member.space is not None]
         if None not in tables:
             for space in bound:
@@ -76,13 +79,8 @@ class KernelReader(BaseEstimator):
             if len(bound) == len(members):
                 tables = {block: tables[block] for block in tables if block in bound}
         check_measured(tables, owner)
-        objects = feature_spaces(_mapping(tables), order=ids_of(X) if order is None else order)
-        grams = {
-            block
-            for member in members
-            if isinstance(member.base, Precomputed)
-            for block in objects.spaces_of(member.space)
-        }
+        objects = feature_spaces(_mapping(tables), order=order)
+        grams &= objects.features.keys()
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
         rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
@@ -171,14 +169,9 @@ class KernelReader(BaseEstimator):
         if self._columns is not None:
             requirement = "None, because X names its blocks"
             raise argument_error("blocks", owner, requirement, repr(self._columns))
-        twice = [name for name, times in Counter(map(str, tables)).items() if times > 1]
-        if twice or not tables:
-            got = f"{twice[0]!r} twice" if twice else "none"
-            raise argument_error("X", owner, "of blocks with distinct names", got)
-        named: Tables = {str(block): table for block, table in tables.items()}
         if reset:
-            self._record_features(named)
-        return named
+            self._record_features(tables)
+        return tables
 
     def _tables_of_one(self, X: Any, reset: bool) -> Tables:
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
@@ -221,11 +214,10 @@ class KernelReader(BaseEstimator):
         """Set what scikit-learn's estimators know about their features, as pairs with the block."""
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        frames = {block: as_frame(table) for block, table in tables.items()}
-        widths = [np.shape(table)[1:2] for table in frames.values()]
+        widths = [np.shape(table)[1:2] for table in tables.values()]
         self.n_features_in_ = sum(int(width[0]) for width in widths if width)
-        if all(isinstance(table, pd.DataFrame) for table in frames.values()):
-            names = [(block, name) for block, table in frames.items() for name in table.columns]
+        if all(isinstance(table, pd.DataFrame) for table in tables.values()):
+            names = [(block, name) for block, table in tables.items() for name in table.columns]
             self.feature_names_in_ = np.empty(len(names), dtype=object)
             self.feature_names_in_[:] = names
 

@@ -306,7 +306,8 @@ class KernelCompleter(
         """Matrix of each kernel, by name; scikit-learn checks arrays."""
         tables = in_blocks(X, OWNER)
         if tables is not None:
-            return {str(name): as_frame(table) for name, table in tables.items()}
+            return {str(name): table for name, table in tables.items()}
+        X = as_frame(X)
         check_unmasked(X, "X", OWNER)
         array = validate_data(
             self,

@@ -238,12 +238,13 @@ class KernelPredictor(KernelReader):
 
     def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Responses and their weights in the order of the objects of X, where they have ids."""
-        ids, owner = ids_of(X), type(self).__name__
+        ids, owner, y = ids_of(X), type(self).__name__, as_frame(y)
         ordered = y if ids is None else aligned(y, ids, "y", owner)
         if ids is not None and len(ids) == len(ordered):
             check_repeated(ids, ordered, "y", owner)
         if sample_weight is None:
             return ordered, None
+        sample_weight = as_frame(sample_weight)
         if labels_of(sample_weight) is None and ordered is not y:
             requirement = "labelled as y is, because y is brought into the order of X"
             got = type(sample_weight).__name__

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ...models.kernels.alignment import as_frame, order_of
+from ...models.kernels.alignment import as_frame, order_of, with_ids_of_columns
 from ...validation import argument_error, check_finite, check_labels, check_unmasked
 
 __all__ = ["ideal_kernel", "kernel_alignment"]
@@ -71,7 +71,7 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
 
 def _alike(K: Any, L: Any) -> dict[str, Any]:
     """Two kernels by name; two DataFrames in the same order of rows and columns."""
-    named = {"K": as_frame(K), "L": as_frame(L)}
+    named = {"K": with_ids_of_columns(as_frame(K)), "L": with_ids_of_columns(as_frame(L))}
     if all(isinstance(kernel, pd.DataFrame) for kernel in named.values()):
         K, L = named.values()
         requirement = "labelled as K is"

@@ -1,7 +1,8 @@
 """Alignment by label: labelled input is brought into the order of the kernels' object ids.
 
-A Series, a DataFrame or a DataArray has labels; an array has none and is aligned by position. The
-numbers 0 to n - 1 in order are not ids, because pandas and kernel stacks use them as default
+A Series, a DataFrame or a DataArray has labels; an array has none and is aligned by position.
+Tables of other libraries, such as Polars and PyArrow, have names of columns but no ids of rows.
+The numbers 0 to n - 1 in order are not ids, because pandas and kernel stacks use them as default
 labels. The rules for labels, targets, kernels and features are:
 
 - Both sides have ids: the ids must be the same and determine the order. An error names unknown,
@@ -22,6 +23,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -47,6 +49,7 @@ __all__ = [
     "made_up",
     "order_of",
     "square_order",
+    "with_ids_of_columns",
 ]
 
 #: Number of labels listed in a message before "and ... more".
@@ -195,6 +198,7 @@ def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
     ValueError
         See `order_of`. The caller checks the number and type of the values.
     """
+    values = as_frame(values)
     labels = labels_of(values)
     if labels is None:
         return values
@@ -240,18 +244,41 @@ def _(values: xr.DataArray, order: list[int]) -> Any:
     return values.to_numpy()[order]
 
 
-@singledispatch
-def as_frame(matrix: Any) -> Any:
-    """Convert a two-dimensional DataArray to a DataFrame, or to an array if it has no labels."""
-    return matrix
+def as_frame(table: Any) -> Any:
+    """Convert a table of any library to a DataFrame of pandas; return anything else unchanged.
+
+    A two-dimensional DataArray without labels becomes an array, as does a Series without an index
+    (Polars, PyArrow). Rows of a frame without an index get default labels.
+    """
+    if isinstance(table, xr.DataArray):
+        if table.ndim != 2:
+            return table
+        objects_first = table.transpose("obs", ...) if "obs" in table.dims else table
+        if not table.coords:
+            return objects_first.to_numpy()
+        frame = objects_first.to_pandas()
+        frame.attrs.update(table.attrs)
+        return frame
+    if isinstance(table, np.ndarray | pd.DataFrame | pd.Series):
+        return table
+    read: Any = nw.from_native(table, pass_through=True, allow_series=True)
+    if isinstance(read, nw.LazyFrame):
+        read = read.collect()
+    if not isinstance(read, nw.DataFrame | nw.Series):
+        return table
+    if nw.maybe_get_index(read) is not None:
+        return read.to_pandas()
+    if isinstance(read, nw.Series):
+        return read.to_numpy()
+    return pd.DataFrame({column.name: column.to_numpy() for column in read.iter_columns()})
 
 
-@as_frame.register
-def _(matrix: xr.DataArray) -> Any:
-    if matrix.ndim != 2:
-        return matrix
-    objects_first = matrix.transpose("obs", ...) if "obs" in matrix.dims else matrix
-    return objects_first.to_pandas() if matrix.coords else objects_first.to_numpy()
+def with_ids_of_columns(gram: Any) -> Any:
+    """Return a Gram matrix with names of columns and no ids of rows with these names on both."""
+    if not isinstance(gram, pd.DataFrame) or len(gram) != gram.shape[1]:
+        return gram
+    named = not counts_rows(gram.columns) and made_up(gram.index)
+    return gram.set_axis(gram.columns, axis=0) if named else gram
 
 
 @singledispatch
@@ -274,7 +301,8 @@ def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None)
     ValueError
         For kernels with different labels, and for repeated labels that need another order.
     """
-    return kernels
+    frame = as_frame(kernels)
+    return kernels if frame is kernels else aligned_matrices(frame, argument, owner, basis)
 
 
 @aligned_matrices.register
@@ -292,9 +320,9 @@ def _(kernels: Mapping, argument: str, owner: str, basis: Any = None) -> Any:
 @aligned_matrices.register(list)
 @aligned_matrices.register(tuple)
 def _(kernels: Sequence, argument: str, owner: str, basis: Any = None) -> Any:
-    if not any(isinstance(matrix, pd.DataFrame | xr.DataArray) for matrix in kernels):
+    named = {f"K{s}": as_frame(matrix) for s, matrix in enumerate(kernels)}
+    if not any(isinstance(matrix, pd.DataFrame) for matrix in named.values()):
         return kernels
-    named = {f"K{s}": matrix for s, matrix in enumerate(kernels)}
     return list(aligned_matrices(named, argument, owner, basis).values())
 
 
@@ -373,6 +401,8 @@ def _aligned_frame(
     frame: pd.DataFrame, first: pd.DataFrame | None, basis: Any, argument: str, owner: str
 ) -> pd.DataFrame:
     rows = None
+    if basis is None:
+        frame = with_ids_of_columns(frame)
     if first is not None:
         requirement = "labelled as the first kernel is"
         rows = order_of(
