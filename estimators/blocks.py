@@ -28,7 +28,7 @@ from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import argument_error, check_flag, check_name, check_unmasked
 from .gaps import Gaps
 from .output import StackOutput
-from .reading import Tables, check_measured, ids_of, in_blocks, labelled, select
+from .reading import Tables, check_measured, check_names, ids_of, in_blocks, labelled, select
 
 __all__ = ["KernelBlocks", "KernelReader"]
 
@@ -196,6 +196,7 @@ class KernelReader(BaseEstimator):
         checked = validate_data(self, X, reset=reset, **checks)
         if cut:
             blocks = _as_mapping(given, owner)
+            check_names(blocks, "blocks", owner)
             return {
                 str(b): select(columns, checked, str(b), owner) for b, columns in blocks.items()
             }
@@ -205,6 +206,7 @@ class KernelReader(BaseEstimator):
             required = "of shape (objects, training objects, kernels)"
             raise argument_error("X", owner, required, f"shape {checked.shape}")
         names = [f"K{s}" for s in range(checked.shape[2])] if given is None else given
+        check_names(names, "blocks", owner)
         if len(names) != checked.shape[2]:
             required = f"{checked.shape[2]} names, one per kernel"
             raise argument_error("blocks", owner, required, repr(names))
@@ -519,6 +521,7 @@ def _(kernels: Mapping, blocks: list[str | None], owner: str) -> Kernels:
         raise argument_error("kernels", owner, required, f"a dict with {list(kernels)}")
     if not kernels:
         raise argument_error("kernels", owner, "a dict with one block or more", "none")
+    check_names(kernels, "kernels", owner)
     each = {str(block): specified(given, [None], owner) for block, given in kernels.items()}
     for block in each:
         check_name(block, [str(known) for known in blocks], "kernels", owner)

@@ -14,7 +14,7 @@ from ..models.kernels.alignment import as_frame, check_distinct, ids_along, list
 from ..models.kernels.features import CrossGram
 from ..validation import argument_error, check_count
 
-__all__ = ["Tables", "check_measured", "ids_of", "in_blocks", "labelled", "select"]
+__all__ = ["Tables", "check_measured", "check_names", "ids_of", "in_blocks", "labelled", "select"]
 
 #: Tables by the name of their block; a single table without blocks has the name None.
 type Tables = dict[str | None, Any]
@@ -58,9 +58,7 @@ def in_blocks(X: Any, owner: str) -> Tables | None:
     for block, table in tables.items():
         if issparse(table):
             raise argument_error(f'X["{block}"]', owner, "dense", "a sparse matrix")
-    twice = [name for name, times in Counter(map(str, tables)).items() if times > 1]
-    if twice:
-        raise argument_error("X", owner, "of blocks with distinct names", f"{twice[0]!r} twice")
+    check_names(tables, "X", owner)
     return {str(block): as_frame(table) for block, table in tables.items()}
 
 
@@ -77,6 +75,14 @@ def ids_of(X: Any) -> pd.Index | None:
         return None if isinstance(ids := ids_along(X, "obs"), range) else ids
     frame = as_frame(X)
     return frame.index if isinstance(frame, pd.DataFrame) else None
+
+
+def check_names(blocks: Any, argument: str, owner: str) -> None:
+    """Raise if two blocks have one name; names are strings."""
+    twice = [name for name, times in Counter(map(str, blocks)).items() if times > 1]
+    if twice:
+        got = f"{twice[0]!r} twice"
+        raise argument_error(argument, owner, "of blocks with distinct names", got)
 
 
 def check_measured(tables: Tables, owner: str) -> None:

@@ -5,11 +5,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.estimators import KernelBlocks, KernelCompleter, KernelProbitClassifier
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
 from kernelzoo.inference.mutual_completion.alignment import kernel_alignment
+from kernelzoo.models.combinations.sums import FixedWeights
 from kernelzoo.models.kernels.alignment import as_frame
 
 N = 12
@@ -185,6 +187,56 @@ def test_series_of_classes_go_by_position(column):
     assert list(model.coords["obs"]) == ids
     estimator = KernelProbitClassifier(KERNEL, **FEW).fit(features, column(Y))
     assert estimator.score(features, column(Y)) == estimator.score(features, Y)
+
+
+#: One id for two objects.
+TWICE = [*IDS[:-1], IDS[0]]
+REPEATED = GRAM.set_axis(TWICE).set_axis(TWICE, axis=1)
+STACK = REPEATED.to_numpy()[None]
+AT_ONCE = {"obs": TWICE, "basis": TWICE}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: kz.MultinomialProbit(REPEATED, Y),
+        lambda: kz.MultinomialProbit({"a": REPEATED, "b": REPEATED}, pd.Series(Y, index=TWICE)),
+        lambda: kz.CompositeKernelRegression(REPEATED, FEATURES["age"].to_numpy()),
+        lambda: kz.kernels.as_stack(xr.DataArray(STACK, AT_ONCE, ("kernel", "obs", "basis"))),
+        lambda: kz.kernels.kernel_stack(STACK[0], **AT_ONCE),
+        lambda: kz.kernels.precomputed()(REPEATED),
+        lambda: KernelNearestMean().fit(REPEATED, Y),
+    ],
+)
+def test_one_id_with_two_rows_is_refused(read):
+    with pytest.raises(ValueError, match=r"distinct ids, or equal .* different rows for 'p0'"):
+        read()
+
+
+def test_rows_of_one_id_may_differ_by_rounding():
+    rows = [*range(N), 0]
+    gram = GRAM.set_axis(IDS).iloc[rows, rows]
+    gram.iloc[0, 3] *= 1 + 1e-15
+    assert kz.MultinomialProbit(gram, Y[rows]).coords["obs"][-1] == IDS[0]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: KernelBlocks(blocks={1: ["age"], "1": ["dose", "mass"]}).fit(FEATURES),
+        lambda: KernelBlocks({1: KERNEL, "1": kz.linear()}).fit({"1": FEATURES}),
+        lambda: KernelBlocks("precomputed", blocks=["1", 1]).fit(np.stack([GRAM, GRAM], axis=-1)),
+        lambda: KernelBlocks().fit({1: FEATURES, "1": FEATURES}),
+        lambda: KernelCompleter(method="mean").fit({1: GRAM, "1": GRAM}),
+        lambda: KERNEL({1: FEATURES, "1": FEATURES}),
+        lambda: kz.MultinomialProbit({1: GRAM, "1": GRAM}, Y),
+        lambda: FixedWeights({1: 0.5, "1": 0.5}),
+        lambda: kz.completion.complete_features({1: FEATURES, "1": FEATURES}),
+    ],
+)
+def test_names_that_differ_by_type_only_are_refused(read):
+    with pytest.raises(ValueError, match=r"'1' (twice|more than once)|distinct names"):
+        read()
 
 
 def test_missing_entries_are_missing():

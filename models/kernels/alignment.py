@@ -90,10 +90,13 @@ def check_distinct(
         raise argument_error(argument, owner, requirement, f"{listed(repeated)} more than once")
 
 
-def check_repeated(labels: Any, values: Any, argument: str, owner: str) -> None:
+def check_repeated(
+    labels: Any, values: Any, argument: str, owner: str, *, tolerance: float = 0.0
+) -> None:
     """Raise if rows with the same id differ; the message lists these ids.
 
-    Rows that repeat as a whole are those of a bootstrap sample.  Cost: O(n) for distinct labels.
+    Rows that repeat as a whole are those of a bootstrap sample. Numbers may differ by `tolerance`.
+    Cost: O(n) for distinct labels.
     """
     ids = pd.Index(_plain(labels), tupleize_cols=False)
     repeated = ids.duplicated(keep=False)
@@ -104,7 +107,8 @@ def check_repeated(labels: Any, values: Any, argument: str, owner: str) -> None:
     differ = [
         label
         for label, row in zip(ids[repeated], rows, strict=True)
-        if (row != first.setdefault(label, row)).any()
+        if (row != (known := first.setdefault(label, row))).any()
+        and not (tolerance and np.abs(row - known).max() <= tolerance)
     ]
     if differ:
         rule = "labelled by distinct ids, or equal wherever an id repeats"
@@ -349,6 +353,7 @@ def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
     matrix = aligned_matrices(as_frame(kernel), argument, owner)
     labels = labels_of(matrix)
     if labels is not None:
+        check_repeated(labels, matrix, argument, owner)
         return matrix, labels
     return matrix, range(*np.shape(matrix)[:1] or (0,))
 
@@ -378,8 +383,10 @@ def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | No
         labels = values.index
     if labels is None:
         return None
-    check_distinct(labels, argument, owner, "labelled by the names of different kernels")
-    return tuple(map(str, _plain(labels)))
+    check_complete(labels, argument, owner)
+    names = tuple(map(str, _plain(labels)))
+    check_distinct(names, argument, owner, "labelled by the names of different kernels")
+    return names
 
 
 def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requirement: str) -> Any:
