@@ -9,6 +9,7 @@ argument is invalid. All messages have one form:
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from datetime import datetime
 from difflib import get_close_matches
 from numbers import Number, Real
 
@@ -22,6 +23,9 @@ ROUNDING = 1e-8
 #: Largest deviation from one of the sum of an object's class probabilities: classifiers that
 #: compute in single precision deviate this much.
 OFF_ONE = 1e-5
+
+#: Types of labels that netCDF stores.
+STORABLE = (str, bytes, Real, np.bool_, datetime, np.datetime64)
 
 
 #: What public functions take as a seed; see `integer_seed`.
@@ -117,6 +121,21 @@ def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> st
         listed = ", ".join(map(repr, known))
         raise argument_error(argument, owner, f"one of {listed}", f"{name!r}{hint}")
     return name
+
+
+def check_storable(labels: Iterable[object], argument: str, owner: str) -> None:
+    """Raise unless labels are strings, numbers or dates, all of one kind, which netCDF stores."""
+    kinds: dict[type, object] = {}
+    for label in labels:
+        kind = next((each for each in STORABLE if isinstance(label, each)), None)
+        if kind is None or getattr(label, "tzinfo", None) is not None:
+            rule = "labelled by strings, numbers or dates without time zone, which files can hold"
+            got = f"the {type(label).__name__} {label!r}; convert the labels, as by astype(str)"
+            raise argument_error(argument, owner, rule, got)
+        kinds.setdefault(kind, label)
+    if len(kinds) > 1:
+        got = f"{' and '.join(map(repr, kinds.values()))}; convert the labels, as by astype(str)"
+        raise argument_error(argument, owner, "labelled by ids of one type", got)
 
 
 def check_finite(
@@ -331,6 +350,8 @@ def check_labels(
             f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}",
         )
     values = _of_one_type(values, argument, owner)
+    if values.dtype.kind == "O":
+        check_storable(values.tolist(), argument, owner)
     if classes is None:
         return _codes_of_sorted_classes(values, argument, owner)
     known = np.asarray(classes)

@@ -1,5 +1,9 @@
 """Tables of every library are read alike: columns go by their names, rows by position."""
 
+from decimal import Decimal
+from uuid import UUID
+
+import arviz as az
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -253,3 +257,43 @@ def test_index_of_a_table_in_partitions_stays():
     labelled = FEATURES.set_axis(IDS)
     stack = KERNEL(dask.from_pandas(labelled, npartitions=2, sort=False))
     assert list(stack["obs"].values) == IDS
+
+
+DAY = pd.Timestamp("2020-01-01")
+#: Labels that netCDF does not store, or not with their types.
+UNSTORABLE = {
+    "uuid": [UUID(int=i) for i in range(N)],
+    "date": [(DAY + pd.Timedelta(days=i)).date() for i in range(N)],
+    "period": pd.period_range(DAY, periods=N, freq="M"),
+    "interval": pd.interval_range(0, N),
+    "time zone": pd.date_range(DAY, periods=N, tz="UTC"),
+    "duration": pd.timedelta_range("1d", periods=N),
+    "decimal": [Decimal(i) + Decimal("0.5") for i in range(N)],
+    "mixed": ["a", *range(N - 1)],
+}
+
+
+@pytest.mark.parametrize("kind", UNSTORABLE)
+def test_labels_that_files_cannot_hold_are_refused(kind):
+    ids = UNSTORABLE[kind]
+    message = r"labelled by .*(which files can hold|ids of one type). Got .*astype"
+    with pytest.raises(ValueError, match=message):
+        KERNEL(FEATURES.set_axis(ids))
+    with pytest.raises(ValueError, match=message):
+        kz.MultinomialProbit(GRAM.set_axis(ids).set_axis(ids, axis=1), Y)
+    with pytest.raises(ValueError, match=message):
+        KernelProbitClassifier(KERNEL, **FEW).fit(FEATURES.set_axis(ids), Y)
+    outputs = pd.DataFrame(np.ones((N, 2)), columns=list(ids[:2]))
+    with pytest.raises(ValueError, match=message):
+        kz.CompositeKernelRegression(GRAM, outputs)
+    if kind not in ("mixed", "decimal"):
+        with pytest.raises(ValueError, match=message):
+            kz.MultinomialProbit(GRAM, list(ids[:2]) * (N // 2))
+
+
+@pytest.mark.parametrize("ids", [pd.date_range(DAY, periods=N), np.arange(N) + 0.5, IDS])
+def test_ids_that_files_hold_are_found_again(ids, tmp_path):
+    model = kz.MultinomialProbit(KERNEL(FEATURES.set_axis(ids)), pd.Series(Y, index=ids))
+    kz.fit(model, VB, draws=5, random_seed=1, progressbar=False).to_netcdf(tmp_path / "result.nc")
+    result = az.from_netcdf(tmp_path / "result.nc")
+    kz.predict(model, result, KERNEL(NEW, FEATURES.set_axis(ids)))

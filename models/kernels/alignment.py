@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ...validation import argument_error
+from ...validation import argument_error, check_storable
 
 __all__ = [
     "NUMBERED",
@@ -72,12 +72,13 @@ def check_complete(labels: Any, argument: str, owner: str) -> None:
 
 
 def check_ids(labels: Any, argument: str, owner: str) -> None:
-    """Raise if an id is missing or has several levels, which netCDF does not take."""
+    """Raise if an id is missing or has several levels, or netCDF does not take it."""
     check_complete(labels, argument, owner)
     several = [label for label in _plain(labels) if isinstance(label, tuple)]
     if several:
         requirement = "labelled by ids of one level: join the levels of a MultiIndex"
         raise argument_error(argument, owner, requirement, listed(several))
+    check_storable(_plain(labels), argument, owner)
 
 
 def check_distinct(
@@ -430,7 +431,9 @@ def _aligned_frame(
 
 def _plain(labels: Any) -> list[Hashable]:
     """Labels as a list of Python objects."""
-    return pd.Index(getattr(labels, "values", labels)).tolist()
+    # The values of an index have no time zone.
+    given = labels if isinstance(labels, pd.Index) else getattr(labels, "values", labels)
+    return pd.Index(given).tolist()
 
 
 def _count(labels: list[Hashable]) -> bool:
