@@ -9,9 +9,10 @@ argument is invalid. All messages have one form:
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from numbers import Number, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -208,6 +209,22 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
             "without masked entries: leave out the masked objects",
             f"{int(masked.sum())} masked, the first at position {first}",
         )
+
+
+def check_undated(values: Any, argument: str, owner: str) -> None:
+    """Raise if an array, or a column of a frame, has dates or durations.
+
+    As numbers they would depend on their unit, which files and libraries change.
+    """
+    dtypes = getattr(values, "dtypes", getattr(values, "dtype", np.dtype(object)))
+    found = [str(dtype) for dtype in np.ravel(dtypes) if dtype.kind in "mM"]
+    if any(dtype.kind == "O" for dtype in np.ravel(dtypes)):
+        dates = (date, timedelta, np.datetime64, np.timedelta64)
+        entries = np.asarray(values, dtype=object).ravel()
+        found += [type(x).__name__ for x in entries if isinstance(x, dates)]
+    if found:
+        rule = 'numbers, in a unit of yours: (dates - dates[0]) / np.timedelta64(1, "D")'
+        raise argument_error(argument, owner, rule, found[0])
 
 
 def check_real(values: object, argument: str, owner: str) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ from ..models.kernels.learned import LearnedCovariance, ParametricStack
 from ..models.kernels.member import Member
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
-from ..validation import argument_error, check_flag, check_name, check_unmasked
+from ..validation import argument_error, check_flag, check_name, check_undated, check_unmasked
 from .gaps import Gaps
 from .output import StackOutput
 from .reading import Tables, check_measured, check_names, ids_of, in_blocks, labelled, select
@@ -177,6 +177,8 @@ class KernelReader(BaseEstimator):
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner = type(self).__name__
         check_unmasked(X, "X", owner)
+        if self._columns is None or not isinstance(X, pd.DataFrame):
+            check_undated(X, "X", owner)
         if isinstance(X, pd.DataFrame):
             check_distinct(X.columns, "X", owner, "a frame with distinct names of columns")
         given, kernels_given = self._columns, self._kernels_given

@@ -16,7 +16,7 @@ from xarray import DataArray, Dataset, DataTree
 from ..inference import fit, predict
 from ..inference.engine.provenance import check_fitted
 from ..models.kernels.alignment import aligned, as_frame, check_repeated, labels_of, listed
-from ..validation import argument_error, check_unmasked
+from ..validation import argument_error, check_undated, check_unmasked
 from .blocks import KernelReader
 from .reading import ids_of
 from .saving import as_bytes, from_bytes
@@ -281,6 +281,7 @@ def _check_responses(y: Any, owner: str) -> None:
     values = np.asarray(y, dtype=object)
     if values.ndim not in (1, 2):
         return
+    check_undated(y, "y", owner)
     absent = np.flatnonzero(pd.isna(values.reshape(len(values), -1)).any(axis=1))
     if len(absent):
         ids = labels_of(y) or range(len(values))

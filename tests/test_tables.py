@@ -12,7 +12,12 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.estimators import KernelBlocks, KernelCompleter, KernelProbitClassifier
+from kernelzoo.estimators import (
+    CompositeKernelRegressor,
+    KernelBlocks,
+    KernelCompleter,
+    KernelProbitClassifier,
+)
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
 from kernelzoo.inference.mutual_completion.alignment import kernel_alignment
 from kernelzoo.models.combinations.sums import FixedWeights
@@ -297,3 +302,27 @@ def test_ids_that_files_hold_are_found_again(ids, tmp_path):
     kz.fit(model, VB, draws=5, random_seed=1, progressbar=False).to_netcdf(tmp_path / "result.nc")
     result = az.from_netcdf(tmp_path / "result.nc")
     kz.predict(model, result, KERNEL(NEW, FEATURES.set_axis(ids)))
+
+
+DATES = pd.DataFrame({"day": pd.date_range(DAY, periods=N)})
+
+
+@pytest.mark.parametrize("unit", ["ns", "s"])
+@pytest.mark.parametrize("form", [lambda t: t, lambda t: t.to_numpy(), lambda t: t.astype(object)])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda t: KernelBlocks(KERNEL).fit(t),
+        lambda t: KernelBlocks(KERNEL, blocks={"a": slice(0, 1)}).fit(t),
+        lambda t: KernelBlocks(KERNEL).fit(FEATURES[["age"]].to_numpy()).transform(t),
+        lambda t: KERNEL(t),
+        lambda t: CompositeKernelRegressor(KERNEL).fit(FEATURES, t),
+        lambda t: kz.CompositeKernelRegression(GRAM, t),
+        lambda t: KernelNearestMean().fit(t, Y),
+        lambda t: kernel_alignment(t, t),
+        lambda t: KernelCompleter(method="mean").fit(t),
+    ],
+)
+def test_dates_are_no_numbers(read, form, unit):
+    with pytest.raises(ValueError, match=r"must be (numbers|real numbers)"):
+        read(form(DATES.astype(f"datetime64[{unit}]")))
