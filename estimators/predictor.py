@@ -185,7 +185,8 @@ class KernelPredictor(KernelReader):
         ordered = np.asarray(aligned(given, self._training.labels, "y", owner))
         check_consistent_length(self._training.labels, ordered)
         check_repeated(self._training.labels, ordered, "y", owner)
-        self._values = self._response(ordered)
+        # A copy: the caller may change y in place.
+        self._values = np.array(self._response(ordered))
         self._outputs = y.columns.tolist() if isinstance(y, pd.DataFrame) else None
         self._options = {name: deepcopy(getattr(self, name)) for name in self._of_model}
         self.model_ = self._declared(stack)
