@@ -9,8 +9,10 @@ argument is invalid. All messages have one form:
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from numbers import Number, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +24,9 @@ ROUNDING = 1e-8
 #: Largest deviation from one of the sum of an object's class probabilities: classifiers that
 #: compute in single precision deviate this much.
 OFF_ONE = 1e-5
+
+#: Types of labels that netCDF stores.
+STORABLE = (str, bytes, Real, np.bool_, datetime, np.datetime64)
 
 
 #: What public functions take as a seed; see `integer_seed`.
@@ -122,6 +127,21 @@ def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> st
     return name
 
 
+def check_storable(labels: Iterable[object], argument: str, owner: str) -> None:
+    """Raise unless labels are strings, numbers or dates, all of one kind, which netCDF stores."""
+    kinds: dict[type, object] = {}
+    for label in labels:
+        kind = next((each for each in STORABLE if isinstance(label, each)), None)
+        if kind is None or getattr(label, "tzinfo", None) is not None:
+            rule = "labelled by strings, numbers or dates without time zone, which files can hold"
+            got = f"the {type(label).__name__} {label!r}; convert the labels, as by astype(str)"
+            raise argument_error(argument, owner, rule, got)
+        kinds.setdefault(kind, label)
+    if len(kinds) > 1:
+        got = f"{' and '.join(map(repr, kinds.values()))}; convert the labels, as by astype(str)"
+        raise argument_error(argument, owner, "labelled by ids of one type", got)
+
+
 def check_finite(
     array: NDArray, argument: str, owner: str, labels: Sequence[Sequence[Hashable]] = ()
 ) -> None:
@@ -200,6 +220,22 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
             "without masked entries: leave out the masked objects",
             f"{int(masked.sum())} masked, the first at position {first}",
         )
+
+
+def check_undated(values: Any, argument: str, owner: str) -> None:
+    """Raise if an array, or a column of a frame, has dates or durations.
+
+    As numbers they would depend on their unit, which files and libraries change.
+    """
+    dtypes = getattr(values, "dtypes", getattr(values, "dtype", np.dtype(object)))
+    found = [str(dtype) for dtype in np.ravel(dtypes) if dtype.kind in "mM"]
+    if any(dtype.kind == "O" for dtype in np.ravel(dtypes)):
+        dates = (date, timedelta, np.datetime64, np.timedelta64)
+        entries = np.asarray(values, dtype=object).ravel()
+        found += [type(x).__name__ for x in entries if isinstance(x, dates)]
+    if found:
+        rule = 'numbers, in a unit of yours: (dates - dates[0]) / np.timedelta64(1, "D")'
+        raise argument_error(argument, owner, rule, found[0])
 
 
 def check_real(values: object, argument: str, owner: str) -> NDArray[np.float64]:
@@ -342,6 +378,8 @@ def check_labels(
             f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}",
         )
     values = _of_one_type(values, argument, owner)
+    if values.dtype.kind == "O":
+        check_storable(values.tolist(), argument, owner)
     if classes is None:
         return _codes_of_sorted_classes(values, argument, owner)
     known = np.asarray(classes)

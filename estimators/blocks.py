@@ -1,6 +1,5 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -17,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
-from ..models.kernels.alignment import as_frame, check_distinct
+from ..models.kernels.alignment import as_frame, check_distinct, with_ids_of_columns
 from ..models.kernels.base import BasisExpansion, Precomputed
 from ..models.kernels.blocks import KernelsInBlocks
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
@@ -26,10 +25,10 @@ from ..models.kernels.learned import LearnedCovariance, ParametricStack
 from ..models.kernels.member import Member
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
-from ..validation import argument_error, check_flag, check_name, check_unmasked
+from ..validation import argument_error, check_flag, check_name, check_undated, check_unmasked
 from .gaps import Gaps
 from .output import StackOutput
-from .reading import Tables, check_measured, ids_of, in_blocks, labelled, select
+from .reading import Tables, check_measured, check_names, ids_of, in_blocks, labelled, select
 
 __all__ = ["KernelBlocks", "KernelReader"]
 
@@ -69,6 +68,10 @@ class KernelReader(BaseEstimator):
                 "kz.gaussian().nystroem(200)"
             )
             raise argument_error("kernels", owner, required, "both")
+        grams = {b for b in tables if not self.specification_.grams.isdisjoint({None, b})}
+        for block in grams:
+            tables[block] = with_ids_of_columns(tables[block])
+        order = ids_of(tables) if order is None else order
         bound = [member.space for member in members if member.space is not None]
         if None not in tables:
             for space in bound:
@@ -76,13 +79,8 @@ class KernelReader(BaseEstimator):
             if len(bound) == len(members):
                 tables = {block: tables[block] for block in tables if block in bound}
         check_measured(tables, owner)
-        objects = feature_spaces(_mapping(tables), order=ids_of(X) if order is None else order)
-        grams = {
-            block
-            for member in members
-            if isinstance(member.base, Precomputed)
-            for block in objects.spaces_of(member.space)
-        }
+        objects = feature_spaces(_mapping(tables), order=order)
+        grams &= objects.features.keys()
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
         rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
@@ -171,19 +169,16 @@ class KernelReader(BaseEstimator):
         if self._columns is not None:
             requirement = "None, because X names its blocks"
             raise argument_error("blocks", owner, requirement, repr(self._columns))
-        twice = [name for name, times in Counter(map(str, tables)).items() if times > 1]
-        if twice or not tables:
-            got = f"{twice[0]!r} twice" if twice else "none"
-            raise argument_error("X", owner, "of blocks with distinct names", got)
-        named: Tables = {str(block): table for block, table in tables.items()}
         if reset:
-            self._record_features(named)
-        return named
+            self._record_features(tables)
+        return tables
 
     def _tables_of_one(self, X: Any, reset: bool) -> Tables:
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner = type(self).__name__
         check_unmasked(X, "X", owner)
+        if self._columns is None or not isinstance(X, pd.DataFrame):
+            check_undated(X, "X", owner)
         if isinstance(X, pd.DataFrame):
             check_distinct(X.columns, "X", owner, "a frame with distinct names of columns")
         given, kernels_given = self._columns, self._kernels_given
@@ -204,6 +199,7 @@ class KernelReader(BaseEstimator):
         checked = validate_data(self, X, reset=reset, **checks)
         if cut:
             blocks = _as_mapping(given, owner)
+            check_names(blocks, "blocks", owner)
             return {
                 str(b): select(columns, checked, str(b), owner) for b, columns in blocks.items()
             }
@@ -213,6 +209,7 @@ class KernelReader(BaseEstimator):
             required = "of shape (objects, training objects, kernels)"
             raise argument_error("X", owner, required, f"shape {checked.shape}")
         names = [f"K{s}" for s in range(checked.shape[2])] if given is None else given
+        check_names(names, "blocks", owner)
         if len(names) != checked.shape[2]:
             required = f"{checked.shape[2]} names, one per kernel"
             raise argument_error("blocks", owner, required, repr(names))
@@ -222,11 +219,10 @@ class KernelReader(BaseEstimator):
         """Set what scikit-learn's estimators know about their features, as pairs with the block."""
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        frames = {block: as_frame(table) for block, table in tables.items()}
-        widths = [np.shape(table)[1:2] for table in frames.values()]
+        widths = [np.shape(table)[1:2] for table in tables.values()]
         self.n_features_in_ = sum(int(width[0]) for width in widths if width)
-        if all(isinstance(table, pd.DataFrame) for table in frames.values()):
-            names = [(block, name) for block, table in frames.items() for name in table.columns]
+        if all(isinstance(table, pd.DataFrame) for table in tables.values()):
+            names = [(block, name) for block, table in tables.items() for name in table.columns]
             self.feature_names_in_ = np.empty(len(names), dtype=object)
             self.feature_names_in_[:] = names
 
@@ -528,6 +524,7 @@ def _(kernels: Mapping, blocks: list[str | None], owner: str) -> Kernels:
         raise argument_error("kernels", owner, required, f"a dict with {list(kernels)}")
     if not kernels:
         raise argument_error("kernels", owner, "a dict with one block or more", "none")
+    check_names(kernels, "kernels", owner)
     each = {str(block): specified(given, [None], owner) for block, given in kernels.items()}
     for block in each:
         check_name(block, [str(known) for known in blocks], "kernels", owner)

@@ -19,7 +19,7 @@ from ..models.kernels.alignment import aligned_matrices, as_frame, listed
 from ..models.kernels.completed import CompletedRows
 from ..models.kernels.normalization import Similarities, normalize
 from ..models.kernels.stack import as_stack
-from ..validation import argument_error, check_name, check_positive, check_unmasked
+from ..validation import argument_error, check_name, check_positive, check_undated, check_unmasked
 from .output import StackOutput
 from .reading import in_blocks
 from .saving import as_bytes, from_bytes
@@ -306,8 +306,10 @@ class KernelCompleter(
         """Matrix of each kernel, by name; scikit-learn checks arrays."""
         tables = in_blocks(X, OWNER)
         if tables is not None:
-            return {str(name): as_frame(table) for name, table in tables.items()}
+            return {str(name): table for name, table in tables.items()}
+        X = as_frame(X)
         check_unmasked(X, "X", OWNER)
+        check_undated(X, "X", OWNER)
         array = validate_data(
             self,
             X,

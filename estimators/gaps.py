@@ -12,7 +12,6 @@ from xarray import DataArray
 
 from ..models.kernels.alignment import (
     NUMBERED,
-    as_frame,
     check_distinct,
     check_ids,
     counts_rows,
@@ -70,7 +69,7 @@ class Gaps:
                     "of rows that are whole or missing as a whole; impute single values first"
                 )
                 raise argument_error(f'X["{block}"]', owner, required, got)
-            known[block] = as_frame(tables[block])[has]
+            known[block] = tables[block][has]
             same = len(frame) == len(ids) and frame.index.equals(ids)
             rows[block] = np.flatnonzero(has) if same else ids.get_indexer(frame.index[has])
         lacking = np.setdiff1d(np.arange(len(ids)), np.concatenate(list(rows.values())))
@@ -122,7 +121,6 @@ class Gaps:
 
 
 def _frame(table: Any, argument: str, owner: str) -> pd.DataFrame:
-    table = as_frame(table)
     if not isinstance(table, pd.DataFrame):
         check_unmasked(table, argument, owner)
         if np.ndim(table) != 2:

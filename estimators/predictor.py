@@ -23,7 +23,7 @@ from ..models.kernels.alignment import (
     labels_of,
     listed,
 )
-from ..validation import argument_error, check_unmasked
+from ..validation import argument_error, check_undated, check_unmasked
 from .blocks import KernelReader
 from .reading import ids_of
 from .saving import as_bytes, from_bytes
@@ -192,7 +192,8 @@ class KernelPredictor(KernelReader):
         ordered = np.asarray(aligned(given, self._training.labels, "y", owner))
         check_consistent_length(self._training.labels, ordered)
         check_repeated(self._training.labels, ordered, "y", owner)
-        self._values = self._response(ordered)
+        # A copy: the caller may change y in place.
+        self._values = np.array(self._response(ordered))
         self._outputs = y.columns.tolist() if isinstance(y, pd.DataFrame) else None
         self._options = {name: deepcopy(getattr(self, name)) for name in self._of_model}
         self.model_ = self._declared(stack)
@@ -245,12 +246,13 @@ class KernelPredictor(KernelReader):
 
     def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Responses and their weights in the order of the objects of X, where they have ids."""
-        ids, owner = ids_of(X), type(self).__name__
+        ids, owner, y = ids_of(X), type(self).__name__, as_frame(y)
         ordered = y if ids is None else aligned(y, ids, "y", owner)
         if ids is not None and len(ids) == len(ordered):
             check_repeated(ids, ordered, "y", owner)
         if sample_weight is None:
             return ordered, None
+        sample_weight = as_frame(sample_weight)
         if labels_of(sample_weight) is None and ordered is not y:
             requirement = "labelled as y is, because y is brought into the order of X"
             got = type(sample_weight).__name__
@@ -289,6 +291,7 @@ def _check_responses(y: Any, owner: str) -> None:
     values = np.asarray(y, dtype=object)
     if values.ndim not in (1, 2):
         return
+    check_undated(y, "y", owner)
     absent = np.flatnonzero(pd.isna(values.reshape(len(values), -1)).any(axis=1))
     if len(absent):
         ids = labels_of(y) or range(len(values))

@@ -1,5 +1,6 @@
 """Input of the estimators, read as one table of objects by features for each block."""
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
@@ -9,17 +10,16 @@ import pandas as pd
 import xarray as xr
 from scipy.sparse import issparse
 
-from ..models.kernels.alignment import NUMBERED, as_frame, check_distinct, listed
+from ..models.kernels.alignment import as_frame, check_distinct, ids_along, listed
 from ..models.kernels.features import CrossGram
 from ..validation import argument_error, check_count
 
-__all__ = ["Tables", "check_measured", "ids_of", "in_blocks", "labelled", "select"]
+__all__ = ["Tables", "check_measured", "check_names", "ids_of", "in_blocks", "labelled", "select"]
 
 #: Tables by the name of their block; a single table without blocks has the name None.
 type Tables = dict[str | None, Any]
 
 
-@singledispatch
 def in_blocks(X: Any, owner: str) -> Tables | None:
     """Tables of input that names its blocks itself; None for one table of features.
 
@@ -35,74 +35,54 @@ def in_blocks(X: Any, owner: str) -> Tables | None:
     ValueError
         For sparse tables, columns of more than two levels, and columns that repeat.
     """
-    return None
-
-
-@in_blocks.register
-def _(X: Mapping, owner: str) -> Tables | None:
+    tables: dict[Any, Any] = {}
     # Some of SciPy's sparse matrices are mappings.
-    if issparse(X):
+    if isinstance(X, Mapping) and not issparse(X):
+        tables = dict(X)
+        if not tables:
+            raise argument_error("X", owner, "of blocks with distinct names", "none")
+    elif isinstance(X, pd.DataFrame) and X.columns.nlevels > 1:
+        if X.columns.nlevels > 2:
+            got = f"{X.columns.nlevels} levels"
+            raise argument_error("X", owner, "a frame with columns of levels (block, feature)", got)
+        check_distinct(X.columns, "X", owner, "of columns (block, feature) with distinct names")
+        tables = {block: X[block] for block in X.columns.get_level_values(0).unique()}
+    elif isinstance(X, xr.DataArray) and X.ndim == 3:
+        if set(X.dims) != {"kernel", "obs", "basis"}:
+            raise argument_error("X", owner, "of dims ('obs', 'basis', 'kernel')", f"dims {X.dims}")
+        stack = X.transpose("kernel", "obs", "basis")
+        names = X["kernel"].values if "kernel" in X.coords else map("K{}".format, range(len(stack)))
+        tables = dict(zip(names, stack.drop_vars("kernel", errors="ignore"), strict=True))
+    if not tables:
         return None
-    for block, table in X.items():
+    for block, table in tables.items():
         if issparse(table):
             raise argument_error(f'X["{block}"]', owner, "dense", "a sparse matrix")
-    return dict(X)
+    check_names(tables, "X", owner)
+    return {str(block): as_frame(table) for block, table in tables.items()}
 
 
-@in_blocks.register
-def _(X: pd.DataFrame, owner: str) -> Tables | None:
-    if X.columns.nlevels == 1:
-        return None
-    if X.columns.nlevels > 2:
-        got = f"{X.columns.nlevels} levels"
-        raise argument_error("X", owner, "a frame with columns of levels (block, feature)", got)
-    check_distinct(X.columns, "X", owner, "of columns (block, feature) with distinct names")
-    tables = {block: X[block] for block in X.columns.get_level_values(0).unique()}
-    return in_blocks(tables, owner)
-
-
-@in_blocks.register
-def _(X: xr.DataArray, owner: str) -> Tables | None:
-    if X.ndim != 3:
-        return None
-    if set(X.dims) != {"kernel", "obs", "basis"}:
-        raise argument_error("X", owner, "of dims ('obs', 'basis', 'kernel')", f"dims {X.dims}")
-    names = X["kernel"].values if "kernel" in X.coords else [f"K{s}" for s in range(len(X.kernel))]
-    stack = X.transpose("kernel", "obs", "basis")
-    return dict(zip(map(str, names), stack.drop_vars("kernel", errors="ignore"), strict=True))
-
-
-@singledispatch
 def ids_of(X: Any) -> pd.Index | None:
     """Ids of the objects of an estimator's input, in the order of its rows, or None.
 
     The ids of a dict are those of its first table with ids, whether a kernel uses it or not.
     """
-    return None
+    if isinstance(X, Mapping):
+        return next((ids for table in X.values() if (ids := ids_of(table)) is not None), None)
+    if isinstance(X, CrossGram):
+        return ids_of(X.similarities)
+    if isinstance(X, xr.DataArray) and X.ndim != 2:
+        return None if isinstance(ids := ids_along(X, "obs"), range) else ids
+    frame = as_frame(X)
+    return frame.index if isinstance(frame, pd.DataFrame) else None
 
 
-@ids_of.register
-def _(X: Mapping) -> pd.Index | None:
-    return next((ids for table in X.values() if (ids := ids_of(table)) is not None), None)
-
-
-@ids_of.register
-def _(X: pd.DataFrame) -> pd.Index | None:
-    return X.index
-
-
-@ids_of.register
-def _(X: CrossGram) -> pd.Index | None:
-    return ids_of(X.similarities)
-
-
-@ids_of.register
-def _(X: xr.DataArray) -> pd.Index | None:
-    if X.ndim == 2:
-        return ids_of(as_frame(X))
-    if "obs" not in X.indexes or X["obs"].attrs.items() >= NUMBERED.items():
-        return None
-    return X.indexes["obs"]
+def check_names(blocks: Any, argument: str, owner: str) -> None:
+    """Raise if two blocks have one name; names are strings."""
+    twice = [name for name, times in Counter(map(str, blocks)).items() if times > 1]
+    if twice:
+        got = f"{twice[0]!r} twice"
+        raise argument_error(argument, owner, "of blocks with distinct names", got)
 
 
 def check_measured(tables: Tables, owner: str) -> None:

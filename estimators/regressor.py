@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from ..models import CompositeKernelRegression
-from ..models.kernels.alignment import as_frame, order_of
+from ..models.kernels.alignment import order_of
 from ..validation import check_flag
 from .predictor import KernelPredictor, document
 
@@ -149,7 +149,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         sample_weight : array_like or Series (obs,), optional
             A Series goes by its index too. Unlabelled ones raise where `y` is reordered.
         """
-        y, sample_weight = self._in_order_of(X, as_frame(y), sample_weight)
+        y, sample_weight = self._in_order_of(X, y, sample_weight)
         if isinstance(y, pd.DataFrame) and self.model_.several:
             owner, rule = type(self).__name__, "labelled by the outputs given to fit"
             order = order_of(y.columns, self.model_.coords["output"], "y", owner, rule)

@@ -20,6 +20,7 @@ from ..validation import (
     check_labels,
     check_name,
     check_positive,
+    check_storable,
     check_targets,
     integer_seed,
 )
@@ -593,6 +594,7 @@ def _outputs(targets: Any, n_outputs: int, owner: str) -> Any:
         got = f"{targets.columns.nlevels} levels of columns"
         raise argument_error("targets", owner, "a frame with one level of columns", got)
     check_distinct(targets.columns, "targets", owner, "of outputs with distinct names")
+    check_storable(targets.columns, "targets", owner)
     return list(targets.columns)
 
 

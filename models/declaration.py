@@ -2,12 +2,14 @@
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Self, SupportsIndex, override
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor
 from pymc.initial_point import make_initial_point_fn
@@ -27,6 +29,10 @@ from .kernels.stack_in_blocks import StackInBlocks
 __all__ = ["Declaration", "family"]
 
 
+#: The amended model that cloudpickle is writing.
+_AMENDED: ContextVar[Any] = ContextVar("amended", default=None)
+
+
 class Declaration(pm.Model):
     """A paper's model. Everything of PyMC works on it unchanged.
 
@@ -37,7 +43,7 @@ class Declaration(pm.Model):
     inside another model. Variables can be added to it.
 
     Pickling stores the constructor's arguments and the data set since; unpickling calls the
-    constructor again. An amended declaration pickles like any PyMC model, which needs cloudpickle.
+    constructor again. An amended declaration is pickled by cloudpickle, whatever pickles it.
 
     Attributes
     ----------
@@ -67,7 +73,9 @@ class Declaration(pm.Model):
             requirement = "left out: engines find variables by name"
             raise argument_error("name", cls.__name__, requirement, repr(kwargs["name"]))
         model = super().__new__(cls)
-        model._arguments = args, kwargs
+        # The caller may change labels in place; kernels are too large for a copy.
+        own = {k: v if k == "kernels" else _copied(v) for k, v in kwargs.items()}
+        model._arguments = (*args[:1], *map(_copied, args[1:])), own
         return model
 
     def __init__(self, coords: Mapping[str, Any] | None = None):
@@ -173,9 +181,26 @@ class Declaration(pm.Model):
         return sorted(self._terms() ^ self._declared)
 
     @override
+    def __copy__(self) -> Self:
+        """Independent copy; PyMC's would be no declaration."""
+        return self.copied()
+
+    @override
+    def __deepcopy__(self, memo: Any) -> Self:
+        """Independent copy; PyMC's would be no declaration."""
+        return self.copied()
+
+    @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        if not hasattr(self, "_declared") or self._is_more_than_declared():
+        if not hasattr(self, "_declared") or _AMENDED.get() is self:
             return super().__reduce_ex__(protocol)
+        if self._is_more_than_declared():
+            # Variables that PyMC adds have methods without a name, which pickle does not take.
+            token = _AMENDED.set(self)
+            try:
+                return cloudpickle.loads, (cloudpickle.dumps(self),)
+            finally:
+                _AMENDED.reset(token)
         # pm.set_data replaces arrays; unchanged arrays follow from the constructor's arguments.
         now = {str(data.name): data.get_value(borrow=True) for data in self.data_vars}
         data = {name: values for name, values in now.items() if values is not self._data[name]}
@@ -223,6 +248,11 @@ class Declaration(pm.Model):
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
         return frozenset(str(term.name) for term in terms)
+
+
+def _copied(value: Any) -> Any:
+    arrays = np.ndarray | list | pd.Series | pd.DataFrame
+    return value.copy() if isinstance(value, arrays) else value
 
 
 def _check_as_before(then: np.ndarray, now: np.ndarray, argument: str) -> None:

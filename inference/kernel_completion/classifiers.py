@@ -35,6 +35,7 @@ from ...validation import (
     check_labels,
     check_positive,
     check_square_symmetric,
+    check_undated,
     check_unmasked,
 )
 
@@ -69,6 +70,7 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
         K11, self._ids = labelled_gram(K11, "K11", owner)
         labels = aligned(labels, self._ids, "labels", owner)
         check_unmasked(K11, "K11", owner)
+        check_undated(K11, "K11", owner)
         K11 = np.asarray(K11, dtype=float)
         if K11.ndim == 2:
             check_finite(K11, "K11", owner)
@@ -98,6 +100,7 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
             order = order_of(K21.columns, self._ids, "K21", owner, requirement)
             K21 = K21 if order is None else K21.iloc[:, order]
         check_unmasked(K21, "K21", owner)
+        check_undated(K21, "K21", owner)
         K21 = np.asarray(K21, dtype=float)
         n1 = self.n_features_in_
         if K21.ndim < 2 or K21.shape[-1] != n1:

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ...models.kernels.alignment import as_frame, order_of
-from ...validation import argument_error, check_finite, check_labels, check_unmasked
+from ...models.kernels.alignment import as_frame, order_of, with_ids_of_columns
+from ...validation import argument_error, check_finite, check_labels, check_undated, check_unmasked
 
 __all__ = ["ideal_kernel", "kernel_alignment"]
 
@@ -55,6 +55,7 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
     given = _alike(K, L)
     for name, kernel in given.items():
         check_unmasked(kernel, name, "kernel_alignment")
+        check_undated(kernel, name, "kernel_alignment")
     K, L = (np.asarray(kernel, dtype=float) for kernel in given.values())
     if K.ndim < 2 or K.shape[-2:] != L.shape[-2:]:
         raise argument_error(
@@ -71,7 +72,7 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
 
 def _alike(K: Any, L: Any) -> dict[str, Any]:
     """Two kernels by name; two DataFrames in the same order of rows and columns."""
-    named = {"K": as_frame(K), "L": as_frame(L)}
+    named = {"K": with_ids_of_columns(as_frame(K)), "L": with_ids_of_columns(as_frame(L))}
     if all(isinstance(kernel, pd.DataFrame) for kernel in named.values()):
         K, L = named.values()
         requirement = "labelled as K is"

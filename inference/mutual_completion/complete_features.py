@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from ...models.kernels.alignment import as_frame, check_distinct, check_ids, listed
+from ...models.kernels.alignment import as_frame, check_distinct, check_ids, labels_of, listed
 from ...user_warnings import warn_user
 from ...validation import (
     Seed,
@@ -153,7 +153,7 @@ def _read(features: Any) -> tuple[dict[str, Array], pd.Index]:
         arrays[name] = check_real(table, argument, OWNER)
         if arrays[name].ndim != 2 or 0 in arrays[name].shape:
             raise argument_error(argument, OWNER, "of shape (obs, basis)", str(arrays[name].shape))
-    labelled = [name for name, table in given.items() if isinstance(table, pd.DataFrame)]
+    labelled = [str(name) for name, table in features.items() if labels_of(table) is not None]
     if not labelled:
         sizes = {name: len(array) for name, array in arrays.items()}
         if len(set(sizes.values())) > 1:

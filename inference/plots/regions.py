@@ -16,7 +16,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.kernels.alignment import aligned
+from ...models.kernels.alignment import aligned, as_frame
 from ...validation import argument_error, check_finite, check_labels, check_unmasked
 from ..engine.predict import predict
 from ..engine.provenance import check_result
@@ -92,6 +92,7 @@ def plot_decision_regions(
         if not isinstance(number, (int, np.integer)) or number < least:
             raise argument_error(argument, owner, f"an integer of {least} or more", repr(number))
     check_unmasked(X_train, "X_train", owner)
+    X_train = as_frame(X_train)
     points = pd.DataFrame(X_train)
     if points.shape[1] != 2:
         raise argument_error("X_train", owner, "of two features", f"shape {points.shape}")

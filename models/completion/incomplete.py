@@ -298,7 +298,10 @@ def _mask(visible: Any, stack: xr.DataArray, owner: str) -> npt.NDArray[np.bool_
     if isinstance(visible, xr.DataArray):
         visible = visible.transpose(..., "kernel") if "kernel" in visible.dims else visible
         visible = visible.to_pandas() if visible.coords else visible.to_numpy()
+    labelled, visible = isinstance(visible, pd.DataFrame), as_frame(visible)
     if isinstance(visible, pd.DataFrame):
+        if not labelled and len(visible) == n:
+            visible = visible.set_axis(stack["obs"].values, axis=0)
         for index, dim in ((visible.index, "obs"), (visible.columns, "kernel")):
             if not (index.is_unique and set(index) == set(stack[dim].values.tolist())):
                 raise argument_error(

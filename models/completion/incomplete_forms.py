@@ -53,8 +53,8 @@ def _(kernels: xr.DataArray) -> Any:
 def entries(kernels: Any) -> npt.NDArray[np.floating]:
     """Entries of kernels in any form whose labels have been validated as a stack."""
     array = np.asarray(kernels)
-    if array.dtype.kind == "c":
-        raise TypeError("complex entries")
+    if array.dtype.kind in "cmM":
+        raise TypeError("complex entries or dates")
     return array if array.dtype.kind == "f" else array.astype(float)
 
 

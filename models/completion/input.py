@@ -16,7 +16,15 @@ from ...validation import (
     check_unmasked,
     number_or_nan,
 )
-from ..kernels.alignment import as_frame, check_distinct, in_order, listed, made_up, square_order
+from ..kernels.alignment import (
+    as_frame,
+    check_distinct,
+    in_order,
+    listed,
+    made_up,
+    square_order,
+    with_ids_of_columns,
+)
 from ..kernels.stack import as_stack, check_gram
 
 __all__ = [
@@ -205,7 +213,7 @@ def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
 
 def _observed(K11: Any, owner: str) -> tuple[Array, npt.NDArray[Any] | None]:
     """K11 as an array, and its labels or None."""
-    frame = as_frame(K11)
+    frame = with_ids_of_columns(as_frame(K11))
     # A default pandas index identifies no objects.
     labelled = isinstance(frame, pd.DataFrame) and not made_up(frame.index)
     check_unmasked(K11, "K11", owner)

@@ -1,7 +1,8 @@
 """Alignment by label: labelled input is brought into the order of the kernels' object ids.
 
-A Series, a DataFrame or a DataArray has labels; an array has none and is aligned by position. The
-numbers 0 to n - 1 in order are not ids, because pandas and kernel stacks use them as default
+A Series, a DataFrame or a DataArray has labels; an array has none and is aligned by position.
+Tables of other libraries, such as Polars and PyArrow, have names of columns but no ids of rows.
+The numbers 0 to n - 1 in order are not ids, because pandas and kernel stacks use them as default
 labels. The rules for labels, targets, kernels and features are:
 
 - Both sides have ids: the ids must be the same and determine the order. An error names unknown,
@@ -22,11 +23,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ...validation import argument_error
+from ...validation import argument_error, check_storable
 
 __all__ = [
     "NUMBERED",
@@ -47,6 +49,7 @@ __all__ = [
     "made_up",
     "order_of",
     "square_order",
+    "with_ids_of_columns",
 ]
 
 #: Number of labels listed in a message before "and ... more".
@@ -69,12 +72,13 @@ def check_complete(labels: Any, argument: str, owner: str) -> None:
 
 
 def check_ids(labels: Any, argument: str, owner: str) -> None:
-    """Raise if an id is missing or has several levels, which netCDF does not take."""
+    """Raise if an id is missing or has several levels, or netCDF does not take it."""
     check_complete(labels, argument, owner)
     several = [label for label in _plain(labels) if isinstance(label, tuple)]
     if several:
         requirement = "labelled by ids of one level: join the levels of a MultiIndex"
         raise argument_error(argument, owner, requirement, listed(several))
+    check_storable(_plain(labels), argument, owner)
 
 
 def check_distinct(
@@ -87,10 +91,13 @@ def check_distinct(
         raise argument_error(argument, owner, requirement, f"{listed(repeated)} more than once")
 
 
-def check_repeated(labels: Any, values: Any, argument: str, owner: str) -> None:
+def check_repeated(
+    labels: Any, values: Any, argument: str, owner: str, *, tolerance: float = 0.0
+) -> None:
     """Raise if rows with the same id differ; the message lists these ids.
 
-    Rows that repeat as a whole are those of a bootstrap sample.  Cost: O(n) for distinct labels.
+    Rows that repeat as a whole are those of a bootstrap sample. Numbers may differ by `tolerance`.
+    Cost: O(n) for distinct labels.
     """
     ids = pd.Index(_plain(labels), tupleize_cols=False)
     repeated = ids.duplicated(keep=False)
@@ -101,7 +108,8 @@ def check_repeated(labels: Any, values: Any, argument: str, owner: str) -> None:
     differ = [
         label
         for label, row in zip(ids[repeated], rows, strict=True)
-        if (row != first.setdefault(label, row)).any()
+        if (row != (known := first.setdefault(label, row))).any()
+        and not (tolerance and np.abs(row - known).max() <= tolerance)
     ]
     if differ:
         rule = "labelled by distinct ids, or equal wherever an id repeats"
@@ -195,6 +203,7 @@ def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
     ValueError
         See `order_of`. The caller checks the number and type of the values.
     """
+    values = as_frame(values)
     labels = labels_of(values)
     if labels is None:
         return values
@@ -240,18 +249,41 @@ def _(values: xr.DataArray, order: list[int]) -> Any:
     return values.to_numpy()[order]
 
 
-@singledispatch
-def as_frame(matrix: Any) -> Any:
-    """Convert a two-dimensional DataArray to a DataFrame, or to an array if it has no labels."""
-    return matrix
+def as_frame(table: Any) -> Any:
+    """Convert a table of any library to a DataFrame of pandas; return anything else unchanged.
+
+    A two-dimensional DataArray without labels becomes an array, as does a Series without an index
+    (Polars, PyArrow). Rows of a frame without an index get default labels.
+    """
+    if isinstance(table, xr.DataArray):
+        if table.ndim != 2:
+            return table
+        objects_first = table.transpose("obs", ...) if "obs" in table.dims else table
+        if not table.coords:
+            return objects_first.to_numpy()
+        frame = objects_first.to_pandas()
+        frame.attrs.update(table.attrs)
+        return frame
+    if isinstance(table, np.ndarray | pd.DataFrame | pd.Series):
+        return table
+    read: Any = nw.from_native(table, pass_through=True, allow_series=True)
+    if isinstance(read, nw.LazyFrame):
+        read = read.collect()
+    if not isinstance(read, nw.DataFrame | nw.Series):
+        return table
+    if nw.maybe_get_index(read) is not None:
+        return read.to_pandas()
+    if isinstance(read, nw.Series):
+        return read.to_numpy()
+    return pd.DataFrame({column.name: column.to_numpy() for column in read.iter_columns()})
 
 
-@as_frame.register
-def _(matrix: xr.DataArray) -> Any:
-    if matrix.ndim != 2:
-        return matrix
-    objects_first = matrix.transpose("obs", ...) if "obs" in matrix.dims else matrix
-    return objects_first.to_pandas() if matrix.coords else objects_first.to_numpy()
+def with_ids_of_columns(gram: Any) -> Any:
+    """Return a Gram matrix with names of columns and no ids of rows with these names on both."""
+    if not isinstance(gram, pd.DataFrame) or len(gram) != gram.shape[1]:
+        return gram
+    named = not counts_rows(gram.columns) and made_up(gram.index)
+    return gram.set_axis(gram.columns, axis=0) if named else gram
 
 
 @singledispatch
@@ -274,7 +306,8 @@ def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None)
     ValueError
         For kernels with different labels, and for repeated labels that need another order.
     """
-    return kernels
+    frame = as_frame(kernels)
+    return kernels if frame is kernels else aligned_matrices(frame, argument, owner, basis)
 
 
 @aligned_matrices.register
@@ -292,9 +325,9 @@ def _(kernels: Mapping, argument: str, owner: str, basis: Any = None) -> Any:
 @aligned_matrices.register(list)
 @aligned_matrices.register(tuple)
 def _(kernels: Sequence, argument: str, owner: str, basis: Any = None) -> Any:
-    if not any(isinstance(matrix, pd.DataFrame | xr.DataArray) for matrix in kernels):
+    named = {f"K{s}": as_frame(matrix) for s, matrix in enumerate(kernels)}
+    if not any(isinstance(matrix, pd.DataFrame) for matrix in named.values()):
         return kernels
-    named = {f"K{s}": matrix for s, matrix in enumerate(kernels)}
     return list(aligned_matrices(named, argument, owner, basis).values())
 
 
@@ -321,6 +354,7 @@ def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
     matrix = aligned_matrices(as_frame(kernel), argument, owner)
     labels = labels_of(matrix)
     if labels is not None:
+        check_repeated(labels, matrix, argument, owner)
         return matrix, labels
     return matrix, range(*np.shape(matrix)[:1] or (0,))
 
@@ -350,8 +384,10 @@ def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | No
         labels = values.index
     if labels is None:
         return None
-    check_distinct(labels, argument, owner, "labelled by the names of different kernels")
-    return tuple(map(str, _plain(labels)))
+    check_complete(labels, argument, owner)
+    names = tuple(map(str, _plain(labels)))
+    check_distinct(names, argument, owner, "labelled by the names of different kernels")
+    return names
 
 
 def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requirement: str) -> Any:
@@ -373,6 +409,8 @@ def _aligned_frame(
     frame: pd.DataFrame, first: pd.DataFrame | None, basis: Any, argument: str, owner: str
 ) -> pd.DataFrame:
     rows = None
+    if basis is None:
+        frame = with_ids_of_columns(frame)
     if first is not None:
         requirement = "labelled as the first kernel is"
         rows = order_of(
@@ -393,7 +431,9 @@ def _aligned_frame(
 
 def _plain(labels: Any) -> list[Hashable]:
     """Labels as a list of Python objects."""
-    return pd.Index(getattr(labels, "values", labels)).tolist()
+    # The values of an index have no time zone.
+    given = labels if isinstance(labels, pd.Index) else getattr(labels, "values", labels)
+    return pd.Index(given).tolist()
 
 
 def _count(labels: list[Hashable]) -> bool:

@@ -1,9 +1,8 @@
 """Objects in one or several feature spaces: an array, or a dict of arrays of the same objects."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,9 @@ from .alignment import (
     check_repeated,
     counts_rows,
     labels_of,
+    made_up,
     order_of,
+    with_ids_of_columns,
 )
 from .kernel_features import fingerprint
 from .rows import Rows
@@ -185,6 +186,7 @@ def feature_spaces(
     *,
     in_blocks: bool = False,
     order: pd.Index | None = None,
+    grams: Collection[str | None] = (),
 ) -> Objects:
     """Validate objects.
 
@@ -197,6 +199,8 @@ def feature_spaces(
         Leave arrays of numbers where they are, as `Rows`, which check entries when they are read.
     order : Index, optional
         Ids of the objects in the order that rows get. Default: those of the first space with ids.
+    grams : collection of feature spaces
+        Those that hold Gram matrices; all, if None is among them.
 
     Raises
     ------
@@ -218,7 +222,9 @@ def feature_spaces(
     if isinstance(X, Mapping) and len(tables) < len(X):
         twice = [name for name, times in Counter(map(str, X)).items() if times > 1]
         raise argument_error("X", "Kernels", "of spaces with distinct names", f"{twice[0]!r} twice")
-    read = {space: _read(table) for space, table in tables.items()}
+    read = {
+        space: _read(table, gram=None in grams or space in grams) for space, table in tables.items()
+    }
     found = (table.labels for table in read.values() if table.labels is not None)
     reference = next(found, None) if order is None else order
     checked = {
@@ -264,25 +270,16 @@ class _Table:
     self_similarity: NDArray | None = None
 
 
-@singledispatch
-def _read(table: Any) -> _Table:
-    return _Table(table)
-
-
-@_read.register
-def _(table: pd.DataFrame) -> _Table:
-    return _Table(table, table.index, table.columns)
-
-
-@_read.register
-def _(table: xr.DataArray) -> _Table:
+def _read(table: Any, *, gram: bool = False) -> _Table:
+    if isinstance(table, CrossGram):
+        return replace(_read(table.similarities), self_similarity=table.self_similarity)
     frame = as_frame(table)
-    return _Table(table.to_numpy()) if frame is table else _read(frame)
-
-
-@_read.register
-def _(table: CrossGram) -> _Table:
-    return replace(_read(table.similarities), self_similarity=table.self_similarity)
+    if not isinstance(frame, pd.DataFrame):
+        return _Table(frame)
+    if gram:
+        frame = with_ids_of_columns(frame)
+    named = isinstance(table, pd.DataFrame | xr.DataArray) or not made_up(frame.index)
+    return _Table(frame, frame.index if named else None, frame.columns)
 
 
 def _checked(

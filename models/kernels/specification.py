@@ -479,13 +479,18 @@ class Kernels:
         return ParametricStack(stack, learned) if learned else stack
 
     @property
+    def grams(self) -> set[str | None]:
+        """Feature spaces of precomputed kernels; None stands for all."""
+        return {each.space for each in self.members if isinstance(each.base, Precomputed)}
+
+    @property
     def _are_features(self) -> bool:
         """Whether all are features, so that objects need not be in memory."""
         return all(isinstance(member.base, KernelFeatures) for member in self.members)
 
     def _trained(self, X_train: Any) -> tuple[Objects, list[Entry]]:
         """Training objects, and kernels with their names and feature spaces."""
-        train = feature_spaces(X_train, in_blocks=self._are_features)
+        train = feature_spaces(X_train, in_blocks=self._are_features, grams=self.grams)
         if self._are_features:
             return train, [entry for entry, _ in self._fitted(train)]
         entries = list(self._resolve(train))

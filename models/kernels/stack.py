@@ -25,7 +25,7 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from .alignment import NUMBERED, aligned_matrices, check_ids, order_of
+from .alignment import NUMBERED, aligned_matrices, check_ids, check_repeated, order_of
 from .features import counts_as, labels_after
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
@@ -152,6 +152,8 @@ def as_stack(
     if (largest := max(float(values.max()), -float(values.min()))) > LARGEST:
         rule = f"at most {LARGEST:g} in size: kernels.normalize('trace'), or z-score the features"
         raise argument_error(argument, owner, rule, f"an entry of {largest:.3g}")
+    rows, size = values.swapaxes(0, 1), float(np.abs(values).max())
+    check_repeated(stack.indexes["obs"], rows, argument, owner, tolerance=precision * size)
     if np.array_equal(stack["obs"].values, stack["basis"].values):
         names = [_entry(argument, name) for name in stack["kernel"].values.tolist()]
         values = _as_gram(values, names, jitter, precision, owner)

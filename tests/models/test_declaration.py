@@ -1,5 +1,6 @@
 """What the seven declarations have in common."""
 
+import copy
 import pickle
 import warnings
 
@@ -191,14 +192,14 @@ def test_what_was_added_to_a_model_is_in_its_copy():
     copy = cloudpickle.loads(cloudpickle.dumps(model))
     assert "twice" in copy.named_vars
     np.testing.assert_array_equal(copy["extra"].get_value(), [0, 1, 2])
-    started = kz.MultinomialProbit.example()
+    started = kz.kz.MultinomialProbit.example()
     started.set_initval(started["W"], np.full((3, 12), 0.5))
     copy = cloudpickle.loads(cloudpickle.dumps(started))
     np.testing.assert_array_equal(copy.initial_point()["W"], 0.5)
 
 
 def test_labels_of_data_are_in_a_copy():
-    model = kz.MultinomialProbit.example()
+    model = kz.kz.MultinomialProbit.example()
     ids = [f"object {i}" for i in range(12)]
     with model:
         pm.set_data({"labels": model["labels"].get_value()}, coords={"obs": ids})
@@ -226,7 +227,7 @@ def test_engines_refuse_data_that_the_constructor_would(name, data, spoil, messa
 
 def test_new_data_that_the_constructor_would_take_are_fitted():
     """Rectangular data, such as features, need no symmetry; users' own data are theirs."""
-    model = kz.MultinomialProbit.example()
+    model = kz.kz.MultinomialProbit.example()
     pm.set_data({"K": 2 * model["K"].get_value()}, model=model)
     with model:
         pm.Data("own", [np.inf])
@@ -290,9 +291,43 @@ def test_other_rows_of_a_gram_matrix_are_a_basis():
 
 
 def test_a_second_seal_hides_no_term():
-    model = kz.MultinomialProbit.example()
+    model = kz.kz.MultinomialProbit.example()
     with model:
         pm.Potential("force", 60 * pm.math.log(model["beta"][0]))
     with pytest.raises(ValueError, match="is sealed by its own constructor"):
         model.seal()
     assert model.amendments()
+
+
+AMENDMENTS = {
+    "none": lambda model: None,
+    "Deterministic": lambda model: pm.Deterministic("double", 2 * model["W"]),
+    "Potential": lambda model: pm.Potential("penalty", -model["W"].sum()),
+    "Data": lambda model: pm.Data("more", [1.0, 2.0]),
+    "variable": lambda model: pm.Normal("extra"),
+    "start": lambda model: model.set_initval(model["beta"], np.array([0.3, 0.7])),
+}
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+)
+@pytest.mark.parametrize("kind", AMENDMENTS)
+def test_copies_are_declarations_with_their_amendments(kind, copied):
+    model = kz.MultinomialProbit.example()
+    with model:
+        AMENDMENTS[kind](model)
+    twin = copied(model)
+    assert type(twin) is kz.MultinomialProbit
+    assert list(twin.named_vars) == list(model.named_vars)
+    assert twin.amendments() == model.amendments()
+    point = model.initial_point()
+    assert twin.compile_logp()(point) == pytest.approx(model.compile_logp()(point))
+
+
+def test_labels_changed_in_place_do_not_change_a_pickled_model():
+    labels = np.array([0, 1, 0, 1])
+    model = kz.MultinomialProbit(np.eye(4) + 1.0, labels)
+    labels[:] = [1, 1, 0, 0]
+    twin = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(twin.label_codes, [0, 1, 0, 1])

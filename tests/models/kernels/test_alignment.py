@@ -530,7 +530,7 @@ REFUSED_KERNELS = {
         r"""'kernels\["b"\]' .* as the first kernel is. Got the unknown 'q'; none for 'p0'""",
     ),
     "counted beside ids": (
-        {"a": GRAM, "b": GRAM.reset_index(drop=True)},
+        {"a": GRAM, "b": GRAM.set_axis(range(N), axis=0).set_axis(range(N), axis=1)},
         None,
         r"""'kernels\["b"\]' .* the unknown 0, 1, .* none for 'p0'""",
     ),

@@ -1,0 +1,328 @@
+"""Tables of every library are read alike: columns go by their names, rows by position."""
+
+from decimal import Decimal
+from uuid import UUID
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import xarray as xr
+
+import kernelzoo as kz
+from kernelzoo.estimators import (
+    CompositeKernelRegressor,
+    KernelBlocks,
+    KernelCompleter,
+    KernelProbitClassifier,
+)
+from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
+from kernelzoo.inference.mutual_completion.alignment import kernel_alignment
+from kernelzoo.models.combinations.sums import FixedWeights
+from kernelzoo.models.kernels.alignment import as_frame
+
+N = 12
+RNG = np.random.default_rng(4)
+#: Features of different scales, so that columns in another order show.
+FEATURES = pd.DataFrame(RNG.normal(size=(N, 3)) * [1, 3, 9], columns=["age", "dose", "mass"])
+NEW = pd.DataFrame(RNG.normal(size=(4, 3)) * [1, 3, 9], columns=FEATURES.columns)
+EARLY = np.arange(N)[:, None] + np.zeros(3)
+ANOTHER = ["mass", "age", "dose"]
+IDS = [f"p{i}" for i in range(N)]
+SHUFFLED = [IDS[i] for i in RNG.permutation(N)]
+GRAM = pd.DataFrame(kz.gaussian(0.05)(FEATURES)[0].to_numpy(), columns=IDS)
+#: The same kernel, its rows and columns in another order.
+OTHER = GRAM.set_axis(IDS).loc[SHUFFLED, SHUFFLED].reset_index(drop=True)
+CROSS = pd.DataFrame(kz.gaussian(0.05)(NEW, FEATURES)[0].to_numpy(), columns=IDS)
+Y = np.where(FEATURES["age"] > 0, "case", "control")
+BY_ID = pd.Series(Y, index=IDS)
+KERNEL = kz.gaussian(0.05)
+VB = kz.VB(tolerance=0.1, remaining=1.0)
+FEW = {"engine": VB, "draws": 10, "random_state": 5}
+
+LIBRARIES = {
+    "polars": pl.from_pandas,
+    "polars lazy": lambda frame: pl.from_pandas(frame).lazy(),
+    "pyarrow": pa.Table.from_pandas,
+}
+
+
+@pytest.fixture(params=LIBRARIES, scope="module")
+def library(request):
+    """Function that makes a table of a library, and nothing of an index, from one of pandas."""
+    make = LIBRARIES[request.param]
+    return lambda frame: make(frame.reset_index(drop=True))
+
+
+def kernels_of_new(read, order):
+    return KERNEL(read(NEW[order]), read(FEATURES))
+
+
+def kernels_of_spaces(read, order):
+    trained = {"a": read(FEATURES), "b": read(FEATURES[["mass", "dose"]])}
+    new = {"a": read(NEW[order]), "b": read(NEW[[c for c in order if c != "age"]])}
+    return KERNEL(new, trained)
+
+
+def features_of_new(read, order):
+    return KERNEL.nystroem(5)(read(NEW[order]), read(FEATURES))
+
+
+def kernels_in_blocks(read, order):
+    kernels = KERNEL.nystroem(5).in_blocks(read(NEW[order]), read(FEATURES), size=2)
+    return kernels.whole()
+
+
+def blocks_of_a_dict(read, order):
+    blocks = KernelBlocks(KERNEL).fit({"a": read(FEATURES), "b": read(FEATURES)})
+    return blocks.transform({"b": read(NEW[order]), "a": read(NEW)})
+
+
+def blocks_by_names(read, order):
+    blocks = KernelBlocks(KERNEL, blocks={"a": ["dose", "age"], "b": "mass"})
+    return blocks.fit(read(FEATURES)).transform(read(NEW))
+
+
+def kernels_with_gaps(read, order):
+    gaps = FEATURES.where(EARLY > 2)
+    blocks = KernelBlocks(KERNEL, missing="nan")
+    blocks.fit({"a": read(FEATURES), "b": read(gaps)})
+    return blocks.transform({"a": read(NEW[order]), "b": read(NEW)})
+
+
+DOORS = [
+    kernels_of_new,
+    kernels_of_spaces,
+    features_of_new,
+    kernels_in_blocks,
+    blocks_of_a_dict,
+    blocks_by_names,
+    kernels_with_gaps,
+]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("order", [list(FEATURES), ANOTHER], ids=["in order", "shuffled"])
+def test_new_features_go_by_the_names_of_columns(door, order, library):
+    expected = door(lambda frame: frame, list(FEATURES))
+    np.testing.assert_allclose(door(library, order), expected, atol=1e-12)
+
+
+def probit_on_grams(read):
+    return kz.MultinomialProbit({"a": read(GRAM), "b": read(OTHER)}, BY_ID)["K"].get_value()
+
+
+def probit_on_one(read):
+    model = kz.MultinomialProbit(read(OTHER), BY_ID)
+    order = [list(model.coords["obs"]).index(one) for one in IDS]
+    np.testing.assert_array_equal(np.asarray(model.coords["class"])[model.label_codes][order], Y)
+    return model["K"].get_value()[:, order][:, :, order]
+
+
+def precomputed(read):
+    return kz.kernels.precomputed()({"a": read(GRAM), "b": read(OTHER)})
+
+
+def completed(read):
+    gaps = {"a": read(GRAM), "b": read(OTHER)}
+    return kz.completion.complete_kernels(gaps, method="mean", normalize=()).mean
+
+
+def completer(read):
+    fitted = KernelCompleter(method="mean", normalize=None).fit({"a": read(GRAM), "b": read(OTHER)})
+    return fitted.transform({"a": read(GRAM), "b": read(GRAM[SHUFFLED])}).transpose("kernel", ...)
+
+
+def alignment(read):
+    return kernel_alignment(read(GRAM), read(OTHER)) * np.array([GRAM, GRAM])
+
+
+@pytest.mark.parametrize(
+    "door", [probit_on_grams, probit_on_one, precomputed, completed, completer, alignment]
+)
+def test_gram_matrices_go_by_the_names_of_their_columns(door, library):
+    np.testing.assert_allclose(door(library), np.broadcast_to(GRAM, door(library).shape))
+
+
+def test_precomputed_kernels_of_new_objects_go_by_training_objects(library):
+    classifier = KernelProbitClassifier("precomputed", **FEW).fit(library(OTHER), BY_ID)
+    expected = classifier.predict_proba(CROSS[SHUFFLED].to_numpy())
+    mean = KernelNearestMean().fit(library(OTHER), BY_ID)
+    np.testing.assert_allclose(
+        mean.decision_function(library(CROSS)),
+        mean.decision_function(CROSS[SHUFFLED].to_numpy()),
+    )
+    with pytest.raises(ValueError, match="order"):
+        classifier.predict_proba(library(CROSS))
+    both = KernelProbitClassifier("precomputed", **FEW).fit({"a": library(OTHER)}, BY_ID)
+    np.testing.assert_allclose(both.predict_proba({"a": library(CROSS)}), expected)
+
+
+def test_completion_models_know_training_objects_by_columns(library):
+    some = OTHER[SHUFFLED[:5]].iloc[:5]
+    theta = GRAM + np.eye(N)
+    ids = SHUFFLED[:5]
+    labelled = some.set_axis(ids) + np.eye(5)
+    by_name = kz.WishartCompletion(theta.set_axis(IDS), labelled)
+    ours = kz.WishartCompletion(library(theta), library(labelled))
+    assert list(ours.coords["train"]) == list(by_name.coords["train"]) == ids
+
+
+def test_masks_and_features_to_complete_have_rows_by_position(library):
+    visible = pd.DataFrame({"b": np.arange(N) > 3, "a": np.full(N, True)})
+    model = kz.MutualKernelCompletion({"a": GRAM, "b": GRAM}, visible=library(visible))
+    assert [len(kernel.hidden) for kernel in model.problem.kernels] == [0, 4]
+    gaps = FEATURES.where(EARLY > 3)
+    options = {"n_components": 2, "random_seed": 1, "progressbar": False, "tolerance": 1.0}
+    ours = kz.completion.complete_features({"a": library(FEATURES), "b": library(gaps)}, **options)
+    expected = kz.completion.complete_features({"a": FEATURES, "b": gaps}, **options)
+    np.testing.assert_allclose(ours["features"], expected["features"])
+    with pytest.raises(ValueError, match="of the same objects"):
+        kz.completion.complete_features(
+            {"a": library(FEATURES), "b": library(gaps.iloc[4:])}, **options
+        )
+
+
+@pytest.mark.parametrize(
+    "column", [pl.Series, lambda y: pa.chunked_array([y.tolist()]), lambda y: pa.array(y.tolist())]
+)
+def test_series_of_classes_go_by_position(column):
+    ids = [12, 3, 30, 7, 1, 0, 25, 18, 9, 2, 5, 4]
+    features = FEATURES.set_axis(ids)
+    model = kz.MultinomialProbit(KERNEL(features), column(Y))
+    np.testing.assert_array_equal(np.asarray(model.coords["class"])[model.label_codes], Y)
+    assert list(model.coords["obs"]) == ids
+    estimator = KernelProbitClassifier(KERNEL, **FEW).fit(features, column(Y))
+    assert estimator.score(features, column(Y)) == estimator.score(features, Y)
+
+
+#: One id for two objects.
+TWICE = [*IDS[:-1], IDS[0]]
+REPEATED = GRAM.set_axis(TWICE).set_axis(TWICE, axis=1)
+STACK = REPEATED.to_numpy()[None]
+AT_ONCE = {"obs": TWICE, "basis": TWICE}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: kz.MultinomialProbit(REPEATED, Y),
+        lambda: kz.MultinomialProbit({"a": REPEATED, "b": REPEATED}, pd.Series(Y, index=TWICE)),
+        lambda: kz.CompositeKernelRegression(REPEATED, FEATURES["age"].to_numpy()),
+        lambda: kz.kernels.as_stack(xr.DataArray(STACK, AT_ONCE, ("kernel", "obs", "basis"))),
+        lambda: kz.kernels.kernel_stack(STACK[0], **AT_ONCE),
+        lambda: kz.kernels.precomputed()(REPEATED),
+        lambda: KernelNearestMean().fit(REPEATED, Y),
+    ],
+)
+def test_one_id_with_two_rows_is_refused(read):
+    with pytest.raises(ValueError, match=r"distinct ids, or equal .* different rows for 'p0'"):
+        read()
+
+
+def test_rows_of_one_id_may_differ_by_rounding():
+    rows = [*range(N), 0]
+    gram = GRAM.set_axis(IDS).iloc[rows, rows]
+    gram.iloc[0, 3] *= 1 + 1e-15
+    assert kz.MultinomialProbit(gram, Y[rows]).coords["obs"][-1] == IDS[0]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: KernelBlocks(blocks={1: ["age"], "1": ["dose", "mass"]}).fit(FEATURES),
+        lambda: KernelBlocks({1: KERNEL, "1": kz.linear()}).fit({"1": FEATURES}),
+        lambda: KernelBlocks("precomputed", blocks=["1", 1]).fit(np.stack([GRAM, GRAM], axis=-1)),
+        lambda: KernelBlocks().fit({1: FEATURES, "1": FEATURES}),
+        lambda: KernelCompleter(method="mean").fit({1: GRAM, "1": GRAM}),
+        lambda: KERNEL({1: FEATURES, "1": FEATURES}),
+        lambda: kz.MultinomialProbit({1: GRAM, "1": GRAM}, Y),
+        lambda: FixedWeights({1: 0.5, "1": 0.5}),
+        lambda: kz.completion.complete_features({1: FEATURES, "1": FEATURES}),
+    ],
+)
+def test_names_that_differ_by_type_only_are_refused(read):
+    with pytest.raises(ValueError, match=r"'1' (twice|more than once)|distinct names"):
+        read()
+
+
+def test_missing_entries_are_missing():
+    table = as_frame(pl.DataFrame({"a": [1, None], "b": [None, "x"], "c": [True, None]}))
+    assert table.isna().to_numpy().tolist() == [[False, True, False], [True, False, True]]
+    with pytest.raises(ValueError, match="finite"):
+        KERNEL(pl.DataFrame({"a": [1, None], "b": [1.0, 2.0]}))
+    with pytest.raises(ValueError, match=r"real numbers. Got .*str"):
+        KERNEL(pl.DataFrame({"id": ["x", "y"], "b": [1.0, 2.0]}))
+
+
+def test_index_of_a_table_in_partitions_stays():
+    dask = pytest.importorskip("dask.dataframe")
+    labelled = FEATURES.set_axis(IDS)
+    stack = KERNEL(dask.from_pandas(labelled, npartitions=2, sort=False))
+    assert list(stack["obs"].values) == IDS
+
+
+DAY = pd.Timestamp("2020-01-01")
+#: Labels that netCDF does not store, or not with their types.
+UNSTORABLE = {
+    "uuid": [UUID(int=i) for i in range(N)],
+    "date": [(DAY + pd.Timedelta(days=i)).date() for i in range(N)],
+    "period": pd.period_range(DAY, periods=N, freq="M"),
+    "interval": pd.interval_range(0, N),
+    "time zone": pd.date_range(DAY, periods=N, tz="UTC"),
+    "duration": pd.timedelta_range("1d", periods=N),
+    "decimal": [Decimal(i) + Decimal("0.5") for i in range(N)],
+    "mixed": ["a", *range(N - 1)],
+}
+
+
+@pytest.mark.parametrize("kind", UNSTORABLE)
+def test_labels_that_files_cannot_hold_are_refused(kind):
+    ids = UNSTORABLE[kind]
+    message = r"labelled by .*(which files can hold|ids of one type). Got .*astype"
+    with pytest.raises(ValueError, match=message):
+        KERNEL(FEATURES.set_axis(ids))
+    with pytest.raises(ValueError, match=message):
+        kz.MultinomialProbit(GRAM.set_axis(ids).set_axis(ids, axis=1), Y)
+    with pytest.raises(ValueError, match=message):
+        KernelProbitClassifier(KERNEL, **FEW).fit(FEATURES.set_axis(ids), Y)
+    outputs = pd.DataFrame(np.ones((N, 2)), columns=list(ids[:2]))
+    with pytest.raises(ValueError, match=message):
+        kz.CompositeKernelRegression(GRAM, outputs)
+    if kind not in ("mixed", "decimal"):
+        with pytest.raises(ValueError, match=message):
+            kz.MultinomialProbit(GRAM, list(ids[:2]) * (N // 2))
+
+
+@pytest.mark.parametrize("ids", [pd.date_range(DAY, periods=N), np.arange(N) + 0.5, IDS])
+def test_ids_that_files_hold_are_found_again(ids, tmp_path):
+    model = kz.MultinomialProbit(KERNEL(FEATURES.set_axis(ids)), pd.Series(Y, index=ids))
+    kz.fit(model, VB, draws=5, random_seed=1, progressbar=False).to_netcdf(tmp_path / "result.nc")
+    result = az.from_netcdf(tmp_path / "result.nc")
+    kz.predict(model, result, KERNEL(NEW, FEATURES.set_axis(ids)))
+
+
+DATES = pd.DataFrame({"day": pd.date_range(DAY, periods=N)})
+
+
+@pytest.mark.parametrize("unit", ["ns", "s"])
+@pytest.mark.parametrize("form", [lambda t: t, lambda t: t.to_numpy(), lambda t: t.astype(object)])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda t: KernelBlocks(KERNEL).fit(t),
+        lambda t: KernelBlocks(KERNEL, blocks={"a": slice(0, 1)}).fit(t),
+        lambda t: KernelBlocks(KERNEL).fit(FEATURES[["age"]].to_numpy()).transform(t),
+        lambda t: KERNEL(t),
+        lambda t: CompositeKernelRegressor(KERNEL).fit(FEATURES, t),
+        lambda t: kz.CompositeKernelRegression(GRAM, t),
+        lambda t: KernelNearestMean().fit(t, Y),
+        lambda t: kernel_alignment(t, t),
+        lambda t: KernelCompleter(method="mean").fit(t),
+    ],
+)
+def test_dates_are_no_numbers(read, form, unit):
+    with pytest.raises(ValueError, match=r"must be (numbers|real numbers)"):
+        read(form(DATES.astype(f"datetime64[{unit}]")))
