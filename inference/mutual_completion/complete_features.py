@@ -28,6 +28,8 @@ __all__ = ["complete_features"]
 type Array = npt.NDArray[np.float64]
 
 OWNER = "complete_features"
+# Products of larger features leave double precision.
+LARGEST = 1e60
 
 
 def complete_features(
@@ -77,8 +79,9 @@ def complete_features(
     Raises
     ------
     ValueError
-        For rows of which only some entries are missing, objects that lack all kernels, kernels
-        with fewer than two objects, repeated ids, and ids for some of the tables only.
+        For rows of which only some entries are missing, features above 1e60, objects that lack all
+        kernels, kernels with fewer than two objects, repeated ids, and ids for some of the tables
+        only.
 
     Warns
     -----
@@ -184,8 +187,9 @@ def _blocks(tables: Mapping[str, Array], objects: pd.Index) -> tuple[list[Featur
         if (partly := lacking.any(axis=1) & ~lacking.all(axis=1)).any():
             got = f"some entries missing in the rows of {listed(objects[partly].tolist())}"
             raise argument_error(argument, OWNER, "complete or wholly NaN in each row", got)
-        if np.isinf(table).any():
-            raise argument_error(argument, OWNER, "finite, or NaN where missing", "infinity")
+        if (largest := np.abs(table[visible]).max(initial=0.0)) > LARGEST:
+            rule = f"NaN where missing, and at most {LARGEST:g} in size elsewhere"
+            raise argument_error(argument, OWNER, rule, f"one of {largest:.3g}")
         if visible.sum() < 2:
             raise argument_error(argument, OWNER, "of two objects or more", f"{visible.sum()}")
         scale = np.sqrt(np.mean(np.sum(table[visible] ** 2, axis=1)))
