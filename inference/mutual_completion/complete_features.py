@@ -37,8 +37,8 @@ def complete_features(
     *,
     n_components: int = 20,
     lam: float = 0.1,
-    max_iterations: int = 200,
-    tolerance: float = 0.01,
+    max_iterations: int = 5000,
+    tolerance: float = 1e-5,
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> xr.Dataset:
@@ -60,9 +60,11 @@ def complete_features(
         objects: compare a few numbers by the predictions, or by visible rows that are left out.
     lam : float, default=0.1
         The paper's lambda.
-    max_iterations : int, default=200
-    tolerance : float, default=0.01
+    max_iterations : int, default=5000
+    tolerance : float, default=1e-5
         The iterations end when the objective is estimated to rise by at most this for each object.
+        It is flat: with 60 of 150 objects missing from each of three kernels, 0.01 left completed
+        inner products off by up to 48 % of the largest one, 1e-5 by 4 %.
     random_seed : int, SeedSequence, Generator or None, optional
         Seed of the directions in which eigenvectors are first sought.
     progressbar : bool, default=True

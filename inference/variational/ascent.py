@@ -247,7 +247,6 @@ def multistart_ascent[S: State](
     FloatingPointError
         When no start has a finite objective.
     """
-
     fall = (NEW_POINTS if n_kernels > 3 else ROUNDED) if monotone else np.inf
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:

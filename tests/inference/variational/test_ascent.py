@@ -76,8 +76,13 @@ def test_one_small_gain_is_not_the_end_for_the_patient():
 
 @pytest.mark.parametrize(
     ("n_kernels", "depth", "monotone", "ends"),
-    [(3, 0.05, True, True), (3, 0.005, True, False), (4, 0.05, True, False), (4, 0.2, True, True)]
-    + [(3, 5.0, False, False)],
+    [
+        (3, 0.05, True, True),
+        (3, 0.005, True, False),
+        (4, 0.05, True, False),
+        (4, 0.2, True, True),
+        (3, 5.0, False, False),
+    ],
 )
 def test_a_fall_beyond_rounding_ends_the_ascent_unconverged(n_kernels, depth, monotone, ends):
     heights = np.array([-np.inf, -10.0, -5.0, -5.0 - depth, *[-4.0] * 9])
