@@ -235,7 +235,7 @@ def fit_composite_kernel(
     ValueError
         For settings out of range, for `samples` without importance sampling, `type_two_from`
         without `type_two`, `batch` in regression, importance samples of selections, and for priors
-        DirichletWeights(tau, nu) with tau or nu outside 1e-3..1e8 or tau / nu above 1e7.
+        DirichletWeights(tau, nu) with tau or nu outside .01..1e8 or tau / nu above 1e7.
     FloatingPointError
         When no start has a finite bound.
     LinAlgError
@@ -297,6 +297,7 @@ def fit_composite_kernel(
             remaining=remaining,
             rounds_from=1 if batch is not None and starts is None else None,
             coordinates=COORDINATES if accelerated else None,
+            monotone=weights == "quadrature" and not type_two,
         )
         if not isinstance(ascended.state.beta, BinaryFactor):
             warn_of_imprecision(ascended.state.beta)

@@ -18,7 +18,7 @@ from ..variational.binary import BinaryFactor, binary_factor
 from ..variational.gamma import Gamma, most_likely
 from ..variational.kernel_weights import Concentrations, Integration, Weights
 from ..variational.regressors import regressors_bound
-from ..variational.simplex import SimplexFactor, moments_around
+from ..variational.simplex import TINY, SimplexFactor, moments_around
 from .vb_likelihoods import Likelihood, Noise, Regressors
 
 __all__ = ["COORDINATES", "Data", "Selections", "State", "start", "update", "update_in_turns"]
@@ -176,7 +176,7 @@ def _update_weights(
     prior = state.priors.get("varphi")
     if prior is None:
         known = state.varphi_mean
-        log_prior = gammaln(known.sum()) - gammaln(known).sum() + (known - 1) @ beta.mean_log
+        log_prior = gammaln(known.sum()) - gammaln(known).sum() + known @ beta.mean_log
         return state, float(beta.entropy + log_prior)
     varphi = integration.concentrations(prior, beta.mean_log, state.varphi)
     state = replace(state, varphi=varphi, varphi_mean=varphi.mean)
@@ -205,7 +205,7 @@ def _(
 def _coordinates(state: State[Any]) -> Array:
     values = [state.noise.coordinates, np.log(state.phi.rate)]
     if isinstance(state.beta, SimplexFactor):
-        values.append(np.log(state.beta_mean))
+        values.append(np.log(np.maximum(state.beta_mean, TINY)))
     if state.varphi is not None:
         values.append(np.log(state.varphi_mean))
     return np.concatenate(values)

@@ -15,8 +15,8 @@ from scipy.stats import norm
 from xarray import Dataset, DataTree
 
 from ...validation import argument_error, check_name
+from ..engine.convergence import convergence_of_chains
 from ..engine.identified import identified
-from ..engine.mcmc import convergence_of_chains
 from ..engine.moments import pooled
 from ..engine.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
 from ..engine.predict import predict

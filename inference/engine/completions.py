@@ -265,8 +265,8 @@ def predict_completions(
     Dataset
         The predictions of one completion, averaged. Standard deviations are those of the mixture:
         the mean variance within completions plus the variance of their means. ``{mean}_between`` is
-        the standard deviation between the completions' means (divisor M). That of `predicted` for
-        a result without completions.
+        the standard deviation between the completions' means (divisor M - 1, as in `rubin`; NaN for
+        one completion). That of `predicted` for a result without completions.
 
     Raises
     ------
@@ -296,7 +296,9 @@ def predict_completions(
             pooled[name] = (variance**0.5).assign_attrs(values.attrs)
         elif values.dtype.kind == "f":
             pooled[name] = values.mean(COMPLETION).assign_attrs(values.attrs)
-            pooled[f"{name}_between"] = values.std(COMPLETION)
+            pooled[f"{name}_between"] = (
+                values.std(COMPLETION, ddof=1) if len(each) > 1 else np.nan * pooled[name]
+            )
     if "label" in pooled:
         winners = pooled["probability"].argmax("class").to_numpy()
         pooled["label"] = pooled["label"].copy(data=pooled["class"].to_numpy()[winners])

@@ -10,7 +10,6 @@ from math import inf
 from multiprocessing.context import BaseContext
 from typing import Any, ClassVar, Literal, override
 
-import arviz as az
 import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
@@ -29,16 +28,16 @@ from ...numerics.compiled import numba_compiles
 from ...validation import argument_error, check_count, check_name, check_positive
 from .applicability import discrete_variables, too_large
 from .compilation import compiling_with, mode_worth, python_mode
+from .convergence import convergence_of_chains
 from .cost import Cost, peak_of_memory, timed
 from .deadline import EndOfTime
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
 from .handwritten import Handwritten
-from .identified import identified
 from .mass_matrix import curvature_at
 from .mode import compile_objective
-from .moments import EachDraw, MomentsOfChains, moments_of_draws, rhat_of_moments
-from .result import Converged, with_group
+from .moments import EachDraw, MomentsOfChains, moments_of_draws
+from .result import with_group
 from .sampler_options import keywords_of
 from .settings import DEFAULT, Default
 from .start import initial_values
@@ -47,12 +46,10 @@ __all__ = [
     "NUTS",
     "Gibbs",
     "check_main_guard",
-    "convergence_of_chains",
     "judge_chains",
     "make_lean",
 ]
 
-RHAT_BOUND = 1.01
 # PyMC's own checks compute no R-hat of fewer draws.
 FEWEST_TO_MONITOR = 100
 
@@ -74,40 +71,6 @@ _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
 _OF_MASS_MATRIX = frozenset(
     {"init", "scaling", "is_cov", "inverse_mass_matrix", "dense_mass", "adapt_mass_matrix"}
 )
-
-
-def convergence_of_chains(tree: DataTree, model: pm.Model, draws: int) -> Converged:
-    """Whether all draws were made and R-hat of all identified quantities is within the bound.
-
-    For entries of matrices that have moments in place of draws, R-hat is Gelman and Rubin's ratio
-    of variances. If R-hat is above the bound, the attribute ``note`` names the quantity with the
-    largest R-hat.
-    """
-    posterior = tree["posterior"]
-    if posterior.sizes["draw"] < draws:
-        return "no"
-    if posterior.sizes["chain"] < 2 or not (quantities := identified(tree, model)).data_vars:
-        return "unknown"
-    # R-hat is NaN for constants and for states that no chain has left.
-    with np.errstate(invalid="ignore"):
-        rhat = az.rhat(quantities)
-    if "moments" in tree.children:
-        of_moments = rhat_of_moments(tree["moments"].to_dataset())
-        rhat = rhat.assign({k: v for k, v in of_moments.items() if k not in posterior})
-    largest = {name: rhat[name].max().item() for name in rhat if rhat[name].notnull().any()}
-    if not largest:
-        return "unknown"
-    worst = max(largest, key=lambda name: largest[name])
-    if largest[worst] <= RHAT_BOUND:
-        return "yes"
-    where = rhat[worst].fillna(0).argmax(...)
-    labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
-    name = f"{worst}[{labels}]" if labels else worst
-    tree.attrs["note"] = (
-        f"R-hat is {largest[worst]:.4g} at {name}: more draws are needed. Run fit again with "
-        f"draws={4 * draws}; kz.recommend(model) names other engines."
-    )
-    return "no"
 
 
 def _log_warnings(tree: DataTree) -> None:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, override
 import pymc as pm
 from xarray import DataTree
 
+from .convergence import convergence_of_ascent
 from .engine import Kind, Run
 from .handwritten import Handwritten
 from .independent import independent_draws
@@ -84,7 +85,7 @@ class VB(Handwritten):
         tree = independent_draws(model, run, output.sample, output.moments)
         with_group(tree, "variational", output.parameters)
         with_group(tree, "trajectory", trajectory("elbo", output.elbo, output.best))
-        tree.attrs["converged"] = "yes" if output.converged else "no"
         tree.attrs["lp_measure"] = "constrained"
-        tree.attrs["pareto_k"] = pareto_k(tree)
+        tree.attrs["pareto_k"] = k_hat = pareto_k(tree)
+        tree.attrs["converged"] = convergence_of_ascent(tree, model, k_hat, output.converged)
         return tree

@@ -11,6 +11,7 @@ from xarray import DataTree
 
 from ...validation import check_count, check_name, check_positive
 from ..engine.applicability import discrete_variables, too_large
+from ..engine.convergence import convergence_of_noisy_ascent
 from ..engine.cost import Cost, Stopwatch, peak_of_memory
 from ..engine.density import log_density
 from ..engine.engine import Engine, Kind, Run
@@ -83,8 +84,8 @@ class ADVI(Engine):
         tree = gaussian_result(model, run, approximation.mean.eval(), factor)
         elbo = -np.asarray(approximation.hist, dtype=float)
         with_group(tree, "trajectory", trajectory("elbo", [elbo]))
-        finished = len(elbo) == self.iterations and _flat(elbo)
-        tree.attrs["converged"] = "yes" if finished else "no"
+        finished = len(elbo) == self.iterations
+        tree.attrs["converged"] = convergence_of_noisy_ascent(elbo) if finished else "no"
         return tree
 
     def _approximation(self, model: pm.Model, run: Run) -> Any:
@@ -106,13 +107,6 @@ class ADVI(Engine):
             callbacks=[look_at_the_clock],
             compile_kwargs=run.compile_kwargs(self.iterations),
         )
-
-
-def _flat(elbo: np.ndarray) -> bool:
-    """Whether a noisy bound rises by at most its noise over its last half."""
-    before, after = np.array_split(elbo[-max(len(elbo) // 2, 4) :], 2)
-    noise = np.hypot(before.std() / len(before) ** 0.5, after.std() / len(after) ** 0.5)
-    return bool(after.mean() - before.mean() <= 3 * noise)
 
 
 @dataclass(frozen=True)

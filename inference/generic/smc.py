@@ -13,9 +13,10 @@ from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
 from ...validation import check_name
+from ..engine.convergence import convergence_of_particles
 from ..engine.deadline import Clock, OutOfTime
 from ..engine.engine import Engine, Kind, Run
-from ..engine.mcmc import check_main_guard, convergence_of_chains, make_lean
+from ..engine.mcmc import check_main_guard, make_lean
 from ..engine.result import with_group
 from ..engine.sampler_options import keywords_of
 
@@ -277,7 +278,9 @@ class SMC(Engine):
             run.clock.ended = True
             tree.attrs["note"] = _worth(stats, run.draws)
         else:
-            tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
+            rate = stats["accept_rate" if self.kernel == "IMH" else "mean_accept_rate"].values
+            acceptance = min(row[np.isfinite(row)][-1] for row in rate)
+            tree.attrs["converged"] = convergence_of_particles(tree, model, run.draws, acceptance)
         return tree
 
 

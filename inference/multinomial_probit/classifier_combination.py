@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xarray import Dataset
 
 from ...models.kernels.alignment import order_of
-from ...validation import argument_error, check_name
+from ...validation import argument_error, check_finite, check_name
 
 __all__ = ["combine_classifiers"]
 
@@ -78,7 +78,8 @@ def combine_classifiers(
     Raises
     ------
     ValueError
-        For an unknown rule, no predictions, or predictions of other objects or classes.
+        For an unknown rule, no predictions, predictions of other objects or classes, and
+        probabilities that are missing.
 
     Examples
     --------
@@ -99,6 +100,8 @@ def combine_classifiers(
             "predictions", OWNER, "of the same objects and classes", str(error)
         ) from None
     p = np.stack([one.transpose("obs", "class").to_numpy() for one in aligned])
+    labels = [range(len(p)), aligned[0]["obs"].to_numpy(), aligned[0]["class"].to_numpy()]
+    check_finite(p, "predictions", OWNER, labels)
     combined = _RULES[rule](p)
     # The mean breaks ties of votes; distinct votes differ by more than 1e-9.
     preference = combined + 1e-9 * p.mean(axis=0) if rule == "majority" else combined

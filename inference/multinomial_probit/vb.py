@@ -176,7 +176,7 @@ def fit_multinomial_probit(
     Raises
     ------
     ValueError
-        For settings out of range, and for priors Mean(mu, lam) with mu or lam outside 1e-3..1e8 or
+        For settings out of range, and for priors Mean(mu, lam) with mu or lam outside .01..1e8 or
         mu / lam above 1e7.
     FloatingPointError
         When no start has a finite objective.
@@ -229,6 +229,7 @@ def fit_multinomial_probit(
         remaining=remaining,
         rounds_from=first_round if compete else None,
         coordinates=COORDINATES if accelerated else None,
+        monotone=not data.plug_in,
     )
     if isinstance(ascended.state.beta, SimplexFactor):
         warn_of_imprecision(ascended.state.beta)

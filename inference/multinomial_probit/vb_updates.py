@@ -27,7 +27,7 @@ from ..variational.anderson import Coordinates
 from ..variational.binary import BinaryFactor, binary_factor
 from ..variational.concentration import ConcentrationFactor, concentration_factor
 from ..variational.regressors import precision_factor, printed_bound, regressors_bound
-from ..variational.simplex import SimplexFactor, moments_around, simplex_factor
+from ..variational.simplex import TINY, SimplexFactor, moments_around, simplex_factor
 from .expected_utilities import BatchedUtilities, ExpectedUtilities
 from .vb_blocks import KernelsOfBlocks
 from .vb_inner_steps import ascend, inner_steps
@@ -420,7 +420,7 @@ def _coordinates(state: State) -> Array:
     assert isinstance(state.utilities, ExpectedUtilities)
     values = [state.utilities.products.ravel(), np.log(state.zeta_rate).ravel()]
     if isinstance(state.beta, SimplexFactor):
-        values += [np.log(state.beta_mean), np.log(state.rho_mean)]
+        values += [np.log(np.maximum(state.beta_mean, TINY)), np.log(state.rho_mean)]
     return np.concatenate(values)
 
 

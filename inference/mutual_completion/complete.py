@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...models.completion.incomplete import IncompleteKernels
 from ...models.completion.mutual_blocks import GammaExcess
-from ...models.kernels.alignment import counts_rows
+from ...models.kernels.alignment import counts_rows, listed
 from ...models.kernels.completed import CompletedKernels
 from ...models.kernels.normalization import NORMALIZATIONS
 from ...models.mutual_kernel_completion import MutualKernelCompletion
@@ -76,7 +76,8 @@ def complete_kernels(
     Raises
     ------
     ValueError
-        For objects that are in no kernel, and as `MutualKernelCompletion` and `fit`.
+        For objects that are in no kernel, kernels without objects, and as `MutualKernelCompletion`
+        and `fit`.
 
     Warns
     -----
@@ -109,6 +110,10 @@ def complete_kernels(
     stack = given.stacked([kernel.with_zeros() for kernel in given.kernels])
     for k, kernel in enumerate(given.kernels):
         seen[kernel.visible, k] = True
+    if not seen.any(axis=0).all():
+        unseen = listed([k.name for k in given.kernels if not len(k.visible)])
+        rule = "kernels with at least one visible object each: leave the others out"
+        raise argument_error("kernels", OWNER, rule, f"none in {unseen}")
     if method != "mutual" and not seen.all():
         stack = given.stacked([METHODS[method](kernel) for kernel in given.kernels])
     given_model = dict(model or {})

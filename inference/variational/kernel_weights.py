@@ -56,7 +56,7 @@ class Weights(_Factor, Protocol):
 
     @property
     def entropy(self) -> float:
-        """-E[log Q(beta)]."""
+        """-E[log Q(log beta)]."""
 
     @property
     def ess(self) -> float:
@@ -72,7 +72,7 @@ class Concentrations(_Factor, Protocol):
 
     @property
     def log_normaliser(self) -> float:
-        """E[log p(beta | varphi) + log p(varphi) - log Q(varphi)]."""
+        """E[log p(log beta | varphi) + log p(varphi) - log Q(varphi)]."""
 
     @property
     def ess(self) -> float:
@@ -161,10 +161,10 @@ class SampledWeights(_Moments):
 
     @property
     def entropy(self) -> float:
-        """-E[log Q(beta)]."""
+        """-E[log Q(log beta)]."""
         concentration, linear, quadratic = self.terms
         expected = linear @ self.mean - 0.5 * np.sum(quadratic * self.second_moment)
-        expected += (concentration - 1) @ self.mean_log
+        expected += concentration @ self.mean_log
         log_beta_function = gammaln(concentration).sum() - gammaln(concentration.sum())
         return float(self.log_normaliser + log_beta_function - expected)
 
@@ -256,5 +256,5 @@ class Importance(Integration[SampledWeights, SampledConcentrations]):
         # log Gamma(x) = log Gamma(1 + x) - log x, where x may have vanished.
         log_weight = gammaln(1 + varphi.sum(axis=0)) - logsumexp(log_varphi, axis=0)
         log_weight += np.sum(log_varphi - gammaln(1 + varphi), axis=0)
-        log_weight += mean_log_beta @ (varphi - 1)
+        log_weight += mean_log_beta @ varphi
         return SampledConcentrations(*_moments(log_varphi, log_weight), prior, mean_log_beta)

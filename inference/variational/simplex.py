@@ -37,10 +37,14 @@ from ...user_warnings import warn_user
 from .simplex_coordinates import Target, axes_around
 from .simplex_points import GRID_TOLERANCE, SOBOL_LOG2, Points, Proposal
 
-__all__ = ["SimplexFactor", "moments_around", "simplex_factor", "warn_of_imprecision"]
+__all__ = ["TINY", "SimplexFactor", "moments_around", "simplex_factor", "warn_of_imprecision"]
 
 type Array = npt.NDArray[np.float64]
 
+# Expected weights vanish where concentrations are tiny; their logarithms are coordinates.
+TINY = np.finfo(float).tiny
+# Squares of smaller concentrations, and of their inverses, leave double precision.
+LEAST = 1e-100
 # Largest number of batches of proposals.
 ROUNDS = 24
 # Points of another factor serve while the means of the weights, in standard deviations, and the
@@ -83,7 +87,7 @@ class SimplexFactor:
     @property
     def sd(self) -> Array:
         """Standard deviations of the weights."""
-        return np.sqrt(np.maximum(np.diag(self.second_moment) - self.mean**2, 0))
+        return np.sqrt(np.maximum(np.diag(self.second_moment) - self.mean**2, TINY))
 
     @property
     def precise(self) -> bool:
@@ -134,10 +138,10 @@ class SimplexFactor:
 
     @property
     def entropy(self) -> float:
-        """-E[log Q(beta)]."""
+        """-E[log Q(log beta)]; that of beta is larger by the sum of `mean_log`."""
         target = self._target
         expected = target.linear @ self.mean - 0.5 * np.sum(target.quadratic * self.second_moment)
-        expected += (target.concentration - 1) @ self.mean_log
+        expected += target.concentration @ self.mean_log
         return float(self.log_normaliser - expected)
 
     def log_density(self, beta: Array) -> Array:
@@ -202,8 +206,14 @@ def simplex_factor(
     Raises
     ------
     FloatingPointError
-        For A or b so large (above 1e15) that log Q is lost in rounding.
+        For A or b so large (above 1e15) that log Q is lost in rounding, and concentrations outside
+        1e-100..1e100.
     """
+    if not LEAST < concentration.min() <= concentration.max() < 1 / LEAST:
+        raise FloatingPointError(
+            f"The concentrations of the kernel weights must be from {LEAST:g} to {1 / LEAST:g}. "
+            f"Got {concentration}: take a less extreme prior."
+        )
     target = Target(concentration, linear, quadratic)
     if near is not None:
         points = near._points
@@ -237,7 +247,7 @@ def _integrate(
         mean_log=means[n_weights:],
         log_normaliser=float(peak + np.log(total)),
         ess=float(1 / (mass @ mass)),
-        _sd_log=np.sqrt(np.maximum(logs**2 @ mass - means[n_weights:] ** 2, 0)),
+        _sd_log=np.sqrt(np.maximum(logs**2 @ mass - means[n_weights:] ** 2, TINY)),
         _target=target,
         _points=points,
         _origin=origin,

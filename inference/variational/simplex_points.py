@@ -232,5 +232,5 @@ class _Sums:
         variance = both.second / both.total - (both.first / both.total) ** 2
         gap = np.abs(self.first / self.total - other.first / other.total)
         # Guards against weights whose variance is lost in rounding.
-        floor = 1e-14 * both.second / both.total
+        floor = 1e-14 * both.second / both.total + np.finfo(float).tiny
         return gap / np.sqrt(np.maximum(variance, floor))

@@ -283,6 +283,21 @@ def test_batches_where_they_have_no_place_are_refused(model, batch, message):
         vb.fit_composite_kernel(model.example(), RUN, batch=batch)
 
 
+@pytest.mark.filterwarnings("ignore:.*makes weights of kernels smaller")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_small_concentrations_keep_the_digits_of_the_bound(seed):
+    """E[log beta] is -1e17 there, and cancels."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(2, 12, 4))
+    kernels, t = root @ root.transpose(0, 2, 1), rng.normal(size=12)
+    model = CompositeKernelRegression(kernels, t, combination=DirichletWeights(0.01))
+    answer = vb.fit_composite_kernel(model, RUN)
+    assert answer.converged
+    assert answer.parameters["beta_mean_log"].min() < -1e12
+    for bounds in answer.elbo:
+        assert np.diff(bounds).min() > -1e-8 * abs(bounds[-1])
+
+
 def grid_moments(log_density, values):
     """Expectations of functions (n, ...) under a density at n points of equal weight."""
     p = np.exp(log_density - log_density.max())

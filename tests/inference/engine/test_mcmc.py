@@ -9,8 +9,13 @@ from scipy.stats import multivariate_normal
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import mcmc
-from kernelzoo.inference.engine.mcmc import convergence_of_chains
+from kernelzoo.inference.engine import convergence
+from kernelzoo.inference.engine.convergence import (
+    convergence_of_ascent,
+    convergence_of_chains,
+    convergence_of_noisy_ascent,
+    convergence_of_particles,
+)
 from kernelzoo.inference.engine.moments import moments_of_draws, rhat_of_moments
 
 
@@ -24,6 +29,61 @@ def pair():
 
 def chains(x, z):
     return az.from_dict({"posterior": {"x": x, "z": z}})
+
+
+def test_divergences_and_few_effective_draws_are_not_convergence(pair):
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(4, 500))
+    for number, expected in ((2, "yes"), (3, "no")):
+        tree = chains(good, good)
+        diverging = np.arange(2000).reshape(4, 500) < number
+        tree["sample_stats"] = DataTree(xr.Dataset({"diverging": (("chain", "draw"), diverging)}))
+        assert convergence_of_chains(tree, pair, 500) == expected
+    assert "diverged" in tree.attrs["note"]
+    # Each draw is repeated, and both halves of all chains are the same.
+    few = chains(*2 * [np.tile(np.repeat(rng.normal(size=6), 42)[:250], (4, 2))])
+    assert convergence_of_chains(few, pair, 500) == "no"
+    assert "effective number" in few.attrs["note"]
+
+
+def test_chains_at_one_selection_are_not_convergence():
+    with pm.Model() as model:
+        pm.Bernoulli("beta", 0.5, shape=2)
+        pm.Normal("x")
+    x = np.random.default_rng(0).normal(size=(4, 500))
+    beta = np.ones((4, 500, 2), dtype=int)
+    for last, expected in ((1, "no"), (0, "yes")):
+        beta[:, ::2, 0] = last
+        tree = az.from_dict({"posterior": {"beta": beta, "x": x}})
+        assert convergence_of_chains(tree, model, 500) == expected
+
+
+@pytest.mark.parametrize(
+    ("particles", "acceptance", "expected"),
+    [(500, 0.3, "yes"), (500, 0.05, "no"), (99, 0.3, "no"), (500, np.nan, "no")],
+)
+def test_few_or_still_particles_are_not_convergence(pair, particles, acceptance, expected):
+    x = np.random.default_rng(0).normal(size=(4, particles))
+    tree = chains(x, x)
+    assert convergence_of_particles(tree, pair, particles, acceptance) == expected
+
+
+@pytest.mark.parametrize(("iterations", "expected"), [(20, "no"), (50, "no"), (5000, "yes")])
+def test_a_noisy_bound_is_at_rest_only_if_its_mean_is_known(iterations, expected):
+    elbo = -20 + 5 * np.random.default_rng(1).normal(size=iterations)
+    assert convergence_of_noisy_ascent(elbo) == expected
+    assert convergence_of_noisy_ascent(elbo + np.linspace(0, 5, iterations)) == "no"
+
+
+def test_an_ascent_that_is_sure_of_a_selection_has_not_converged():
+    with pm.Model() as model:
+        pm.Bernoulli("beta", 0.5, shape=2)
+    draws = np.ones((1, 50, 2), dtype=int)
+    for first, k_hat, expected in ((1, 1.8, "no"), (1, 0.3, "yes"), (0, 1.8, "yes")):
+        draws[0, 0, 0] = first
+        tree = az.from_dict({"posterior": {"beta": draws}})
+        assert convergence_of_ascent(tree, model, k_hat, True) == expected
+    assert convergence_of_ascent(tree, model, 0.0, False) == "no"
 
 
 @pytest.mark.filterwarnings("error:invalid value")
@@ -87,7 +147,7 @@ def test_the_log_says_what_has_not_converged(pair, identified_converges, monkeyp
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4, 500)) + (0 if identified_converges else np.arange(4)[:, None])
     quantities = chains(x, x)["posterior"].to_dataset()
-    monkeypatch.setattr(mcmc, "identified", lambda tree, model: quantities)
+    monkeypatch.setattr(convergence, "identified", lambda tree, model: quantities)
     with caplog.at_level("INFO", logger="pymc"):
         tree = kz.fit(pair, "nuts", tune=5, draws=100, chains=2, random_seed=1, progressbar=False)
     said = [line for line in caplog.messages if "r-hat" in line.lower() or "rhat" in line]

@@ -73,6 +73,7 @@ def test_products_of_many_or_contradicting_classifiers():
         (([EACH[0], predictions(P[1], obs="xyq")],), "same objects and classes"),
         (([EACH[0], predictions(P[1], classes="abd")],), "same objects and classes"),
         (([EACH[0], predictions(P[1, :2], obs="xy")],), "same objects and classes"),
+        (([EACH[0], predictions(P[1] * [[1], [np.nan], [1]])],), "finite. Got 3 NaN.* 'y', 'a'"),
     ],
 )
 def test_wrong_requests(arguments, message):

@@ -117,7 +117,7 @@ def test_each_completion_has_its_kernels_and_predictions_are_their_mixture(compl
     found = kz.predict(model, result, completion.of(NEW, TRAIN), keep_draws=True)
     np.testing.assert_allclose(found["probability"], p.mean(0))
     np.testing.assert_allclose(found["probability_sd"] ** 2, (sd**2).mean(0) + p.var(0))
-    np.testing.assert_allclose(found["probability_between"], p.std(0))
+    np.testing.assert_allclose(found["probability_between"], p.std(0, ddof=1))
     draws = found["probability_draws"]
     assert draws.sizes["chain"] == 5
     np.testing.assert_allclose(draws.mean(("chain", "draw")), p.mean(0))
@@ -382,6 +382,10 @@ def test_time_ends_after_a_completion(completion, fitted):
         (
             lambda c, m: complete_kernels(frames({"a": [3], "b": [3]})),
             r"each object is in at least one kernel. Got 1 in none: 's03'",
+        ),
+        (
+            lambda c, m: complete_kernels(frames() | {"no": frames()["a"] * np.nan}, engine="em"),
+            r"at least one visible object each: leave the others out. Got none in 'no'",
         ),
         (
             lambda c, m: joint_probit(frames(), pd.Series(["x", "y"], index=["s00", "nobody"])),

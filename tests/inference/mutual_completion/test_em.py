@@ -153,6 +153,8 @@ def test_algorithm_1_is_one_of_the_settings():
     for _ in range(6):
         M = (sum(completed) + 0.1 * np.eye(8)) / (0.1 + 3)
         completed = [conditional_moments(kernel, M) for kernel in model.problem.kernels]
+    # The last line is an M-step.
+    M = (sum(completed) + 0.1 * np.eye(8)) / (0.1 + 3)
     values = fit_mutual_kernel_completion(model, RUN, iterations=6, **printed).values
     np.testing.assert_allclose(values["M"], M, rtol=1e-9)
     for kernel, whole in zip(model.problem.kernels, completed, strict=True):

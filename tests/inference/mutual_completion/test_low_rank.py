@@ -211,6 +211,10 @@ def _infinity(frames):
     frames["c"].iloc[0, 0] = np.inf
 
 
+def _huge(frames):
+    frames["c"].iloc[0, 0] = 1e200
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -221,7 +225,8 @@ def _infinity(frames):
         (_array, "DataFrames, or arrays, all of them. Got 'c'"),
         (_one, r"features\[\"c\"\].*two objects or more. Got 1"),
         (_zeros, r"features\[\"c\"\].*other than zero"),
-        (_infinity, r"features\[\"c\"\].*finite, or NaN"),
+        (_infinity, r"features\[\"c\"\].*at most 1e\+60 in size elsewhere. Got one of inf"),
+        (_huge, r"features\[\"c\"\].*at most 1e\+60 in size elsewhere. Got one of 1e\+200"),
     ],
 )
 def test_bad_tables_are_refused(spoil, message):

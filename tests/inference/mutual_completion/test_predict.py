@@ -8,8 +8,8 @@ import pytest
 from xarray import DataTree
 
 import kernelzoo as kz
+from kernelzoo.inference.engine.convergence import convergence_of_chains
 from kernelzoo.inference.engine.fit import fit
-from kernelzoo.inference.engine.mcmc import convergence_of_chains
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels
 

@@ -75,6 +75,39 @@ def test_one_small_gain_is_not_the_end_for_the_patient():
     assert patient.converged
 
 
+@pytest.mark.parametrize(
+    ("n_kernels", "depth", "monotone", "ends"),
+    [
+        (3, 0.05, True, True),
+        (3, 0.005, True, False),
+        (4, 0.05, True, False),
+        (4, 0.2, True, True),
+        (3, 5.0, False, False),
+    ],
+)
+def test_a_fall_beyond_rounding_ends_the_ascent_unconverged(n_kernels, depth, monotone, ends):
+    heights = np.array([-np.inf, -10.0, -5.0, -5.0 - depth, *[-4.0] * 9])
+    settings = {"known": np.ones(1), "starts": 1, "max_iterations": 12, "tolerance": 1e-6}
+
+    def ascended():
+        return multistart_ascent(
+            [lambda _: state(-np.inf)],
+            series(heights),
+            RUN,
+            n_kernels,
+            **settings,
+            monotone=monotone,
+        )
+
+    if not ends:
+        assert ascended().converged
+        return
+    with pytest.warns(UserWarning, match=f"objective fell by {depth:.2g}"):
+        found = ascended()
+    assert not found.converged
+    assert found.state.objective == found.histories[0][-1] == -5.0
+
+
 def test_each_way_of_starting_is_tried_at_each_weights():
     begun = []
 
