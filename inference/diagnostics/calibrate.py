@@ -12,7 +12,15 @@ import pymc as pm
 import xarray as xr
 from xarray import DataTree
 
-from ...validation import Seed, argument_error, check_count, check_name, integer_seed
+from ...validation import (
+    Count,
+    Seed,
+    argument_error,
+    check_arguments,
+    check_count,
+    check_name,
+    integer_seed,
+)
 from ..engine.engine import Engine, variables_drawn
 from ..engine.fit import applicable
 from ..engine.ledger import Ledger
@@ -39,7 +47,7 @@ def calibrate(
     replicates: int,
     method: Literal["prior", "posterior"] = "prior",
     quantities: str | Sequence[str] | None = None,
-    jobs: int | None = None,
+    jobs: Count | None = None,
     random_seed: Seed = None,
     out: str | PathLike[str] | None = None,
     resume: bool = True,
@@ -141,9 +149,9 @@ def calibrate(
     >>> checked = kz.calibrate(model, "vb", replicates=20, draws=50, random_seed=1)
     >>> checked.attrs["calibrated"]
     """
-    engine = _checked_engine(model, engine, method)
+    check_arguments(calibrate, locals())
     check_count(replicates, "replicates", OWNER, least=20)
-    jobs = check_count(1 if jobs is None else jobs, "jobs", OWNER)
+    engine = _checked_engine(model, engine, method)
     seed = integer_seed(random_seed, "random_seed", OWNER)
     if own := sorted({"store", "start", "log_likelihood"} & options.keys()):
         raise argument_error("options", OWNER, "arguments of fit but these", ", ".join(own))
@@ -160,7 +168,7 @@ def calibrate(
         owner=OWNER,
         ledger=None if out is None else Ledger(Path(out) / "calibration.jsonl"),
         resume=resume,
-        jobs=jobs,
+        jobs=jobs or 1,
         progressbar=progressbar,
     )
     with closing(found):
@@ -186,7 +194,6 @@ def calibrate(
 def _checked_engine(model: pm.Model, engine: str | Engine, method: str) -> Engine:
     """Engine that can be calibrated on the model; raise ValueError otherwise."""
     engine = applicable(model, engine, OWNER)
-    check_name(method, ["prior", "posterior"], "method", OWNER)
     if engine.kind == "point":
         raise argument_error("engine", OWNER, "one whose result has draws", engine.name)
     if method == "posterior" and (reason := engine.why_not(augmented(model))):

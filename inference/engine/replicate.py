@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_count
+from ...validation import Count, argument_error, check_arguments, check_count
 from .fingerprint import fingerprint
 from .held_file import held
 from .interruption import ending_at_sigterm
@@ -69,7 +69,7 @@ def replicate(
     *,
     out: str | PathLike[str] | None = None,
     resume: bool = True,
-    jobs: int | None = None,
+    jobs: Count | None = None,
     progressbar: bool = True,
 ) -> Results:
     """Run a function of a seed for many seeds, on this machine or on a Dask cluster.
@@ -149,10 +149,10 @@ def replicate(
     >>> accuracies = kz.replicate(accuracy, range(3), out="accuracies")
     >>> sum(accuracies) / len(accuracies)
     """
+    check_arguments(replicate, locals())
     if not callable(task):
         raise argument_error("task", OWNER, "a function of a seed", repr(task))
     seeds = _checked_seeds(seeds)
-    jobs = check_count(1 if jobs is None else jobs, "jobs", OWNER)
     code = "" if out is None else fingerprint(task, OWNER)
     seed_of = {(code, versions()["kernelzoo"], seed): seed for seed in seeds}
     ledger = None if out is None else Ledger(Path(out) / FILE)
@@ -164,7 +164,7 @@ def replicate(
         owner=OWNER,
         ledger=ledger,
         resume=resume,
-        jobs=jobs,
+        jobs=jobs or 1,
         progressbar=progressbar,
     )
     with closing(found):

@@ -12,7 +12,6 @@ from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
-from ...validation import check_name
 from ..engine.deadline import Clock, OutOfTime
 from ..engine.engine import Engine, Kind, Run
 from ..engine.mcmc import convergence_of_chains, make_lean
@@ -218,9 +217,6 @@ class SMC(Engine):
     )
 
     kernel: Literal["IMH", "MH"] = "IMH"
-
-    def __post_init__(self) -> None:
-        check_name(self.kernel, ("IMH", "MH"), "kernel", "SMC")
 
     @override
     def sampler_arguments(self) -> frozenset[str]:

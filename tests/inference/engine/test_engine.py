@@ -369,6 +369,16 @@ def test_engines_print_as_text_and_html(model):
         ("vb", {"draws": 1.5}, "'draws' argument of fit"),
         ("gibbs", {"chains": 0}, "'chains' argument of fit"),
         ("gibbs", {"tune": -1}, "'tune' argument of fit"),
+        *(("gibbs", {"cores": n}, "'cores' argument of fit.*1 or more") for n in (0, -1, "2")),
+        *(("vb", {"blas_threads": n}, "'blas_threads'.*1 or more or None") for n in (0, -3, "a")),
+        *(
+            ("vb", {flag: "no"}, f"'{flag}' argument of fit must be True or False")
+            for flag in ("progressbar", "log_likelihood")
+        ),
+        ("vb", {"var_names": ["beta", "beta"]}, "'var_names' argument of fit.*'beta' twice"),
+        ("vb", {"moments": ["beta", "beta"]}, "'moments' argument of fit.*'beta' twice"),
+        ("vb", {"max_seconds": "1"}, "'max_seconds' argument of fit"),
+        ("HMC", {}, "'engine' argument of fit.*here 'nuts'"),
         ("vb", {"initvals": {}}, "takes no 'initvals'"),
         ("vb", {"draw": 5}, "takes no 'draw' .*nearest is 'draws'"),
         ("vb", {"starts": 5}, r"'starts' argument of fit must be given to the engine, VB\("),
