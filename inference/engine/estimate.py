@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 
+from ...user_warnings import numpy_warnings
 from ...validation import check_arguments, check_names, integer_seed
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .completions import number_of_fits
@@ -96,6 +97,7 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     run, blas_threads = checked_run(model, engine, settings, "estimate")
     with (
         threadpool_limits(blas_threads, user_api="blas"),
+        numpy_warnings(),
         compiling_with(run.mode or python_mode()),
     ):
         cost = engine.calibrate(model, run)

@@ -9,6 +9,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
 from xarray import Dataset, DataTree
 
+from ...user_warnings import numpy_warnings
 from ...validation import (
     Count,
     Seed,
@@ -136,7 +137,7 @@ def extend(
     check_absent(wanted, present, "extend")
 
     made: dict[str, Dataset] = {}
-    with compiling_with(python_mode()):
+    with compiling_with(python_mode()), numpy_warnings():
         if of_prior := {"prior", "prior_predictive"}.intersection(wanted):
             made |= _prior(model, result, of_prior, draws, seed)
         if "posterior_predictive" in wanted:

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ...models.declaration import Declaration
-from ...user_warnings import warn_user
+from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
     Count,
     CountOrZero,
@@ -285,6 +285,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         interruptible(engine.name) as interruption,
         outliving_readers(),
         threadpool_limits(blas_threads, user_api="blas"),
+        numpy_warnings(),
         compiling_with(run.mode or python_mode()),
         explaining_damaged_files(),
     ):

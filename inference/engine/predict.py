@@ -14,6 +14,7 @@ from xarray import Dataset, DataTree
 
 from ...models.kernels.blocks import KernelsInBlocks
 from ...models.kernels.learned import ParametricStack
+from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
 from .completions import predict_completions
 from .composite_functions import stack_of_new_objects
@@ -201,7 +202,8 @@ def predict(
         )
         return predictions
 
-    predictions = predict_blocks(predict_one, kernels_new, store, progressbar)
+    with numpy_warnings():
+        predictions = predict_blocks(predict_one, kernels_new, store, progressbar)
     if not extend:
         return predictions
     if "random_seed" in taken:

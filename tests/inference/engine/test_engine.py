@@ -465,3 +465,15 @@ def test_subclasses_of_an_engine_keep_its_implementations(model):
 def test_two_engines_of_one_name_are_refused():
     with pytest.raises(TypeError, match="engine of the name 'VB'"):
         type("Other", (Handwritten,), {"name": "VB"})
+
+
+@pytest.mark.parametrize("engine", ["vb", "gibbs"])
+def test_a_user_who_makes_underflows_errors_gets_results(engine):
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    with np.errstate(all="raise"):
+        kernels = (kz.gaussian(0.1) | kz.linear())(30 * X)
+        model = kz.MultinomialProbit(kernels, np.arange(12) % 3)
+        result = kz.fit(model, engine, draws=20, tune=20, chains=1, cores=1, **COMMON)
+        predictions = kz.predict(model, result, kernels)
+        kz.extend(model, result, progressbar=False)
+    assert np.isfinite(predictions["probability"]).all()
