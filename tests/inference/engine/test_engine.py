@@ -357,7 +357,7 @@ def test_engines_print_as_text_and_html(model):
     ("engine", "options", "message"),
     [
         ("nutz", {}, "'engine' argument of fit.*nearest is 'nuts'"),
-        (kz.VB(max_iteration=3), {}, "VB on MultinomialProbit.*nearest is 'max_iterations'"),
+        (kz.VB(type_two=True), {}, "'settings' argument of VB on MultinomialProbit"),
         (kz.VB(weights="plugin"), {}, "weights"),
         (kz.VB(starts=0), {}, "'starts'.*1 or more"),
         (kz.VB(starts=1.5), {}, "'starts'.*1 or more"),
@@ -418,6 +418,27 @@ def test_bad_requests_are_refused(model, engine, options, message):
 def test_bad_settings_are_refused_at_once(make):
     with pytest.raises(ValueError, match=r"argument of (NUTS|ADVI|SMC|MAP|Laplace|Pathfinder)"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("engine", "misspelt", "nearest"),
+    [
+        (kz.VB, "max_iter", "max_iterations"),
+        (kz.Gibbs, "shceme", "scheme"),
+        (kz.EM, "iteration", "iterations"),
+        (kz.MAP, "spcae", "space"),
+        (kz.Nested, "particle", "particles"),
+    ],
+)
+def test_misspelt_settings_are_refused_at_once(engine, misspelt, nearest):
+    with pytest.raises(ValueError, match=f"argument of {engine.name} .*nearest is '{nearest}'"):
+        engine(**{misspelt: 3})
+
+
+def test_flags_of_a_papers_algorithm_are_flags():
+    model = kz.CompositeKernelRegression.example()
+    with pytest.raises(ValueError, match=r"'type_two' argument of VB on .* must be True or False"):
+        kz.fit(model, kz.VB(type_two="no"))
 
 
 def test_options_that_samplers_know_are_passed_on():
