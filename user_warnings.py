@@ -6,7 +6,15 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["warn_user"]
+import numpy as np
+
+__all__ = ["numpy_warnings", "warn_user"]
+
+#: NumPy's own defaults, in place of a user's ``np.seterr(all="raise")``, which would end algorithms
+#: at harmless underflows.
+numpy_warnings = functools.partial(
+    np.errstate, divide="warn", over="warn", under="ignore", invalid="warn"
+)
 
 _ROOT = Path(__file__).parent
 

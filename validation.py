@@ -8,11 +8,22 @@ argument is invalid. All messages have one form:
 ``argument`` is the name as the user typed it, ``owner`` the class or function called.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from numbers import Number, Real
-from typing import Any
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAliasType,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +42,26 @@ STORABLE = (str, bytes, Real, np.bool_, datetime, np.datetime64)
 
 #: What public functions take as a seed; see `integer_seed`.
 type Seed = int | np.random.SeedSequence | np.random.Generator | None
+
+
+class Rule(NamedTuple):
+    """What `check_arguments` requires of a value: the words of the message, and the test."""
+
+    requirement: str
+    holds: Callable[[Any], bool]
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+#: Annotations that `check_arguments` enforces, besides bool, None and Literal.
+type Count = Annotated[int, Rule("an integer of 1 or more", lambda x: _whole(x) and x >= 1)]
+type CountOrZero = Annotated[int, Rule("an integer of 0 or more", lambda x: _whole(x) and x >= 0)]
+type Positive = Annotated[
+    float, Rule("a finite number above 0", lambda x: 0 < number_or_nan(x) < np.inf)
+]
+type Fraction = Annotated[float, Rule("between 0 and 1", lambda x: 0 < number_or_nan(x) < 1)]
 
 
 def argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
@@ -75,6 +106,65 @@ def check_jitter(value: float, owner: str) -> float:
     return number
 
 
+def check_arguments(
+    function: Callable[..., Any], given: Mapping[str, Any], owner: str | None = None
+) -> None:
+    """Raise ValueError unless arguments are of the types that a function's annotations name.
+
+    Flags, None, choices (Literal), `Count`, `CountOrZero`, `Positive` and `Fraction` are checked,
+    alone or in unions of them; arguments of other types pass.
+
+    Parameters
+    ----------
+    function : callable or class
+    given : mapping of str to object
+        Arguments by name, such as ``locals()`` in a function's first line.
+    owner : str, optional
+        For the message; by default the name of the function, or the class of a constructor.
+    """
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        rules = list(map(_rule, _alternatives(hint))) if name in given else []
+        if not rules or None in rules or any(rule.holds(given[name]) for rule in rules if rule):
+            continue
+        choices = [choice for each in _alternatives(hint) for choice in _choices(each)]
+        words = [choice for choice in choices if isinstance(choice, str)]
+        near = get_close_matches(str(given[name]), words, n=1)
+        raise argument_error(
+            name,
+            owner or function.__qualname__.removesuffix(".__init__").rpartition(".")[2],
+            " or ".join(rule.requirement for rule in rules if rule),
+            repr(given[name]) + (f" (the nearest is {near[0]!r})" if near else ""),
+        )
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    """Members of a union, aliases resolved, None last."""
+    if isinstance(hint, TypeAliasType):
+        return _alternatives(hint.__value__)
+    if get_origin(hint) not in (Union, UnionType):
+        return [hint]
+    found = [each for member in get_args(hint) for each in _alternatives(member)]
+    return sorted(found, key=lambda each: each is NoneType)
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def _rule(hint: Any) -> Rule | None:
+    """Rule of an annotation; None for one that is not checked."""
+    if hint is bool:
+        return Rule("True or False", lambda value: isinstance(value, bool | np.bool_))
+    if hint is NoneType:
+        return Rule("None", lambda value: value is None)
+    if choices := _choices(hint):
+        return Rule(
+            f"one of {', '.join(map(repr, choices))}",
+            lambda value: any(isinstance(value, type(c)) and value == c for c in choices),
+        )
+    return next((extra for extra in get_args(hint) if isinstance(extra, Rule)), None)
+
+
 def check_flag(value: bool, argument: str, owner: str) -> bool:
     """Return `value` as a bool, or raise unless it is one: every nonempty string is truthy."""
     if not isinstance(value, bool | np.bool_):
@@ -84,7 +174,7 @@ def check_flag(value: bool, argument: str, owner: str) -> bool:
 
 def check_count(value: int, argument: str, owner: str, *, least: int = 1) -> int:
     """Return `value` as an int, or raise unless it is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+    if not _whole(value) or value < least:
         raise argument_error(argument, owner, f"an integer of {least} or more", repr(value))
     return int(value)
 
@@ -95,9 +185,10 @@ def integer_seed(seed: Seed, argument: str, owner: str) -> int:
     Parameters
     ----------
     seed : int, SeedSequence, Generator or None
-        An integer of 0 or more is returned. A SeedSequence always gives the same integer. A
-        Generator draws one and advances, so that the next call gets another. None takes fresh
-        entropy from the operating system.
+        An integer from 0 to 2**32 - 1 is returned. A larger one, which some samplers and files do
+        not take, and a SeedSequence always give the same integer. A Generator draws one and
+        advances, so that the next call gets another. None takes fresh entropy from the operating
+        system.
 
     Raises
     ------
@@ -106,11 +197,13 @@ def integer_seed(seed: Seed, argument: str, owner: str) -> int:
     """
     if seed is None:
         seed = np.random.SeedSequence()
+    if isinstance(seed, int | np.integer) and seed >= 2**32:
+        seed = np.random.SeedSequence(int(seed))
     if isinstance(seed, np.random.SeedSequence):
         return int(seed.generate_state(1)[0])
     if isinstance(seed, np.random.Generator):
         return int(seed.integers(2**32))
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         rule = "an integer of 0 or more, a SeedSequence, a Generator or None"
         raise argument_error(argument, owner, rule, repr(seed))
     return int(seed)
@@ -140,6 +233,19 @@ def check_storable(labels: Iterable[object], argument: str, owner: str) -> None:
     if len(kinds) > 1:
         got = f"{' and '.join(map(repr, kinds.values()))}; convert the labels, as by astype(str)"
         raise argument_error(argument, owner, "labelled by ids of one type", got)
+
+
+def check_names(
+    names: str | Iterable[str], known: Iterable[str], argument: str, owner: str
+) -> list[str]:
+    """Return one name or several as a list; raise for unknown names, repeated ones, and none."""
+    known = list(known)
+    found = [names] if isinstance(names, str) else list(names)
+    for name in found:
+        check_name(name, known, argument, owner)
+        if found.count(name) > 1:
+            raise argument_error(argument, owner, "different names", f"{name!r} twice")
+    return found
 
 
 def check_finite(

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ..validation import (
+    Count,
+    CountOrZero,
+    Fraction,
     Seed,
     argument_error,
+    check_arguments,
     integer_seed,
 )
 
@@ -121,11 +125,11 @@ class Dataset:
 
     def split(
         self,
-        test_size: float = 0.3,
+        test_size: Fraction = 0.3,
         *,
         seed: Seed,
         standardize: bool = True,
-        ddof: int = 0,
+        ddof: Literal[0, 1] = 0,
     ) -> Split:
         """Divide the objects at random, stratified by class.
 
@@ -148,9 +152,8 @@ class Dataset:
             For a data set without labels, a `test_size` outside (0, 1), or a class with too few
             members to be in both parts.
         """
+        check_arguments(Dataset.split, locals())
         y = self._labels("split")
-        if not 0 < test_size < 1:
-            raise argument_error("test_size", "split", "between 0 and 1", repr(test_size))
         classes, counts = np.unique(y, return_counts=True)
         n_test = int(np.ceil(test_size * len(y)))
         smallest = int(counts.argmin())
@@ -183,20 +186,23 @@ class Dataset:
 
     def splits(
         self,
-        n: int,
-        test_size: float = 0.3,
+        n: CountOrZero,
+        test_size: Fraction = 0.3,
         *,
         seed: Seed = 0,
         standardize: bool = True,
-        ddof: int = 0,
+        ddof: Literal[0, 1] = 0,
     ) -> Iterator[Split]:
         """Yield n divisions; number i is ``split(seed=seed + i)``, for the integer of the seed."""
-        seed = integer_seed(seed, "seed", "splits")
-        for i in range(n):
-            yield self.split(test_size, seed=seed + i, standardize=standardize, ddof=ddof)
+        check_arguments(Dataset.splits, locals())
+        first = integer_seed(seed, "seed", "splits")
+        return (
+            self.split(test_size, seed=first + i, standardize=standardize, ddof=ddof)
+            for i in range(n)
+        )
 
     def folds(
-        self, n: int = 10, *, seed: Seed, standardize: bool = True, ddof: int = 0
+        self, n: Count = 10, *, seed: Seed, standardize: bool = True, ddof: Literal[0, 1] = 0
     ) -> Iterator[Split]:
         """Yield the n divisions of a cross-validation: each object is in exactly one test part.
 
@@ -216,6 +222,7 @@ class Dataset:
             For a data set without labels, a number of folds out of range, or a class of one member,
             which would be missing from a training part.
         """
+        check_arguments(Dataset.folds, locals())
         y = self._labels("folds")
         if not 2 <= n <= len(y):
             raise argument_error("n", "folds", f"between 2 and {len(y)} (objects)", repr(n))
@@ -233,7 +240,7 @@ class Dataset:
             test = fold == k
             yield self._divide(positions[~test], positions[test], standardize, ddof)
 
-    def published_split(self, *, standardize: bool = True, ddof: int = 0) -> Split:
+    def published_split(self, *, standardize: bool = True, ddof: Literal[0, 1] = 0) -> Split:
         """Divide the objects as the source does; arguments as for `split`.
 
         Raises
@@ -241,6 +248,7 @@ class Dataset:
         ValueError
             If the source has no division of its own.
         """
+        check_arguments(Dataset.published_split, locals())
         y = self._labels("published_split")
         if self.n_published_train is None:
             raise ValueError(

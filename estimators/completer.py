@@ -19,7 +19,14 @@ from ..models.kernels.alignment import aligned_matrices, as_frame, listed
 from ..models.kernels.completed import CompletedRows
 from ..models.kernels.normalization import Similarities, normalize
 from ..models.kernels.stack import as_stack
-from ..validation import argument_error, check_name, check_positive, check_undated, check_unmasked
+from ..validation import (
+    argument_error,
+    check_flag,
+    check_name,
+    check_positive,
+    check_undated,
+    check_unmasked,
+)
 from .output import StackOutput
 from .reading import in_blocks
 from .saving import as_bytes, from_bytes
@@ -234,6 +241,7 @@ class KernelCompleter(
         DataArray (obs, basis, kernel), or two of them
             Means; DataFrames after ``set_output(transform="pandas")``.
         """
+        check_flag(return_std, "return_std", f"{OWNER}.transform")
         rows = self.completions(X)
         mean = self._output(rows.mean)
         if not return_std:

@@ -132,6 +132,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         -------
         ndarray (obs,), or (obs, output) if `y` had outputs, or a pair of them
         """
+        check_flag(return_std, "return_std", type(self).__name__)
         predictions = self._predictions(X)
         mean = self._mean + self._scale * predictions["mean"].to_numpy()
         return (mean, self._scale * predictions["sd"].to_numpy()) if return_std else mean

@@ -2,6 +2,7 @@
 
 import gc
 import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -24,8 +25,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse downloads, also while tests are collected; measure the tests if the option says so."""
+    """Refuse downloads, also while tests are collected; take Ctrl-C; measure the tests if asked."""
     sklearn.datasets.fetch_openml = _refuse
+    # A shell that ignores SIGINT (nohup, background jobs) passes that on to what it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("measure_tests"):
         config.pluginmanager.register(Measurement())
 

@@ -519,7 +519,7 @@ TABLE = {
     ),
     "an unknown setting": (
         lambda: kz.fit(probit(), kz.VB(start=3)),
-        ("settings", "VB on MultinomialProbit", "one of", "'start'"),
+        ("settings", "VB", "one of", "'start'"),
     ),
     # Scores and pictures.
     "probabilities that do not sum to one": (

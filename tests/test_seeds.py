@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import kernelzoo as kz
 
@@ -111,6 +112,21 @@ def test_the_integer_used_is_recorded_and_repeats_the_result():
         again = kz.fit(model, "vb", random_seed=used, **options)
         np.testing.assert_array_equal(again["posterior"]["beta"], result["posterior"]["beta"])
     assert kz.fit(model, "vb", random_seed=5, **options).attrs["random_seed"] == 5
+
+
+@pytest.mark.parametrize("seed", [2**32, 2**64, 2**127 + 1])
+def test_a_large_integer_repeats_and_fits_into_files(seed, tmp_path):
+    """PyMC's ADVI takes 32 bits, and netCDF 64."""
+    model, options = kz.WishartCompletion.example(), {"draws": 3, "progressbar": False}
+    result = kz.fit(model, "exact", random_seed=seed, **options)
+    result.to_netcdf(tmp_path / "result.nc")
+    used = result.attrs["random_seed"]
+    assert used < 2**32
+    for same in (seed, used):
+        again = kz.fit(model, "exact", random_seed=same, **options)
+        xr.testing.assert_equal(again["posterior"].to_dataset(), result["posterior"].to_dataset())
+    other = kz.fit(model, "exact", random_seed=seed + 1, **options)
+    assert not other["posterior"].to_dataset().equals(result["posterior"].to_dataset())
 
 
 def test_every_public_function_with_a_seed_is_tried():

@@ -1,15 +1,28 @@
-from fractions import Fraction
+import fractions
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Literal, get_type_hints
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import kernelzoo as kz
 from kernelzoo.validation import (
+    Count,
+    CountOrZero,
+    Fraction,
+    Positive,
+    _alternatives,
+    _rule,
     argument_error,
+    check_arguments,
     check_count,
     check_finite,
     check_labels,
     check_name,
+    check_names,
     check_positive,
     check_psd,
     check_real,
@@ -44,6 +57,74 @@ def test_positive_may_be_infinite_where_that_means_something():
     for value in (0, -np.inf, np.nan, "much"):
         with pytest.raises(ValueError, match="'remaining' argument of X must be a number above 0"):
             check_positive(value, "remaining", "X", finite=False)
+
+
+def thinned(
+    draws: Count = 3,
+    tune: CountOrZero | None = None,
+    step: Positive = 0.1,
+    accept: Fraction = 0.9,
+    verbose: bool = False,
+    method: Literal["gradient", "paper"] | None = None,
+    ddof: Literal[0, 1] = 0,
+    names: Sequence[str] | None = None,
+    free=None,
+):
+    check_arguments(thinned, locals())
+    return True
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"draws": np.int64(1), "tune": 0, "step": np.float32(0.5), "accept": 0.1},
+        {"verbose": np.True_, "method": "paper", "ddof": 1, "names": ["a"], "free": object()},
+    ],
+)
+def test_arguments_of_their_types_pass(given):
+    assert thinned(**given)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "requirement"),
+    [
+        *(("draws", value, "an integer of 1 or more") for value in (0, 1.0, True, "3", None)),
+        *(("tune", value, "an integer of 0 or more or None") for value in (-1, "none", False)),
+        *(("step", value, "a finite number above 0") for value in (0, np.inf, "small", True)),
+        *(("accept", value, "between 0 and 1") for value in (0, 1, np.nan, "0.9")),
+        *(("verbose", value, "True or False") for value in ("no", 1, None)),
+        *(("method", value, "one of 'gradient', 'paper' or None") for value in ("", 1)),
+        *(("ddof", value, "one of 0, 1") for value in (2, "1")),
+    ],
+)
+def test_arguments_of_other_types_are_refused(argument, value, requirement):
+    message = f"The '{argument}' argument of thinned must be {requirement}. Got {value!r}."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        thinned(**{argument: value})
+
+
+def test_a_misspelt_choice_gets_the_nearest_suggestion():
+    with pytest.raises(ValueError, match=r"Got 'grad' \(the nearest is 'gradient'\)\.$"):
+        thinned(method="grad")
+
+
+def test_the_owner_of_a_constructor_is_its_class():
+    class Sampler:
+        def __init__(self, draws: Count):
+            check_arguments(Sampler.__init__, locals())
+
+    with pytest.raises(ValueError, match="'draws' argument of Sampler must be"):
+        Sampler(draws="many")
+
+
+def test_names_are_known_and_different():
+    assert check_names("W", ["W", "beta"], "var_names", "fit") == ["W"]
+    assert check_names(("beta", "W"), ["W", "beta"], "var_names", "fit") == ["beta", "W"]
+    with pytest.raises(ValueError, match=r"must be different names\. Got 'W' twice"):
+        check_names(["W", "beta", "W"], ["W", "beta"], "var_names", "fit")
+    with pytest.raises(ValueError, match=r"Got 'betta' \(the nearest is 'beta'\)"):
+        check_names(["betta"], ["W", "beta"], "var_names", "fit")
 
 
 def test_unknown_name_gets_the_nearest_suggestion():
@@ -200,7 +281,7 @@ def test_what_is_no_real_number(values, message):
         [1, 2],
         np.float32([1, 2]),
         pd.Series([1.0, 2.0]),
-        [Fraction(1), np.int8(2)],
+        [fractions.Fraction(1), np.int8(2)],
         np.array([1, 2], dtype=object),
         np.ma.array([1, 2]),
     ],
@@ -221,3 +302,33 @@ def test_counts_are_whole_and_large_enough(value):
 def test_counts_of_any_integer_type_pass():
     assert check_count(np.int32(3), "starts", "VB") == 3
     assert check_count(0, "tune", "fit", least=0) == 0
+
+
+def settings_of_public_functions():
+    """Functions and engines with the names of their flags, counts, positive numbers and choices."""
+    found = []
+    for space in (kz, kz.completion, kz.datasets.Dataset):
+        for public, each in inspect.getmembers(space):
+            constructor = vars(each).get("__init__") if inspect.isclass(each) else each
+            own = getattr(constructor, "__module__", None) or ""
+            if not public.startswith("_") and callable(constructor) and own.startswith("kernelzoo"):
+                hints = get_type_hints(constructor, include_extras=True)
+                for name in inspect.signature(each).parameters:
+                    if name in hints and all(map(_rule, _alternatives(hints[name]))):
+                        found.append(pytest.param(each, name, id=f"{each.__qualname__}-{name}"))
+    return found
+
+
+@pytest.mark.parametrize(("function", "name"), settings_of_public_functions())
+def test_settings_of_public_functions_are_checked_before_all_else(function, name):
+    """A string is none of them: flags would take "no" for yes."""
+    needed = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty and parameter.name != name
+    ]
+    first = [1 for parameter in needed if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    named = {each.name: 1 for each in needed if each.kind is each.KEYWORD_ONLY}
+    with pytest.raises(ValueError, match=f"^The '{name}' argument of .* must be .* Got 'no'"):
+        # `folds` is a generator.
+        list(function(*first, **named, **{name: "no"}))

@@ -11,7 +11,7 @@ from pytensor.tensor import TensorVariable
 from ...models.combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.kernel_products import Design
-from ...validation import check_count
+from ...validation import Count, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.simplex_metropolis import (
     adapt_concentrations,
@@ -85,13 +85,12 @@ class CompositeKernelGibbs(GibbsBlock):
         vars: Sequence[TensorVariable | str] | None = None,
         *,
         collapsed: bool = True,
-        moves: int = 2,
-        block: int = 2,
+        moves: Count = 2,
+        block: Count = 2,
         **shared: Unpack[Shared],
     ):
-        self._collapsed = collapsed
-        self._moves = check_count(moves, "moves", type(self).__name__)
-        self._block = check_count(block, "block", type(self).__name__)
+        check_arguments(CompositeKernelGibbs.__init__, locals())
+        self._collapsed, self._moves, self._block = collapsed, moves, block
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:

@@ -8,7 +8,7 @@ from pytensor.tensor import TensorVariable
 
 from ...models.combinations.sums import rules_known_to
 from ...models.multinomial_probit import MultinomialProbit
-from ...validation import check_count
+from ...validation import Count, CountOrZero, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
 from .sweep import REDRAWS, Moves, Tuning, adapt, initial_tuning, sweep
 
@@ -85,17 +85,13 @@ class AlbertChib(GibbsBlock):
         self,
         vars: Sequence[TensorVariable | str] | None = None,
         *,
-        moves: int = 5,
-        collapsed: int = 1,
-        block: int = 6,
+        moves: CountOrZero = 5,
+        collapsed: CountOrZero = 1,
+        block: Count = 6,
         **shared: Unpack[Shared],
     ):
-        owner = type(self).__name__
-        self._moves = Moves(
-            check_count(moves, "moves", owner, least=0),
-            check_count(collapsed, "collapsed", owner, least=0),
-            check_count(block, "block", owner),
-        )
+        check_arguments(AlbertChib.__init__, locals())
+        self._moves = Moves(moves, collapsed, block)
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:

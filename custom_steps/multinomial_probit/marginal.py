@@ -11,7 +11,7 @@ from ...models.combinations.products import Product
 from ...models.combinations.sums import Binary, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
-from ...validation import argument_error, check_count, check_positive
+from ...validation import Count, Fraction, Positive, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.hamiltonian import StepTuning, adapt_step
 from .kernel_coordinates import KernelCoordinates
@@ -94,18 +94,13 @@ class MarginalProbit(GibbsBlock):
         self,
         vars: Sequence[TensorVariable | str] | None = None,
         *,
-        length: float = 4.0,
-        target_accept: float = 0.75,
-        stages: int = STAGES,
+        length: Positive = 4.0,
+        target_accept: Fraction = 0.75,
+        stages: Count = STAGES,
         **shared: Unpack[Shared],
     ):
-        check_positive(length, "length", "MarginalProbit")
-        if not 0 < target_accept < 1:
-            raise argument_error(
-                "target_accept", "MarginalProbit", "between 0 and 1", f"{target_accept}"
-            )
-        self._length, self._target_accept = length, target_accept
-        self._stages = check_count(stages, "stages", "MarginalProbit")
+        check_arguments(MarginalProbit.__init__, locals())
+        self._length, self._target_accept, self._stages = length, target_accept, stages
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:

@@ -11,7 +11,15 @@ import pymc as pm
 import xarray as xr
 from xarray import DataTree
 
-from ...validation import Seed, argument_error, check_count, check_name, integer_seed
+from ...validation import (
+    Count,
+    Seed,
+    argument_error,
+    check_arguments,
+    check_count,
+    check_name,
+    integer_seed,
+)
 from ..engine.engine import Engine, variables_drawn
 from ..engine.fit import applicable
 from ..engine.progress import can_show
@@ -37,7 +45,7 @@ def calibrate(
     replicates: int,
     method: Literal["prior", "posterior"] = "prior",
     quantities: str | Sequence[str] | None = None,
-    jobs: int | None = None,
+    jobs: Count | None = None,
     random_seed: Seed = None,
     out: str | PathLike[str] | None = None,
     progressbar: bool = True,
@@ -137,9 +145,9 @@ def calibrate(
     >>> checked = kz.calibrate(model, "vb", replicates=20, draws=50, random_seed=1)
     >>> checked.attrs["calibrated"]
     """
-    engine = _checked_engine(model, engine, method)
+    check_arguments(calibrate, locals())
     check_count(replicates, "replicates", OWNER, least=20)
-    jobs = check_count(1 if jobs is None else jobs, "jobs", OWNER)
+    engine = _checked_engine(model, engine, method)
     seed = integer_seed(random_seed, "random_seed", OWNER)
     if own := sorted({"store", "start", "log_likelihood"} & options.keys()):
         raise argument_error("options", OWNER, "arguments of fit but these", ", ".join(own))
@@ -154,7 +162,7 @@ def calibrate(
         title=f"Calibration of {engine.name}",
         owner=OWNER,
         out=out,
-        jobs=jobs,
+        jobs=jobs or 1,
         progressbar=progressbar,
     )
     with closing(found):
@@ -180,7 +188,6 @@ def calibrate(
 def _checked_engine(model: pm.Model, engine: str | Engine, method: str) -> Engine:
     """Engine that can be calibrated on the model; raise ValueError otherwise."""
     engine = applicable(model, engine, OWNER)
-    check_name(method, ["prior", "posterior"], "method", OWNER)
     if engine.kind == "point":
         raise argument_error("engine", OWNER, "one whose result has draws", engine.name)
     if method == "posterior" and (reason := engine.why_not(augmented(model))):

@@ -14,7 +14,7 @@ from arviz_stats import wasserstein
 from scipy.stats import norm
 from xarray import Dataset, DataTree
 
-from ...validation import argument_error, check_name
+from ...validation import argument_error, check_name, check_names
 from ..engine.convergence import convergence_of_chains
 from ..engine.identified import identified
 from ..engine.moments import pooled
@@ -173,6 +173,10 @@ def compare_engines(
     ...     labels_new=y_test,
     ... )
     """
+    named = isinstance(results, Mapping) and all(isinstance(name, str) for name in results)
+    if not named or isinstance(results, DataTree):
+        rule = 'a mapping of results by name, such as {"VB": vb, "Gibbs": gibbs}'
+        raise argument_error("results", "compare_engines", rule, type(results).__name__)
     if not results:
         raise argument_error("results", "compare_engines", "at least one result", "none")
     for name, tree in results.items():
@@ -193,7 +197,7 @@ def compare_engines(
     tables = {name: _moments(quantities[name], tree) for name, tree in results.items()}
     known = list(dict.fromkeys(str(v) for table in tables.values() for v in table))
     if var_names is not None:
-        known = [check_name(v, known, "var_names", "compare_engines") for v in var_names]
+        known = check_names(var_names, known, "var_names", "compare_engines")
     common = [v for v in known if all(v in table for table in tables.values())]
     if not common:
         raise argument_error(

@@ -17,6 +17,7 @@ import pymc as pm
 from pytensor.compile.mode import Mode
 from xarray import DataTree
 
+from ...validation import check_arguments
 from .compilation import mode_worth
 from .cost import Cost
 from .deadline import Clock
@@ -117,6 +118,9 @@ class Engine(ABC):
             if cls.name.lower() in Engine.registry:
                 raise TypeError(f"An engine of the name {cls.name!r} exists.")
             Engine.registry[cls.name.lower()] = cls
+
+    def __post_init__(self) -> None:
+        check_arguments(type(self), vars(self))
 
     @property
     def has_separate_chains(self) -> bool:

@@ -8,7 +8,8 @@ import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
 
-from ...validation import check_count, check_name, integer_seed
+from ...user_warnings import numpy_warnings
+from ...validation import check_arguments, check_names, integer_seed
 from .compilation import check_compile_kwargs, compiling_with, python_mode
 from .completions import number_of_fits
 from .engine import Engine, Run, variables_drawn
@@ -96,6 +97,7 @@ def estimate(model: pm.Model, engine: str | Engine, **settings: Any) -> Estimate
     run, blas_threads = checked_run(model, engine, settings, "estimate")
     with (
         threadpool_limits(blas_threads, user_api="blas"),
+        numpy_warnings(),
         compiling_with(run.mode or python_mode()),
     ):
         cost = engine.calibrate(model, run)
@@ -125,14 +127,10 @@ def checked_run(
         owner=owner,
     )
     given = known | settings
-    for name, least in (("draws", 1), ("tune", 0), ("chains", 1)):
-        check_count(given[name], name, owner, least=least)
+    check_arguments(fit, given, owner)
     names = given["var_names"]
     if names is not None:
-        drawn = variables_drawn(model)
-        names = tuple(
-            check_name(name, drawn, "var_names", owner) for name in np.atleast_1d(names).tolist()
-        )
+        names = tuple(check_names(names, variables_drawn(model), "var_names", owner))
     run = Run(
         *(given["draws"], given["tune"], given["chains"], given["cores"]),
         random_seed=integer_seed(given["random_seed"], "random_seed", owner),

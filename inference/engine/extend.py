@@ -9,7 +9,15 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
 from xarray import Dataset, DataTree
 
-from ...validation import Seed, argument_error, check_count, check_name, integer_seed
+from ...user_warnings import numpy_warnings
+from ...validation import (
+    Count,
+    Seed,
+    argument_error,
+    check_arguments,
+    check_names,
+    integer_seed,
+)
 from .compilation import compiling_with, python_mode
 from .completions import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
@@ -31,7 +39,7 @@ def extend(
     result: DataTree,
     groups: Group | Sequence[Group] | None = None,
     *,
-    draws: int = 500,
+    draws: Count = 500,
     random_seed: Seed = None,
     overwrite: bool = False,
     progressbar: bool = True,
@@ -107,12 +115,10 @@ def extend(
     >>> az.plot_ppc_pava(gibbs, data_type="categorical")
     >>> az.psense_summary(gibbs)
     """
+    check_arguments(extend, locals())
     check_fitted(model, result, "extend")
-    check_count(draws, "draws", "extend")
     seed = integer_seed(random_seed, "random_seed", "extend")
-    named = [groups] if isinstance(groups, str) else groups
-    for group in named or ():
-        check_name(group, GROUPS, "groups", "extend")
+    named = None if groups is None else check_names(groups, GROUPS, "groups", "extend")
     reasons = {group: _why_not(group, model, result) for group in GROUPS}
     present = set() if overwrite else set(result.children)
     if named is None:
@@ -127,7 +133,7 @@ def extend(
     check_absent(wanted, present, "extend")
 
     made: dict[str, Dataset] = {}
-    with compiling_with(python_mode()):
+    with compiling_with(python_mode()), numpy_warnings():
         if of_prior := {"prior", "prior_predictive"}.intersection(wanted):
             made |= _prior(model, result, of_prior, draws, seed)
         if "posterior_predictive" in wanted:

@@ -16,13 +16,16 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ...models.declaration import Declaration
-from ...user_warnings import warn_user
+from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
+    Count,
+    CountOrZero,
+    Positive,
     Seed,
     argument_error,
-    check_count,
+    check_arguments,
     check_name,
-    check_positive,
+    check_names,
     integer_seed,
 )
 from .applicability import small_only
@@ -57,7 +60,10 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
         return engine
     if isinstance(engine, type) and issubclass(engine, Engine):
         return engine()
-    return Engine.registry[check_name(str(engine).lower(), Engine.registry, "engine", owner)]()
+    name = str(engine).lower()
+    if name in ("hmc", "mcmc"):
+        raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))
+    return Engine.registry[check_name(name, Engine.registry, "engine", owner)]()
 
 
 def checked_model(model: pm.Model, owner: str) -> pm.Model:
@@ -84,10 +90,10 @@ def fit(
     model: pm.Model,
     engine: str | Engine,
     *,
-    draws: int = 1000,
-    tune: int = 1000,
-    chains: int = 4,
-    cores: int | None = None,
+    draws: Count = 1000,
+    tune: CountOrZero = 1000,
+    chains: Count = 4,
+    cores: Count | None = None,
     random_seed: Seed = None,
     progressbar: bool = True,
     start: DataTree | None = None,
@@ -95,9 +101,9 @@ def fit(
     moments: Sequence[str] | None = None,
     store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
-    max_seconds: float | None = None,
-    completions: int | None = None,
-    blas_threads: int | None = 1,
+    max_seconds: Positive | None = None,
+    completions: CountOrZero | None = None,
+    blas_threads: Count | None = 1,
     compile_kwargs: Mapping[str, Any] | None = None,
     **sampler_options: Any,
 ) -> DataTree:
@@ -219,29 +225,24 @@ def fit(
     >>> vb = kz.fit(model, kz.VB())
     >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
     """
+    check_arguments(fit, locals())
     engine = applicable(model, engine, "fit")
-    for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
-        check_count(value, name, "fit", least=least)
     seed = integer_seed(random_seed, "random_seed", "fit")
     known = variables_drawn(model)
-    var_names = [var_names] if isinstance(var_names, str) else var_names
-    moments = [moments] if isinstance(moments, str) else moments
     if var_names is not None:
+        var_names = tuple(check_names(var_names, known, "var_names", "fit"))
         if not var_names:
             raise argument_error("var_names", "fit", "one name or more", "none")
-        var_names = tuple(check_name(name, known, "var_names", "fit") for name in var_names)
     if moments is not None:
-        moments = tuple(check_name(name, known, "moments", "fit") for name in moments)
+        moments = tuple(check_names(moments, known, "moments", "fit"))
     if store is not None:
         if not engine.stores:
             able = ", ".join(cls.__name__ for cls in Engine.registry.values() if cls.stores)
             raise ValueError(f"{engine.name} cannot write a store; these engines can: {able}.")
         store = check_store(store, "fit")
-    if max_seconds is not None:
-        check_positive(max_seconds, "max_seconds", "fit")
-        if reason := engine.why_no_time_limit():
-            rule = f"left out for {engine.name}: {reason}"
-            raise argument_error("max_seconds", "fit", rule, f"{max_seconds:g}")
+    if max_seconds is not None and (reason := engine.why_no_time_limit()):
+        rule = f"left out for {engine.name}: {reason}"
+        raise argument_error("max_seconds", "fit", rule, f"{max_seconds:g}")
     if start is not None and (reason := engine.why_no_start()):
         raise ValueError(f"{engine.name} takes no start: {reason}.")
     if current_process().daemon:
@@ -285,6 +286,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         interruptible(engine.name, run.clock),
         outliving_readers(),
         threadpool_limits(blas_threads, user_api="blas"),
+        numpy_warnings(),
         compiling_with(run.mode or python_mode()),
         explaining_damaged_files(),
         nullcontext() if blocks is None else blocks.unchanged(owner),

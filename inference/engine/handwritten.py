@@ -16,7 +16,7 @@ from typing import Any, ClassVar, override
 import pymc as pm
 
 from ...models.declaration import Declaration
-from ...validation import argument_error, check_name
+from ...validation import argument_error, check_arguments, check_name
 from .applicability import setting_of_no_use
 from .cost import Cost, Stopwatch, peak_of_memory, timed
 from .deadline import OutOfTime
@@ -79,8 +79,8 @@ class Handwritten(Engine):
     Parameters
     ----------
     **settings
-        Settings of the algorithm for the model, checked at run time: ``kz.describe(model, engine)``
-        explains them.
+        Settings of the algorithm for the model: ``kz.describe(model, engine)`` explains them. Their
+        names are checked at once, their values by `fit`.
     """
 
     _implementations: ClassVar[dict[type[pm.Model], Implementation]]
@@ -92,6 +92,9 @@ class Handwritten(Engine):
 
     def __init__(self, **settings: Any) -> None:
         self._settings = {k: v for k, v in settings.items() if v is not DEFAULT}
+        known = {name for each in self._implementations.values() for name in each.settings}
+        for name in self._settings:
+            check_name(name, sorted(known), "settings", self.name)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
@@ -203,4 +206,5 @@ class Handwritten(Engine):
             if not implementation.settings:
                 raise argument_error("settings", owner, "none", repr(setting))
             check_name(setting, implementation.settings, "settings", owner)
+        check_arguments(implementation.function, self._settings, owner)
         return implementation

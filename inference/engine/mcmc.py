@@ -25,7 +25,7 @@ from pymc.step_methods.hmc.base_hmc import BaseHMC
 from xarray import DataTree
 
 from ...numerics.compiled import numba_compiles
-from ...validation import argument_error, check_count, check_name, check_positive
+from ...validation import Count, Fraction, argument_error
 from .applicability import discrete_variables, too_large
 from .compilation import compiling_with, mode_worth, python_mode
 from .convergence import convergence_of_chains
@@ -282,20 +282,15 @@ class NUTS(Engine):
     stores: ClassVar[bool] = True
 
     backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
-    target_accept: float = 0.9
-    max_treedepth: int = 10
+    target_accept: Fraction = 0.9
+    max_treedepth: Count = 10
     mass_matrix: Literal["adapted", "curvature"] = "adapted"
 
     def __post_init__(self) -> None:
-        check_name(self.backend, _BACKENDS, "backend", "NUTS")
-        check_name(self.mass_matrix, ("adapted", "curvature"), "mass_matrix", "NUTS")
+        super().__post_init__()
         if self.mass_matrix == "curvature" and self.backend == "nutpie":
             rule = "'adapted' with backend='nutpie'"
             raise argument_error("mass_matrix", "NUTS", rule, repr(self.mass_matrix))
-        if check_positive(self.target_accept, "target_accept", "NUTS") >= 1:
-            got = repr(self.target_accept)
-            raise argument_error("target_accept", "NUTS", "between 0 and 1", got)
-        check_count(self.max_treedepth, "max_treedepth", "NUTS")
 
     @property
     @override

@@ -16,7 +16,7 @@ from pytensor.tensor import TensorVariable
 from scipy.optimize import LbfgsInvHessProduct, OptimizeResult, minimize
 from xarray import DataTree
 
-from ...validation import check_count
+from ...validation import Count
 from .applicability import discrete_variables, too_large
 from .cost import Cost, peak_of_memory, timed
 from .curvature import curvature
@@ -196,10 +196,7 @@ class Laplace(Engine):
     kind: ClassVar[Kind] = "vb"
     limits: ClassVar[str] = "one Gaussian at one mode: ignores skewness and other modes"
 
-    max_iterations: int = 5000
-
-    def __post_init__(self) -> None:
-        check_count(self.max_iterations, "max_iterations", "Laplace")
+    max_iterations: Count = 5000
 
     @override
     def serves(self, model: pm.Model) -> int | None:

@@ -14,7 +14,8 @@ from xarray import Dataset, DataTree
 
 from ...models.kernels.blocks import KernelsInBlocks
 from ...models.kernels.learned import ParametricStack
-from ...validation import Seed, argument_error, check_count, check_flag, integer_seed
+from ...user_warnings import numpy_warnings
+from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
 from .completions import predict_completions
 from .composite_functions import stack_of_new_objects
 from .description import explained_parameters, sections
@@ -83,7 +84,7 @@ def predict(
     kernels_new: Any = None,
     *,
     keep_draws: bool = False,
-    draws: int | None = None,
+    draws: Count | None = None,
     progressbar: bool = True,
     store: str | PathLike[str] | None = None,
     extend: bool = False,
@@ -164,10 +165,9 @@ def predict(
     >>> kz.predict(model, result, kernels(X_test, X_train), extend=True)["predictions"]["t"]
     >>> kz.predict(completion, exact, labels=y_train)["label"]
     """
+    check_arguments(predict, locals())
     taken = _check_options(model, options)
     check_fitted(model, result, "predict")
-    check_flag(extend, "extend", "predict")
-    check_flag(overwrite, "overwrite", "predict")
     seed, whole = integer_seed(random_seed, "random_seed", "predict"), result
     if extend and (store is not None or isinstance(kernels_new, KernelsInBlocks)):
         rule = "False for kernels in blocks and with a store: groups of a result are in memory"
@@ -181,7 +181,6 @@ def predict(
         moments = result["moments"].to_dataset()
         result = with_group(result.copy(), "moments", pooled(moments))
     if draws is not None:
-        check_count(draws, "draws", "predict")
         if "progressbar" not in taken:
             raise TypeError(
                 f"predict of a {type(model).__name__} takes no 'draws': it does not go through "
@@ -200,7 +199,8 @@ def predict(
         )
         return predictions
 
-    predictions = predict_blocks(predict_one, kernels_new, store, progressbar)
+    with numpy_warnings():
+        predictions = predict_blocks(predict_one, kernels_new, store, progressbar)
     if not extend:
         return predictions
     if "random_seed" in taken:

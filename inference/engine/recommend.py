@@ -1,6 +1,7 @@
 """Choice of an engine for a model, with the reason and the expected time."""
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -8,7 +9,7 @@ import pandas as pd
 import pymc as pm
 
 from ...models.kernels.stack import DIMS
-from ...validation import check_flag, check_positive
+from ...validation import Positive, check_arguments
 from .applicability import small_only
 from .engine import Engine, Kind
 from .estimate import Estimate, checked_run, estimate, span
@@ -102,7 +103,7 @@ class Recommendation(PrintedTable):
 def recommend(
     model: pm.Model,
     *,
-    max_seconds: float | None = None,
+    max_seconds: Positive | None = None,
     progressbar: bool = True,
     **settings: Any,
 ) -> Recommendation:
@@ -128,9 +129,10 @@ def recommend(
     Recommendation
         Prints as a table of all engines that apply, with expected time and memory and the limits
         of each; ``.engine`` is for `fit`, and ``.advice`` on kernels between many objects is in the
-        heading. Times are those of `estimate`, from a second or two of
-        the engine's own steps. Points, and engines for any PyMC model, whose gradients are compiled
-        first, are measured only if `max_seconds` rules out all engines before them.
+        heading. Times are those of `estimate`, from a second or two of the engine's own steps.
+        Points, and engines for any PyMC model, whose gradients are compiled first, are measured
+        only if `max_seconds` rules out all engines before them, and only until measuring itself has
+        taken `max_seconds`.
 
     Raises
     ------
@@ -142,18 +144,17 @@ def recommend(
     >>> choice = kz.recommend(model, max_seconds=60)
     >>> result = kz.fit(model, choice.engine)
     """
+    check_arguments(recommend, locals())
     checked_model(model, "recommend")
-    check_flag(progressbar, "progressbar", "recommend")
-    if max_seconds is not None:
-        check_positive(max_seconds, "max_seconds", "recommend")
-    engines = _in_order(model)
+    engines, begun = _in_order(model), time.perf_counter()
     candidates: list[Candidate] = []
     chosen: Candidate | None = None
     with track(len(engines), "recommend", visible=progressbar) as bar:
         for engine in engines:
             bar.advance(engine=engine.name)
             written = isinstance(engine, Handwritten) and engine.kind != "point"
-            wanted = written or (chosen is None and max_seconds is not None)
+            spent = time.perf_counter() - begun
+            wanted = written or (chosen is None and spent < (max_seconds or 0))
             measured, failure = _measured(model, engine, settings) if wanted else (None, None)
             advice = failure or small_only(model, engine.serves(model))
             candidate = Candidate(engine, measured, advice)
@@ -165,7 +166,7 @@ def recommend(
     if chosen is None:
         known = [candidate for candidate in candidates if candidate.estimate]
         chosen = min(known or candidates, key=lambda candidate: candidate.seconds)
-        late = f" No engine is expected to end within {span(max_seconds or 0)}."
+        late = f" No engine is expected to end within {span(max_seconds or 0)}, of those measured."
     return Recommendation(
         model=type(model).__name__,
         engine=chosen.engine,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_count
+from ...validation import Count, argument_error, check_arguments, check_count
 from .progress import track
 from .provenance import versions
 from .workers import Task, completed
@@ -61,7 +61,7 @@ def replicate(
     seeds: Iterable[int],
     *,
     out: str | PathLike[str] | None = None,
-    jobs: int | None = None,
+    jobs: Count | None = None,
     progressbar: bool = True,
 ) -> Results:
     """Run a function of a seed for many seeds, on this machine or on a Dask cluster.
@@ -130,10 +130,10 @@ def replicate(
     >>> accuracies = kz.replicate(accuracy, range(3), out="accuracies")
     >>> sum(accuracies) / len(accuracies)
     """
+    check_arguments(replicate, locals())
     if not callable(task):
         raise argument_error("task", OWNER, "a function of a seed", repr(task))
     seeds = _checked_seeds(seeds)
-    jobs = check_count(1 if jobs is None else jobs, "jobs", OWNER)
     name = getattr(task, "__qualname__", type(task).__qualname__)
     found = records(
         lambda: _Valued(task),
@@ -142,7 +142,7 @@ def replicate(
         owner=OWNER,
         out=out,
         recipe={"task": name, "kernelzoo": versions()["kernelzoo"]},
-        jobs=jobs,
+        jobs=jobs or 1,
         progressbar=progressbar,
     )
     with closing(found):

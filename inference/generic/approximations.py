@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
-from ...validation import check_count, check_name, check_positive
+from ...validation import Count, Positive
 from ..engine.applicability import discrete_variables, too_large
 from ..engine.convergence import convergence_of_noisy_ascent
 from ..engine.cost import Cost, Stopwatch, peak_of_memory
@@ -48,13 +48,8 @@ class ADVI(Engine):
     limits: ClassVar[str] = "Gaussian by noisy gradients: ignores skewness and other modes"
 
     covariance: Literal["mean-field", "full-rank"] = "mean-field"
-    iterations: int = 30_000
-    learning_rate: float = 0.02
-
-    def __post_init__(self) -> None:
-        check_name(self.covariance, ("mean-field", "full-rank"), "covariance", "ADVI")
-        check_count(self.iterations, "iterations", "ADVI")
-        check_positive(self.learning_rate, "learning_rate", "ADVI")
+    iterations: Count = 30_000
+    learning_rate: Positive = 0.02
 
     @override
     def serves(self, model: pm.Model) -> int | None:
@@ -129,10 +124,7 @@ class Pathfinder(Engine):
         "Gaussians along paths to a mode: few of its draws differ if pareto_k is high"
     )
 
-    paths: int = 8
-
-    def __post_init__(self) -> None:
-        check_count(self.paths, "paths", "Pathfinder")
+    paths: Count = 8
 
     @override
     def why_no_time_limit(self) -> str | None:

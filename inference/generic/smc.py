@@ -12,7 +12,6 @@ from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
-from ...validation import check_name
 from ..engine.convergence import convergence_of_particles
 from ..engine.deadline import Clock, OutOfTime
 from ..engine.engine import Engine, Kind, Run
@@ -219,9 +218,6 @@ class SMC(Engine):
     )
 
     kernel: Literal["IMH", "MH"] = "IMH"
-
-    def __post_init__(self) -> None:
-        check_name(self.kernel, ("IMH", "MH"), "kernel", "SMC")
 
     @override
     def sampler_arguments(self) -> frozenset[str]:

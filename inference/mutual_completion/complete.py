@@ -12,7 +12,7 @@ from ...models.kernels.alignment import counts_rows, listed
 from ...models.kernels.completed import CompletedKernels
 from ...models.kernels.normalization import NORMALIZATIONS
 from ...models.mutual_kernel_completion import MutualKernelCompletion
-from ...validation import argument_error, check_count, check_name
+from ...validation import Count, argument_error, check_arguments, check_name
 from ..engine.fit import fit
 from ..engine.moments import EachDraw
 from ..engine.predict import predict
@@ -31,8 +31,8 @@ def complete_kernels(
     *,
     method: Literal["mutual", "mean", "zero"] = "mutual",
     engine: Literal["gibbs", "exact", "em"] = "gibbs",
-    draws: int = 20,
-    thin: int = THIN,
+    draws: Count = 20,
+    thin: Count = THIN,
     normalize: str | Sequence[str] = "trace",
     random_seed: int | None = None,
     progressbar: bool = True,
@@ -98,10 +98,7 @@ def complete_kernels(
     >>> result = kz.fit(classifier, "vb", completions=5)
     >>> kz.predict(classifier, result, completion.of(new, train))["probability_between"]
     """
-    check_name(method, ("mutual", *METHODS), "method", OWNER)
-    check_name(engine, ENGINES, "engine", OWNER)
-    for name, value in (("draws", draws), ("thin", thin)):
-        check_count(value, name, OWNER)
+    check_arguments(complete_kernels, locals())
     steps = (normalize,) if isinstance(normalize, str) else tuple(normalize)
     for step in steps:
         check_name(step, NORMALIZATIONS, "normalize", OWNER)

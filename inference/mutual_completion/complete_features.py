@@ -12,10 +12,11 @@ import xarray as xr
 from ...models.kernels.alignment import as_frame, check_distinct, check_ids, labels_of, listed
 from ...user_warnings import warn_user
 from ...validation import (
+    Count,
+    Positive,
     Seed,
     argument_error,
-    check_count,
-    check_positive,
+    check_arguments,
     check_real,
     check_unmasked,
     integer_seed,
@@ -35,10 +36,10 @@ LARGEST = 1e60
 def complete_features(
     features: Mapping[str, Any],
     *,
-    n_components: int = 20,
-    lam: float = 0.1,
-    max_iterations: int = 5000,
-    tolerance: float = 1e-5,
+    n_components: Count = 20,
+    lam: Positive = 0.1,
+    max_iterations: Count = 5000,
+    tolerance: Positive = 1e-5,
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> xr.Dataset:
@@ -103,10 +104,7 @@ def complete_features(
     >>> completed = kz.completion.complete_features(tables, n_components=5, random_seed=1)
     >>> model = kz.MultinomialProbit(completed["features"], labels)
     """
-    check_count(n_components, "n_components", OWNER)
-    check_positive(lam, "lam", OWNER)
-    check_count(max_iterations, "max_iterations", OWNER)
-    check_positive(tolerance, "tolerance", OWNER)
+    check_arguments(complete_features, locals())
     rng = np.random.default_rng(integer_seed(random_seed, "random_seed", OWNER))
     tables, objects = _read(features)
     blocks, scales = _blocks(tables, objects)

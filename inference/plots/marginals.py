@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...models.kernels.alignment import check_distinct
-from ...validation import argument_error, check_name
+from ...validation import argument_error, check_name, check_names
 from ..engine.identified import identified
 from .house_style import MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
 from .intervals import Summaries, name_engines, plot_intervals, side_by_side
@@ -109,8 +109,7 @@ def _variables(dataset: Dataset, var_names: Iterable[str] | None, owner: str) ->
     known = sorted(map(str, dataset.data_vars), key=lambda name: dataset[name].size)
     if var_names is None:
         return known
-    wanted = [var_names] if isinstance(var_names, str) else list(var_names)
-    return [check_name(name, known, "var_names", owner) for name in wanted]
+    return check_names(var_names, known, "var_names", owner)
 
 
 def _chosen(

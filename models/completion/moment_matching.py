@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 
 from ...numerics.matrix_draws import log_det_of_factor
-from ...validation import argument_error, check_name, check_unmasked
+from ...validation import argument_error, check_arguments, check_unmasked
 from ..kernels.alignment import in_order
 from ..kernels.stack import as_stack, check_gram
 from ..operations.matrix_product import matrix_product
@@ -89,12 +89,13 @@ def match_wishart(
     --------
     >>> matched = kz.completion.match_wishart(kernels(X_train), alpha=[0.2, 0.3, 0.5])
     """
+    check_arguments(match_wishart, locals())
     stack = as_stack(theta, owner=_OWNER, argument="theta")
     kernels, n = stack.values, stack.sizes["obs"]
     check_gram(stack, _OWNER, "theta")
     etas = check_component_degrees(eta, stack["kernel"].values, n, _OWNER)
     a = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas
-    matched = _METHODS[check_name(method, _METHODS, "method", _OWNER)](kernels, etas, a)
+    matched = _METHODS[method](kernels, etas, a)
     return matched, np.tensordot(a / matched, kernels, axes=1)
 
 

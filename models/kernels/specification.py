@@ -426,8 +426,8 @@ class Kernels:
         Costs O(S n N D).  For new objects the training Gram matrix is computed only for centring,
         O(S N^2 D) more.
         """
-        # What overflows is an error below.
-        with np.errstate(over="ignore", invalid="ignore"):
+        # What overflows is an error below; what underflows is none.
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             return self._stack(X, X_train)
 
     def _stack(self, X: Any, X_train: Any) -> Any:

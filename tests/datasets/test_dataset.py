@@ -68,3 +68,39 @@ def test_neal_without_noise_follows_the_rule():
     np.testing.assert_array_equal(data.y == 0, near)
     noisy = datasets.neal_three_class(300, seed=2)
     np.testing.assert_array_equal(noisy.y, data.y)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "requirement"),
+    [
+        ("standardize", "no", "True or False"),
+        ("ddof", 200, "one of 0, 1"),
+        ("ddof", "1", "one of 0, 1"),
+    ],
+)
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda **options: GLASS.split(seed=1, **options),
+        lambda **options: GLASS.splits(2, **options),
+        lambda **options: next(GLASS.folds(3, seed=1, **options)),
+        lambda **options: datasets.load("letter").published_split(**options),
+    ],
+)
+def test_settings_of_a_division_are_checked(divide, argument, value, requirement):
+    with pytest.raises(ValueError, match=f"'{argument}' argument of .* must be {requirement}"):
+        divide(**{argument: value})
+
+
+@pytest.mark.parametrize("n", [-1, 2.5, "3", True])
+def test_numbers_of_divisions_are_checked_before_the_first_is_made(n):
+    with pytest.raises(ValueError, match="'n' argument of splits must be an integer of 0 or more"):
+        GLASS.splits(n)
+    with pytest.raises(ValueError, match="'n' argument of folds must be an integer of 1 or more"):
+        next(GLASS.folds(n, seed=1))
+
+
+@pytest.mark.parametrize("test_size", ["a", None, True])
+def test_a_share_is_a_number(test_size):
+    with pytest.raises(ValueError, match="'test_size' argument of split must be between 0 and 1"):
+        GLASS.split(test_size, seed=1)

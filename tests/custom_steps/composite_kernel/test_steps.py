@@ -76,6 +76,8 @@ def test_wrong_requests(regression):
         CompositeKernelGibbs([regression["beta"]], model=regression)
     with pytest.raises(ValueError, match="'moves' argument of CompositeKernelGibbs"):
         CompositeKernelGibbs(model=regression, moves=0)
+    with pytest.raises(ValueError, match=r"'collapsed' argument of Comp.* must be True or False"):
+        CompositeKernelGibbs(model=regression, collapsed="no")
     collapsed = CompositeKernelRegression.example(collapsed=True)
     with pytest.raises(ValueError, match=r"'collapsed' argument .* alpha integrated out"):
         CompositeKernelGibbs(model=collapsed, collapsed=False)

@@ -370,3 +370,12 @@ def test_results_of_pymc_s_sampler_are_compared_on_what_is_identified():
     other = kz.MultinomialProbit(model["K"].get_value() * 2, model.label_codes)
     with pytest.raises(ValueError, match="'result' argument of compare_engines"):
         kz.compare_engines({"fit": gibbs, "pm.sample": sampled}, model=other)
+
+
+def test_results_come_by_name():
+    result = kz.fit(kz.WishartCompletion.example(), "exact", draws=5, progressbar=False)
+    for results in ([result], {1: result}, result):
+        with pytest.raises(ValueError, match=r"'results' argument of compare_engines must be a m"):
+            kz.compare_engines(results)
+    with pytest.raises(ValueError, match=r"'var_names' argument of compare_engines.*'K21' twice"):
+        kz.compare_engines({"Exact": result}, var_names=["K21", "K21"])

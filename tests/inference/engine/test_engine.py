@@ -356,7 +356,7 @@ def test_engines_print_as_text_and_html(model):
     ("engine", "options", "message"),
     [
         ("nutz", {}, "'engine' argument of fit.*nearest is 'nuts'"),
-        (kz.VB(max_iteration=3), {}, "VB on MultinomialProbit.*nearest is 'max_iterations'"),
+        (kz.VB(type_two=True), {}, "'settings' argument of VB on MultinomialProbit"),
         (kz.VB(weights="plugin"), {}, "weights"),
         (kz.VB(starts=0), {}, "'starts'.*1 or more"),
         (kz.VB(starts=1.5), {}, "'starts'.*1 or more"),
@@ -368,6 +368,16 @@ def test_engines_print_as_text_and_html(model):
         ("vb", {"draws": 1.5}, "'draws' argument of fit"),
         ("gibbs", {"chains": 0}, "'chains' argument of fit"),
         ("gibbs", {"tune": -1}, "'tune' argument of fit"),
+        *(("gibbs", {"cores": n}, "'cores' argument of fit.*1 or more") for n in (0, -1, "2")),
+        *(("vb", {"blas_threads": n}, "'blas_threads'.*1 or more or None") for n in (0, -3, "a")),
+        *(
+            ("vb", {flag: "no"}, f"'{flag}' argument of fit must be True or False")
+            for flag in ("progressbar", "log_likelihood")
+        ),
+        ("vb", {"var_names": ["beta", "beta"]}, "'var_names' argument of fit.*'beta' twice"),
+        ("vb", {"moments": ["beta", "beta"]}, "'moments' argument of fit.*'beta' twice"),
+        ("vb", {"max_seconds": "1"}, "'max_seconds' argument of fit"),
+        ("HMC", {}, "'engine' argument of fit.*here 'nuts'"),
         ("vb", {"initvals": {}}, "takes no 'initvals'"),
         ("vb", {"draw": 5}, "takes no 'draw' .*nearest is 'draws'"),
         ("vb", {"starts": 5}, r"'starts' argument of fit must be given to the engine, VB\("),
@@ -407,6 +417,27 @@ def test_bad_requests_are_refused(model, engine, options, message):
 def test_bad_settings_are_refused_at_once(make):
     with pytest.raises(ValueError, match=r"argument of (NUTS|ADVI|SMC|MAP|Laplace|Pathfinder)"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("engine", "misspelt", "nearest"),
+    [
+        (kz.VB, "max_iter", "max_iterations"),
+        (kz.Gibbs, "shceme", "scheme"),
+        (kz.EM, "iteration", "iterations"),
+        (kz.MAP, "spcae", "space"),
+        (kz.Nested, "particle", "particles"),
+    ],
+)
+def test_misspelt_settings_are_refused_at_once(engine, misspelt, nearest):
+    with pytest.raises(ValueError, match=f"argument of {engine.name} .*nearest is '{nearest}'"):
+        engine(**{misspelt: 3})
+
+
+def test_flags_of_a_papers_algorithm_are_flags():
+    model = kz.CompositeKernelRegression.example()
+    with pytest.raises(ValueError, match=r"'type_two' argument of VB on .* must be True or False"):
+        kz.fit(model, kz.VB(type_two="no"))
 
 
 def test_options_that_samplers_know_are_passed_on():
@@ -454,3 +485,15 @@ def test_subclasses_of_an_engine_keep_its_implementations(model):
 def test_two_engines_of_one_name_are_refused():
     with pytest.raises(TypeError, match="engine of the name 'VB'"):
         type("Other", (Handwritten,), {"name": "VB"})
+
+
+@pytest.mark.parametrize("engine", ["vb", "gibbs"])
+def test_a_user_who_makes_underflows_errors_gets_results(engine):
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    with np.errstate(all="raise"):
+        kernels = (kz.gaussian(0.1) | kz.linear())(30 * X)
+        model = kz.MultinomialProbit(kernels, np.arange(12) % 3)
+        result = kz.fit(model, engine, draws=20, tune=20, chains=1, cores=1, **COMMON)
+        predictions = kz.predict(model, result, kernels)
+        kz.extend(model, result, progressbar=False)
+    assert np.isfinite(predictions["probability"]).all()

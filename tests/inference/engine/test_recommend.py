@@ -1,6 +1,8 @@
 """The recommended engine: the order of preference, the time limit, and what is printed."""
 
+from itertools import count
 from math import isnan
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -88,6 +90,18 @@ def test_the_quickest_engine_is_recommended_when_none_is_in_time(seconds, probit
     choice = recommend(probit, max_seconds=0.5)
     assert choice.engine.name == "MAP"
     assert "No engine is expected to end within 0.5 s" in choice.title
+
+
+def test_measuring_ends_with_the_time_that_is_given(seconds, probit, monkeypatch):
+    """Bug: gradients of every engine were compiled, for half a minute, to advise on a second."""
+    seconds |= dict.fromkeys(("Gibbs", "NUTS", "VB", "MAP", "ADVI", "Laplace", "Nested"), 100.0)
+    clock = SimpleNamespace(perf_counter=count().__next__)
+    monkeypatch.setattr(module, "time", clock)
+    choice = recommend(probit, max_seconds=0.5)
+    assert set(seconds["asked"]) == {"Gibbs", "VB"}
+    assert "within 0.5 s, of those measured" in choice.title
+    recommend(probit, max_seconds=99)
+    assert "NUTS" in seconds["asked"]
 
 
 def test_engines_for_small_models_come_last(seconds):
