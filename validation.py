@@ -333,7 +333,7 @@ def check_undated(values: Any, argument: str, owner: str) -> None:
 
     As numbers they would depend on their unit, which files and libraries change.
     """
-    dtypes = getattr(values, "dtypes", getattr(values, "dtype", np.dtype(object)))
+    dtypes: Any = getattr(values, "dtypes", getattr(values, "dtype", np.dtype(object)))
     found = [str(dtype) for dtype in np.ravel(dtypes) if dtype.kind in "mM"]
     if any(dtype.kind == "O" for dtype in np.ravel(dtypes)):
         dates = (date, timedelta, np.datetime64, np.timedelta64)

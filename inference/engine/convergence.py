@@ -104,7 +104,7 @@ def constant_selections(tree: DataTree, model: pm.Model) -> str:
     """Name the first discrete variable of which all draws are the same; empty if there is none."""
     for rv in model.free_RVs:
         if rv.dtype.startswith(("int", "bool")) and rv.name in tree["posterior"]:
-            draws = tree["posterior"][rv.name]
+            draws = tree["posterior"].to_dataset()[rv.name]
             if (draws == draws[0, 0]).all():
                 return str(rv.name)
     return ""

@@ -4,6 +4,7 @@ Damoulas & Girolami (2009), section 2 and Tables 5 and 9.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -100,7 +101,7 @@ def combine_classifiers(
             "predictions", OWNER, "of the same objects and classes", str(error)
         ) from None
     p = np.stack([one.transpose("obs", "class").to_numpy() for one in aligned])
-    labels = [range(len(p)), aligned[0]["obs"].to_numpy(), aligned[0]["class"].to_numpy()]
+    labels: list[Any] = [range(len(p)), *(aligned[0].indexes[d] for d in ("obs", "class"))]
     check_finite(p, "predictions", OWNER, labels)
     combined = _RULES[rule](p)
     # The mean breaks ties of votes; distinct votes differ by more than 1e-9.
