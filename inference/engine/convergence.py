@@ -14,7 +14,6 @@ VB (coordinate ascent), MAP  the best start met the tolerance, and the bound did
                              rounding; with a Pareto k-hat above 0.7, a selection is not certain
 EM, Laplace                  the gradient, or the distance to the limit, is within the tolerance
 Exact                        all draws were made
-Nested                       5 effective ancestors or more
 complete_features            the objective's estimated remaining increase is within the tolerance
 ============================ ====================================================================
 
