@@ -368,9 +368,6 @@ CASES = {
     "as_stack": Case(kz.kernels.as_stack, {"kernels": grams}),
     "kernel_stack": Case(kz.kernels.kernel_stack, {"arrays": grams}),
     "nearest_psd": Case(kz.kernels.nearest_psd, {"similarities": grams}),
-    "eigenvector_kernels": Case(
-        lambda gram: kz.kernels.eigenvector_kernels(gram, 3), {"gram": gram}
-    ),
     # Models.
     "MultinomialProbit": Case(
         lambda **given: data_of(kz.MultinomialProbit(**given)),

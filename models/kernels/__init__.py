@@ -1,7 +1,6 @@
 """Kernel functions, their normalisation and stacks of kernel matrices."""
 
 from .blocks import KernelsInBlocks
-from .eigenvectors import eigenvector_kernels
 from .features import cross_gram
 from .functions import (
     basis_expansion,
@@ -29,7 +28,6 @@ __all__ = [
     "cosine",
     "covariance",
     "cross_gram",
-    "eigenvector_kernels",
     "gaussian",
     "kernel_stack",
     "laplace",

@@ -18,12 +18,11 @@ from typing import override
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from ...validation import argument_error
 from .base import BaseKernel
 from .kernel_features import FeatureMap, KernelFeatures
-from .rows import Rows, blocks_of
+from .rows import Rows
 
 __all__ = ["LANDMARKS", "LandmarkColumns", "NystroemFeatures"]
 
@@ -47,7 +46,7 @@ class NystroemFeatures(KernelFeatures):
         Number of landmarks m.
     seed : int
         Seed of the landmarks: the same training objects in the same order give the same landmarks.
-    by : {"uniform", "leverage", "kmeans"}
+    by : {"uniform", "kmeans"}
         Choice of the landmarks.
     """
 
@@ -137,25 +136,16 @@ class _Projection:
 
 
 def _uniform(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
-    """Draw training objects with equal probabilities."""
-    return _drawn(X, m, rng)
-
-
-def _drawn(
-    X: NDArray | Rows, m: int, rng: np.random.Generator, p: NDArray | None = None
-) -> NDArray:
-    """Draw rows, with probabilities `p`, that differ as far as there are different ones.
+    """Draw training objects that differ as far as there are different ones.
 
     Imputed objects may be equal: many equal landmarks would be a single column.
     """
-    chosen = rng.choice(len(X), m, replace=False, p=p)
+    chosen = rng.choice(len(X), m, replace=False)
     rows = X[chosen]
     repeated = _repeated(rows)
     if not repeated.any():
         return rows
-    left = np.setdiff1d(np.arange(len(X)), chosen)
-    weights = None if p is None else p[left] / p[left].sum()
-    left = rng.choice(left, len(left), replace=False, p=weights)
+    left = rng.permutation(np.setdiff1d(np.arange(len(X)), chosen))
     while repeated.any() and len(left):
         places = np.flatnonzero(repeated)[: len(left)]
         rows[places], left = X[left[: len(places)]], left[len(places) :]
@@ -168,38 +158,6 @@ def _repeated(rows: NDArray) -> NDArray:
     repeated = np.ones(len(rows), dtype=bool)
     repeated[np.unique(rows, axis=0, return_index=True)[1]] = False
     return repeated
-
-
-def _by_leverage(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
-    """Draw training objects with probabilities proportional to their ridge leverage scores.
-
-    The scores are estimated from a uniform sample P of p = 2 m objects as one level of the
-    recursion of Musco & Musco (2017, Recursive sampling for the Nystroem method) estimates them:
-
-        (1 / ridge) (k(x, x) - k_P(x)' (K_PP + ridge p / N I)^-1 k_P(x)), at most 1,
-
-    which is large for objects unlike the sample.  The ridge makes the scores of the sample sum to
-    m / 2 if each stands for N / p objects, as far as the rank of the kernel allows.
-    O(N m (m + D) + m^3) in one pass over the objects.
-    """
-    pilot = _uniform(base, X, min(2 * m, len(X)), rng)
-    eigenvalues, axes = np.linalg.eigh(base.pairwise(pilot, None))
-    eigenvalues = np.maximum(eigenvalues, 0.0)
-    least = RELATIVE_FLOOR * eigenvalues[-1] + np.finfo(float).tiny
-
-    def excess(log_ridge: float) -> float:
-        return float(np.sum(eigenvalues / (eigenvalues + np.exp(log_ridge))) - m / 2)
-
-    ends = np.log(least), np.log(2 * len(pilot) / m * eigenvalues[-1] + least)
-    ridge = np.exp(brentq(excess, *ends)) if excess(ends[0]) > 0 else least
-    whitener = axes / np.sqrt(eigenvalues + ridge)
-    scores = np.empty(len(X))
-    for rows, block in blocks_of(X, len(pilot)):
-        explained = np.sum((base.pairwise(block, pilot) @ whitener) ** 2, axis=1)
-        scores[rows] = base.diagonal(block) - explained
-    # Objects without leverage can be drawn too, since fewer than m objects may have any.
-    scores = np.clip(scores * (len(pilot) / (len(X) * ridge)), RELATIVE_FLOOR, 1.0)
-    return _drawn(X, m, rng, scores / scores.sum())
 
 
 def _by_k_means(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
@@ -219,6 +177,5 @@ def _by_k_means(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Gene
 
 LANDMARKS: dict[str, Callable[[BaseKernel, NDArray | Rows, int, np.random.Generator], NDArray]] = {
     "uniform": _uniform,
-    "leverage": _by_leverage,
     "kmeans": _by_k_means,
 }

@@ -145,7 +145,7 @@ class Kernels:
         self,
         n_components: int,
         *,
-        by: Literal["uniform", "leverage", "kmeans"] = "uniform",
+        by: Literal["uniform", "kmeans"] = "uniform",
         seed: Seed = 0,
     ) -> "Kernels":
         """Replace every kernel by its Nystroem features, for many objects.
@@ -154,13 +154,10 @@ class Kernels:
         ----------
         n_components : int
             Number of landmarks m, and of columns of the stack.
-        by : {"uniform", "leverage", "kmeans"}, default="uniform"
-            Landmarks are training objects drawn with equal probabilities, or with probabilities
-            proportional to their ridge leverage scores, estimated from 2 m uniform landmarks
-            (Musco & Musco 2017), or centres of clusters of the objects (scikit-learn's
-            MiniBatchKMeans on 50 m of them; Zhang et al. 2008). Kernels of one feature space share
-            the landmarks of "uniform" and "kmeans"; leverage scores are those of each kernel
-            without its normalisations.
+        by : {"uniform", "kmeans"}, default="uniform"
+            Landmarks are training objects drawn with equal probabilities, or centres of clusters
+            of the objects (scikit-learn's MiniBatchKMeans on 50 m of them; Zhang et al. 2008).
+            Kernels of one feature space share their landmarks.
         seed : int, SeedSequence, Generator or None, default=0
             Seed of the landmarks.
 
@@ -180,9 +177,9 @@ class Kernels:
 
         Notes
         -----
-        The stack costs O(S (m^3 + N m (m + D))), and about three times that with "leverage". It is
-        made in blocks, in float64 because the models take nothing else. No N x N matrix is formed,
-        and arrays, memory maps and arrays on disk are read in blocks.
+        The stack costs O(S (m^3 + N m (m + D))). It is made in blocks, in float64 because the
+        models take nothing else. No N x N matrix is formed, and arrays, memory maps and arrays on
+        disk are read in blocks.
 
         Examples
         --------
@@ -196,7 +193,7 @@ class Kernels:
         self,
         n_components: int,
         *,
-        by: Literal["uniform", "leverage", "kmeans"] = "uniform",
+        by: Literal["uniform", "kmeans"] = "uniform",
         seed: Seed = 0,
     ) -> "Kernels":
         """Keep the columns of every kernel at landmarks, for many objects.
@@ -209,7 +206,7 @@ class Kernels:
         ----------
         n_components : int
             Number of landmarks m, and of columns of the stack.
-        by : {"uniform", "leverage", "kmeans"}, default="uniform"
+        by : {"uniform", "kmeans"}, default="uniform"
             Choice of the landmarks, as in `nystroem`.
         seed : int, SeedSequence, Generator or None, default=0
             Seed of the landmarks.

@@ -157,3 +157,14 @@ def test_clusters_lie_where_their_class_is():
     for label in (0, 1):
         assert abs(X[y == label, 1].mean()) < 0.1
         np.testing.assert_allclose(np.abs(X[y == label, 1]).mean(), 1, atol=0.1)
+
+
+def test_rank_one_kernels_make_up_the_kernel():
+    X = np.random.default_rng(0).normal(size=(12, 5))
+    kernels, shares = girolami2005.eigenvector_kernels(X @ X.T)
+    assert kernels.shape == (5, 12, 12)
+    np.testing.assert_allclose(np.trace(kernels, axis1=1, axis2=2), 1)
+    np.testing.assert_allclose(kernels @ kernels, kernels, atol=1e-12)
+    assert (np.diff(shares) < 0).all()
+    again = np.tensordot(shares, kernels, axes=1)
+    np.testing.assert_allclose(again, X @ X.T / np.sum(X**2), atol=1e-14)

@@ -18,7 +18,6 @@ STATIONARY = {
     "learned": gaussian(Theta(1, 3)),
     "learned in pymc": covariance(lambda ls: pm.gp.cov.Matern32(2, ls=ls), Theta(2, 1)),
     "nystroem": gaussian(0.3).nystroem(5),
-    "leverage": gaussian(0.3).nystroem(5, by="leverage"),
     "landmarks": gaussian(0.3).landmarks(5, by="kmeans"),
     "random features": gaussian(0.3).random_features(10),
 }
