@@ -249,11 +249,17 @@ def check_names(
 
 
 def check_finite(
-    array: NDArray, argument: str, owner: str, labels: Sequence[Sequence[Hashable]] = ()
+    array: NDArray,
+    argument: str,
+    owner: str,
+    labels: Sequence[Sequence[Hashable]] = (),
+    *,
+    similarities: bool = False,
 ) -> None:
     """Raise unless every entry of a numeric array is finite; the message locates the first bad one.
 
-    `labels` are those of each axis, if they have any. Costs one pass over the array.
+    `labels` are those of each axis, if they have any. Of `similarities` (..., row, column) it also
+    names the rows that have none, and what completes them. Costs one pass over the array.
     """
     bad = ~np.isfinite(array)
     if bad.any():
@@ -262,14 +268,14 @@ def check_finite(
         if labels:
             named = (repr(axis[place]) for axis, place in zip(labels, first, strict=True))
             found += f", {', '.join(named)}"
-        absent = bad.all(axis=-1).any(axis=0) if array.ndim == 3 else bad.all(axis=-1)
-        if absent.any() and (array.ndim == 3 or array.shape[0] == array.shape[-1]):
+        absent = np.atleast_2d(bad.all(axis=-1)).any(axis=0)
+        if similarities and absent.any():
             ids = labels[-2] if labels else range(len(absent))
-            rows = [repr(ids[row]) for row in np.flatnonzero(absent)[:5]]
+            rows = ", ".join(repr(ids[row]) for row in np.flatnonzero(absent)[:5])
             found += (
-                f", rows without similarities: {', '.join(rows)} ({int(absent.sum())} in all); "
+                f", rows without similarities: {rows} ({int(absent.sum())} in all); "
+                "KernelCompleter and complete_kernels fill such kernels"
             )
-            found += "KernelCompleter and complete_kernels fill such kernels"
         raise argument_error(argument, owner, "finite", found)
 
 

@@ -159,7 +159,7 @@ def test_rows_without_similarities_are_named_with_what_completes_them(several):
     with pytest.raises(
         ValueError, match=r"without similarities: 'x', 'z' \(2 in all\); KernelCompl"
     ):
-        check_finite(array, "X", "Y", labels)
+        check_finite(array, "X", "Y", labels, similarities=True)
 
 
 def test_not_square():

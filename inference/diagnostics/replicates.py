@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Any
 
-import joblib
 import numpy as np
 import pymc as pm
 from threadpoolctl import threadpool_limits
@@ -62,12 +61,14 @@ class Replicates:
     @property
     def recipe(self) -> str:
         """Fingerprint of all that a replicate's ranks depend on."""
+        from joblib import hash as hash_of
+
         terms = [*self.model.free_RVs, *self.model.observed_RVs, *self.model.potentials]
         arrays = [*arrays_in(terms), *data_of(self.model).values()]
         numbers = [array for array in arrays if array.dtype.kind in "biuf"]
         engine = [self.engine.name, self.engine.settings_on(self.model), dict(self.options)]
         run = [type(self.model).__name__, declared(self.model), self.method, self.seed, versions()]
-        return str(joblib.hash([numbers, *map(repr, engine), *run]))[:16]
+        return str(hash_of([numbers, *map(repr, engine), *run]))[:16]
 
     def task(self, replicates: int) -> "Replicate":
         """Task of the replicates of a calibration with so many of them."""

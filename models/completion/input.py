@@ -229,7 +229,7 @@ def _observed(K11: Any, owner: str) -> tuple[Array, npt.NDArray[Any] | None]:
             "K11", owner, "a square matrix of numbers", f"{values.dtype} of shape {values.shape}"
         )
     values = values.astype(float)
-    check_finite(values, "K11", owner)
+    check_finite(values, "K11", owner, similarities=True)
     check_square_symmetric(values, "K11", owner)
     if names is not None and not frame.index.equals(frame.columns):
         raise argument_error("K11", owner, "labelled alike in rows and columns", "other labels")

@@ -349,7 +349,8 @@ def _as_features(table: Any, argument: str) -> NDArray:
         array = np.array(plain, dtype=object).reshape(array.shape)
     array = check_real(array, argument, "Kernels")
     labels = table.axes if isinstance(table, pd.DataFrame) else ()
-    check_finite(array, argument, "Kernels", labels)
+    square = array.shape[0] == array.shape[-1]
+    check_finite(array, argument, "Kernels", labels, similarities=square)
     return array
 
 

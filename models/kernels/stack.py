@@ -147,14 +147,16 @@ def as_stack(
     precision = precision_of(stack)
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
-    check_finite(values, argument, owner, [stack.indexes[dim].tolist() for dim in DIMS])
+    is_gram = np.array_equal(stack["obs"].values, stack["basis"].values)
+    labels = [stack.indexes[dim].tolist() for dim in DIMS]
+    check_finite(values, argument, owner, labels, similarities=is_gram)
     # Models multiply kernels with one another; squares of squares overflow at 1e77.
     if (largest := max(float(values.max()), -float(values.min()))) > LARGEST:
         rule = f"at most {LARGEST:g} in size: kernels.normalize('trace'), or z-score the features"
         raise argument_error(argument, owner, rule, f"an entry of {largest:.3g}")
     rows, size = values.swapaxes(0, 1), float(np.abs(values).max())
     check_repeated(stack.indexes["obs"], rows, argument, owner, tolerance=precision * size)
-    if np.array_equal(stack["obs"].values, stack["basis"].values):
+    if is_gram:
         names = [_entry(argument, name) for name in stack["kernel"].values.tolist()]
         values = _as_gram(values, names, jitter, precision, owner)
     return xr.DataArray(values, dims=DIMS, coords=stack.coords, name="kernels")

@@ -192,14 +192,14 @@ def test_what_was_added_to_a_model_is_in_its_copy():
     copy = cloudpickle.loads(cloudpickle.dumps(model))
     assert "twice" in copy.named_vars
     np.testing.assert_array_equal(copy["extra"].get_value(), [0, 1, 2])
-    started = kz.kz.MultinomialProbit.example()
+    started = kz.MultinomialProbit.example()
     started.set_initval(started["W"], np.full((3, 12), 0.5))
     copy = cloudpickle.loads(cloudpickle.dumps(started))
     np.testing.assert_array_equal(copy.initial_point()["W"], 0.5)
 
 
 def test_labels_of_data_are_in_a_copy():
-    model = kz.kz.MultinomialProbit.example()
+    model = kz.MultinomialProbit.example()
     ids = [f"object {i}" for i in range(12)]
     with model:
         pm.set_data({"labels": model["labels"].get_value()}, coords={"obs": ids})
@@ -227,7 +227,7 @@ def test_engines_refuse_data_that_the_constructor_would(name, data, spoil, messa
 
 def test_new_data_that_the_constructor_would_take_are_fitted():
     """Rectangular data, such as features, need no symmetry; users' own data are theirs."""
-    model = kz.kz.MultinomialProbit.example()
+    model = kz.MultinomialProbit.example()
     pm.set_data({"K": 2 * model["K"].get_value()}, model=model)
     with model:
         pm.Data("own", [np.inf])
@@ -291,7 +291,7 @@ def test_other_rows_of_a_gram_matrix_are_a_basis():
 
 
 def test_a_second_seal_hides_no_term():
-    model = kz.kz.MultinomialProbit.example()
+    model = kz.MultinomialProbit.example()
     with model:
         pm.Potential("force", 60 * pm.math.log(model["beta"][0]))
     with pytest.raises(ValueError, match="is sealed by its own constructor"):

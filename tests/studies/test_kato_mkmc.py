@@ -185,8 +185,8 @@ def test_figures_are_drawn_from_what_there_is(small, studies, tmp_path):
         texts = {text.get_text() for text in drawn.legends[0].get_texts()}
         assert texts == set(kato_mkmc.PLAIN)
         drawn.savefig(tmp_path / "figure.png")
-    # One file of units for both.
-    assert (tmp_path / "kato.jsonl").exists()
+    # One folder of units for both.
+    assert any((tmp_path / "kato").glob("*.json"))
 
 
 def test_reproduce_writes_the_figure_beside_the_table(small, studies, monkeypatch, tmp_path):
@@ -195,8 +195,8 @@ def test_reproduce_writes_the_figure_beside_the_table(small, studies, monkeypatc
     monkeypatch.setitem(STUDIES, study.name, lambda: study)
     console = Console(file=StringIO(), width=200)
     reproduce(study.name, tmp_path, console, splits=1)
-    assert "kato.jsonl" in console.file.getvalue()
+    assert "/kato/" in console.file.getvalue()
     assert {path.name for path in tmp_path.glob("[!.]*")} == {
         *(f"kato-figure4.{ending}" for ending in ("csv", "md", "png")),
-        "kato.jsonl",
+        "kato",
     }

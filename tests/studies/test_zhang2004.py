@@ -114,6 +114,6 @@ def test_reproduce_shows_and_writes_the_table(tmp_path, monkeypatch):
     shown = console.export_text()
     for word in ("closed form", "94.04 ± 3.50", "zhang2004-table1.csv"):
         assert word in shown
-    assert {path.suffix for path in tmp_path.glob("zhang2004*")} == {".csv", ".md", ".jsonl"}
+    assert {path.suffix for path in tmp_path.glob("zhang2004*")} == {".csv", ".md", ""}
     with pytest.raises(ValueError, match="'zhang2004-table1'"):
         reproduce("zhang2004-table2", tmp_path, console)

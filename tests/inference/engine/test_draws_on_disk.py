@@ -18,6 +18,7 @@ from pymc.backends.base import _choose_chains
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import draws_on_disk, independent
+from kernelzoo.inference.engine.deadline import Clock
 from kernelzoo.inference.engine.interruption import interruptible
 from kernelzoo.inference.engine.provenance import check_fitted
 from kernelzoo.inference.kernel_completion import exact as wishart_completion
@@ -176,7 +177,7 @@ def test_ctrl_c_without_result_names_the_store(model, tmp_path):
             raise KeyboardInterrupt
 
     needed = r"before it had a result.*kz.open_store\('.*draws.zarr'\) reads the draws"
-    with pytest.raises(KeyboardInterrupt, match=needed), interruptible("Gibbs"):
+    with pytest.raises(KeyboardInterrupt, match=needed), interruptible("Gibbs", Clock()):
         interrupted()
 
 

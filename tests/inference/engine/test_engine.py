@@ -426,7 +426,6 @@ def test_bad_settings_are_refused_at_once(make):
         (kz.Gibbs, "shceme", "scheme"),
         (kz.EM, "iteration", "iterations"),
         (kz.MAP, "spcae", "space"),
-        (kz.Nested, "particle", "particles"),
     ],
 )
 def test_misspelt_settings_are_refused_at_once(engine, misspelt, nearest):

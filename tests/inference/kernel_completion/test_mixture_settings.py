@@ -40,7 +40,7 @@ def test_a_missing_limit_names_the_model():
 
 @pytest.mark.parametrize("engine", [kz.EM, kz.Exact, kz.VB, kz.Gibbs])
 def test_unknown_settings_name_the_model(engine):
-    with pytest.raises(ValueError, match=rf"{engine.__name__} on WishartKernelMixture"):
+    with pytest.raises(ValueError, match=rf"'settings' argument of {engine.__name__} must be"):
         kz.fit(kz.WishartKernelMixture.example(), engine(no_such=1), progressbar=False)
 
 
