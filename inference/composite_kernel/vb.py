@@ -49,7 +49,13 @@ from ..engine.applicability import combination_unknown_to, setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
-from ..variational.ascent import MultistartResult, check_settings, multistart_ascent
+from ..variational.ascent import (
+    FIRST_ROUND,
+    LONG_FIRST_ROUND,
+    MultistartResult,
+    check_settings,
+    multistart_ascent,
+)
 from ..variational.binary import BinaryFactor, too_many
 from ..variational.concentration import check_prior
 from ..variational.gamma import Gamma
@@ -204,7 +210,10 @@ def fit_composite_kernel(
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The start with the highest bound wins. If there are more kernels than starts, the
         kernels with the highest bound after one iteration alone are taken. Default: uniform and
-        each kernel alone, at most 8. Known weights need one start only.
+        each kernel alone, at most 8, and uniform only for more than 16 kernels. These starts
+        compete: the better half continues after 8 iterations (16 in regression), half of these
+        after twice as many, until one is left; but not with importance samples or type-II maximum
+        likelihood. Known weights need one start only.
     weights : {"quadrature", "importance"}, default="quadrature"
         How the moments of the weights and of their concentrations are computed. Draws come from the
         factors themselves either way.
@@ -221,12 +230,12 @@ def fit_composite_kernel(
         In classification, number of objects whose points xi are updated before all other factors
         are. An iteration is then a pass over all batches. For very many objects: a few passes come
         near the answer (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated, and
-        starts compete from the first pass on. Default: all objects.
+        the default starts compete from the first pass on. Default: all objects.
 
     Returns
     -------
     VariationalOutput
-        Parameters of the best start; ``beta_mean_of_start`` (start, kernel) holds the final weights
+        Parameters of the best start; ``beta_mean_of_start`` (start, kernel) holds the last weights
         of every start. Outputs that share nothing have a best start each, and the bound is the sum
         of theirs. When interrupted: the output so far, unconverged.
 
@@ -271,6 +280,9 @@ def fit_composite_kernel(
     n_turns = 1 if batch is None else -(-len(model.coords["obs"]) // batch)
     priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights | of_noise
 
+    regression = isinstance(model, CompositeKernelRegression)
+    first_round = LONG_FIRST_ROUND if regression else FIRST_ROUND if batch is None else 1
+
     def ascend(likelihood: Likelihood) -> _Ascended:
         integration: Integration[Any, Any] | Selections | None = None
         if model.learned:
@@ -295,7 +307,7 @@ def fit_composite_kernel(
             tolerance=tolerance,
             least=type_two_from if type_two else 0,
             remaining=remaining,
-            rounds_from=1 if batch is not None and starts is None else None,
+            rounds_from=first_round,
             coordinates=COORDINATES if accelerated else None,
             monotone=weights == "quadrature" and not type_two,
         )

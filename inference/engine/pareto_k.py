@@ -86,7 +86,10 @@ def k_hat_of_ratios(log_ratio: NDArray[np.float64]) -> float:
     if np.ptp(log_ratio) <= CONSTANT * largest:
         return -float("inf")
     # psislw takes the negative of the log weights, as loo takes the log likelihood.
-    _, khat = array_stats.psislw(-log_ratio)
+    try:
+        _, khat = array_stats.psislw(-log_ratio)
+    except ValueError:  # The ratios of the tail are equal.
+        return float("inf")
     # psislw finds no Pareto fit when a single draw carries the weight.
     return float(khat) if np.isfinite(khat) else float("inf")
 

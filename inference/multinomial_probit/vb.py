@@ -54,7 +54,12 @@ from ..engine.applicability import combination_unknown_to, setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
-from ..variational.ascent import check_settings, multistart_ascent
+from ..variational.ascent import (
+    FIRST_ROUND,
+    LONG_FIRST_ROUND,
+    check_settings,
+    multistart_ascent,
+)
 from ..variational.binary import too_many
 from ..variational.concentration import check_prior
 from ..variational.simplex import SimplexFactor, warn_of_imprecision
@@ -70,10 +75,6 @@ type Begin = Literal["zero", "random"]
 # contrasts (objects times classes minus one). The objective of the printed equations may fall, so
 # its remaining increase cannot be estimated, and a start that cycles must end by its change alone.
 ENDS: dict[Weights, tuple[int, float]] = {"mean-field": (5000, 0.01), "plug-in": (500, np.inf)}
-# Starts compete if the factorisations of an iteration take more multiplications,
-COMPETE_FROM = 1e9
-# after so many iterations. A start that rises late is then lost.
-FIRST_ROUND = 15
 # Fewer effective samples leave errors of more than a tenth of a standard deviation.
 LEAST_ESS = 100
 
@@ -149,9 +150,10 @@ def fit_multinomial_probit(
         Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
         random. The start with the highest objective wins. If there are more kernels than starts,
         the kernels with the highest objective after one iteration alone are taken. Default: uniform
-        and each kernel alone, at most 8. On large problems (464 objects of ten classes) these
-        starts compete: the better half continues after 15 iterations, half of these after 30, until
-        one is left. Fixed weights need one start only.
+        and each kernel alone, at most 8, and uniform only for more than 16 kernels. These starts
+        compete: the better half continues after 8 iterations (16 with exponents or kernel
+        parameters), half of these after twice as many, until one is left; but not with the printed
+        equations. Fixed weights need one start only.
     weights : {"mean-field", "plug-in"}, default="mean-field"
         "mean-field" uses the corrected equations, "plug-in" the printed ones; the module's
         docstring compares them.
@@ -166,7 +168,7 @@ def fit_multinomial_probit(
         Number of objects whose utilities are updated before all other factors are. An iteration is
         then a pass over all batches, and its bound exact. For very many objects: a few passes come
         near the answer (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated, and
-        starts compete from the first pass on. Default: all objects.
+        the default starts compete from the first pass on. Default: all objects.
 
     Returns
     -------
@@ -205,7 +207,6 @@ def fit_multinomial_probit(
             raise setting_of_no_use(
                 "prior_samples", owner, f"{model.variant} has no exponents or kernel parameters"
             )
-    n_basis = len(model.coords["basis"])
     if batch is not None:
         check_count(batch, "batch", owner)
         _check_batches(model, weights, owner)
@@ -214,9 +215,7 @@ def fit_multinomial_probit(
     known = None if data.learned else data.family.composition.known
     # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
     accelerated = data.known is not None and not data.plug_in and batch is None
-    large = batch is not None or model.n_classes * n_basis**3 > COMPETE_FROM
-    compete = starts is None and not data.plug_in and large
-    first_round = FIRST_ROUND if batch is None else 1
+    first_round = FIRST_ROUND if accelerated else LONG_FIRST_ROUND
     ascended = multistart_ascent(
         [partial(start, data, rng=run.rng(2), random=begin == "random")],
         partial(update, data),
@@ -227,7 +226,7 @@ def fit_multinomial_probit(
         max_iterations=max_iterations,
         tolerance=tolerance,
         remaining=remaining,
-        rounds_from=first_round if compete else None,
+        rounds_from=first_round if batch is None else 1,
         coordinates=COORDINATES if accelerated else None,
         monotone=not data.plug_in,
     )

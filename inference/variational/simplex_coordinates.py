@@ -95,14 +95,16 @@ def _mode(target: Target, v: Array) -> tuple[Array, Array]:
         # Where log Q is not concave, the absolute curvature still gives a sensible scale.
         size = np.maximum(np.abs(size), 1e-6)
         step = axes @ ((axes.T @ gradient) / size)
-        gain = gradient @ step
-        if gain < 1e-12:
+        # Increases below the rounding error of the value cannot be seen in a line search.
+        scale = np.abs(target.linear).max() + np.abs(target.quadratic).max() + abs(value)
+        rounding = 64 * np.finfo(float).eps * scale
+        if gradient @ step < max(1e-12, rounding):
             break
         step *= min(1.0, 4.0 / np.abs(step).max())
         rate = 1.0
         while True:
             new = target.derivatives(v + rate * step)
-            if new[0] >= value + 1e-4 * rate * gradient @ step or rate < 1e-10:
+            if new[0] >= value + 1e-4 * rate * gradient @ step - rounding or rate < 1e-10:
                 break
             rate *= 0.5
         v = v + rate * step

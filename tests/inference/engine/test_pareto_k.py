@@ -12,7 +12,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.engine import Engine
-from kernelzoo.inference.engine.pareto_k import k_hat_of, pareto_k
+from kernelzoo.inference.engine.pareto_k import k_hat_of, k_hat_of_ratios, pareto_k
 
 
 def result(sd):
@@ -36,6 +36,14 @@ def test_k_hat_of_densities_that_are_not_finite_is_infinite():
     tree = result(1.0)
     tree["sample_stats"]["lp"][0, 3] = -np.inf
     assert pareto_k(tree) == np.inf
+
+
+@pytest.mark.parametrize("ties", [1000, 3000])
+def test_k_hat_of_equal_largest_ratios_is_infinite(ties):
+    """Bug: ArviZ refuses to fit a Pareto tail to them."""
+    ratios = np.random.default_rng(1).normal(size=4000)
+    ratios[:ties] = 10.0
+    assert k_hat_of_ratios(ratios) == np.inf
 
 
 def test_results_without_a_density_have_none():

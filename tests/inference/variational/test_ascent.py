@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 
 from kernelzoo.datasets import neal_three_class
+from kernelzoo.inference.composite_kernel import vb as composite_kernel
 from kernelzoo.inference.engine.deadline import OutOfTime
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.multinomial_probit import vb as multinomial_probit
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 from kernelzoo.inference.variational.ascent import Ascent, multistart_ascent
-from kernelzoo.models import MultinomialProbit
+from kernelzoo.models import (
+    CompositeKernelClassification,
+    CompositeKernelRegression,
+    MultinomialProbit,
+)
 from kernelzoo.models.kernels import kernel_stack
 
 RUN = Run(random_seed=1, progressbar=False)
@@ -147,7 +152,7 @@ def test_the_better_half_of_competing_starts_goes_on():
     def update(now):
         return SimpleNamespace(objective=now.objective + rises[now.name], name=now.name)
 
-    settings = {"known": None, "starts": 6, "max_iterations": 100, "tolerance": 1e-9}
+    settings = {"known": None, "starts": None, "max_iterations": 100, "tolerance": 1e-9}
     with pytest.warns(UserWarning, match="did not converge in 100 iterations"):
         ascended = multistart_ascent(
             [start], update, RUN, 5, rounds_from=10, remaining=1e-9, **settings
@@ -155,6 +160,70 @@ def test_the_better_half_of_competing_starts_goes_on():
     by_name = {s.name: len(h) for s, h in zip(ascended.states, ascended.histories, strict=True)}
     assert by_name == {0: 10, 1: 40, 2: 20, 3: 10, 4: 100, 5: 10}
     assert ascended.state.name == 4
+
+
+def rising(heights, n_kernels, **settings):
+    """Lengths of all starts that go through these heights, under the default settings of VB."""
+    settings = {"known": None, "starts": None, "max_iterations": 5000, "tolerance": 1e-6} | settings
+    found = multistart_ascent(
+        [lambda _: state(heights[0])], series(heights), RUN, n_kernels, remaining=0.01, **settings
+    )
+    assert found.converged
+    return [len(history) for history in found.histories]
+
+
+@pytest.mark.parametrize(
+    ("n_kernels", "settings", "competing"),
+    [
+        (3, {"rounds_from": 8}, [100, 16, 8, 8]),
+        (3, {"rounds_from": 8, "starts": 4}, None),
+        (3, {"rounds_from": 8, "monotone": False}, None),
+        (3, {}, None),
+        (16, {"rounds_from": 8}, [100, 32, 16, 16, 8, 8, 8, 8]),
+        (100, {"rounds_from": 8}, [100]),
+        (100, {"rounds_from": 8, "starts": 2}, None),
+    ],
+)
+def test_only_the_default_starts_of_a_monotone_bound_compete(n_kernels, settings, competing):
+    """Starts that take about a hundred iterations each."""
+    lengths = rising(-500 - 100 * 0.9 ** np.arange(5000), n_kernels, **settings)
+    whole = max(lengths)
+    assert 60 < whole < 150
+    if competing is None:
+        assert lengths == [whole] * (settings.get("starts") or n_kernels + 1)
+    else:
+        assert lengths == [whole, *competing[1:]]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "model", "first"),
+    [
+        (multinomial_probit, "fit_multinomial_probit", MultinomialProbit, 8),
+        (composite_kernel, "fit_composite_kernel", CompositeKernelClassification, 8),
+        (composite_kernel, "fit_composite_kernel", CompositeKernelRegression, 16),
+    ],
+)
+@pytest.mark.parametrize("n_kernels", [10, 100])
+def test_many_kernels_take_few_iterations(module, name, model, first, n_kernels, monkeypatch):
+    """Bug: 100 kernels of 24 objects took 100 iterations to choose 8 starts, and then 8 fits."""
+    iterations = 0
+
+    def climb(now):
+        nonlocal iterations
+        iterations += 1
+        position = now.position + 1
+        return state(-500 - 100 * 0.5**position, position)
+
+    def counted(starts_at, update, run, n_kernels, *, coordinates, **settings):
+        assert settings["rounds_from"] == first
+        multistart_ascent([lambda _: state(-np.inf)], climb, run, n_kernels, **settings)
+        raise InterruptedError
+
+    monkeypatch.setattr(module, "multistart_ascent", counted)
+    kernels = np.broadcast_to(np.eye(24), (n_kernels, 24, 24)) * np.ones((n_kernels, 1, 1))
+    with pytest.raises(InterruptedError):
+        getattr(module, name)(model(kernels, np.arange(24) % 2), RUN)
+    assert iterations <= (200 if n_kernels == 10 else 30)
 
 
 def quadratic_boundaries(n_objects):

@@ -9,6 +9,7 @@ from scipy.stats import dirichlet
 
 from family import assert_ks, assert_mean
 from kernelzoo.inference.variational.simplex import simplex_factor, warn_of_imprecision
+from kernelzoo.inference.variational.simplex_coordinates import Target, _logits, _mode
 
 
 def hard_factor(n_weights, rng):
@@ -267,3 +268,23 @@ def test_draws_follow_the_density(n_weights):
         cumulative = np.cumsum(density) * (v[1] - v[0])
         assert_ks(draws[:, 0], lambda x: np.interp(np.log(x / (1 - x)), v, cumulative))
         assert_mean(draws, factor.mean)
+
+
+def test_the_search_of_a_mode_ends_at_rounding():
+    """Bug: steps whose increase rounding hides were halved thousands of times."""
+    rng = np.random.default_rng(1)
+    evaluations = 0
+
+    class Counted(Target):
+        def derivatives(self, v):
+            nonlocal evaluations
+            evaluations += 1
+            return super().derivatives(v)
+
+    for k in range(200):
+        concentration, linear, quadratic = hard_factor(2 + k % 7, rng)
+        size = (1e2, 1e4, 1e6)[k % 3]
+        target = Counted(concentration, size * linear, size * quadratic)
+        evaluations = 0
+        _mode(target, _logits(np.log(concentration)))
+        assert evaluations <= 60
