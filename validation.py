@@ -334,6 +334,22 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
         )
 
 
+def check_one_table(values: Any, argument: str, owner: str) -> None:
+    """Raise for several tables in one argument: a list of views or kernels, or a MuData.
+
+    NumPy would make one array of tables of one shape, with the views in place of the objects.
+    """
+    objects = isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1
+    got = ""
+    if (isinstance(values, list | tuple) or objects) and len(values):
+        got = "several tables" if len(getattr(values[0], "shape", ())) == 2 else ""
+    elif isinstance(getattr(values, "mod", None), Mapping):
+        got = f"a {type(values).__name__}, whose tables are in .mod"
+    if got:
+        rule = 'one table, or a dict of tables by name, {"a": X[0], "b": X[1]}'
+        raise argument_error(argument, owner, rule, got)
+
+
 def check_undated(values: Any, argument: str, owner: str) -> None:
     """Raise if an array, or a column of a frame, has dates or durations.
 

@@ -25,7 +25,14 @@ from ..models.kernels.learned import LearnedCovariance, ParametricStack
 from ..models.kernels.member import Member
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
-from ..validation import argument_error, check_flag, check_name, check_undated, check_unmasked
+from ..validation import (
+    argument_error,
+    check_flag,
+    check_name,
+    check_one_table,
+    check_undated,
+    check_unmasked,
+)
 from .gaps import Gaps
 from .output import StackOutput
 from .reading import Tables, check_measured, check_names, ids_of, in_blocks, labelled, select
@@ -176,6 +183,7 @@ class KernelReader(BaseEstimator):
     def _tables_of_one(self, X: Any, reset: bool) -> Tables:
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner = type(self).__name__
+        check_one_table(X, "X", owner)
         check_unmasked(X, "X", owner)
         if self._columns is None or not isinstance(X, pd.DataFrame):
             check_undated(X, "X", owner)
@@ -205,8 +213,11 @@ class KernelReader(BaseEstimator):
             }
         if checked.ndim == 2:
             return {None: labelled(checked, X)}
-        if checked.ndim > 3:
-            required = "of shape (objects, training objects, kernels)"
+        if checked.ndim > 3 or (reset and checked.shape[0] != checked.shape[1]):
+            required = (
+                "of shape (objects, training objects, kernels), square for training objects: "
+                "np.stack(kernels, axis=-1)"
+            )
             raise argument_error("X", owner, required, f"shape {checked.shape}")
         names = [f"K{s}" for s in range(checked.shape[2])] if given is None else given
         check_names(names, "blocks", owner)

@@ -23,6 +23,7 @@ from ..validation import (
     argument_error,
     check_flag,
     check_name,
+    check_one_table,
     check_positive,
     check_undated,
     check_unmasked,
@@ -316,6 +317,7 @@ class KernelCompleter(
         if tables is not None:
             return {str(name): table for name, table in tables.items()}
         X = as_frame(X)
+        check_one_table(X, "X", OWNER)
         check_unmasked(X, "X", OWNER)
         check_undated(X, "X", OWNER)
         array = validate_data(

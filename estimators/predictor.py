@@ -194,7 +194,9 @@ class KernelPredictor(KernelReader):
         check_repeated(self._training.labels, ordered, "y", owner)
         # A copy: the caller may change y in place.
         self._values = np.array(self._response(ordered))
-        self._outputs = y.columns.tolist() if isinstance(y, pd.DataFrame) else None
+        # Of classifiers, scikit-learn's check has taken the only column of a table.
+        several = isinstance(y, pd.DataFrame) and ordered.ndim == 2
+        self._outputs = y.columns.tolist() if several else None
         self._options = {name: deepcopy(getattr(self, name)) for name in self._of_model}
         self.model_ = self._declared(stack)
 

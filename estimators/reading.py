@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 
 from ..models.kernels.alignment import as_frame, check_distinct, ids_along, listed
 from ..models.kernels.features import CrossGram
-from ..validation import argument_error, check_count
+from ..validation import argument_error, check_count, check_one_table
 
 __all__ = ["Tables", "check_measured", "check_names", "ids_of", "in_blocks", "labelled", "select"]
 
@@ -56,6 +56,7 @@ def in_blocks(X: Any, owner: str) -> Tables | None:
     if not tables:
         return None
     for block, table in tables.items():
+        check_one_table(table, f'X["{block}"]', owner)
         if issparse(table):
             raise argument_error(f'X["{block}"]', owner, "dense", "a sparse matrix")
     check_names(tables, "X", owner)

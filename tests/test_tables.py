@@ -10,9 +10,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import xarray as xr
+from sklearn.model_selection import cross_val_score
+from sklearn.svm import SVC
 
 import kernelzoo as kz
 from kernelzoo.estimators import (
+    CompositeKernelClassifier,
     CompositeKernelRegressor,
     KernelBlocks,
     KernelCompleter,
@@ -326,3 +329,147 @@ DATES = pd.DataFrame({"day": pd.date_range(DAY, periods=N)})
 def test_dates_are_no_numbers(read, form, unit):
     with pytest.raises(ValueError, match=r"must be (numbers|real numbers)"):
         read(form(DATES.astype(f"datetime64[{unit}]")))
+
+
+VIEWS = [FEATURES.to_numpy(), FEATURES.to_numpy()[:, :2]]
+SAME_SHAPE = [FEATURES.to_numpy(), FEATURES.to_numpy() ** 2]
+AS_OBJECTS = np.empty(2, dtype=object)
+AS_OBJECTS[:] = VIEWS
+
+
+@pytest.mark.parametrize(
+    "views",
+    [VIEWS, SAME_SHAPE, tuple(VIEWS), AS_OBJECTS, [FEATURES, FEATURES], [FEATURES]],
+    ids=["list", "one shape", "tuple", "array", "frames", "one"],
+)
+@pytest.mark.parametrize(
+    "read",
+    [
+        KERNEL,
+        KERNEL.nystroem(4),
+        lambda x: KERNEL(FEATURES, x),
+        lambda x: KERNEL({"a": x}),
+        lambda x: KernelBlocks(KERNEL).fit(x),
+        lambda x: KernelBlocks(KERNEL, missing="nan").fit({"a": x}),
+        lambda x: KernelBlocks(KERNEL).fit(FEATURES).transform(x),
+        lambda x: KernelProbitClassifier(KERNEL, **FEW).fit(x, Y),
+        lambda x: CompositeKernelRegressor(KERNEL, **FEW).fit(x, FEATURES["age"]),
+        lambda x: KernelCompleter(method="mean").fit(x),
+    ],
+)
+def test_lists_of_views_are_refused_with_the_dict_to_give(read, views):
+    with pytest.raises(ValueError, match=r'or a dict of tables by name, \{"a": .* several tables'):
+        read(views)
+
+
+def test_lists_of_kernels_go_to_models_and_not_to_estimators():
+    gram, square = GRAM.to_numpy(), GRAM.to_numpy() ** 2
+    model = kz.MultinomialProbit([gram, square], Y)
+    np.testing.assert_allclose(model["K"].get_value(), [gram, square])
+    for read in (
+        KernelProbitClassifier("precomputed", **FEW).fit,
+        KernelCompleter(method="mean").fit,
+        lambda kernels, y: kz.kernels.precomputed()(kernels),
+    ):
+        with pytest.raises(ValueError, match=r'dict of tables by name, \{"a": '):
+            read([gram, square], Y)
+    stacked = np.stack([gram, square])
+    with pytest.raises(ValueError, match=r"np.stack\(kernels, axis=-1\). Got shape \(2, 12, 12\)"):
+        KernelProbitClassifier("precomputed", **FEW).fit(stacked, Y)
+    KernelBlocks("precomputed").fit(np.moveaxis(stacked, 0, -1))
+
+
+COLUMN = pd.DataFrame({"class": Y}, index=IDS)
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector y:sklearn.exceptions.DataConversionWarning")
+@pytest.mark.parametrize(
+    ("features", "y"),
+    [
+        (FEATURES, COLUMN.reset_index(drop=True)),
+        (FEATURES, pl.DataFrame({"class": Y})),
+        (FEATURES, Y[:, None]),
+        (FEATURES.set_axis(IDS), COLUMN.loc[SHUFFLED]),
+    ],
+    ids=["frame", "polars", "array", "by ids"],
+)
+@pytest.mark.parametrize("kind", [KernelProbitClassifier, CompositeKernelClassifier])
+def test_a_table_of_one_column_is_a_response_of_classifiers(kind, features, y):
+    expected = kind(KERNEL, **FEW).fit(FEATURES, Y)
+    fitted = kind(KERNEL, **FEW).fit(features, y)
+    np.testing.assert_array_equal(fitted.predict_proba(NEW), expected.predict_proba(NEW))
+    assert fitted.score(features, y) == expected.score(FEATURES, Y)
+
+
+def test_cross_validation_of_a_kernel_takes_an_array():
+    """scikit-learn cuts a matrix of objects by objects by positions, which frames refuse."""
+    gram, options = GRAM.set_axis(IDS), {"cv": 2, "error_score": "raise"}
+    for labelled in (gram, pl.from_pandas(GRAM)):
+        for estimator in (SVC(kernel="precomputed"), KernelProbitClassifier("precomputed", **FEW)):
+            with pytest.raises((TypeError, IndexError, pd.errors.InvalidIndexError)):
+                cross_val_score(estimator, labelled, Y, **options)
+    ours = KernelProbitClassifier("precomputed", **FEW)
+    folds = cross_val_score(ours, gram.to_numpy(), Y, **options)
+    features = KernelProbitClassifier(KERNEL, standardize=False, **FEW)
+    np.testing.assert_array_equal(folds, cross_val_score(features, FEATURES, Y, **options))
+
+
+def test_ids_of_rows_alone_are_those_of_the_columns():
+    rows_only = OTHER.set_axis(SHUFFLED).set_axis(range(N), axis=1)
+    for read in (kz.kernels.as_stack, kz.kernels.kernel_stack, kz.kernels.precomputed()):
+        stack = read({"a": rows_only, "b": GRAM.set_axis(IDS)})
+        assert list(stack["basis"].values) == list(stack["obs"].values) == SHUFFLED
+        np.testing.assert_allclose(stack[0], stack[1], atol=1e-15)
+    moved = rows_only.iloc[[1, 0, *range(2, N)]]
+    for read in (kz.kernels.kernel_stack, lambda gram: kz.MultinomialProbit(gram, Y)):
+        with pytest.raises(ValueError, match="symmetric"):
+            read(moved)
+
+
+@pytest.mark.parametrize("order", [["a", "b"], ["b", "a"]])
+def test_frames_without_ids_and_of_other_lengths_are_not_completed(order):
+    given = {"a": FEATURES, "b": FEATURES.iloc[:9]}
+    with pytest.raises(ValueError, match=r"must be labelled by ids.* rows without ids"):
+        kz.completion.complete_features({name: given[name] for name in order})
+
+
+@pytest.fixture(scope="module")
+def modalities():
+    anndata = pytest.importorskip("anndata")
+    cells = FEATURES.set_axis(IDS)
+    return {
+        "rna": anndata.AnnData(cells),
+        "protein": anndata.AnnData(cells.loc[SHUFFLED, ["mass", "dose"]]),
+    }
+
+
+def test_anndata_is_a_table_of_its_observations_by_their_names(modalities):
+    tables = {name: each.to_df() for name, each in modalities.items()}
+    assert list(tables["protein"].index) == SHUFFLED
+    np.testing.assert_allclose(KERNEL(modalities["rna"]), KERNEL(FEATURES), rtol=1e-6)
+    for read in (KERNEL, lambda given: KernelBlocks(KERNEL).fit_transform(given)):
+        xr.testing.assert_equal(read(modalities), read(tables))
+    by_ids, by_rows = KERNEL(modalities), KERNEL({"a": FEATURES, "b": FEATURES[["mass", "dose"]]})
+    np.testing.assert_allclose(by_ids, by_rows, rtol=1e-5)
+    fitted = KernelProbitClassifier(KERNEL, **FEW).fit(modalities, BY_ID.loc[SHUFFLED])
+    assert list(fitted.kernel_names_) == ["rna", "protein"]
+    with pytest.raises(ValueError, match=r"pass kernels\(X\)"):
+        kz.MultinomialProbit(modalities["rna"], Y)
+
+
+def test_mudata_is_a_dict_of_modalities(modalities):
+    mudata = pytest.importorskip("mudata")
+    data = mudata.MuData(modalities)
+    xr.testing.assert_equal(KERNEL(data.mod), KERNEL(modalities))
+    data["rna"].obs["type"] = pd.Categorical(Y)
+    fitted = KernelProbitClassifier(KERNEL, **FEW).fit(data.mod, data["rna"].obs["type"])
+    assert list(fitted.classes_) == sorted(set(Y))
+    for read in (KERNEL, KernelBlocks(KERNEL).fit, lambda x: kz.MultinomialProbit(x, Y)):
+        with pytest.raises(ValueError, match=r"Got a MuData, whose tables are in \.mod"):
+            read(data)
+    partly = mudata.MuData({"rna": modalities["rna"], "protein": modalities["protein"][:9]})
+    with pytest.raises(ValueError, match="same objects"):
+        KERNEL(partly.mod)
+    kernels = KernelBlocks(KERNEL, missing="nan").fit_transform(partly.mod)
+    lacking = np.isnan(kernels.sel(kernel="protein")).all("basis")
+    assert set(kernels["obs"].values[lacking]) == set(SHUFFLED[9:])

@@ -9,7 +9,14 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from ...models.kernels.alignment import as_frame, check_distinct, check_ids, labels_of, listed
+from ...models.kernels.alignment import (
+    as_frame,
+    check_distinct,
+    check_ids,
+    counts_rows,
+    labels_of,
+    listed,
+)
 from ...user_warnings import warn_user
 from ...validation import (
     Count,
@@ -165,9 +172,15 @@ def _read(features: Any) -> tuple[dict[str, Array], pd.Index]:
     if len(labelled) < len(given):
         others = listed([name for name in given if name not in labelled])
         raise argument_error("features", OWNER, "DataFrames, or arrays, all of them", others)
+    indexes = [given[name].index for name in given]
     for name in given:
-        check_ids(given[name].index, f'features["{name}"]', OWNER)
-        check_distinct(given[name].index, f'features["{name}"]', OWNER)
+        argument, index = f'features["{name}"]', given[name].index
+        check_ids(index, argument, OWNER)
+        check_distinct(index, argument, OWNER)
+        if counts_rows(index) and not all(index.equals(other) for other in indexes):
+            rule = "labelled by ids, or of a row for every object"
+            got = f"{len(index)} rows without ids, and tables of other objects"
+            raise argument_error(argument, OWNER, rule, got)
     objects = pd.Index(
         list(dict.fromkeys(label for table in given.values() for label in table.index))
     )

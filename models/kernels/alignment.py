@@ -266,6 +266,8 @@ def as_frame(table: Any) -> Any:
         return frame
     if isinstance(table, np.ndarray | pd.DataFrame | pd.Series):
         return table
+    if hasattr(table, "to_df"):  # AnnData
+        return table.to_df()
     read: Any = nw.from_native(table, pass_through=True, allow_series=True)
     if isinstance(read, nw.LazyFrame):
         read = read.collect()
@@ -279,9 +281,12 @@ def as_frame(table: Any) -> Any:
 
 
 def with_ids_of_columns(gram: Any) -> Any:
-    """Return a Gram matrix with names of columns and no ids of rows with these names on both."""
+    """Return a Gram matrix with labels of rows or of columns alone with these labels on both."""
     if not isinstance(gram, pd.DataFrame) or len(gram) != gram.shape[1]:
         return gram
+    alone = gram.index.is_unique and set(gram.index).isdisjoint(gram.columns)
+    if alone and made_up(gram.columns):
+        return gram.set_axis(gram.index, axis=1)
     named = not counts_rows(gram.columns) and made_up(gram.index)
     return gram.set_axis(gram.columns, axis=0) if named else gram
 

@@ -10,7 +10,14 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from ...validation import argument_error, check_finite, check_name, check_real, check_unmasked
+from ...validation import (
+    argument_error,
+    check_finite,
+    check_name,
+    check_one_table,
+    check_real,
+    check_unmasked,
+)
 from .alignment import (
     NUMBERED,
     aligned,
@@ -330,6 +337,7 @@ def _is_array_of_numbers(table: Any) -> bool:
 
 
 def _as_features(table: Any, argument: str) -> NDArray:
+    check_one_table(table, argument, "Kernels")
     check_unmasked(table, argument, "Kernels")
     try:
         array = table if np.ma.isMaskedArray(table) else np.asarray(table)

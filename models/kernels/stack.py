@@ -21,6 +21,7 @@ from ...validation import (
     argument_error,
     check_finite,
     check_jitter,
+    check_one_table,
     check_psd,
     check_square_symmetric,
     check_unmasked,
@@ -397,6 +398,7 @@ def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[s
 
 
 def _numbers(array: Any, name: str, owner: str, argument: str) -> NDArray:
+    check_one_table(array, _entry(argument, name), owner)
     check_unmasked(array, _entry(argument, name), owner)
     values = np.asarray(array)
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":

@@ -5,6 +5,7 @@ from itertools import chain
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import xarray as xr
 from matplotlib import pyplot as plt
@@ -189,6 +190,19 @@ def test_training_objects_lie_on_top_in_their_class(classifier):
     low, high = axes.get_ylim()
     assert low < X[:, 1].min()
     assert X[:, 1].max() < high
+
+
+def test_decision_regions_of_a_polars_frame(classifier):
+    model, tree, kernels, X, y = classifier
+    frame = pl.DataFrame(X, schema=["length", "mass"])
+    expected = plot_decision_regions(model, tree, kernels, X, y, resolution=3, draws=1)
+    given = plot_decision_regions(
+        model, tree, kernels, frame, pl.Series(y.tolist()), resolution=3, draws=1
+    )
+    xr.testing.assert_equal(given.data, expected.data)
+    points = given.viz["objects"]["train"].sel({"class": "a"}).item()
+    np.testing.assert_array_equal(points.get_offsets(), X[y == "a"])
+    assert points.axes.get_ylabel() == "mass"
 
 
 # --- Kernels
