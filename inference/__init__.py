@@ -20,7 +20,7 @@ from .engine.estimate import Estimate, estimate
 from .engine.evidence import log_evidence
 from .engine.exact import Exact
 from .engine.extend import extend
-from .engine.fit import describe, engines, fit
+from .engine.fit import engines, fit
 from .engine.identified import identified, identifies
 from .engine.map import MAP
 from .engine.mcmc import NUTS, Gibbs
@@ -60,7 +60,6 @@ __all__ = [
     "combine_classifiers",
     "compare_engines",
     "completion",
-    "describe",
     "document_predictions",
     "engines",
     "estimate",

@@ -1,6 +1,7 @@
 """A paper added from outside the package: a normal sample under its conjugate prior."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
@@ -11,6 +12,7 @@ import kernelzoo as kz
 from kernelzoo import inference
 from kernelzoo.custom_steps import GibbsBlock
 from kernelzoo.models import Declaration
+from kernelzoo.validation import Positive
 
 
 class NormalSample(Declaration):
@@ -70,17 +72,24 @@ def gibbs(model, run):
     return [step]
 
 
-@kz.VB.register(NormalSample)
-def variational(model, run, *, tolerance: float = 1e-10):
-    """Fit q(mu) q(tau) by coordinate ascent.
+@dataclass(frozen=True, kw_only=True)
+class NormalVB(kz.VB):
+    """VB with a setting that the package's engines lack.
 
     Parameters
     ----------
-    tolerance : float, default=1e-10
-        The ascent ends when the bound gains less.
+    first_rate : float, optional
+        Rate of q(tau) at the start. Default: b of the posterior.
     """
+
+    first_rate: Positive | None = None
+
+
+@kz.VB.register(NormalSample)
+def variational(model, run, *, tolerance: Positive = 1e-10, first_rate: Positive | None = None):
+    """Fit q(mu) q(tau) by coordinate ascent, until the bound gains less than `tolerance`."""
     m, k, a, b = model.posterior
-    rate, elbo, converged = b, [], False
+    rate, elbo, converged = first_rate or b, [], False
     # When the time is over or the user stops it, the ascent ends with what it has.
     with suppress(KeyboardInterrupt), run.track(None, "VB") as bar:
         while not converged:
