@@ -27,7 +27,7 @@ from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
 from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .engine.pareto_k import ApproximationWarning, pareto_k
-from .engine.predict import document_predictions, predict, predictive
+from .engine.predict import predict, predictive
 from .engine.recommend import Recommendation, recommend
 from .engine.replicate import replicate
 from .engine.vb import VB
@@ -60,7 +60,6 @@ __all__ = [
     "combine_classifiers",
     "compare_engines",
     "completion",
-    "document_predictions",
     "engines",
     "estimate",
     "extend",
@@ -78,5 +77,3 @@ __all__ = [
     "replicate",
     "scores",
 ]
-
-document_predictions()

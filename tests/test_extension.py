@@ -20,7 +20,7 @@ import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit.sweep import REDRAWS
-from kernelzoo.inference import document_predictions, identified, predictive
+from kernelzoo.inference import identified, predictive
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.multinomial_probit.vb_updates import update_weights
@@ -50,7 +50,6 @@ def registries():
         registry.update(entries)
     for function in dispatched:
         function._clear_cache()
-    document_predictions()
     for name in ("toy_paper", "toy_rule"):
         sys.modules.pop(name, None)
 
@@ -157,8 +156,6 @@ def test_predictions_of_a_new_paper(paper, results):
         predictions = kz.predict(paper, result)
         np.testing.assert_allclose([predictions["mean"], predictions["sd"]], [m, sd], rtol=0.1)
         assert predictions.attrs["model"] == "NormalSample"
-    assert "NormalSample\n" in kz.predict.__doc__
-    assert "of one more observation\n" in kz.predict.__doc__
     with pytest.raises(TypeError, match="its options are 'keep_draws'"):
         kz.predict(paper, results["vb"], labels=[0])
 

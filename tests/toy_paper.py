@@ -113,16 +113,7 @@ def variational(model, run, *, tolerance: Positive = 1e-10, first_rate: Positive
 
 @inference.predictive.register
 def predict(model: NormalSample, result, kernels_new, *, keep_draws):
-    """One more observation.
-
-    Returns
-    -------
-    Dataset
-        ====  ==  ==================
-        mean  ()  posterior predictive
-        sd    ()  of one more observation
-        ====  ==  ==================
-    """
+    """Mean and standard deviation of one more observation."""
     drawn = result["posterior"].to_dataset()
     return Dataset(
         {"mean": drawn["mu"].mean(), "sd": (drawn["mu"].var() + (1 / drawn["tau"]).mean()) ** 0.5}
@@ -134,6 +125,3 @@ def identified(result, variant):
     """Compare engines on the standardised mean."""
     drawn = result["posterior"].to_dataset()
     return Dataset({"standardised": drawn["mu"] * np.sqrt(drawn["tau"])})
-
-
-inference.document_predictions()
