@@ -16,7 +16,6 @@ from . import (
     __version__,
     compare_engines,
     datasets,
-    describe,
     engines,
     fit,
     gaussian,
@@ -36,8 +35,7 @@ WIDTH = 160
 def list_engines(options: argparse.Namespace, console: Console) -> None:
     """Print which engines apply to which model, on each model's smallest example.
 
-    With a model, also print why other engines do not apply. With an engine, explain its settings on
-    the model.
+    With a model, also print why other engines do not apply.
     """
     models = {model.__name__: model for model in MODELS}
     if options.model is None and not options.settings:
@@ -49,11 +47,7 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
     names = models if options.model is None else [options.model]
     for name in names:
         example = models[check_name(name, models, "MODEL", "engines")].example()
-        if options.engine is None:
-            console.print(engines(example).table(without=() if options.settings else ["settings"]))
-        else:
-            text = str(describe(example, options.engine))
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(engines(example).table(without=() if options.settings else ["settings"]))
 
 
 def _overview() -> Table:
@@ -122,9 +116,6 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("engines", help="which engine applies to which model")
     command.add_argument("model", nargs="?", metavar="MODEL", help="default: every model")
-    command.add_argument(
-        "engine", nargs="?", metavar="ENGINE", help="explain its settings on that model"
-    )
     command.add_argument(
         "--settings", action="store_true", help="show the settings of every engine in the tables"
     )

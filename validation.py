@@ -61,6 +61,7 @@ type CountOrZero = Annotated[int, Rule("an integer of 0 or more", lambda x: _who
 type Positive = Annotated[
     float, Rule("a finite number above 0", lambda x: 0 < number_or_nan(x) < np.inf)
 ]
+type PositiveOrInf = Annotated[float, Rule("a number above 0", lambda x: number_or_nan(x) > 0)]
 type Fraction = Annotated[float, Rule("between 0 and 1", lambda x: 0 < number_or_nan(x) < 1)]
 
 
@@ -111,8 +112,8 @@ def check_arguments(
 ) -> None:
     """Raise ValueError unless arguments are of the types that a function's annotations name.
 
-    Flags, None, choices (Literal), `Count`, `CountOrZero`, `Positive` and `Fraction` are checked,
-    alone or in unions of them; arguments of other types pass.
+    Flags, None, choices (Literal), `Count`, `CountOrZero`, `Positive`, `PositiveOrInf` and
+    `Fraction` are checked, alone or in unions of them; arguments of other types pass.
 
     Parameters
     ----------
@@ -215,8 +216,8 @@ def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> st
     if name not in known:
         near = get_close_matches(str(name), known, n=1)
         hint = f" (the nearest is {near[0]!r})" if near else ""
-        listed = ", ".join(map(repr, known))
-        raise argument_error(argument, owner, f"one of {listed}", f"{name!r}{hint}")
+        rule = f"one of {', '.join(map(repr, known))}" if known else "none"
+        raise argument_error(argument, owner, rule, f"{name!r}{hint}")
     return name
 
 

@@ -20,14 +20,14 @@ from .engine.estimate import Estimate, estimate
 from .engine.evidence import log_evidence
 from .engine.exact import Exact
 from .engine.extend import extend
-from .engine.fit import describe, engines, fit
+from .engine.fit import engines, fit
 from .engine.identified import identified, identifies
 from .engine.map import MAP
 from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
 from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .engine.pareto_k import ApproximationWarning, pareto_k
-from .engine.predict import document_predictions, predict, predictive
+from .engine.predict import predict, predictive
 from .engine.recommend import Recommendation, recommend
 from .engine.replicate import replicate
 from .engine.vb import VB
@@ -60,8 +60,6 @@ __all__ = [
     "combine_classifiers",
     "compare_engines",
     "completion",
-    "describe",
-    "document_predictions",
     "engines",
     "estimate",
     "extend",
@@ -79,5 +77,3 @@ __all__ = [
     "replicate",
     "scores",
 ]
-
-document_predictions()

@@ -13,7 +13,7 @@ The paper's equations are listed, with their places in the code, in ``docs/equat
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,7 +200,7 @@ def tanner_wong(
     seed: int,
     *,
     data: Mapping[str, Any],
-    variant: str,
+    variant: Literal["TW1", "TW2"],
     draws: int,
     tune: int,
     eta: float,

@@ -4,9 +4,11 @@
 """
 
 import gc
+import json
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 
 import arviz as az
 import numpy as np
@@ -18,7 +20,7 @@ import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit.sweep import REDRAWS
-from kernelzoo.inference import document_predictions, identified, predictive
+from kernelzoo.inference import identified, predictive
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.multinomial_probit.vb_updates import update_weights
@@ -48,7 +50,6 @@ def registries():
         registry.update(entries)
     for function in dispatched:
         function._clear_cache()
-    document_predictions()
     for name in ("toy_paper", "toy_rule"):
         sys.modules.pop(name, None)
 
@@ -76,13 +77,20 @@ def test_engines_of_a_new_paper_are_listed(paper):
     assert "it is written for" in reasons["EM"]
 
 
-def test_settings_of_a_new_paper_are_described(paper):
-    described = kz.describe(paper, "vb")
-    assert (
-        "The ascent ends when the bound gains less." in described.settings["tolerance"].explanation
-    )
-    assert described.paper.startswith("A paper added from outside")
-    assert kz.describe(paper, "gibbs").summary == "One block for both variables."
+def test_settings_of_a_new_paper_are_fields_of_the_engine_or_of_a_subclass(paper):
+    assert kz.VB().settings_on(paper) == {"tolerance": 1e-10, "first_rate": None}
+    own = sys.modules["toy_paper"].NormalVB
+    assert "first_rate" in signature(own).parameters
+    far = kz.fit(paper, own(first_rate=1e6), **OPTIONS)
+    plain = kz.fit(paper, "vb", **OPTIONS)
+    bounds, usual = (each["trajectory"]["elbo"].to_numpy().ravel() for each in (far, plain))
+    assert bounds[0] < usual[0] - 1
+    np.testing.assert_allclose(bounds[-1], usual[-1])
+    assert json.loads(far.attrs["settings"]) == {"tolerance": 1e-10, "first_rate": 1e6}
+    with pytest.raises(ValueError, match=r"argument of VB must .* nearest is 'first_rate'"):
+        own(first_rat=0.5)
+    with pytest.raises(ValueError, match="argument of NormalVB must be a finite number above 0"):
+        own(first_rate=-1)
 
 
 def test_draws_of_a_new_paper_have_the_moments_of_its_closed_form(paper, results):
@@ -148,8 +156,6 @@ def test_predictions_of_a_new_paper(paper, results):
         predictions = kz.predict(paper, result)
         np.testing.assert_allclose([predictions["mean"], predictions["sd"]], [m, sd], rtol=0.1)
         assert predictions.attrs["model"] == "NormalSample"
-    assert "NormalSample\n" in kz.predict.__doc__
-    assert "of one more observation\n" in kz.predict.__doc__
     with pytest.raises(TypeError, match="its options are 'keep_draws'"):
         kz.predict(paper, results["vb"], labels=[0])
 
@@ -236,7 +242,7 @@ def test_a_new_rule_with_vb(rules):
     model = probit(rules.NormalWeights(0.3))
     reasons = {row.engine: row.reason for row in kz.engines(model).rows}
     assert [reasons[name] for name in ("VB", "Gibbs", "NUTS")] == [None] * 3
-    assert "starts" in kz.describe(model, "vb").settings
+    assert "starts" in kz.VB().settings_on(model)
     results = {
         "gibbs": kz.fit(model, "gibbs", draws=1_000, tune=50, chains=2, cores=1, **OPTIONS),
         "vb": kz.fit(model, "vb", draws=4_000, **OPTIONS),

@@ -106,20 +106,12 @@ def test_engines_shows_settings_on_request(capsys):
     assert 120 < max(map(len, shown.splitlines())) <= WIDTH
 
 
-def test_engines_explains_the_settings_of_one(capsys):
-    assert main(["engines", "MultinomialProbit", "vb"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("VB on MultinomialProbit: Fit q by coordinate ascent")
-    assert "starts : int, optional\n    Number of starts" in shown
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["fit", "wien"], "'wine'"),
         (["fit", "iris", "--engine", "gibs"], "'gibbs'"),
         (["engines", "MultinomialProbot"], "'MultinomialProbit'"),
-        (["engines", "MultinomialProbit", "exact"], "Exact does not apply"),
         (["fit", "iris", "--test-size", "1.5"], "test_size"),
         (["fit", "iris", "--draws", "0"], "'draws'"),
     ],

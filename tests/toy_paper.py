@@ -1,6 +1,7 @@
 """A paper added from outside the package: a normal sample under its conjugate prior."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
@@ -11,6 +12,7 @@ import kernelzoo as kz
 from kernelzoo import inference
 from kernelzoo.custom_steps import GibbsBlock
 from kernelzoo.models import Declaration
+from kernelzoo.validation import Positive
 
 
 class NormalSample(Declaration):
@@ -70,17 +72,24 @@ def gibbs(model, run):
     return [step]
 
 
-@kz.VB.register(NormalSample)
-def variational(model, run, *, tolerance: float = 1e-10):
-    """Fit q(mu) q(tau) by coordinate ascent.
+@dataclass(frozen=True, kw_only=True)
+class NormalVB(kz.VB):
+    """VB with a setting that the package's engines lack.
 
     Parameters
     ----------
-    tolerance : float, default=1e-10
-        The ascent ends when the bound gains less.
+    first_rate : float, optional
+        Rate of q(tau) at the start. Default: b of the posterior.
     """
+
+    first_rate: Positive | None = None
+
+
+@kz.VB.register(NormalSample)
+def variational(model, run, *, tolerance: Positive = 1e-10, first_rate: Positive | None = None):
+    """Fit q(mu) q(tau) by coordinate ascent, until the bound gains less than `tolerance`."""
     m, k, a, b = model.posterior
-    rate, elbo, converged = b, [], False
+    rate, elbo, converged = first_rate or b, [], False
     # When the time is over or the user stops it, the ascent ends with what it has.
     with suppress(KeyboardInterrupt), run.track(None, "VB") as bar:
         while not converged:
@@ -104,16 +113,7 @@ def variational(model, run, *, tolerance: float = 1e-10):
 
 @inference.predictive.register
 def predict(model: NormalSample, result, kernels_new, *, keep_draws):
-    """One more observation.
-
-    Returns
-    -------
-    Dataset
-        ====  ==  ==================
-        mean  ()  posterior predictive
-        sd    ()  of one more observation
-        ====  ==  ==================
-    """
+    """Mean and standard deviation of one more observation."""
     drawn = result["posterior"].to_dataset()
     return Dataset(
         {"mean": drawn["mu"].mean(), "sd": (drawn["mu"].var() + (1 / drawn["tau"]).mean()) ** 0.5}
@@ -125,6 +125,3 @@ def identified(result, variant):
     """Compare engines on the standardised mean."""
     drawn = result["posterior"].to_dataset()
     return Dataset({"standardised": drawn["mu"] * np.sqrt(drawn["tau"])})
-
-
-inference.document_predictions()

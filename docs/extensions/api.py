@@ -17,7 +17,7 @@ EXTENSION = {
     "custom_steps": ["GibbsBlock"],
     "inference": [
         *("Engine", "Run", "VariationalOutput", "ExactOutput", "PointOutput", "ModeOutput"),
-        *("predictive", "document_predictions", "identifies", "identified"),
+        *("predictive", "identifies", "identified"),
     ],
 }
 #: Their heading.

@@ -1,7 +1,6 @@
 """Zoo cards: one a variant of a model, written from its declaration."""
 
 import re
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytensor
-from docstrings import escaped
+from docstrings import escaped, sections
 from plates import plate_diagram
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -17,7 +16,6 @@ from references import section
 from tables import markdown_table
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.description import sections
 from kernelzoo.models import Declaration
 
 __all__ = ["CARDS", "Card", "pages", "rst"]
@@ -196,22 +194,18 @@ def _engines(model: Declaration) -> list[tuple[str, ...]]:
 
 
 def _settings(model: Declaration) -> str:
-    """Explain the settings of the engines written for the model, folded."""
+    """List the settings of the engines written for the model, folded, with their defaults on it."""
     parts = []
     for row in kz.engines(model).rows:
         handwritten = row.engine in ("VB", "Gibbs", "EM", "Exact", "MAP")
         if row.reason is not None or not handwritten or not row.settings:
             continue
-        told = kz.describe(model, row.engine.lower())
-        entries = textwrap.indent(
-            "\n\n".join(
-                f"``{s.name}`` : {s.type}, default {s.default!r}\n"
-                + textwrap.indent(s.explanation, "    ")
-                for s in told.settings.values()
-            ),
-            "",
+        defaults = [(f"`{name}`", f"`{value!r}`") for name, value in row.settings.items()]
+        parts.append(
+            f"::::{{dropdown}} Settings of {row.engine}\n"
+            f"{markdown_table(('setting', 'default'), defaults)}\n\n"
+            f"[What they mean](../api/kernelzoo.{row.engine}.rst).\n::::"
         )
-        parts.append(f"::::{{dropdown}} Settings of {row.engine}\n{rst(entries)}\n::::")
     return "\n\n".join(parts)
 
 

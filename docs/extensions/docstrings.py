@@ -1,12 +1,13 @@
-"""Docstrings as reStructuredText: what is prose to a reader and markup to docutils is escaped."""
+"""Docstrings as reStructuredText: their sections; what is prose to a reader is escaped."""
 
+import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the tests import this module without Sphinx
     from sphinx.application import Sphinx
 
-__all__ = ["escaped", "setup"]
+__all__ = ["escaped", "sections", "setup"]
 
 # Outside of literals: dims such as object_, and the bare star of a signature.
 LITERAL = re.compile(r"(``.*?``|:math:`.*?`)")
@@ -29,6 +30,13 @@ def escaped(text: str) -> str:
         parts[::2] = [STAR.sub(r"\\*", REFERENCE.sub(r"\1\\_", part)) for part in parts[::2]]
         lines.append("".join(parts))
     return "\n".join(lines)
+
+
+def sections(documented: Any) -> dict[str, str]:
+    """Sections of a numpydoc docstring by heading; "" for the text before the first heading."""
+    lead, *rest = re.split(r"^(\S.*)\n-{3,}$", inspect.getdoc(documented) or "", flags=re.MULTILINE)
+    headed = dict(zip(rest[::2], rest[1::2], strict=True))
+    return {heading: text.strip("\n") for heading, text in ({"": lead} | headed).items()}
 
 
 def _process(

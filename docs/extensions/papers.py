@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cards import CARDS, diagram, rst
+from docstrings import sections
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.description import sections
 from kernelzoo.models import Declaration
 from studies.reproduce import STUDIES
 from studies.study import Study, read_units, tabulate

@@ -1,13 +1,11 @@
 """Gibbs steps of the composite-kernel models (Girolami & Rogers 2005, sections 3 and 4)."""
 
-from typing import Any
-
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.composite_kernel.steps import CompositeKernelGibbs, weights_prior
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...validation import Count
 from ..engine.applicability import combination_unknown_to
-from ..engine.description import settings_of
 from ..engine.engine import Run
 from ..engine.mcmc import Gibbs
 
@@ -18,11 +16,15 @@ _other_combination = combination_unknown_to(weights_prior)
 
 @Gibbs.register(CompositeKernelRegression, unless=_other_combination)
 @Gibbs.register(CompositeKernelClassification, unless=_other_combination)
-@settings_of(CompositeKernelGibbs)
 def composite_kernel_steps(
-    model: CompositeKernelRegression | CompositeKernelClassification, run: Run, **settings: Any
+    model: CompositeKernelRegression | CompositeKernelClassification,
+    run: Run,
+    *,
+    collapsed: bool = True,
+    moves: Count = 2,
+    block: Count = 2,
 ) -> list[BlockedStep]:
-    """One block for all variables.
+    """One block for all variables; `Gibbs` explains the settings.
 
     Parameters
     ----------
@@ -36,4 +38,4 @@ def composite_kernel_steps(
     list of BlockedStep
         Steps for ``pm.sample``.
     """
-    return [CompositeKernelGibbs(model=model, **settings)]
+    return [CompositeKernelGibbs(model=model, collapsed=collapsed, moves=moves, block=block)]

@@ -41,10 +41,11 @@ from scipy.special import gammaln
 from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
+from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.map import MAP
 from ..engine.outputs import ModeOutput
-from ..variational.ascent import check_settings, multistart_ascent
+from ..variational.ascent import multistart_ascent
 from .simplex_program import maximize_on_simplex
 
 __all__ = ["find_composite_kernel_mode"]
@@ -268,11 +269,13 @@ def find_composite_kernel_mode(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
     *,
-    max_iterations: int = 2000,
-    tolerance: float = 1e-6,
-    starts: int | None = None,
+    max_iterations: Count = 2000,
+    tolerance: Positive = 1e-6,
+    starts: Count | None = None,
 ) -> ModeOutput:
     """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
+
+    `MAP` explains the settings.
 
     Parameters
     ----------
@@ -280,17 +283,6 @@ def find_composite_kernel_mode(
         With alpha, and with weights that are uniform on the simplex or known.
     run : Run
         Seed and progress bar.
-    max_iterations : int, default=2000
-        Iterations a start at most.
-    tolerance : float, default=1e-6
-        A start ends when an iteration has at most this to gain, in nats.
-    starts : int, optional
-        Number of initial weights: uniform, each kernel alone, random. From each of them it climbs
-        four times: alpha starts at ridge regressions with penalties of 1 to 0.001 times the mean
-        diagonal of K_beta' W K_beta. The highest mode wins; sparse priors (sigma and varsigma far
-        below 1) have many, and a higher one may exist. If there are more kernels than starts, the
-        kernels that stand highest after one iteration alone are taken. Default: uniform and each
-        kernel alone, 8 at most. Known weights are the only ones started from.
 
     Returns
     -------
@@ -306,8 +298,6 @@ def find_composite_kernel_mode(
     FloatingPointError
         When no start has a finite density.
     """
-    owner = f"MAP on {type(model).__name__}"
-    check_settings(owner, max_iterations=max_iterations, tolerance=tolerance, starts=starts)
     design, likelihood = model.design, _likelihood(model)
     alternation = _Alternation(design, likelihood, model.sigma, model.varsigma, tolerance)
     ascended = multistart_ascent(

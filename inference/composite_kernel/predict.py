@@ -94,13 +94,7 @@ def _(
     Returns
     -------
     Dataset
-        ==================  ========================  ==========================================
-        mean                obs                       posterior predictive; output last, if any
-        sd                  obs                       of a new target
-        response_sd         obs                       of the response, without noise
-        mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
-        t                   chain, draw, obs          targets drawn, with `extend`
-        ==================  ========================  ==========================================
+        See `predict`.
     """
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "alpha", "beta", "gamma", *(["phi"] * model.collapsed))

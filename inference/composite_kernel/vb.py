@@ -44,7 +44,7 @@ import xarray as xr
 from ...models.combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...user_warnings import warn_user
-from ...validation import check_count, check_name
+from ...validation import Count, Positive, PositiveOrInf
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
@@ -53,7 +53,6 @@ from ..variational.ascent import (
     FIRST_ROUND,
     LONG_FIRST_ROUND,
     MultistartResult,
-    check_settings,
     multistart_ascent,
 )
 from ..variational.binary import BinaryFactor, too_many
@@ -178,17 +177,17 @@ def fit_composite_kernel(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
     *,
-    max_iterations: int = 5000,
-    tolerance: float = 1e-6,
-    remaining: float = 0.01,
-    starts: int | None = None,
+    max_iterations: Count = 5000,
+    tolerance: Positive = 1e-6,
+    remaining: PositiveOrInf = 0.01,
+    starts: Count | None = None,
     weights: Weights = "quadrature",
-    samples: int = SAMPLES,
+    samples: Count = SAMPLES,
     type_two: bool = False,
-    type_two_from: int = TYPE_TWO_FROM,
-    batch: int | None = None,
+    type_two_from: Count = TYPE_TWO_FROM,
+    batch: Count | None = None,
 ) -> VariationalOutput:
-    """Fit Q by coordinate ascent from several starts.
+    """Fit Q by coordinate ascent from several starts; `VB` explains the settings.
 
     Parameters
     ----------
@@ -196,41 +195,6 @@ def fit_composite_kernel(
         Declaration with alpha, not collapsed.
     run : Run
         Seed and progress bar.
-    max_iterations : int, default=5000
-        Largest number of iterations of a start.
-    tolerance : float, default=1e-6
-        Relative change of the bound below which a start may end (three times in a row where
-        iterations are accelerated), if `remaining` allows it.
-    remaining : float, default=0.01
-        A start does not end before the estimated remaining increase of its bound, in nats, is at
-        most this. The estimate assumes that increases keep shrinking at the present rate; it needs
-        7 iterations, and is rough where iterations are accelerated. With inf only `tolerance`
-        counts.
-    starts : int, optional
-        Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
-        random. The start with the highest bound wins. If there are more kernels than starts, the
-        kernels with the highest bound after one iteration alone are taken. Default: uniform and
-        each kernel alone, at most 8, and uniform only for more than 16 kernels. These starts
-        compete: the better half continues after 8 iterations (16 in regression), half of these
-        after twice as many, until one is left; but not with importance samples or type-II maximum
-        likelihood. Known weights need one start only.
-    weights : {"quadrature", "importance"}, default="quadrature"
-        How the moments of the weights and of their concentrations are computed. Draws come from the
-        factors themselves either way.
-    samples : int, default=1000
-        Number of importance samples of each factor. Quadrature uses none.
-    type_two : bool, default=False
-        Also fit the hyperparameters by type-II maximum likelihood (section 4.2 of the paper). The
-        bound and the hyperparameters in the output then belong to the fitted priors; `lp` of the
-        draws still uses the declared hyperparameters. The shapes seldom have a maximum: they grow
-        without bound, rho by N/2 an iteration. Then a warning is given.
-    type_two_from : int, default=5
-        Number of iterations before the first fit of the hyperparameters.
-    batch : int, optional
-        In classification, number of objects whose points xi are updated before all other factors
-        are. An iteration is then a pass over all batches. For very many objects: a few passes come
-        near the answer (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated, and
-        the default starts compete from the first pass on. Default: all objects.
 
     Returns
     -------
@@ -259,18 +223,6 @@ def fit_composite_kernel(
     of the kernels; in B batches, O(K^2 N M^2 + B M^3), and the memory of regression.
     """
     owner = f"VB on {type(model).__name__}"
-    check_name(weights, ("quadrature", "importance"), "weights", owner)
-    check_settings(
-        owner,
-        max_iterations=max_iterations,
-        tolerance=tolerance,
-        starts=starts,
-        remaining=remaining,
-    )
-    check_count(samples, "samples", owner)
-    check_count(type_two_from, "type_two_from", owner)
-    if batch is not None:
-        check_count(batch, "batch", owner)
     if weights == "quadrature" and samples != SAMPLES:
         raise setting_of_no_use("samples", owner, "weights='quadrature' takes none")
     if not type_two and type_two_from != TYPE_TWO_FROM:

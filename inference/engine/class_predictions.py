@@ -71,13 +71,7 @@ def predict_classes(
     Returns
     -------
     Dataset
-        ==================  ========================  ==========================================
-        probability         obs, class                posterior predictive
-        probability_sd      obs, class                posterior standard deviation of p
-        label               obs                       the most probable class
-        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
-        t                   chain, draw, obs          codes of classes drawn, with `extend`
-        ==================  ========================  ==========================================
+        See `predict`.
     """
     posterior = result["posterior"].to_dataset()
     probabilities, obs = probability_draws(model, posterior, kernels_new)

@@ -1,23 +1,24 @@
 """Base class of the engines, and the arguments of one call of `fit`.
 
 An engine's constructor takes the settings of the algorithm; `run` takes model, draws, chains and
-seed. Engines for any PyMC model (`NUTS`, `ADVI`, ...) declare their settings as dataclass fields;
-engines with one implementation a paper (`VB`, `Gibbs`, ...) are `Handwritten`.
+seed. Settings are dataclass fields, checked by their annotations. Engines with one implementation
+per paper (`VB`, `Gibbs`, ...) are `Handwritten`; the others (`NUTS`, ...) take any PyMC model.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
+from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pymc as pm
 from pytensor.compile.mode import Mode
 from xarray import DataTree
 
-from ...validation import check_arguments
+from ...validation import check_arguments, check_name
 from .compilation import mode_worth
 from .cost import Cost
 from .deadline import Clock
@@ -119,6 +120,12 @@ class Engine(ABC):
                 raise TypeError(f"An engine of the name {cls.name!r} exists.")
             Engine.registry[cls.name.lower()] = cls
 
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        """Refuse an unknown setting, with the nearest one."""
+        for name in settings:
+            check_name(name, signature(cls).parameters, "settings", cls.name)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         check_arguments(type(self), vars(self))
 
@@ -135,14 +142,6 @@ class Engine(ABC):
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
         """Give the settings in force on a model, defaults included."""
         return self.settings
-
-    def defaults_on(self, model: pm.Model) -> dict[str, Any]:
-        """Defaults of the settings on a model."""
-        return {f.name: f.default for f in fields(self)} if is_dataclass(self) else {}
-
-    def documented(self, model: pm.Model) -> list[Any]:
-        """List the objects whose docstrings document the settings on a model; the last one runs."""
-        return [type(self)]
 
     def sampler_arguments(self) -> frozenset[str]:
         """Names of the arguments that `fit` passes on to PyMC's sampler, if the engine uses one."""

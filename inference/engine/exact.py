@@ -20,12 +20,6 @@ class Exact(Handwritten):
     large to keep are in ``moments``: in closed form where one is known, NaN where they are known to
     be infinite. ``log_evidence`` is in the attributes where it is known.
 
-    Parameters
-    ----------
-    **settings
-        Settings of the algorithm for the model, checked at run time; the implementations of this
-        package have no settings.
-
     Notes
     -----
     An implementation is a function (model, run, *, settings) -> ExactOutput.

@@ -1,4 +1,4 @@
-"""`fit` runs an engine on a model; `engines` lists and `describe` explains the engines."""
+"""`fit` runs an engine on a model; `engines` lists the engines."""
 
 import json
 import time
@@ -40,7 +40,6 @@ from .completions import fit_completions
 from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
-from .description import EngineDescription
 from .draws_on_disk import check_store, finish_store
 from .engine import Engine, Kind, Run, variables_drawn
 from .interruption import interruptible
@@ -51,7 +50,7 @@ from .result import stamp, with_group
 from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
 
-__all__ = ["applicable", "as_engine", "checked_model", "describe", "engines", "fit"]
+__all__ = ["applicable", "as_engine", "checked_model", "engines", "fit"]
 
 
 def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
@@ -114,8 +113,7 @@ def fit(
     model : pm.Model
         A model of this package, or any PyMC model for the generic engines.
     engine : Engine or str
-        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name. `describe` explains
-        its settings.
+        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name.
     draws : int, default=1000
         Draws a chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
@@ -357,7 +355,7 @@ def engines(model: pm.Model) -> EngineTable:
     Returns
     -------
     EngineTable
-        Prints as a table; ``.rows`` holds the entries. `describe` explains the settings.
+        Prints as a table; ``.rows`` holds the entries.
 
     Notes
     -----
@@ -381,38 +379,3 @@ def engines(model: pm.Model) -> EngineTable:
         advice = small_only(model, engine.serves(model)) if reason is None else None
         rows.append(EngineRow(engine.name, engine.kind, reason, settings, advice))
     return EngineTable(type(model).__name__, tuple(rows))
-
-
-def describe(model: pm.Model, engine: str | Engine) -> EngineDescription:
-    """Explain the settings of an engine on a model, with their defaults.
-
-    Parameters
-    ----------
-    model : pm.Model
-    engine : Engine or str
-        As in `fit`. Where an engine has several algorithms, its settings choose among them.
-
-    Returns
-    -------
-    EngineDescription
-        Prints as text; ``.settings`` holds each setting by name, with its type, default, value in
-        force and meaning.
-
-    Raises
-    ------
-    ValueError
-        When the engine does not apply to the model or does not know a setting, as in `fit`.
-
-    Examples
-    --------
-    >>> kz.describe(model, "vb")
-    >>> kz.describe(model, kz.MAP(method="gradient")).settings["space"].explanation
-    """
-    engine = applicable(model, engine, "describe")
-    return EngineDescription.of(
-        engine.name,
-        type(model).__name__,
-        engine.settings_on(model),
-        engine.defaults_on(model),
-        engine.documented(model),
-    )

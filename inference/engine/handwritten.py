@@ -1,7 +1,7 @@
-"""Engines with one implementation a paper, which dispatch on the type of the model.
+"""Engines with one implementation per paper, which dispatch on the type of the model.
 
-The keyword arguments of a registered function are the engine's settings on that model; `describe`
-reads their explanations from the function's docstring.
+An engine's fields are the settings of all its implementations. The keyword arguments of a
+registered function are the settings on that model, and their defaults those on the model.
 """
 
 import inspect
@@ -9,20 +9,19 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import singledispatch
 from typing import Any, ClassVar, override
 
 import pymc as pm
 
 from ...models.declaration import Declaration
-from ...validation import argument_error, check_arguments, check_name
+from ...validation import check_arguments, check_name
 from .applicability import setting_of_no_use
 from .cost import Cost, Stopwatch, peak_of_memory, timed
 from .deadline import OutOfTime
 from .engine import Engine, Run
 from .outputs import ExactOutput, VariationalOutput
-from .settings import DEFAULT
 
 __all__ = ["Handwritten", "Implementation"]
 
@@ -71,16 +70,12 @@ class Implementation:
         return self.unless(model)
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Handwritten(Engine):
-    """An engine with one implementation a type of model.
+    """An engine with one implementation per type of model.
 
-    A model gets the applicable implementation of its own type or else of its nearest ancestor.
-
-    Parameters
-    ----------
-    **settings
-        Settings of the algorithm for the model: ``kz.describe(model, engine)`` explains them. Their
-        names are checked at once, their values by `fit`.
+    A model gets the applicable implementation of its own type or else of its nearest ancestor. A
+    setting that keeps its field's default takes the implementation's default.
     """
 
     _implementations: ClassVar[dict[type[pm.Model], Implementation]]
@@ -90,21 +85,9 @@ class Handwritten(Engine):
         if Handwritten in cls.__bases__:
             cls._implementations = {}
 
-    def __init__(self, **settings: Any) -> None:
-        self._settings = {k: v for k, v in settings.items() if v is not DEFAULT}
-        known = {name for each in self._implementations.values() for name in each.settings}
-        for name in self._settings:
-            check_name(name, sorted(known), "settings", self.name)
-
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
         return f"{type(self).__name__}({arguments})"
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     @classmethod
     def register[F: Callable[..., Any]](
@@ -130,9 +113,15 @@ class Handwritten(Engine):
         return decorate
 
     @property
+    def given(self) -> dict[str, Any]:
+        """Settings for the implementation: those that do not keep their field's default."""
+        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value is not default}
+
+    @property
     @override
     def settings(self) -> dict[str, Any]:
-        return dict(self._settings)
+        return self.given
 
     def candidates(self, model: pm.Model) -> list[Implementation]:
         """List the implementations for the model's type and its ancestors, most specific first."""
@@ -146,14 +135,6 @@ class Handwritten(Engine):
     @override
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
         return self.implementation(model).settings | self.settings
-
-    @override
-    def defaults_on(self, model: pm.Model) -> dict[str, Any]:
-        return self.implementation(model).settings
-
-    @override
-    def documented(self, model: pm.Model) -> list[Any]:
-        return [type(self), self._checked(model).function]
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
@@ -182,7 +163,7 @@ class Handwritten(Engine):
         return Cost(spent + likely + drawing, spent + most + drawing, peak[0], measured)
 
     def _called(self, model: pm.Model, run: Run) -> Any:
-        return self._checked(model).function(model, run, **self._settings)
+        return self._checked(model).function(model, run, **self.given)
 
     def _watched(self, model: pm.Model, run: Run, watch: Stopwatch) -> Any:
         """Call the implementation with a stopwatch that ends its loops.
@@ -198,13 +179,11 @@ class Handwritten(Engine):
         """Choose the implementation for the model; raise ValueError for unknown settings."""
         implementation = self.implementation(model)
         owner = f"{self.name} on {type(model).__name__}"
-        for setting in self._settings:
+        for setting in self.given:
             for passed in self.candidates(model):
                 reason = passed.why_not(model)
                 if reason and setting in passed.settings and setting not in implementation.settings:
                     raise setting_of_no_use(setting, owner, reason)
-            if not implementation.settings:
-                raise argument_error("settings", owner, "none", repr(setting))
             check_name(setting, implementation.settings, "settings", owner)
-        check_arguments(implementation.function, self._settings, owner)
+        check_arguments(implementation.function, self.given, owner)
         return implementation

@@ -1,5 +1,6 @@
 """MAP engine: turns the output of a search for a mode into a result."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, override
 
 import numpy as np
@@ -7,16 +8,17 @@ import pymc as pm
 from xarray import DataTree
 
 from ...user_warnings import warn_user
-from ...validation import check_name
+from ...validation import Count, Positive
 from .engine import Kind, Run
 from .handwritten import Handwritten, Implementation
+from .mode import Space
 from .outputs import ModeOutput
 from .result import point_to_tree, trajectory, with_group
-from .settings import DEFAULT, Default
 
 __all__ = ["MAP"]
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MAP(Handwritten):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
@@ -30,10 +32,25 @@ class MAP(Handwritten):
     method : {"gradient"}, optional
         "gradient": search by gradients even where the model's paper has its own algorithm.
     max_iterations : int, optional
-        Largest number of iterations of a start. Default: that of the algorithm.
-    **settings
-        Further settings of the algorithm for the model, checked at run time:
-        ``kz.describe(model, "map")`` explains all.
+        Largest number of iterations of a start. Default: 2,000; 5,000 of L-BFGS for a search by
+        gradients.
+    tolerance : float, optional
+        Composite kernels: a start ends when an iteration has at most this to gain, in nats.
+        Default: 1e-6.
+    starts : int, optional
+        Composite kernels: number of initial weights: uniform, each kernel alone, random. From each
+        of them the algorithm climbs four times: alpha starts at ridge regressions with penalties of
+        1 to 0.001 times the mean diagonal of K_beta' W K_beta. The highest mode wins; sparse priors
+        (sigma and varsigma far below 1) have many, and a higher one may exist. If there are more
+        kernels than starts, the kernels that stand highest after one iteration alone are taken.
+        Default: uniform and each kernel alone, 8 at most. Known weights are the only ones started
+        from.
+    space : {"constrained", "unconstrained"}, optional
+        Search by gradients: the density to maximise. "constrained" (the default) is that of the
+        variables as declared, as in ``pm.find_MAP``, "unconstrained" that of their transforms,
+        Jacobians included. Where the first is unbounded (a Dirichlet with learned concentrations, a
+        variance that can shrink together with the variables that it scales), the second often has a
+        mode.
 
     Notes
     -----
@@ -49,30 +66,25 @@ class MAP(Handwritten):
     kind: ClassVar[Kind] = "point"
     limits: ClassVar[str] = "no uncertainty"
 
-    def __init__(
-        self,
-        *,
-        method: Literal["gradient"] | None = None,
-        max_iterations: int | Default = DEFAULT,
-        **settings: Any,
-    ) -> None:
-        if method is not None:
-            check_name(method, ["gradient"], "method", "MAP")
-        super().__init__(max_iterations=max_iterations, **settings)
-        self._method = method
+    method: Literal["gradient"] | None = None
+    max_iterations: Count | None = None
+    tolerance: Positive | None = None
+    starts: Count | None = None
+    space: Space | None = None
+
+    @property
+    @override
+    def given(self) -> dict[str, Any]:
+        return {name: value for name, value in super().given.items() if name != "method"}
 
     @property
     @override
     def settings(self) -> dict[str, Any]:
-        return super().settings | {"method": self._method}
-
-    @override
-    def defaults_on(self, model: pm.Model) -> dict[str, Any]:
-        return super().defaults_on(model) | {"method": None}
+        return self.given | {"method": self.method}
 
     @override
     def candidates(self, model: pm.Model) -> list[Implementation]:
-        if self._method == "gradient":
+        if self.method == "gradient":
             return [self._implementations[pm.Model]]
         return super().candidates(model)
 

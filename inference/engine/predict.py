@@ -1,11 +1,9 @@
 """Prediction for new objects from any engine's result."""
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from functools import partial, singledispatch
 from os import PathLike
-from textwrap import dedent, indent
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -18,20 +16,14 @@ from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
 from .completions import predict_completions
 from .composite_functions import stack_of_new_objects
-from .description import explained_parameters, sections
 from .extend import check_absent, with_groups
 from .moments import pooled
 from .predict_blocks import predict_blocks
 from .provenance import check_fitted
 from .result import with_group
 
-__all__ = ["document_predictions", "predict", "predictive"]
+__all__ = ["predict", "predictive"]
 
-# Lines in the docstring of `predict` after which the docstrings of the registered functions are
-# inserted, and the widths of its table's columns.
-TAKEN = "What each model's predictions take."
-HELD = "What each model's predictions hold, with ``<k>`` for the name of a kernel."
-COLUMNS = 18, 24, 42
 # Options of registered functions that are arguments of `predict`.
 GIVEN_ANYWAY = {"progressbar", "random_seed"}
 # Groups that `predict` adds to a result.
@@ -50,8 +42,7 @@ def predictive(
     under its name in the model, unless the seed is None. The moments in `result` are pooled over
     chains, weighted by their numbers of draws.
 
-    The docstring of a registered function has an entry for each option and, under Returns, a table
-    of the returned variables; `document_predictions` copies both into the docstring of `predict`.
+    The docstring of `predict` lists the options and the returned variables of our models.
     """
     written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
     raise TypeError(
@@ -134,10 +125,60 @@ def predict(
     **options
         What each model's predictions take.
 
+        `WishartCompletion`, `DiagonalWishartCompletion`, `WishartKernelMixture`: ``labels``,
+        ``rule``.
+
+        labels : array_like or Series (train,)
+            Classes of the training objects; required. A Series is aligned by ids, as for the
+            models.
+        rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
+            Classifier in the feature space of the kernel.
+
+        `MutualKernelCompletion`: ``level``.
+
+        level : float, default=0.9
+            Probability of the intervals, with equal tails.
+
     Returns
     -------
     Dataset, or DataTree with `extend`
         What each model's predictions hold, with ``<k>`` for the name of a kernel.
+
+        ==================  ========================  ==========================================
+        variable            dims                      what it is
+        ==================  ========================  ==========================================
+        WishartCompletion, DiagonalWishartCompletion, WishartKernelMixture
+        ----------------------------------------------------------------------------------------
+        label               test                      by the posterior mean of the kernel
+        probability         test, class               share of the draws of K21 with this label, if
+                                                      the result has them: ``var_names=["K21"]``
+        label_draws         chain, draw, test         by every draw, with `keep_draws`
+        MutualKernelCompletion
+        ----------------------------------------------------------------------------------------
+        kernel_mean         kernel, object, object_   completed kernel, in the units given; visible
+                                                      entries as given, with the model's jitter
+        kernel_sd           kernel, object, object_   0 where visible; NaN elsewhere for a point or
+                                                      a collapsed model
+        model_matrix        object, object_           posterior mean of M
+        mean_<k>            entry_<k>                 mean of the model's ``entries``, if drawn
+        lower_<k>           entry_<k>                 lower ends of their intervals
+        upper_<k>           entry_<k>                 upper ends of their intervals
+        draws_<k>           chain, draw, entry_<k>    their draws, with `keep_draws`
+        CompositeKernelRegression
+        ----------------------------------------------------------------------------------------
+        mean                obs                       posterior predictive; output last, if any
+        sd                  obs                       of a new target
+        response_sd         obs                       of the response, without noise
+        mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
+        t                   chain, draw, obs          targets drawn, with `extend`
+        CompositeKernelClassification, MultinomialProbit
+        ----------------------------------------------------------------------------------------
+        probability         obs, class                posterior predictive
+        probability_sd      obs, class                posterior standard deviation of p
+        label               obs                       the most probable class
+        probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
+        t                   chain, draw, obs          codes of classes drawn, with `extend`
+        ==================  ========================  ==========================================
 
         The attributes name the engine and the model; some models add attributes.
 
@@ -227,50 +268,6 @@ def _(kernels_new: ParametricStack, model: pm.Model) -> Dataset:
     if len(kernels_new.fixed):
         stored["K"] = kernels_new.fixed.rename(kernel="kernel_without_parameters")
     return stored
-
-
-# The docstring without those of the registered functions.
-_GENERAL = inspect.getdoc(predict) or ""
-
-
-def document_predictions() -> None:
-    """Write every model's options and returned variables into the docstring of `predict`.
-
-    The source is the docstrings of the registered functions: the entries of their options, and the
-    table in their section Returns.
-    """
-    models: dict[tuple[str, ...], list[str]] = {}
-    for model_type, function in predictive.registry.items():
-        if model_type is not object:
-            models.setdefault(_documentation(function), []).append(model_type.__name__)
-    line = "  ".join("=" * width for width in COLUMNS)
-    head = "  ".join(map(str.ljust, ("variable", "dims", "what it is"), COLUMNS)).rstrip()
-    taken, held = [""], ["", line, head, line]
-    for (options, entries, rows), names in models.items():
-        held += [", ".join(names), "-" * len(line), *rows.splitlines()]
-        if options:
-            taken += [f"{', '.join(f'`{name}`' for name in names)}: {options}.", ""]
-            taken += [*entries.splitlines(), ""]
-    told = _GENERAL
-    for said, lines in ((TAKEN, taken[:-1]), (HELD, [*held, line])):
-        told = told.replace(f"    {said}", indent("\n".join([said, *lines]), "    "))
-    predict.__doc__ = told
-
-
-def _documentation(function: Callable[..., Any]) -> tuple[str, str, str]:
-    """Options of a function, their explanations, and its table of returned variables."""
-    explained, options = explained_parameters(function), _options(function)
-    own = [name for name in options if name not in GIVEN_ANYWAY]
-    table = re.search(
-        r"^ *={3}[= ]+\n(.*?)\n *={3}[= ]+$",
-        sections(function).get("Returns", ""),
-        re.MULTILINE | re.DOTALL,
-    )
-    return (
-        ", ".join(f"``{name}``" for name in own),
-        "\n".join(explained.get(name, name) for name in own),
-        dedent(table[1]) if table else "",
-    )
 
 
 def _thinned(result: DataTree, draws: int) -> DataTree:

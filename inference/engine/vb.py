@@ -1,10 +1,12 @@
 """VB engine: turns the output of a handwritten variational algorithm into a result."""
 
-from typing import Any, ClassVar, override
+from dataclasses import dataclass
+from typing import ClassVar, Literal, override
 
 import pymc as pm
 from xarray import DataTree
 
+from ...validation import Count, Positive, PositiveOrInf
 from .convergence import convergence_of_ascent
 from .engine import Kind, Run
 from .handwritten import Handwritten
@@ -12,11 +14,11 @@ from .independent import independent_draws
 from .outputs import VariationalOutput
 from .pareto_k import pareto_k
 from .result import trajectory, with_group
-from .settings import DEFAULT, Default
 
 __all__ = ["VB"]
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
 class VB(Handwritten):
     """Variational Bayes by the paper's closed-form updates.
 
@@ -27,21 +29,66 @@ class VB(Handwritten):
     Parameters
     ----------
     tolerance : float, optional
-        Relative change of the bound, or of the solution, below which the iterations end. Default:
-        that of the model.
+        Relative change of the objective below which a start may end (three times in a row where
+        iterations are accelerated), if `remaining` allows it. `DiagonalWishartCompletion`: relative
+        change of E[lambda] below which the iterations end. Default: 1e-6; 1e-10 for
+        `DiagonalWishartCompletion`.
     max_iterations : int, optional
-        Largest number of iterations of a start. Default: that of the model.
-    starts : int, optional
-        Number of starts of a multistart coordinate ascent. Default: by the number of kernels.
+        Largest number of iterations of a start. Default: 5,000; 500 for the printed equations of
+        `MultinomialProbit`; 10,000 for `DiagonalWishartCompletion`.
     remaining : float, optional
-        A start does not end before the bound's estimated remaining increase, in nats, is at most
-        this. Default: that of the model.
-    **settings
-        Further settings of the algorithm for the model, checked at run time:
-        ``kz.describe(model, "vb")`` explains all. Closed forms have none.
+        `MultinomialProbit` and composite kernels: a start does not end before the estimated
+        remaining increase of its objective, in nats, is at most this. The estimate assumes that
+        increases keep shrinking at the present rate; it needs 7 iterations, and is rough where
+        iterations are accelerated. With inf only `tolerance` counts. Default: 0.01; for
+        `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes, and inf
+        for the printed equations, whose objective may fall.
+    starts : int, optional
+        `MultinomialProbit` and composite kernels: number of starts, which differ in the initial
+        kernel weights: uniform, each kernel alone, random. The start with the highest objective
+        wins. If there are more kernels than starts, the kernels with the highest objective after
+        one iteration alone are taken. Default: uniform and each kernel alone, at most 8, and
+        uniform only for more than 16 kernels. The default starts compete where the bound cannot
+        fall: the better half continues after 8 iterations (16 in regression, and with exponents or
+        kernel parameters), half of these after twice as many, until one is left. Known weights need
+        one start only.
+    weights : {"mean-field", "plug-in", "quadrature", "importance"}, optional
+        `MultinomialProbit`: "mean-field" (the default) uses the corrected equations, "plug-in" the
+        printed ones; the docstring of ``kernelzoo.inference.multinomial_probit.vb`` compares them.
+        Composite kernels: how the moments of the weights and of their concentrations are computed,
+        by "quadrature" (the default) or "importance" sampling; draws come from the factors
+        themselves either way.
+    batch : int, optional
+        `MultinomialProbit`: number of objects whose utilities are updated before all other factors
+        are. `CompositeKernelClassification`: the same of the points xi. An iteration is then a pass
+        over all batches. For very many objects: a few passes come near the answer
+        (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated, and starts compete
+        from the first pass on. Default: all objects.
+    begin : {"zero", "random"}, optional
+        `MultinomialProbit`: scores for the first utilities of every start: "zero" (the default),
+        or the scores of random regressors, scaled to variance one. Random scores can lead to other
+        maxima of the bound.
+    prior_samples : int, optional
+        `MultinomialProbit`: number of prior samples for the paper's importance sampling of a
+        product's exponents and of kernel parameters (1,000 suffice for two or three of them). By
+        default their factor is a normal distribution of their normal coordinates.
+    samples : int, optional
+        Composite kernels with ``weights="importance"``: number of importance samples of each
+        factor. Default: 1,000.
+    type_two : bool, optional
+        Composite kernels: also fit the hyperparameters by type-II maximum likelihood (section 4.2
+        of the paper). The bound and the hyperparameters in the output then belong to the fitted
+        priors; `lp` of the draws still uses the declared hyperparameters. The shapes seldom have a
+        maximum: they grow without bound, rho by N/2 an iteration. Then a warning is given. Default:
+        False.
+    type_two_from : int, optional
+        Composite kernels with `type_two`: number of iterations before the first fit of the
+        hyperparameters. Default: 5.
 
     Notes
     -----
+    `WishartCompletion` and `WishartKernelMixture` have a closed form and no settings.
+
     Do not interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the
     result is above 0.7 (`fit` warns): q is far narrower than the posterior, and may concentrate on
     one kernel where the data cannot tell kernels apart. Class probabilities suffer less: check them
@@ -62,22 +109,17 @@ class VB(Handwritten):
         "ignores dependence: intervals are too narrow, those of kernel weights most"
     )
 
-    def __init__(
-        self,
-        *,
-        tolerance: float | Default = DEFAULT,
-        max_iterations: int | Default | None = DEFAULT,
-        starts: int | Default | None = DEFAULT,
-        remaining: float | Default | None = DEFAULT,
-        **settings: Any,
-    ) -> None:
-        shared = {
-            "tolerance": tolerance,
-            "max_iterations": max_iterations,
-            "starts": starts,
-            "remaining": remaining,
-        }
-        super().__init__(**shared, **settings)
+    tolerance: Positive | None = None
+    max_iterations: Count | None = None
+    remaining: PositiveOrInf | None = None
+    starts: Count | None = None
+    weights: Literal["mean-field", "plug-in", "quadrature", "importance"] | None = None
+    batch: Count | None = None
+    begin: Literal["zero", "random"] | None = None
+    prior_samples: Count | None = None
+    samples: Count | None = None
+    type_two: bool | None = None
+    type_two_from: Count | None = None
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

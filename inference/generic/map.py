@@ -3,7 +3,7 @@
 import numpy as np
 import pymc as pm
 
-from ...validation import check_count, check_name
+from ...validation import Count
 from ..engine.applicability import discrete_variables
 from ..engine.engine import Run
 from ..engine.gaussian import constrained_draws
@@ -16,9 +16,11 @@ __all__ = ["search_by_gradients"]
 
 @MAP.register(pm.Model, unless=discrete_variables)
 def search_by_gradients(
-    model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: int = 5000
+    model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: Count = 5000
 ) -> ModeOutput:
     """Search for the mode by L-BFGS from the model's initial point, jittered by the seed.
+
+    `MAP` explains the settings.
 
     Parameters
     ----------
@@ -26,21 +28,7 @@ def search_by_gradients(
         Without discrete variables.
     run : Run
         Seed and progress bar.
-    space : {"constrained", "unconstrained"}, default="constrained"
-        Density to maximise: that of the variables as declared (as in ``pm.find_MAP``), or that of
-        their transforms, Jacobians included. Where the first is unbounded (a Dirichlet with learned
-        concentrations, a variance that can shrink together with the variables that it scales), the
-        second often has a mode.
-    max_iterations : int, default=5000
-        Largest number of iterations of L-BFGS.
-
-    Raises
-    ------
-    ValueError
-        For settings out of range.
     """
-    check_name(space, ("constrained", "unconstrained"), "space", "MAP")
-    check_count(max_iterations, "max_iterations", "MAP")
     mode = find_mode(model, run, space, max_iterations)
     steepest = float(np.abs(mode.gradient).max())
     advice = {

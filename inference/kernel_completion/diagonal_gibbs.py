@@ -1,6 +1,6 @@
 """Gibbs steps of `DiagonalWishartCompletion` (Zhang, Yeung & Kwok 2004, section 4)."""
 
-from typing import Any
+from typing import Literal
 
 from pymc.step_methods.compound import BlockedStep
 
@@ -9,7 +9,6 @@ from ...custom_steps.kernel_completion.diagonal_tanner_wong import (
     DiagonalTannerWongPosterior,
 )
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
-from ..engine.description import settings_of
 from ..engine.engine import Run
 from ..engine.mcmc import Gibbs
 
@@ -17,11 +16,10 @@ __all__ = ["diagonal_wishart_completion_steps"]
 
 
 @Gibbs.register(DiagonalWishartCompletion)
-@settings_of(DiagonalTannerWongImputation)
 def diagonal_wishart_completion_steps(
-    model: DiagonalWishartCompletion, run: Run, **settings: Any
+    model: DiagonalWishartCompletion, run: Run, *, variant: Literal["TW1", "TW2"] | None = None
 ) -> list[BlockedStep]:
-    """Run the Tanner-Wong algorithm: I-step (eqs 12-15), then P-step.
+    """Run the Tanner-Wong algorithm: I-step (eqs 12-15), then P-step; `Gibbs` explains `variant`.
 
     Parameters
     ----------
@@ -36,6 +34,6 @@ def diagonal_wishart_completion_steps(
         Steps for ``pm.sample``.
     """
     return [
-        DiagonalTannerWongImputation(model=model, **settings),
+        DiagonalTannerWongImputation(model=model, variant=variant),
         DiagonalTannerWongPosterior(model=model),
     ]

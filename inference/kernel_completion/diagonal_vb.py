@@ -30,7 +30,7 @@ from scipy.special import gammaln
 from ...models.completion.diagonal_draws import log_constant_of_W11, moments_of_K
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.matrix_draws import Bartlett
-from ...validation import check_count, check_positive
+from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput
 from ..engine.vb import VB
@@ -45,28 +45,21 @@ def fit_diagonal_wishart_completion(
     model: DiagonalWishartCompletion,
     run: Run,
     *,
-    max_iterations: int = 10_000,
-    tolerance: float = 1e-10,
+    max_iterations: Count = 10_000,
+    tolerance: Positive = 1e-10,
 ) -> VariationalOutput:
-    """Update q(delta) and q(lambda) in turn.
+    """Update q(delta) and q(lambda) in turn; `VB` explains the settings.
 
     Parameters
     ----------
     model : DiagonalWishartCompletion
     run : Run
-    max_iterations : int, default=10_000
-        Largest number of iterations.
-    tolerance : float, default=1e-10
-        Relative change of E[lambda] below which the iterations end.
 
     Returns
     -------
     VariationalOutput
         O(n1) an iteration; O(n^2) a draw, plus O(n2^3) unless W22.1 is diagonal.
     """
-    owner = "VB on DiagonalWishartCompletion"
-    check_count(max_iterations, "max_iterations", owner)
-    check_positive(tolerance, "tolerance", owner)
     mean, bounds, converged = model.zeta / model.tau, [], False
     for _ in range(max_iterations):
         q = _Approximation.after(mean, model)

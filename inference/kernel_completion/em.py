@@ -36,10 +36,10 @@ from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import log_det_of_factor
 from ...validation import (
+    Count,
+    Positive,
     argument_error,
-    check_count,
     check_finite,
-    check_positive,
     check_real,
     check_square_symmetric,
 )
@@ -73,28 +73,17 @@ def fit_completion(
     model: WishartCompletion | WishartKernelMixture,
     run: Run,
     *,
-    iterations: int | None = 100,
+    iterations: Count | None = 100,
     start: Literal["prior"] | npt.ArrayLike = "prior",
-    tolerance: float = 1e-6,
+    tolerance: Positive = 1e-6,
 ) -> PointOutput:
-    """Compute the point after any number of iterations.
+    """Compute the point after any number of iterations; `EM` explains the settings.
 
     Parameters
     ----------
     model : WishartCompletion or WishartKernelMixture
         A mixture with fixed weights and the inverse-Wishart prior.
     run : Run
-    iterations : int or None, default=100
-        Number of iterations, each an E- and an M-step. None computes the limit, which exists when
-        eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are at least n + 1
-        and at least two kernels have positive weights. The papers stop after 100 iterations, often
-        far from the limit.
-    start : "prior" or array_like (n, n), default="prior"
-        Sigma at the start: "prior" is Theta / eta, the paper's C = eta Theta^-1. Otherwise any
-        positive definite matrix, training objects first.
-    tolerance : float, default=1e-6
-        Largest distance of K21 and K22.1 from their limits, relative to the limits' norms, at which
-        the point counts as converged.
 
     Returns
     -------
@@ -113,13 +102,10 @@ def fit_completion(
     if np.isclose(given.eta, len(given.theta) + 1, rtol=1e-12, atol=0):
         # Rounding must not decide whether the limit exists.
         given = replace(given, eta=len(given.theta) + 1.0)
-    check_positive(tolerance, "tolerance", owner)
     if iterations is None and given.eta <= len(given.theta) + 1:
         raise argument_error(
             "iterations", owner, f"a number: {_no_fixed_point(given)}", "None, which is the limit"
         )
-    if iterations is not None:
-        check_count(iterations, "iterations", owner)
     path = _Path.of(given, start, owner)
     t = np.inf if iterations is None else float(iterations)
     values = path.values(t)

@@ -3,14 +3,13 @@
 `WishartKernelMixture` with an inverse-Wishart prior uses them with the matched parameters.
 """
 
-from typing import Any
+from typing import Literal
 
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.kernel_completion.tanner_wong import TannerWongImputation, TannerWongPosterior
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ..engine.description import settings_of
 from ..engine.engine import Run
 from ..engine.mcmc import Gibbs
 
@@ -19,11 +18,13 @@ __all__ = ["completion_steps"]
 
 @Gibbs.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
 @Gibbs.register(WishartCompletion)
-@settings_of(TannerWongPosterior)
 def completion_steps(
-    model: WishartCompletion | WishartKernelMixture, run: Run, **settings: Any
+    model: WishartCompletion | WishartKernelMixture,
+    run: Run,
+    *,
+    p_step: Literal["joint", "inverse-wishart"] = "joint",
 ) -> list[BlockedStep]:
-    """Run the Tanner-Wong algorithm: I-step (eq 5), then P-step (eq 6).
+    """Run the Tanner-Wong algorithm: I-step (eq 5), then P-step (eq 6); `Gibbs` explains `p_step`.
 
     Parameters
     ----------
@@ -37,4 +38,4 @@ def completion_steps(
     list of BlockedStep
         Steps for ``pm.sample``.
     """
-    return [TannerWongImputation(model=model), TannerWongPosterior(model=model, **settings)]
+    return [TannerWongImputation(model=model), TannerWongPosterior(model=model, p_step=p_step)]

@@ -40,20 +40,13 @@ def completed_labels(
         Not used: the model contains its test objects.
     keep_draws : bool, default=False
         Also keep the label of every draw of K21.
-    labels : array_like or Series (train,)
-        Classes of the training objects; required. A Series is aligned by ids, as for the models.
-    rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
-        Classifier in the feature space of the kernel.
+    labels, rule
+        See `predict`.
 
     Returns
     -------
     Dataset
-        ==================  ========================  ==========================================
-        label               test                      by the posterior mean of the kernel
-        probability         test, class               share of the draws of K21 with this label, if
-                                                      the result has them: ``var_names=["K21"]``
-        label_draws         chain, draw, test         by every draw, with `keep_draws`
-        ==================  ========================  ==========================================
+        See `predict`.
     """
     # Imported here: scikit-learn takes half a second to import.
     from .classifiers import KernelNearestMean, KernelNearestNeighbour, class_frequencies

@@ -1,36 +1,42 @@
 """Gibbs steps of `MultinomialProbit` (Damoulas & Girolami 2009, section 3.2 and appendix A)."""
 
 from inspect import signature
-from typing import Any
+from typing import Any, Literal
 
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
+from ...custom_steps.multinomial_probit.marginal_sweep import STAGES
 from ...custom_steps.multinomial_probit.sweep import REDRAWS
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
-from ...validation import argument_error, check_name
+from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
-from ..engine.description import settings_of
 from ..engine.engine import Run
 from ..engine.mcmc import Gibbs
 
 __all__ = ["multinomial_probit_steps"]
-
-_SCHEMES = ("auto", "marginal", "paper")
 
 
 @Gibbs.register(
     MultinomialProbit,
     unless=combination_unknown_to(*REDRAWS),
 )
-@settings_of(MarginalProbit, AlbertChib)
 def multinomial_probit_steps(
-    model: MultinomialProbit, run: Run, *, scheme: str = "auto", **settings: Any
+    model: MultinomialProbit,
+    run: Run,
+    *,
+    scheme: Literal["auto", "marginal", "paper"] = "auto",
+    length: Positive = 4.0,
+    target_accept: Fraction = 0.75,
+    stages: Count = STAGES,
+    moves: CountOrZero = 5,
+    collapsed: CountOrZero = 1,
+    block: Count = 6,
 ) -> list[BlockedStep]:
-    r"""One block for all variables.
+    r"""One block for all variables; `Gibbs` explains the settings.
 
     Parameters
     ----------
@@ -38,15 +44,6 @@ def multinomial_probit_steps(
         Declaration.
     run : Run
         Unused: the step gets its generators from PyMC.
-    scheme : {"auto", "marginal", "paper"}, default="auto"
-        "marginal" integrates utilities, variances and hyperparameters out, and moves regressors,
-        weights, exponents and kernel parameters by Hamiltonian Monte Carlo, and selections by
-        annealing. "paper" is the sampler of Albert and Chib with Metropolis moves (appendix A),
-        plus moves along directions that the likelihood ignores; it hardly ever leaves a selection.
-        "auto" is "marginal" if weights or selections move, or if there are at least as many basis
-        functions as objects, as in Gram matrices, and "paper" otherwise. The marginal scheme takes
-        `length`, `target_accept` and, for `Binary`, `stages`; the paper's takes `moves` and, where
-        they apply, `collapsed` (`Product`, kernel parameters) and `block` (`Binary`).
 
     Returns
     -------
@@ -90,7 +87,10 @@ def multinomial_probit_steps(
     chains stayed where they began, with all three kernels; those of the marginal scheme gave the
     kernels the probabilities .57, .05 and 1.00 (R-hat 1.008). Tuning took 400 draws.
     """
-    check_name(scheme, _SCHEMES, "scheme", "Gibbs")
+    settings: dict[str, Any] = {
+        **{"length": length, "target_accept": target_accept, "stages": stages},
+        **{"moves": moves, "collapsed": collapsed, "block": block},
+    }
     known = serves(model)
     if scheme == "marginal" and not known:
         raise argument_error(
@@ -114,7 +114,7 @@ def multinomial_probit_steps(
                 f"{step.__name__}, which samples {model.variant} here, takes {', '.join(taken)}; "
                 "scheme='paper' and scheme='marginal' choose between the samplers",
             )
-    return [step(model=model, **{name: settings[name] for name in taken if name in settings})]
+    return [step(model=model, **{name: settings[name] for name in taken})]
 
 
 def _is_gram(model: MultinomialProbit) -> bool:

@@ -49,7 +49,7 @@ from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Combination, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_count, check_name
+from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.applicability import combination_unknown_to, setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
@@ -57,7 +57,6 @@ from ..engine.vb import VB
 from ..variational.ascent import (
     FIRST_ROUND,
     LONG_FIRST_ROUND,
-    check_settings,
     multistart_ascent,
 )
 from ..variational.binary import too_many
@@ -119,56 +118,22 @@ def fit_multinomial_probit(
     model: MultinomialProbit,
     run: Run,
     *,
-    max_iterations: int | None = None,
-    tolerance: float = 1e-6,
-    remaining: float | None = None,
-    starts: int | None = None,
+    max_iterations: Count | None = None,
+    tolerance: Positive = 1e-6,
+    remaining: PositiveOrInf | None = None,
+    starts: Count | None = None,
     weights: Weights = "mean-field",
     begin: Begin = "zero",
-    prior_samples: int | None = None,
-    batch: int | None = None,
+    prior_samples: Count | None = None,
+    batch: Count | None = None,
 ) -> VariationalOutput:
-    """Fit q by coordinate ascent from several starts.
+    """Fit q by coordinate ascent from several starts; `VB` explains the settings.
 
     Parameters
     ----------
     model : MultinomialProbit
     run : Run
         Seed and progress bar.
-    max_iterations : int, optional
-        Largest number of iterations of a start. Default: 5,000; 500 for the printed equations.
-    tolerance : float, default=1e-6
-        Relative change of the objective below which a start may end (three times in a row where
-        iterations are accelerated), if `remaining` allows it.
-    remaining : float, optional
-        A start does not end before the estimated remaining increase of its objective, in nats, is
-        at most this. The estimate assumes that increases keep shrinking at the present rate; it
-        needs 7 iterations, and is rough where iterations are accelerated. With inf only `tolerance`
-        counts. Default: 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes; inf for the
-        printed equations, whose objective may fall.
-    starts : int, optional
-        Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
-        random. The start with the highest objective wins. If there are more kernels than starts,
-        the kernels with the highest objective after one iteration alone are taken. Default: uniform
-        and each kernel alone, at most 8, and uniform only for more than 16 kernels. These starts
-        compete: the better half continues after 8 iterations (16 with exponents or kernel
-        parameters), half of these after twice as many, until one is left; but not with the printed
-        equations. Fixed weights need one start only.
-    weights : {"mean-field", "plug-in"}, default="mean-field"
-        "mean-field" uses the corrected equations, "plug-in" the printed ones; the module's
-        docstring compares them.
-    begin : {"zero", "random"}, default="zero"
-        Scores for the first utilities of every start: zero, or the scores of random regressors,
-        scaled to variance one. Random scores can lead to other maxima of the bound.
-    prior_samples : int, optional
-        Number of prior samples for the paper's importance sampling of a product's exponents and of
-        kernel parameters (1,000 suffice for two or three of them). By default their factor is a
-        normal distribution of their normal coordinates.
-    batch : int, optional
-        Number of objects whose utilities are updated before all other factors are. An iteration is
-        then a pass over all batches, and its bound exact. For very many objects: a few passes come
-        near the answer (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated, and
-        the default starts compete from the first pass on. Default: all objects.
 
     Returns
     -------
@@ -187,28 +152,17 @@ def fit_multinomial_probit(
     """
     owner = "VB on MultinomialProbit"
     model.check_parametric(owner)
-    check_name(weights, ("mean-field", "plug-in"), "weights", owner)
-    check_name(begin, ("zero", "random"), "begin", owner)
     most, left = ENDS[weights]
     max_iterations = most if max_iterations is None else max_iterations
     contrasts = len(model.coords["obs"]) * max(model.n_classes - 1, 2)
     remaining = left * max(1.0, contrasts / 200) if remaining is None else remaining
-    check_settings(
-        owner,
-        max_iterations=max_iterations,
-        tolerance=tolerance,
-        starts=starts,
-        remaining=remaining,
-    )
     n_kernels = len(model.coords["kernel"])
-    if prior_samples is not None:
-        check_count(prior_samples, "prior_samples", owner)
-        if not len(NormalCoordinates.of(model.combination, n_kernels, model.parametric)):
-            raise setting_of_no_use(
-                "prior_samples", owner, f"{model.variant} has no exponents or kernel parameters"
-            )
+    moving = NormalCoordinates.of(model.combination, n_kernels, model.parametric)
+    if prior_samples is not None and not len(moving):
+        raise setting_of_no_use(
+            "prior_samples", owner, f"{model.variant} has no exponents or kernel parameters"
+        )
     if batch is not None:
-        check_count(batch, "batch", owner)
         _check_batches(model, weights, owner)
     data = Data.of(model, weights == "plug-in", prior_samples, batch)
     _check_rule(model.combination, owner)

@@ -28,7 +28,7 @@ from scipy.linalg import LinAlgError, blas
 
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.matrix_draws import log_det_of_factor
-from ...validation import argument_error, check_count, check_name, check_positive
+from ...validation import Count, CountOrZero, Positive, argument_error
 from ..engine.em import EM
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput
@@ -39,7 +39,6 @@ __all__ = ["fit_mutual_kernel_completion", "minimize"]
 type Array = npt.NDArray[np.float64]
 type Report = Callable[[float, float], None]
 
-STARTS = ("mean", "zero")
 # Least share of the decrease predicted by the gradient that a step must achieve.
 SUFFICIENT = 1e-4
 # A quasi-Newton step that would be shortened by more than this is replaced by an EM step.
@@ -82,31 +81,17 @@ def fit_mutual_kernel_completion(
     model: MutualKernelCompletion,
     run: Run,
     *,
-    iterations: int = 2_000,
-    tolerance: float = 1e-3,
+    iterations: Count = 2_000,
+    tolerance: Positive = 1e-3,
     start: Literal["mean", "zero"] = "mean",
-    memory: int = 5,
+    memory: CountOrZero = 5,
 ) -> PointOutput:
-    """Minimise J over M and the missing entries.
+    """Minimise J over M and the missing entries; `EM` explains the settings.
 
     Parameters
     ----------
     model : MutualKernelCompletion
     run : Run
-    iterations : int, default=2000
-        Largest number of iterations.
-    tolerance : float, default=1e-3
-        The iterations end when the norm of the natural gradient of J, divided by its norm at the
-        identity and by lambda's curvature, is at most this: about the relative distance of M from
-        the minimum in its flattest direction.
-    start : {"mean", "zero"}, default="mean"
-        Missing entries at the start: the mean of the kernel's visible entries, or zero as in the
-        paper. Zeros need many more iterations and can end in a saddle point: objects that no kernel
-        relates stay unrelated.
-    memory : int, default=5
-        Number of past iterations that the quasi-Newton acceleration uses; 0 gives the paper's plain
-        iterations. ``memory=0, start="zero"`` is the paper's Algorithm 1, which has no convergence
-        rule; here `tolerance` and `iterations` end it.
 
     Returns
     -------
@@ -121,10 +106,6 @@ def fit_mutual_kernel_completion(
         For settings out of range, and if lambda is so small that M is singular to rounding.
     """
     owner = "EM on MutualKernelCompletion"
-    check_count(iterations, "iterations", owner)
-    check_positive(tolerance, "tolerance", owner)
-    check_name(start, STARTS, "start", owner)
-    check_count(memory, "memory", owner, least=0)
     problem = model.problem
     objective = MutualObjective.of(problem)
     with run.track(iterations, "EM") as bar:

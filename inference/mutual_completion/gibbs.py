@@ -1,12 +1,9 @@
 """Gibbs steps of `MutualKernelCompletion`."""
 
-from typing import Any
-
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.mutual_completion.steps import MutualImputation, MutualPosterior
 from ...models.mutual_kernel_completion import MutualKernelCompletion
-from ..engine.description import settings_of
 from ..engine.engine import Run
 from ..engine.mcmc import Gibbs
 
@@ -18,11 +15,10 @@ def _collapsed(model: MutualKernelCompletion) -> str | None:
 
 
 @Gibbs.register(MutualKernelCompletion, unless=_collapsed)
-@settings_of(MutualImputation)
 def mutual_kernel_completion_steps(
-    model: MutualKernelCompletion, run: Run, **settings: Any
+    model: MutualKernelCompletion, run: Run, *, alpha: float = -0.9
 ) -> list[BlockedStep]:
-    r"""Alternate between the missing blocks and the model matrix.
+    r"""Alternate between the missing blocks and the model matrix; `Gibbs` explains `alpha`.
 
     Parameters
     ----------
@@ -63,7 +59,7 @@ def mutual_kernel_completion_steps(
     (medians) at l = 40, and 6.7 and 3.7 at l = 100: no fixed metric fits the weakly identified
     directions of M, which rotate with M.
     """
-    steps: list[BlockedStep] = [MutualPosterior(model=model, **settings)]
+    steps: list[BlockedStep] = [MutualPosterior(model=model, alpha=alpha)]
     if len(model.free_RVs) > 1:
-        steps.insert(0, MutualImputation(model=model, **settings))
+        steps.insert(0, MutualImputation(model=model, alpha=alpha))
     return steps

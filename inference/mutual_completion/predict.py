@@ -41,23 +41,13 @@ def completed_kernels(
         Not used: the model contains all its objects.
     keep_draws : bool, default=False
         Also return the draws of the model's `entries`.
-    level : float, default=0.9
-        Probability of the intervals, with equal tails.
+    level
+        See `predict`.
 
     Returns
     -------
     Dataset
-        ==================  ========================  ==========================================
-        kernel_mean         kernel, object, object_   completed kernel, in the units given; visible
-                                                      entries as given, with the model's jitter
-        kernel_sd           kernel, object, object_   0 where visible; NaN elsewhere for a point or
-                                                      a collapsed model
-        model_matrix        object, object_           posterior mean of M
-        mean_<k>            entry_<k>                 mean of the model's ``entries``, if drawn
-        lower_<k>           entry_<k>                 lower ends of their intervals
-        upper_<k>           entry_<k>                 upper ends of their intervals
-        draws_<k>           chain, draw, entry_<k>    their draws, with `keep_draws`
-        ==================  ========================  ==========================================
+        See `predict`.
 
         The attribute ``level`` is the probability of the intervals. For chains, the attributes
         ``slowest`` and ``least_effective_draws`` give the monitored quantity (`entries`,

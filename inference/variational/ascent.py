@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...user_warnings import warn_user
-from ...validation import check_count, check_positive
 from ..engine.deadline import OutOfTime
 from ..engine.engine import Run
 from .anderson import Anderson, Coordinates, State
@@ -31,7 +30,6 @@ __all__ = [
     "Ascent",
     "MultistartResult",
     "beginnings",
-    "check_settings",
     "multistart_ascent",
 ]
 
@@ -139,22 +137,6 @@ class MultistartResult[S: State]:
     def state(self) -> S:
         """Final state of the best start."""
         return self.states[self.best]
-
-
-def check_settings(
-    owner: str,
-    *,
-    max_iterations: int,
-    tolerance: float,
-    starts: int | None,
-    remaining: float = np.inf,
-) -> None:
-    """Raise ValueError unless the settings of an ascent are in range; `starts` may be None."""
-    check_count(max_iterations, "max_iterations", owner)
-    if starts is not None:
-        check_count(starts, "starts", owner)
-    check_positive(tolerance, "tolerance", owner)
-    check_positive(remaining, "remaining", owner, finite=False)
 
 
 def beginnings[S: State](

@@ -271,16 +271,9 @@ def test_starts_in_batches_compete():
     assert sorted(map(len, answer.elbo)) == [1, 1, 2, 4]
 
 
-@pytest.mark.parametrize(
-    ("model", "batch", "message"),
-    [
-        (CompositeKernelClassification, 0, "'batch' argument of VB on CompositeKernelClass"),
-        (CompositeKernelRegression, 2, "'batch'.*formed once"),
-    ],
-)
-def test_batches_where_they_have_no_place_are_refused(model, batch, message):
-    with pytest.raises(ValueError, match=message):
-        vb.fit_composite_kernel(model.example(), RUN, batch=batch)
+def test_batches_where_they_have_no_place_are_refused():
+    with pytest.raises(ValueError, match=r"'batch'.*formed once"):
+        vb.fit_composite_kernel(CompositeKernelRegression.example(), RUN, batch=2)
 
 
 @pytest.mark.filterwarnings("ignore:.*makes weights of kernels smaller")
@@ -478,7 +471,7 @@ def test_type_two_is_not_cut_off_by_early_convergence():
     ("settings", "message"),
     [
         ({"weights": "import"}, "'weights'.*the nearest is 'importance'"),
-        ({"samples": 0}, "'samples' argument of VB on CompositeKernelRegression must be .* Got 0"),
+        ({"samples": 0}, "'samples' argument of VB must be .* Got 0"),
         ({"type_two_from": 0}, "'type_two_from' argument"),
         ({"starts": 0}, "'starts' argument"),
         ({"max_iterations": 0}, "'max_iterations' argument"),
@@ -489,7 +482,7 @@ def test_type_two_is_not_cut_off_by_early_convergence():
 )
 def test_settings_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
-        vb.fit_composite_kernel(CompositeKernelRegression.example(), RUN, **settings)
+        kz.fit(CompositeKernelRegression.example(), kz.VB(**settings), progressbar=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*makes weights of kernels smaller")

@@ -1,5 +1,7 @@
 """MAP by gradients or by the paper's algorithm; which implementation a handwritten engine takes."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -26,8 +28,11 @@ def engine_type(monkeypatch):
     """An engine with implementations for both; the registry forgets it again."""
     monkeypatch.setattr(Engine, "registry", dict(Engine.registry))
 
+    @dataclass(frozen=True, kw_only=True)
     class Tried(Handwritten):
         name, kind = "Tried", "point"
+        width: int | None = None
+        depth: int | None = None
 
         def run(self, model, run):
             return self.implement(model, run)

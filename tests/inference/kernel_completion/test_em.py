@@ -9,6 +9,7 @@ from scipy import stats
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference.engine.em import EM
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.kernel_completion.em import fit_completion
 from kernelzoo.models.wishart_completion import WishartCompletion
 from kernelzoo.numerics.completion_spectrum import Spectrum
@@ -150,7 +151,7 @@ def test_linear_growth_in_the_papers_setting():
 )
 def test_settings_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
-        fit_completion(model_of(eta=6.0), RUN, **settings)
+        fit(model_of(eta=6.0), EM(**settings), progressbar=False)
 
 
 def test_models_without_a_mode_are_declined():

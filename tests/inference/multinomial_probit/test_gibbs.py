@@ -67,14 +67,14 @@ def test_settings_of_the_moves_that_are_made_are_taken():
 def test_wrong_settings():
     with pytest.raises(ValueError, match=r"'scheme' argument of Gibbs .* nearest is 'paper'"):
         step_of("mean", scheme="papers")
-    with pytest.raises(ValueError, match="'length' argument of MarginalProbit"):
+    with pytest.raises(ValueError, match="'length' argument of Gibbs"):
         step_of("mean", length=-1.0)
 
 
 @pytest.mark.parametrize(
     ("combination", "settings", "step"),
     [
-        ("mean", {"scheme": "paper", "length": -1.0}, "AlbertChib"),
+        ("mean", {"scheme": "paper", "length": 3.0}, "AlbertChib"),
         ("mean", {"moves": 3}, "MarginalProbit"),
         ("mean", {"scheme": "paper", "block": 2}, "AlbertChib"),
         ("binary", {"scheme": "paper", "target_accept": 0.9}, "AlbertChib"),

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import digamma
 from scipy.stats import norm
 
+import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.multinomial_probit import vb as vb
@@ -179,7 +180,6 @@ def test_batches_where_they_have_no_place_are_refused(monkeypatch):
     example = MultinomialProbit.example()
     product = model_of(0, 2, 2, combination="product")
     for model, settings, message in (
-        (example, {"batch": 0}, "'batch' argument of VB on MultinomialProbit"),
         (example, {"batch": 2, "weights": "plug-in"}, "'batch'.*printed equations"),
         (product, {"batch": 2}, "'batch'.*exponents"),
     ):
@@ -307,14 +307,14 @@ def test_interrupted_fit_returns_the_answer_so_far(monkeypatch):
     ("settings", "message"),
     [
         ({"weights": "plugin"}, "'weights'.*the nearest is 'plug-in'"),
-        ({"starts": 0}, "'starts' argument of VB on MultinomialProbit must be .* Got 0"),
+        ({"starts": 0}, "'starts' argument of VB must be .* Got 0"),
         ({"max_iterations": 0}, "'max_iterations' argument"),
         ({"tolerance": 0.0}, "'tolerance' argument"),
     ],
 )
 def test_settings_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
-        vb.fit_multinomial_probit(MultinomialProbit.example(), RUN, **settings)
+        kz.fit(MultinomialProbit.example(), kz.VB(**settings), progressbar=False)
 
 
 @pytest.mark.parametrize(("weights", "most"), [("mean-field", 5000), ("plug-in", 500)])

@@ -8,6 +8,7 @@ import pytest
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference.engine.em import EM
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.mutual_completion import em as mutual_kernel_completion
 from kernelzoo.inference.mutual_completion.em import fit_mutual_kernel_completion, minimize
 from kernelzoo.inference.mutual_completion.objective import MutualObjective, cholesky_factor
@@ -350,7 +351,7 @@ def test_interruption_leaves_what_there_is():
 )
 def test_settings_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
-        fit_mutual_kernel_completion(MutualKernelCompletion.example(), RUN, **settings)
+        fit(MutualKernelCompletion.example(), EM(**settings), progressbar=False)
 
 
 def test_degrees_of_freedom_with_a_prior_are_declined():

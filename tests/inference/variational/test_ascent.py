@@ -278,7 +278,7 @@ def test_probit_goes_on_while_much_is_left_to_gain(monkeypatch):
     printed = [fitted(**as_printed, remaining=left) for left in (None, np.inf, 0.01)]
     np.testing.assert_array_equal(printed[0], printed[1])
     assert len(printed[0]) < len(printed[2])
-    with pytest.raises(ValueError, match="'remaining' argument of VB on MultinomialProbit"):
+    with pytest.raises(ValueError, match="'remaining' argument of VB must be a number above 0"):
         fitted(remaining=0.0)
 
 
