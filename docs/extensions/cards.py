@@ -200,7 +200,9 @@ def _settings(model: Declaration) -> str:
         handwritten = row.engine in ("VB", "Gibbs", "EM", "Exact", "MAP")
         if row.reason is not None or not handwritten or not row.settings:
             continue
-        defaults = [(f"`{name}`", f"`{value!r}`") for name, value in row.settings.items()]
+        defaults: list[tuple[str, ...]] = [
+            (f"`{name}`", f"`{value!r}`") for name, value in row.settings.items()
+        ]
         parts.append(
             f"::::{{dropdown}} Settings of {row.engine}\n"
             f"{markdown_table(('setting', 'default'), defaults)}\n\n"
