@@ -14,7 +14,7 @@ VB (coordinate ascent), MAP  the best start met the tolerance, and the bound did
                              rounding; with a Pareto k-hat above 0.7, a selection is not certain
 EM, Laplace                  the gradient, or the distance to the limit, is within the tolerance
 Exact                        all draws were made
-complete_features            the objective's estimated remaining increase is within the tolerance
+complete_features            the features' estimated remaining change is within the tolerance
 ============================ ====================================================================
 
 A run that was interrupted or ended by max_seconds is "no"; what cannot be judged, as a single

@@ -206,29 +206,35 @@ def minimize(
     tolerance: float,
     report: Callable[[float], None] = lambda objective: None,
 ) -> Found:
-    """EM from means until J would fall by `tolerance` an object at most; an interrupt ends it.
+    """EM from means until features would change by `tolerance` at most; an interrupt ends it.
 
-    What is left is estimated from the last two decreases, as those of a geometric series. An
-    iteration costs O(l R (sum_k r_k + K R)).
+    The change is relative to the largest feature of a kernel. What is left is estimated from the
+    last two changes, as those of a geometric series: J is so flat that it says little of the
+    features. An iteration costs O(l R (sum_k r_k + K R)).
     """
     model, directions = problem.start(n_components, rng)
     target, expected, objective = problem.expect(model)
-    history, converged = [objective], False
+    history, changes, converged = [objective], [np.inf], False
     with suppress(KeyboardInterrupt):
         while not converged and len(history) < max_iterations:
             model, directions = m_step(target, directions, n_components)
-            target, expected, objective = problem.expect(model)
+            target, renewed, objective = problem.expect(model)
+            changes.append(max(map(_change, expected, renewed)))
+            expected = renewed
             history.append(objective)
             report(objective)
-            converged = _left(history) <= tolerance * problem.n
+            converged = _left(*changes[-2:]) <= tolerance
     return Found(model, expected, np.array(history), converged)
 
 
-def _left(history: Sequence[float]) -> float:
-    """Decrease that is still to come, if decreases go on to shrink as the last two did."""
-    if len(history) < 3:
-        return np.inf
-    before, last = -np.diff(history[-3:])
-    if last <= 0:
+def _change(before: Expected, after: Expected) -> float:
+    """Largest change of a feature, relative to the largest feature."""
+    size = np.abs(after.features).max()
+    return float(np.abs(after.features - before.features).max() / size)
+
+
+def _left(before: float, last: float) -> float:
+    """Change that is still to come, if changes go on to shrink as the last two did."""
+    if last < np.finfo(float).eps:
         return 0.0
-    return float(last**2 / (before - last)) if before > last else np.inf
+    return last**2 / (before - last) if last < before < np.inf else np.inf
