@@ -24,7 +24,10 @@ X = np.vstack([X_train, X_test])  # all objects, training objects first
 labels = np.concatenate([y_train, y_test])
 y = (labels == labels[0]).astype(int)  # two classes, or targets
 X_new = X_many = X_test.to_numpy()
-rna, protein = pd.DataFrame(X[:, :6]), pd.DataFrame(X[:, 6:])  # blocks of the same objects
+# Blocks of the same objects, with ids.
+rna, protein = (pd.DataFrame(part).rename("p{}".format) for part in (X[:, :6], X[:, 6:]))
+    pd.DataFrame(part).rename("p{}".format) for part in (X[:, :6], X[:, 6:])
+)  # blocks of the same objects
 
 # A classifier by two engines.
 kernels = (kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)).normalize("trace")

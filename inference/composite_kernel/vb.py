@@ -51,7 +51,6 @@ from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
 from ..variational.ascent import (
     FIRST_ROUND,
-    LONG_FIRST_ROUND,
     MultistartResult,
     multistart_ascent,
 )
@@ -232,8 +231,7 @@ def fit_composite_kernel(
     n_turns = 1 if batch is None else -(-len(model.coords["obs"]) // batch)
     priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights | of_noise
 
-    regression = isinstance(model, CompositeKernelRegression)
-    first_round = LONG_FIRST_ROUND if regression else FIRST_ROUND if batch is None else 1
+    first_round = FIRST_ROUND if batch is None else 1
 
     def ascend(likelihood: Likelihood) -> _Ascended:
         integration: Integration[Any, Any] | Selections | None = None

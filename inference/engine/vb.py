@@ -49,9 +49,8 @@ class VB(Handwritten):
         wins. If there are more kernels than starts, the kernels with the highest objective after
         one iteration alone are taken. Default: uniform and each kernel alone, at most 8, and
         uniform only for more than 16 kernels. The default starts compete where the bound cannot
-        fall: the better half continues after 8 iterations (16 in regression, and with exponents or
-        kernel parameters), half of these after twice as many, until one is left. Known weights need
-        one start only.
+        fall: the better half continues after 16 iterations, half of these after 32, until one is
+        left. Known weights need one start only.
     weights : {"mean-field", "plug-in", "quadrature", "importance"}, optional
         `MultinomialProbit`: "mean-field" (the default) uses the corrected equations, "plug-in" the
         printed ones; the docstring of ``kernelzoo.inference.multinomial_probit.vb`` compares them.

@@ -56,7 +56,6 @@ from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
 from ..variational.ascent import (
     FIRST_ROUND,
-    LONG_FIRST_ROUND,
     multistart_ascent,
 )
 from ..variational.binary import too_many
@@ -169,7 +168,6 @@ def fit_multinomial_probit(
     known = None if data.learned else data.family.composition.known
     # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
     accelerated = data.known is not None and not data.plug_in and batch is None
-    first_round = FIRST_ROUND if accelerated else LONG_FIRST_ROUND
     ascended = multistart_ascent(
         [partial(start, data, rng=run.rng(2), random=begin == "random")],
         partial(update, data),
@@ -180,7 +178,7 @@ def fit_multinomial_probit(
         max_iterations=max_iterations,
         tolerance=tolerance,
         remaining=remaining,
-        rounds_from=first_round if batch is None else 1,
+        rounds_from=FIRST_ROUND if batch is None else 1,
         coordinates=COORDINATES if accelerated else None,
         monotone=not data.plug_in,
     )

@@ -333,7 +333,7 @@ def test_what_is_drawn_by_ids_has_ids_of_its_own(probit):
 def test_truth_of_completed_kernels_has_distinct_ids():
     twice = THETA.rename(index={"p1": "p0"}, columns={"p1": "p0"})
     completed = kz.kernels.as_stack(THETA)
-    with pytest.raises(ValueError, match=r"'truth' .* Got 'p0' more than once"):
+    with pytest.raises(ValueError, match=r"'truth' .* Got .*'p0'"):
         kz.scores.correlation_distance(completed, twice)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import kernelzoo as kz
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 from kernelzoo.models import MultinomialProbit
@@ -45,4 +46,4 @@ def test_settings_that_would_be_ignored_are_refused():
     with pytest.raises(ValueError, match=r"'prior_samples' of VB .* does not apply: Mean has no"):
         bounds(problem(Mean()), 1, 3, prior_samples=100)
     with pytest.raises(ValueError, match="'begin'"):
-        bounds(problem(Mean()), 1, 3, begin="one")
+        kz.VB(begin="one")

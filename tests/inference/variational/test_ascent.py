@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import kernelzoo as kz
 from kernelzoo.datasets import neal_three_class
 from kernelzoo.inference.composite_kernel import vb as composite_kernel
 from kernelzoo.inference.engine.deadline import OutOfTime
@@ -279,7 +280,7 @@ def test_probit_goes_on_while_much_is_left_to_gain(monkeypatch):
     np.testing.assert_array_equal(printed[0], printed[1])
     assert len(printed[0]) < len(printed[2])
     with pytest.raises(ValueError, match="'remaining' argument of VB must be a number above 0"):
-        fitted(remaining=0.0)
+        kz.VB(remaining=0.0)
 
 
 @pytest.mark.parametrize("starts", [3, 8])
