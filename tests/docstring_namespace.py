@@ -26,8 +26,6 @@ y = (labels == labels[0]).astype(int)  # two classes, or targets
 X_new = X_many = X_test.to_numpy()
 # Blocks of the same objects, with ids.
 rna, protein = (pd.DataFrame(part).rename("p{}".format) for part in (X[:, :6], X[:, 6:]))
-    pd.DataFrame(part).rename("p{}".format) for part in (X[:, :6], X[:, 6:])
-)  # blocks of the same objects
 
 # A classifier by two engines.
 kernels = (kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)).normalize("trace")
