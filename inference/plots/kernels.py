@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from ...models.kernels.alignment import aligned, ids_along
 from ...models.kernels.stack import as_stack
 from ...validation import check_labels
-from .class_labels import name_classes
 from .house_style import figure_options
 
 __all__ = ["plot_kernels"]
@@ -30,6 +30,10 @@ MEDIAN_TONE = 0.2
 LEAST_EXPONENT = 0.35
 #: Number of ticks on a curved scale with one hue, and a hue with two.
 TICKS = {1: 5, 2: 4}
+#: Font size of the names of classes, and least distance of neighbouring names in heights of a name.
+FONT_SIZE, SPACING = 8, 1.3
+#: Layout rounds: names shrink the picture, and a smaller picture leaves room for fewer names.
+ROUNDS = 2
 #: Negative entries smaller than this share of the largest entry count as rounding.
 ROUNDING = 1e-9
 
@@ -55,8 +59,7 @@ def plot_kernels(
         Kernels as for `MultinomialProbit`.
     labels : array_like (obs,), optional
         Classes of the objects: rows (and columns of Gram matrices) are ordered by class, with lines
-        between classes. Names that would collide are moved apart and joined to their class by a
-        line; without room for all names, those of the smallest classes are left out.
+        between classes. Without room for all names, the largest classes are named.
     classes : sequence, optional
         Classes in the order to draw. Default: the sorted distinct labels.
     figure_kwargs : mapping, optional
@@ -105,7 +108,7 @@ def plot_kernels(
     for axes in pictures:
         axes.set(xlabel="object" if gram else "basis function", ylabel="object")
     if starts:
-        name_classes(pictures, starts, stack.sizes["obs"], columns=gram)
+        _name_classes(pictures, starts, stack.sizes["obs"], columns=gram)
     return collection
 
 
@@ -160,3 +163,55 @@ def _scale(values: NDArray, gram: bool) -> tuple[Normalize, list[float] | None]:
 def _signed_power(values: NDArray, exponent: float) -> NDArray:
     """Absolute values to a power, with the signs of the values."""
     return np.sign(values) * np.abs(values) ** exponent
+
+
+def _name_classes(
+    pictures: Sequence[Axes], starts: Mapping[str, int], n_objects: int, *, columns: bool
+) -> None:
+    """Draw lines between classes and name each class, or the largest ones, at its middle.
+
+    Parameters
+    ----------
+    pictures : sequence of Axes
+        Axes of one figure, with the objects as rows in the same order.
+    starts : mapping of str to int
+        First object of each class, in the order of the objects.
+    n_objects : int
+        Number of objects.
+    columns : bool
+        Whether the columns are the same objects.
+    """
+    names, edges = np.array(list(starts)), np.array([*starts.values(), n_objects])
+    middles = (edges[:-1] + edges[1:] - 1) / 2
+    figure = pictures[0].get_figure(root=True)
+    assert figure is not None
+    for axes in pictures:
+        for edge in edges[1:-1] - 0.5:
+            axes.axhline(edge, color="black", linewidth=0.5)
+            if columns:
+                axes.axvline(edge, color="black", linewidth=0.5)
+        axes.tick_params(length=0, labelsize=FONT_SIZE)
+    for _ in range(ROUNDS):
+        figure.draw_without_rendering()
+        for axes in pictures:
+            pixels = axes.get_window_extent().height
+            gap = SPACING * FONT_SIZE * figure.dpi / 72 * n_objects / pixels
+            kept = _largest_apart(middles, np.diff(edges), gap)
+            left_out = "" if len(kept) == len(names) else "\n(largest named)"
+            axes.set_yticks(middles[kept], names[kept])
+            axes.set_ylabel(f"objects by class{left_out}")
+            if columns:
+                axes.set_xticks(middles[kept], names[kept])
+                axes.set_xlabel("")
+                boxes = [text.get_window_extent() for text in axes.get_xticklabels()]
+                if any(first.overlaps(second) for first, second in pairwise(boxes)):
+                    axes.tick_params(axis="x", labelrotation=90)
+
+
+def _largest_apart(places: NDArray, sizes: NDArray, gap: float) -> NDArray:
+    """Find the largest classes that are at least `gap` apart: their indices, in order."""
+    kept: list[int] = []
+    for i in np.argsort(-sizes, kind="stable"):
+        if all(abs(places[i] - places[j]) >= gap for j in kept):
+            kept.append(int(i))
+    return np.sort(kept)

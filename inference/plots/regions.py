@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...models.kernels.alignment import aligned, as_frame
-from ...validation import argument_error, check_finite, check_labels, check_unmasked
+from ...validation import (
+    Count,
+    argument_error,
+    check_arguments,
+    check_finite,
+    check_labels,
+    check_unmasked,
+)
 from ..engine.predict import predict
 from ..engine.provenance import check_result
 from .house_style import MARKERS, PALETTE, cycle, figure_options
@@ -36,8 +43,8 @@ def plot_decision_regions(
     y_train: Any,
     *,
     feature_names: Sequence[str] | None = None,
-    resolution: int = 100,
-    draws: int = 200,
+    resolution: Count = 100,
+    draws: Count = 200,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
     """Plot regions of the predicted class over two features, shaded by its probability.
@@ -88,9 +95,9 @@ def plot_decision_regions(
     >>> kz.plots.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X, data.y_train)
     """
     owner = "plot_decision_regions"
-    for argument, number, least in (("resolution", resolution, 2), ("draws", draws, 1)):
-        if not isinstance(number, (int, np.integer)) or number < least:
-            raise argument_error(argument, owner, f"an integer of {least} or more", repr(number))
+    check_arguments(plot_decision_regions, locals())
+    if resolution < 2:
+        raise argument_error("resolution", owner, "an integer of 2 or more", repr(resolution))
     check_unmasked(X_train, "X_train", owner)
     X_train = as_frame(X_train)
     points = pd.DataFrame(X_train)
@@ -103,7 +110,9 @@ def plot_decision_regions(
     check_result(result, "result", owner)
     grid = _grid(values, resolution)
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
-    predictions = predict(model, _thinned(result, draws), kernels(objects, X_train))
+    predictions = predict(
+        model, result, kernels(objects, X_train), draws=draws, progressbar=False
+    )
     classes = predictions["class"].values
     y_train = aligned(y_train, points.index, "y_train", owner)
     codes, _ = check_labels(y_train, "y_train", owner, classes=classes, n_objects=len(values))
@@ -176,16 +185,6 @@ def _grid(values: NDArray, resolution: int) -> list[NDArray]:
     low, high = values.min(0), values.max(0)
     margin = np.where(high > low, 0.1 * (high - low), 0.5)
     return list(np.linspace(low - margin, high + margin, resolution).T)
-
-
-def _thinned(result: DataTree, draws: int) -> DataTree:
-    """Keep evenly spaced draws, equally many a chain."""
-    posterior = result["posterior"].to_dataset()
-    of_chain = min(max(1, draws // posterior.sizes["chain"]), posterior.sizes["draw"])
-    chosen = np.linspace(0, posterior.sizes["draw"] - 1, of_chain).round().astype(int)
-    tree = DataTree.from_dict({"/posterior": posterior.isel(draw=chosen)})
-    tree.attrs.update(result.attrs)
-    return tree
 
 
 def _strength(probability: NDArray, n_classes: int) -> NDArray:

@@ -15,7 +15,14 @@ from scipy import stats
 from xarray import Dataset
 
 from ...models.kernels.alignment import aligned, ids_along
-from ...validation import argument_error, check_labels, check_probabilities
+from ...validation import (
+    Count,
+    Fraction,
+    argument_error,
+    check_arguments,
+    check_labels,
+    check_probabilities,
+)
 from .house_style import GREY, MARKERS, PALETTE, cycle, figure_options, open_frame
 
 __all__ = ["plot_reliability"]
@@ -28,10 +35,10 @@ def plot_reliability(
     predictions: xr.DataArray | Dataset | Mapping[str, xr.DataArray | Dataset],
     labels: Any,
     *,
-    bins: int = 10,
-    min_count: int = 10,
+    bins: Count = 10,
+    min_count: Count = 10,
     of_class: Hashable | None = None,
-    prob: float = 0.95,
+    prob: Fraction = 0.95,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
     """Draw a reliability diagram: frequency of a class by predicted probability.
@@ -87,15 +94,11 @@ def plot_reliability(
     >>> kz.plots.plot_reliability({"VB": predictions, "Gibbs": others}, y_test, bins=5)
     """
     owner = "plot_reliability"
-    for argument, number in (("bins", bins), ("min_count", min_count)):
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-            raise argument_error(argument, owner, "an integer of 1 or more", repr(number))
-    if not 0 < prob < 1:
-        raise argument_error("prob", owner, "a probability between 0 and 1", repr(prob))
+    check_arguments(plot_reliability, locals())
     named = dict(predictions) if type(predictions) is dict else {"": predictions}
     if not named:
         raise argument_error("predictions", owner, "at least one prediction", "none")
-    edges = np.linspace(0, 1, int(bins) + 1)
+    edges = np.linspace(0, 1, bins + 1)
     tables, counts = [], []
     for entry in named.values():
         probability = _probability(entry, owner)
@@ -103,7 +106,7 @@ def plot_reliability(
         # Rounding may give a probability above 1, beyond the last edge.
         assigned = np.clip(assigned, 0.0, 1.0)
         counts.append(np.histogram(assigned, edges)[0])
-        pooled = _pooled_edges(counts[-1], edges, int(min_count))
+        pooled = _pooled_edges(counts[-1], edges, min_count)
         tables.append(_calibration(assigned, happened, pooled, prob))
     names = list(named)
     data = Dataset(

@@ -15,7 +15,6 @@ from xarray import Dataset, DataTree
 
 from kernelzoo.inference.engine.predict import predict
 from kernelzoo.inference.plots import plot_decision_regions, plot_kernels, plot_reliability
-from kernelzoo.inference.plots.class_labels import spread
 from kernelzoo.models.kernels import gaussian, linear
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
@@ -303,11 +302,11 @@ def test_names_of_classes_do_not_collide(sizes, gram):
     middles = np.cumsum(sizes) - (np.array(sizes) + 1) / 2
     for image in pc.viz["picture"]["kernels"].values.ravel():
         axes = image.axes
-        sides = [axes.texts, axes.get_xticklabels() if gram else [], axes.get_yticklabels()]
+        sides = [axes.get_xticklabels() if gram else [], axes.get_yticklabels()]
         written = [text for text in chain(*sides) if text.get_text() in names]
-        # Each class is named beside the rows, or as many as there is room for.
+        # All classes are named, or as many as there is room for.
         n_sides = 2 if gram else 1
-        assert len(written) == n_sides * len(sizes) or (len(sizes) == 40 and len(written) > 12)
+        assert len(written) > n_sides * min(len(sizes) / 3, 7)
         boxes = [text.get_window_extent() for text in written]
         picture = axes.get_window_extent()
         label = axes.yaxis.label.get_window_extent()
@@ -315,20 +314,11 @@ def test_names_of_classes_do_not_collide(sizes, gram):
             assert not any(box.overlaps(other) for other in [*boxes[:i], picture, label])
             # Constrained layout is true to a few pixels.
             assert min(box.x0, box.y0) > -4
-        # The lines lead from the middles of the classes that are named.
-        begins = {
-            float(max(line[0])) for lines in axes.collections for line in lines.get_segments()
-        }
-        assert begins == {middles[names.index(text.get_text())] for text in axes.texts}
+        for y, text in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True):
+            assert y == middles[names.index(text.get_text())]
+        assert ("largest" in axes.get_ylabel()) == (len(written) < n_sides * len(sizes))
     largest = names[int(np.argmax(sizes))]
     assert largest in {text.get_text() for text in written}
-
-
-def test_places_are_spread_no_further_than_needed():
-    np.testing.assert_allclose(spread(np.array([1.0, 5.0, 9.0]), 1.0, 0.0, 10.0), [1, 5, 9])
-    np.testing.assert_allclose(spread(np.array([5.0, 5.0, 5.0]), 1.0, 0.0, 10.0), [4, 5, 6])
-    np.testing.assert_allclose(spread(np.array([0.0, 0.1, 9.9]), 2.0, 0.0, 10.0), [0, 2, 9.9])
-    np.testing.assert_allclose(spread(np.array([2.0, 9.8, 9.9]), 2.0, 0.0, 10.0), [2, 8, 10])
 
 
 # --- Errors
