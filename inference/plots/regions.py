@@ -110,9 +110,7 @@ def plot_decision_regions(
     check_result(result, "result", owner)
     grid = _grid(values, resolution)
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
-    predictions = predict(
-        model, result, kernels(objects, X_train), draws=draws, progressbar=False
-    )
+    predictions = predict(model, result, kernels(objects, X_train), draws=draws, progressbar=False)
     classes = predictions["class"].values
     y_train = aligned(y_train, points.index, "y_train", owner)
     codes, _ = check_labels(y_train, "y_train", owner, classes=classes, n_objects=len(values))
