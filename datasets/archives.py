@@ -111,3 +111,16 @@ def _table(X: NDArray, prefix: str, index: ArrayLike | None = None) -> pd.DataFr
 
 def _numbered(prefix: str, n: int) -> list[str]:
     return [f"{prefix}{d}" for d in range(1, n + 1)]
+
+
+#: Readers and downloads by name of the data set.
+READERS = {
+    "mfeat": read_mfeat,
+    "usps": read_usps,
+    "protein_fold": read_protein_fold,
+    "kernels_digits200": read_kernels_digits200,
+    "kernels_embryo": read_kernels_embryo,
+    "tara_oceans": read_tara_oceans,
+    "nutrimouse": read_nutrimouse,
+}
+DOWNLOADS = {"mfeat": download_mfeat}

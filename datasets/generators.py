@@ -9,28 +9,30 @@ from scipy.special import softmax
 from ..validation import Seed, integer_seed
 from .dataset import Card, Dataset
 
-BALANCE_SCALE = Card(
-    "Side to which a balance tips, given weights and distances; no noise.",
-    "Made by its rule; Siegler (1976), UCI Machine Learning Repository, Balance Scale.",
-    "CC BY 4.0 (UCI Machine Learning Repository)",
-)
-TWONORM = Card(
-    "Two spherical normal classes in 20 dimensions.",
-    "Made by its generator; Breiman (1996), technical report 460, UC Berkeley.",
-    "none needed: generated",
-)
-NEAL_THREE_CLASS = Card(
-    "Three classes that depend on the first two of four noisy inputs.",
-    "Made by its generator; Neal (1998), Bayesian Statistics 6, 475-501.",
-    "none needed: generated",
-)
-COHORT = Card(
-    "A simulated cohort: three classes, four blocks of measurements. clinical and expression "
-    "depend on the class, methylation repeats a part of expression, technical is noise. Extra: "
-    "probability, the class probabilities given the latent factors of the blocks.",
-    "Made by its generator, see kernelzoo.datasets.cohort.",
-    "none needed: generated",
-)
+CARDS = {
+    "balance_scale": Card(
+        "Side to which a balance tips, given weights and distances; no noise.",
+        "Made by its rule; Siegler (1976), UCI Machine Learning Repository, Balance Scale.",
+        "CC BY 4.0 (UCI Machine Learning Repository)",
+    ),
+    "twonorm": Card(
+        "Two spherical normal classes in 20 dimensions.",
+        "Made by its generator; Breiman (1996), technical report 460, UC Berkeley.",
+        "none needed: generated",
+    ),
+    "neal_three_class": Card(
+        "Three classes that depend on the first two of four noisy inputs.",
+        "Made by its generator; Neal (1998), Bayesian Statistics 6, 475-501.",
+        "none needed: generated",
+    ),
+    "cohort": Card(
+        "A simulated cohort: three classes, four blocks of measurements. clinical and expression "
+        "depend on the class, methylation repeats a part of expression, technical is noise. Extra: "
+        "probability, the class probabilities given the latent factors of the blocks.",
+        "Made by its generator, see kernelzoo.datasets.cohort.",
+        "none needed: generated",
+    ),
+}
 #: Features of the blocks of the cohort.
 COHORT_FEATURES = {"clinical": 12, "expression": 200, "methylation": 80, "technical": 50}
 #: Number of genes of the cohort that depend on the class; methylation averages over them.
@@ -59,7 +61,7 @@ def balance_scale() -> Dataset:
         name="balance_scale",
         X=pd.DataFrame(X, columns=names),
         y=np.array(["B", "L", "R"])[np.sign(torque).astype(int)],
-        card=BALANCE_SCALE,
+        card=CARDS["balance_scale"],
     )
 
 
@@ -96,7 +98,7 @@ def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
         name="twonorm",
         X=pd.DataFrame(X, columns=[f"x{d}" for d in range(1, 21)]),
         y=y,
-        card=TWONORM,
+        card=CARDS["twonorm"],
     )
 
 
@@ -141,7 +143,7 @@ def neal_three_class(n: int = 400, seed: Seed = 0, noise: float = 0.1) -> Datase
         name="neal_three_class",
         X=pd.DataFrame(clean + noise * rng.normal(size=(n, 4)), columns=["x1", "x2", "x3", "x4"]),
         y=np.where(near, 0, np.where(below, 1, 2)),
-        card=NEAL_THREE_CLASS,
+        card=CARDS["neal_three_class"],
     )
 
 
@@ -208,6 +210,6 @@ def cohort(n: int = 200, seed: Seed = 0, separation: float = 1.0) -> Dataset:
             for block, values in blocks.items()
         },
         y=y,
-        card=COHORT,
+        card=CARDS["cohort"],
         extras={"probability": softmax(score, axis=1)},
     )

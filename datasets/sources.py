@@ -59,15 +59,13 @@ def generated(make: Callable[[], Dataset]) -> Reader:
     return read
 
 
-def downloaded(
-    table: OpenMLTable, columns: Sequence[str], classes: Sequence[str]
-) -> Callable[[], Contents]:
-    """Return a download of one table; `classes` renames ``table.classes``, in the same order."""
+def downloaded(table: OpenMLTable, columns: Sequence[str]) -> Callable[[], Contents]:
+    """Return a download of one table, whose columns get the given names."""
 
     def read() -> Contents:
         X, codes = table.fetch()
         X.columns = list(columns)
-        return Contents(X, np.asarray(classes)[codes])
+        return Contents(X, np.asarray(table.classes)[codes])
 
     return read
 
@@ -126,7 +124,7 @@ class Cached:
 
 
 def csv(
-    columns: Sequence[str] | None = None, classes: Mapping[int, str] | None = None
+    columns: Sequence[str] | None = None, labels: Sequence[str] | None = None
 ) -> Callable[[Path], Contents]:
     """Return a reader of tables whose last column is the label.
 
@@ -134,15 +132,15 @@ def csv(
     ----------
     columns : sequence of str, optional
         Names of the features; by default those of the file.
-    classes : mapping of int to str, optional
-        Names of the classes; by default as in the file.
+    labels : sequence of str, optional
+        Names of the classes 1, 2, ...; by default as in the file.
     """
 
     def read(path: Path) -> Contents:
         X, y = _features_and_labels(pd.read_csv(path))
         if columns is not None:
             X.columns = list(columns)
-        return Contents(X, y if classes is None else np.array([classes[code] for code in y]))
+        return Contents(X, y if labels is None else np.asarray(labels)[y - 1])
 
     return read
 
