@@ -10,7 +10,6 @@ with the present weights. It tends to the ratio of the selections' evidence as s
 """
 
 from collections.abc import Callable
-from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -28,15 +27,11 @@ class Selection(NamedTuple):
     empty: bool
 
 
-@singledispatch
 def selection_of(rule: Combination, n_kernels: int) -> Selection | None:
     """Return the prior of a rule's selection; None for rules that select nothing."""
+    if isinstance(rule, Binary):
+        return Selection(rule.log_odds(n_kernels), rule.empty)
     return None
-
-
-@selection_of.register
-def _(rule: Binary, n_kernels: int) -> Selection:
-    return Selection(rule.log_odds(n_kernels), rule.empty)
 
 
 class Selected(NamedTuple):

@@ -14,14 +14,13 @@ drawn from their exact conditionals after a move.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from ...models.combinations.composition import Composition
 from ...models.combinations.normal_coordinates import draw_hyperparameters
-from ...models.combinations.sums import SMALLEST, Combination, Mean
+from ...models.combinations.sums import SMALLEST, Mean
 from ..moves.gamma_mixture import GammaMixture
 from ..moves.simplex_metropolis import log_gamma_draw
 
@@ -34,17 +33,6 @@ SCALE = 0.5
 DIFFERENCE = 1e-6
 
 type Values = dict[str, np.ndarray]
-
-
-@singledispatch
-def _gamma_mixture(rule: Combination) -> GammaMixture | None:
-    """Return the law of the log Gammas that a rule's weights normalise; None for other rules."""
-    return None
-
-
-@_gamma_mixture.register
-def _(rule: Mean) -> GammaMixture:
-    return GammaMixture.of(rule.mu, rule.lam)
 
 
 class KernelPoint(NamedTuple):
@@ -92,7 +80,9 @@ class KernelCoordinates:
     @classmethod
     def of(cls, composition: Composition) -> Self:
         """Return the coordinates of all variables of a composition; 0.15 s for `Mean`."""
-        mixture = _gamma_mixture(composition.rule) if composition.learned else None
+        rule, mixture = composition.rule, None
+        if composition.learned and isinstance(rule, Mean):
+            mixture = GammaMixture.of(rule.mu, rule.lam)
         return cls(composition, mixture)
 
     def __len__(self) -> int:

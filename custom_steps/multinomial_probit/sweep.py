@@ -99,25 +99,16 @@ class Info(NamedTuple):
 
 def initial_tuning(composition: Composition) -> Tuning:
     """Return untuned proposals for the learned variables of a composition."""
-    tuning = _tuning_of_weights(composition.rule, len(composition.known))
+    tuning, n_kernels = Tuning(), len(composition.known)
+    if isinstance(composition.rule, Mean):
+        tuning = Tuning(
+            weights=initial_weight_tuning(n_kernels),
+            concentrations=initial_concentration_tuning(n_kernels),
+        )
     if not (n_walked := len(composition.coordinates)):
         return tuning
     walk_tuning = initial_walk_tuning(n_walked)
     return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
-
-
-@singledispatch
-def _tuning_of_weights(rule: Combination, n_kernels: int) -> Tuning:
-    """Return untuned proposals for a rule's weights, if the rule moves them by Metropolis."""
-    return Tuning()
-
-
-@_tuning_of_weights.register
-def _(rule: Mean, n_kernels: int) -> Tuning:
-    return Tuning(
-        weights=initial_weight_tuning(n_kernels),
-        concentrations=initial_concentration_tuning(n_kernels),
-    )
 
 
 def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
