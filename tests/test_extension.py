@@ -19,7 +19,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
-from kernelzoo.custom_steps.multinomial_probit.sweep import REDRAWS
+from kernelzoo.custom_steps.multinomial_probit.sweep import moves_of
 from kernelzoo.inference import identified, predictive
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.handwritten import Handwritten
@@ -36,7 +36,7 @@ X = np.random.default_rng(0).normal(1.0, 2.0, size=15)
 @pytest.fixture(scope="module", autouse=True)
 def registries():
     """Everything that is registered here is forgotten again: other tests look at registries."""
-    dispatched = [kz.log_evidence, predictive, update_weights, *REDRAWS]
+    dispatched = [kz.log_evidence, predictive, update_weights, moves_of]
     # `singledispatch` shows its registry as a view that cannot be written to.
     known = [gc.get_referents(function.registry)[0] for function in dispatched]
     # An engine that was refused for its name may still be among the subclasses.
@@ -319,8 +319,7 @@ class OrderedWeights(kz.combinations.WeightedSum):
 
 def test_weights_that_are_no_random_variable_are_refused_by_engines_that_draw_them():
     """Bug: Gibbs drew utilities with the weights (1, 1), and said nothing."""
-    for redraw in REDRAWS:
-        redraw.register(OrderedWeights, redraw.dispatch(kz.combinations.FixedWeights))
+    moves_of.register(OrderedWeights, moves_of.dispatch(kz.combinations.FixedWeights))
     update_weights.register(OrderedWeights, update_weights.dispatch(kz.combinations.FixedWeights))
     example = kz.MultinomialProbit.example()
     model = kz.MultinomialProbit(example.design, example.label_codes, combination=OrderedWeights())

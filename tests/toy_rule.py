@@ -7,12 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy import stats
 
-from kernelzoo.custom_steps.multinomial_probit.sweep import (
-    Info,
-    redraw_collapsed,
-    redraw_given_regressors,
-    redraw_hyperparameters,
-)
+from kernelzoo.custom_steps.multinomial_probit.sweep import Info, RuleMoves, moves_of
 from kernelzoo.inference.multinomial_probit.vb_updates import update_weights
 from kernelzoo.models.combinations import Combination, WeightedSum
 
@@ -36,21 +31,25 @@ class RootOfSquares(Combination):
         return np.sqrt(total, out=total)
 
 
-@redraw_given_regressors.register
-def _(rule: RootOfSquares, task):
-    """Propose weights on the log scale, all at once."""
-    new, rng = task.new, task.rng
+class RootMoves(RuleMoves):
+    """Metropolis moves of all weights at once, on the log scale."""
 
-    def log_density(beta):
-        f = task.composition.composite(new | {"beta": beta}) @ new["W"].T
-        return -0.5 * np.sum((task.y - f) ** 2) + np.sum(np.log(beta) - rule.rate * beta)
+    def given_regressors(self, task):
+        new, rng = task.new, task.rng
 
-    accepted = []
-    for _ in range(task.moves.given_regressors):
-        beta = new["beta"] * np.exp(0.7 * rng.normal(size=len(new["beta"])))
-        accepted.append(-rng.exponential() < log_density(beta) - log_density(new["beta"]))
-        new["beta"] = beta if accepted[-1] else new["beta"]
-    return Info(weights=float(np.mean(accepted)))
+        def log_density(beta):
+            f = task.composition.composite(new | {"beta": beta}) @ new["W"].T
+            return -0.5 * np.sum((task.y - f) ** 2) + np.sum(np.log(beta) - self.rule.rate * beta)
+
+        accepted = []
+        for _ in range(task.moves.given_regressors):
+            beta = new["beta"] * np.exp(0.7 * rng.normal(size=len(new["beta"])))
+            accepted.append(-rng.exponential() < log_density(beta) - log_density(new["beta"]))
+            new["beta"] = beta if accepted[-1] else new["beta"]
+        return Info(weights=float(np.mean(accepted)))
+
+
+moves_of.register(RootOfSquares, RootMoves)
 
 
 @dataclass(frozen=True)
@@ -86,13 +85,18 @@ class Normal:
         return stats.multivariate_normal(self.mean, self.covariance).logpdf(beta)
 
 
-@redraw_given_regressors.register
-def _(rule: NormalWeights, task):
-    functions = task.composition.kernels(task.new) @ task.new["W"].T
-    functions = functions.reshape(len(functions), -1)
-    posterior = rule.posterior(functions @ task.y.ravel(), functions @ functions.T)
-    task.new["beta"] = posterior.sample(None, task.rng)
-    return Info()
+class NormalMoves(RuleMoves):
+    """Exact draws of the weights given the utilities and W."""
+
+    def given_regressors(self, task):
+        functions = task.composition.kernels(task.new) @ task.new["W"].T
+        functions = functions.reshape(len(functions), -1)
+        posterior = self.rule.posterior(functions @ task.y.ravel(), functions @ functions.T)
+        task.new["beta"] = posterior.sample(None, task.rng)
+        return Info()
+
+
+moves_of.register(NormalWeights, NormalMoves)
 
 
 @update_weights.register
@@ -102,8 +106,3 @@ def _(rule: NormalWeights, plug_in, state, linear, curvature):
     gain = log_prior.sum() + stats.multivariate_normal(q.mean, q.covariance).entropy()
     second = q.covariance + np.outer(q.mean, q.mean)
     return replace(state, beta=q, beta_mean=q.mean, beta_second=second, gain=gain)
-
-
-for rule in (RootOfSquares, NormalWeights):
-    redraw_collapsed.register(rule, lambda rule, task: None)
-    redraw_hyperparameters.register(rule, lambda rule, task: None)

@@ -10,7 +10,7 @@ from ...models.combinations.sums import rules_known_to
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
-from .sweep import REDRAWS, Moves, Tuning, adapt, initial_tuning, sweep
+from .sweep import Moves, Tuning, adapt, initial_tuning, moves_of, sweep
 
 __all__ = ["AlbertChib"]
 
@@ -97,7 +97,7 @@ class AlbertChib(GibbsBlock):
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
         """Read kernels and labels; choose the variables."""
         owner = type(self).__name__
-        rules = rules_known_to(*REDRAWS)
+        rules = rules_known_to(moves_of)
         if not isinstance(model.combination, tuple(rules)):
             known = ", ".join(rule.__name__ for rule in rules)
             raise TypeError(

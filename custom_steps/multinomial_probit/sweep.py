@@ -16,8 +16,9 @@ theta         parameters of the kernels                    ``theta`` (P,)
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import singledispatch
-from typing import NamedTuple
+from typing import Any, NamedTuple, override
 
 import numpy as np
 
@@ -44,16 +45,14 @@ from .conditionals import draw_regressors, draw_shift, draw_variances
 from .cone import sample_cone
 
 __all__ = [
-    "REDRAWS",
     "Info",
     "Moves",
+    "RuleMoves",
     "Task",
     "Tuning",
     "adapt",
     "initial_tuning",
-    "redraw_collapsed",
-    "redraw_given_regressors",
-    "redraw_hyperparameters",
+    "moves_of",
     "sweep",
 ]
 
@@ -99,12 +98,7 @@ class Info(NamedTuple):
 
 def initial_tuning(composition: Composition) -> Tuning:
     """Return untuned proposals for the learned variables of a composition."""
-    tuning, n_kernels = Tuning(), len(composition.known)
-    if isinstance(composition.rule, Mean):
-        tuning = Tuning(
-            weights=initial_weight_tuning(n_kernels),
-            concentrations=initial_concentration_tuning(n_kernels),
-        )
+    tuning = moves_of(composition.rule).initial_tuning(len(composition.known))
     if not (n_walked := len(composition.coordinates)):
         return tuning
     walk_tuning = initial_walk_tuning(n_walked)
@@ -175,12 +169,13 @@ def sweep(
     new = {name: np.asarray(value) for name, value in values.items()}
     y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
     task = Task(new, y, composition, rng, tuning, moves)
+    of_rule = moves_of(composition.rule)
     # Moves given W come first, because collapsed moves make W stale.
-    info = redraw_given_regressors(composition.rule, task)
+    info = of_rule.given_regressors(task)
     given = _walk_given_regressors(task)
-    redraw_collapsed(composition.rule, task)
+    of_rule.collapsed(task)
     collapsed = _walk_collapsed(task)
-    redraw_hyperparameters(composition.rule, task)
+    of_rule.hyperparameters(task)
     composite = composition.composite(new)
     W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
     new["W"] = draw_shift(W, new["zeta"], rng)
@@ -205,73 +200,113 @@ class Task(NamedTuple):
     moves: Moves
 
 
-def _unknown(rule: Combination, function: str) -> NotImplementedError:
-    """Make the error for a rule that is not registered: its weights would never move."""
-    return NotImplementedError(
+@dataclass(frozen=True)
+class RuleMoves:
+    """How a sweep moves the variables of a combination rule; this class moves none.
+
+    Subclasses override what their rule needs. The methods replace entries of ``task.new``.
+
+    Parameters
+    ----------
+    rule : Combination
+    """
+
+    rule: Any
+
+    def initial_tuning(self, n_kernels: int) -> Tuning:
+        """Return untuned proposals of the weights, if they move by Metropolis."""
+        return Tuning()
+
+    def given_regressors(self, task: Task) -> Info:
+        """Redraw the weights given W; return the acceptances."""
+        return Info()
+
+    def collapsed(self, task: Task) -> None:
+        """Redraw the weights with W integrated out."""
+
+    def hyperparameters(self, task: Task) -> None:
+        """Redraw what exponents depend on: the walks have integrated it out."""
+
+
+class MeanMoves(RuleMoves):
+    """Metropolis moves of weights on the simplex and of their concentrations, given W."""
+
+    @override
+    def initial_tuning(self, n_kernels: int) -> Tuning:
+        return Tuning(
+            weights=initial_weight_tuning(n_kernels),
+            concentrations=initial_concentration_tuning(n_kernels),
+        )
+
+    @override
+    def given_regressors(self, task: Task) -> Info:
+        new, y, composition, rng, tuning, moves = task
+        info = Info()
+        if tuning.weights is not None:
+            kernels = composition.kernels(new)
+            s, n, m = kernels.shape
+            partial = (kernels.reshape(s * n, m) @ new["W"].T).reshape(s, -1)
+            new["beta"], acceptance = update_weights(
+                new["beta"],
+                new["rho"],
+                weights_likelihood(partial, y.ravel()),
+                tuning.weights,
+                rng,
+                moves.given_regressors,
+            )
+            info = info._replace(weights=acceptance)
+        if tuning.concentrations is not None:
+            new["rho"], acceptances = update_concentrations(
+                *(new["rho"], new["beta"], self.rule.mu, self.rule.lam),
+                *(tuning.concentrations, rng, moves.given_regressors),
+            )
+            info = info._replace(concentrations=acceptances)
+        return info
+
+
+class BinaryMoves(RuleMoves):
+    """Joint draws of a selection of kernels with W integrated out."""
+
+    @override
+    def collapsed(self, task: Task) -> None:
+        new, y, composition, rng, _, moves = task
+        design = Design(composition.kernels(new), None)
+
+        def evidence(state: np.ndarray) -> float:
+            composite = design.composite(state)
+            return log_evidence(y, new["zeta"], composite, design.gram(state, composite))
+
+        log_odds = self.rule.log_odds(len(new["beta"]))
+        new["beta"], _ = update_selection(
+            new["beta"], evidence, log_odds, rng, moves.block, self.rule.empty
+        )
+
+
+class ProductMoves(RuleMoves):
+    """Exact draws of the hyperparameters of exponents."""
+
+    @override
+    def hyperparameters(self, task: Task) -> None:
+        new, rule = task.new, self.rule
+        new["pi"], new["chi"] = draw_hyperparameters(
+            new["beta"], rule.pi_rate, rule.chi_rate, task.rng
+        )
+
+
+@singledispatch
+def moves_of(rule: Combination) -> RuleMoves:
+    """Return the moves of a rule; a new rule is registered with its subclass of `RuleMoves`."""
+    raise NotImplementedError(
         f"The sweep does not know how the weights of {type(rule).__name__} move: register it with "
-        f"{function} of {__name__}."
+        f"moves_of of {__name__}."
     )
 
 
-@singledispatch
-def redraw_given_regressors(rule: Combination, task: Task) -> Info:
-    """Redraw the weights of a rule given W; return the acceptances as `Info`."""
-    raise _unknown(rule, "redraw_given_regressors")
-
-
-@redraw_given_regressors.register
-def _(rule: Binary | FixedProduct | FixedWeights | Product, task: Task) -> Info:
-    return Info()
-
-
-@redraw_given_regressors.register
-def _(rule: Mean, task: Task) -> Info:
-    new, y, composition, rng, tuning, moves = task
-    info = Info()
-    if tuning.weights is not None:
-        kernels = composition.kernels(new)
-        s, n, m = kernels.shape
-        partial = (kernels.reshape(s * n, m) @ new["W"].T).reshape(s, -1)
-        new["beta"], acceptance = update_weights(
-            new["beta"],
-            new["rho"],
-            weights_likelihood(partial, y.ravel()),
-            tuning.weights,
-            rng,
-            moves.given_regressors,
-        )
-        info = info._replace(weights=acceptance)
-    if tuning.concentrations is not None:
-        new["rho"], acceptances = update_concentrations(
-            *(new["rho"], new["beta"], rule.mu, rule.lam),
-            *(tuning.concentrations, rng, moves.given_regressors),
-        )
-        info = info._replace(concentrations=acceptances)
-    return info
-
-
-@singledispatch
-def redraw_collapsed(rule: Combination, task: Task) -> None:
-    """Redraw the weights of a rule with W integrated out; return nothing."""
-    raise _unknown(rule, "redraw_collapsed")
-
-
-@redraw_collapsed.register
-def _(rule: FixedProduct | FixedWeights | Mean | Product, task: Task) -> None:
-    pass
-
-
-@redraw_collapsed.register
-def _(rule: Binary, task: Task) -> None:
-    new, y, composition, rng, _, moves = task
-    design = Design(composition.kernels(new), None)
-
-    def evidence(state: np.ndarray) -> float:
-        composite = design.composite(state)
-        return log_evidence(y, new["zeta"], composite, design.gram(state, composite))
-
-    log_odds = rule.log_odds(len(new["beta"]))
-    new["beta"], _ = update_selection(new["beta"], evidence, log_odds, rng, moves.block, rule.empty)
+for _rule in (FixedProduct, FixedWeights):
+    moves_of.register(_rule, RuleMoves)
+moves_of.register(Mean, MeanMoves)
+moves_of.register(Binary, BinaryMoves)
+moves_of.register(Product, ProductMoves)
 
 
 def _walk(
@@ -315,26 +350,3 @@ def _walk_collapsed(task: Task) -> float:
         return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
 
     return _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
-
-
-@singledispatch
-def redraw_hyperparameters(rule: Combination, task: Task) -> None:
-    """Redraw what exponents depend on: the walks have integrated it out."""
-    raise _unknown(rule, "redraw_hyperparameters")
-
-
-@redraw_hyperparameters.register
-def _(rule: Binary | FixedProduct | FixedWeights | Mean, task: Task) -> None:
-    pass
-
-
-@redraw_hyperparameters.register
-def _(rule: Product, task: Task) -> None:
-    beta = task.new["beta"]
-    task.new["pi"], task.new["chi"] = draw_hyperparameters(
-        beta, rule.pi_rate, rule.chi_rate, task.rng
-    )
-
-
-# What a new rule is registered with.
-REDRAWS = (redraw_given_regressors, redraw_collapsed, redraw_hyperparameters)

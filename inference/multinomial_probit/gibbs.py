@@ -8,7 +8,7 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
 from ...custom_steps.multinomial_probit.marginal_sweep import STAGES
-from ...custom_steps.multinomial_probit.sweep import REDRAWS
+from ...custom_steps.multinomial_probit.sweep import moves_of
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
@@ -22,7 +22,7 @@ __all__ = ["multinomial_probit_steps"]
 
 @Gibbs.register(
     MultinomialProbit,
-    unless=combination_unknown_to(*REDRAWS),
+    unless=combination_unknown_to(moves_of),
 )
 def multinomial_probit_steps(
     model: MultinomialProbit,

@@ -140,19 +140,19 @@ def shift_labels(monkeypatch):
 
 
 def keep_hyperparameters(monkeypatch):
-    monkeypatch.setattr(probit_kernel_sweep, "redraw_hyperparameters", lambda rule, task: None)
+    monkeypatch.setattr(probit_kernel_sweep.ProductMoves, "hyperparameters", lambda *_: None)
 
 
 def keep_regressors(monkeypatch):
     """W as it was before the selection integrated it out."""
     kept = []
-    correct = probit_kernel_sweep.redraw_collapsed
+    correct = probit_kernel_sweep.BinaryMoves.collapsed
 
-    def remember(rule, task):
+    def remember(moves, task):
         kept.append(task.new["W"])
-        correct(rule, task)
+        correct(moves, task)
 
-    monkeypatch.setattr(probit_kernel_sweep, "redraw_collapsed", remember)
+    monkeypatch.setattr(probit_kernel_sweep.BinaryMoves, "collapsed", remember)
     monkeypatch.setattr(probit_kernel_sweep, "draw_regressors", lambda *_: kept.pop())
 
 

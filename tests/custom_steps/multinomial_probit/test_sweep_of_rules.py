@@ -245,13 +245,10 @@ def test_joint_law_is_invariant_in_a_long_run(name):
     joint_test(name, replicates=20_000)
 
 
-@pytest.mark.parametrize(
-    "function", ["redraw_given_regressors", "redraw_collapsed", "redraw_hyperparameters"]
-)
-def test_a_rule_that_is_not_registered_is_refused(function):
+def test_a_rule_that_is_not_registered_is_refused():
     """A rule of another model stands for a new one, whose weights would silently never move."""
-    with pytest.raises(NotImplementedError, match=f"weights of DirichletWeights.*{function} of"):
-        getattr(probit_kernel_sweep, function)(DirichletWeights(), None)
+    with pytest.raises(NotImplementedError, match=r"weights of DirichletWeights.*moves_of of"):
+        probit_kernel_sweep.moves_of(DirichletWeights())
 
 
 @pytest.mark.slow
