@@ -138,6 +138,7 @@ print(kz.fit(model, "nuts", **options, progressbar=False)["posterior"]["beta"].v
 """
 
 
+@pytest.mark.slow
 def test_damaged_files_of_compiled_code_are_named(tmp_path):
     caches = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
 
