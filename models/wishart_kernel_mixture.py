@@ -131,8 +131,9 @@ class WishartKernelMixture(Declaration):
 
     If `collapsed`, ``K21_mean_given_alpha`` is E[K21 | alpha, K11] = Theta21 Theta11^-1 K11, which
     has the same posterior mean as K21. The evidence of an ideal kernel has modes in alpha that are
-    narrower than 0.01 and differ by thousands of nats: start chains (``initvals``) at the weights
-    of ``learn_weights(theta, K11, "evidence")``, which also has objectives that predict better.
+    narrower than 0.01 and differ by thousands of nats: start chains (``initvals``) at the best of
+    several modes, ``fit(model, "map")`` with different seeds. For weights that predict better, see
+    ``kz.completion.learn_weights``.
 
     A density evaluation costs O(n^3), and K times as much for the mixture.
 

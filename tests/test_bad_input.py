@@ -70,7 +70,7 @@ def mutual(kernels=LACKING, visible=None, **options):
     return kz.MutualKernelCompletion(kernels, visible, **options)
 
 
-def learn(theta=(THETA, THETA**2), K11=K11, objective="leave-one-out error", **options):
+def learn(theta=(THETA, THETA**2), K11=K11, objective="alignment", **options):
     return kz.completion.learn_weights(list(theta), K11, objective, **options)
 
 

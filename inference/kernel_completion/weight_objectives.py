@@ -4,39 +4,21 @@ An objective is a function of
 
 .. math::
 
-    \Theta_{11}(\alpha) = \sum_k \alpha_k \eta_k \Theta_{k,11} / \eta(\alpha), \qquad
-    \delta(\alpha) = \eta(\alpha) - n_2,
+    \Theta_{11}(\alpha) = \sum_k \alpha_k \eta_k \Theta_{k,11},
 
-eqs (10) and (13) of the paper of `WishartKernelMixture`, of K11, and in one case of the training
-labels. The derivatives in Theta11 and delta are exact and cost one to four inverses and some
-products of n1 x n1 matrices.
+eqs (10) and (13) of the paper of `WishartKernelMixture` up to a scale that no objective depends on,
+of K11, and in one case of the training labels. The derivatives in Theta11 are exact and cost one
+inverse and some products of n1 x n1 matrices. Below, :math:`P = \Theta_{11}^{-1}`, and -i means all
+training objects except i.
 
-Below, :math:`P = \Theta_{11}^{-1}`, :math:`Q = (\Theta_{11} + K_{11})^{-1}`, -i means all training
-objects except i, and F is a fold.
-
-Densities of K11, which measure how well the whole matrix is explained:
-
-- ``"evidence"``: log p(K11 | alpha) for the inverse-Wishart prior, as in `log_evidence`.
-- ``"leave-one-out density"``: sum_i log p(row i of K11 | K11 of -i), the diagonal entry included.
-- ``"held-out density"``: the same for five folds of objects, i mod 5, in place of single objects.
-- ``"scaled likelihood"``: log W(K11; rho, s Theta11) at the best s. This is the evidence if Sigma11
-  may differ from Theta11 in scale only; the maximiser does not depend on rho.
-
-Errors of prediction, which measure how well the completed kernel predicts:
-
-- ``"leave-one-out error"``: minus the mean squared error of predicting K11_ij, j != i, from K11 of
-  -i.
 - ``"leave-one-out log score"``: the mean log probability of the labels by a softmax, of learned
-  sharpness, of the kernel nearest mean's class scores on the predicted row.
+  sharpness, of the kernel nearest mean's class scores on row i of K11, predicted from K11 of -i.
+- ``"alignment"``: alignment of centred Theta11 and K11 (Cortes, Mohri & Rostamizadeh, 2012), a
+  baseline outside the model.
 
-A baseline outside the model:
-
-- ``"alignment"``: alignment of centred Theta11 and K11 (Cortes, Mohri & Rostamizadeh, 2012).
-
-An ideal kernel of C classes plus eps I has n1 - C eigenvalues eps, and a density gives each of them
-the weight of a class. So with a small eps the densities may prefer a kernel of low rank, such as a
-linear kernel, even if the classes do not follow it. The errors of prediction do not have this
-defect.
+The density of K11, of which `log_evidence` is the value, is no good objective for an ideal kernel
+of C classes plus eps I. It has n1 - C eigenvalues eps, and a density gives each of them the weight
+of a class, so that it may prefer a kernel of low rank even if the classes do not follow it.
 """
 
 from collections.abc import Callable
@@ -47,14 +29,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 from scipy.optimize import brentq
-from scipy.special import digamma, gammaln, log_softmax, multigammaln, softmax
+from scipy.special import log_softmax, softmax
 
-from ...models.completion.input import PartitionedStack, check_degrees_of_freedom
-from ...models.completion.moment_matching import (
-    check_component_degrees,
-    matched_degrees,
-    traces_of_products,
-)
+from ...models.completion.input import PartitionedStack
+from ...models.completion.moment_matching import check_component_degrees
 from ...models.kernels.alignment import aligned
 from ...validation import argument_error, check_labels
 
@@ -63,15 +41,13 @@ __all__ = ["OBJECTIVES", "Criterion", "Given", "Slope", "leave_one_out_rows"]
 type Array = npt.NDArray[np.float64]
 
 _OWNER = "learn_weights"
-#: Number of folds of "held-out density".
-FOLDS = 5
 #: Largest sharpness of the softmax: odds of e^10 for a difference of 0.1 in unit-scale similarity.
 SHARPEST = 100.0
 
 
 @dataclass(frozen=True)
 class Given:
-    """Validated input: training blocks, and figures of the whole kernels for eta(alpha).
+    """Validated input.
 
     Attributes
     ----------
@@ -81,71 +57,42 @@ class Given:
     K11 : array (n1, n1)
     codes : array of int (n1,) or None
         Classes of the training objects.
-    traces : array (kernel,)
-    products : array (kernel, kernel)
-        tr(Theta_k Theta_l) of the whole kernels.
     etas : array (kernel,)
-    rho : float
-    n_test : int
     """
 
     kernels: Array
     names: npt.NDArray[Any]
     K11: Array
     codes: npt.NDArray[np.int64] | None
-    traces: Array
-    products: Array
     etas: Array
-    rho: float
-    n_test: int
 
     @classmethod
-    def of(cls, theta: Any, K11: Any, labels: Any, eta: Any, rho: Any) -> "Given":
+    def of(cls, theta: Any, K11: Any, labels: Any, eta: Any) -> "Given":
         """Validate the arguments of `learn_weights`."""
         stack = PartitionedStack.of(theta, K11, _OWNER)
-        n = stack.kernels.shape[-1]
         n1 = len(stack.K11)
         codes = None
         if labels is not None:
             labels = aligned(labels, stack.labels[:n1], "labels", _OWNER)
             codes, _ = check_labels(labels, "labels", _OWNER, n_objects=n1)
-        empty = stack.names[np.trace(stack.kernels[:, :n1, :n1], axis1=1, axis2=2) <= 0]
+        kernels = np.ascontiguousarray(stack.kernels[:, :n1, :n1])
+        empty = stack.names[np.trace(kernels, axis1=1, axis2=2) <= 0]
         if len(empty):
             raise argument_error(
                 "theta", _OWNER, "of kernels that are not zero", f"zeros for {str(empty[0])!r}"
             )
-        traces, products = traces_of_products(stack.kernels)
-        return cls(
-            kernels=np.ascontiguousarray(stack.kernels[:, :n1, :n1]),
-            names=stack.names,
-            K11=stack.K11,
-            codes=codes,
-            traces=traces,
-            products=products,
-            etas=check_component_degrees(eta, stack.names, n, _OWNER),
-            rho=check_degrees_of_freedom(n + 1 if rho is None else rho, "rho", _OWNER, above=n - 1),
-            n_test=n - n1,
-        )
-
-    def matched(self, alpha: Array) -> tuple[float, Array]:
-        """Compute the matched eta, eq (13), and its gradient in alpha."""
-        weights = alpha * self.etas
-        eta = float(matched_degrees(self.traces, self.products, self.etas, weights))
-        squares = self.traces**2 + np.diagonal(self.products)
-        half = (weights @ self.traces) * self.traces + self.products @ weights
-        size = (weights**2 / self.etas) @ squares
-        return eta, 2 * (half * self.etas - eta * weights * squares) / size
+        etas = check_component_degrees(eta, stack.names, stack.kernels.shape[-1], _OWNER)
+        return cls(kernels, stack.names, stack.K11, codes, etas)
 
 
 class Slope(NamedTuple):
-    """Value of an objective, and its derivatives in Theta11 and delta."""
+    """Value of an objective, and its derivative in Theta11."""
 
     value: float
     theta: Array
-    delta: float = 0.0
 
 
-type Criterion = Callable[[Array, float], Slope]
+type Criterion = Callable[[Array], Slope]
 
 
 def leave_one_out_rows(theta11: Array, K11: Array) -> Array:
@@ -177,80 +124,6 @@ def leave_one_out_rows(theta11: Array, K11: Array) -> Array:
     return rows
 
 
-def _evidence(given: Given) -> Criterion:
-    """Make log p(K11 | alpha), a matrix-variate beta type II density."""
-    K11, rho, n1 = given.K11, given.rho, len(given.K11)
-    constant = (rho - n1 - 1) / 2 * _log_det(K11) - multigammaln(rho / 2, n1)
-    halves = np.arange(n1) / 2
-
-    def criterion(theta: Array, delta: float) -> Slope:
-        (P, log_theta), (Q, log_sum) = _inverse(theta), _inverse(theta + K11)
-        a, b = (rho + delta) / 2, delta / 2
-        change = log_theta.sum() - log_sum.sum()
-        gammas = multigammaln(a, n1) - multigammaln(b, n1)
-        value = constant + gammas + b * log_theta.sum() - a * log_sum.sum()
-        by_delta = digamma(a - halves).sum() - digamma(b - halves).sum() + change
-        return Slope(value, b * P - a * Q, by_delta / 2)
-
-    return criterion
-
-
-def _leave_one_out_density(given: Given) -> Criterion:
-    return _density_of_folds(given, np.arange(len(given.K11)))
-
-
-def _held_out_density(given: Given) -> Criterion:
-    return _density_of_folds(given, np.arange(len(given.K11)) % FOLDS)
-
-
-def _density_of_folds(given: Given, fold: npt.NDArray[np.intp]) -> Criterion:
-    r"""Make sum_F [log p(K11) - log p(K11 of -F)] for the fold (n1,) of each object.
-
-    Without the m objects of F, delta falls by m. :math:`|A_{-F}| = |A| |(A^{-1})_{FF}|` for each of
-    the three determinants; the blocks of all folds are factorised together, as one matrix.
-    """
-    K11, rho, n1 = given.K11, given.rho, len(given.K11)
-    same = fold[:, None] == fold
-    m = same.sum(axis=1)
-    # Half the index of an object within its fold, for the arguments of the gamma functions.
-    halves = np.tril(same, -1).sum(axis=1) / 2
-    K_inverse, log_K = _inverse(K11)
-    constant = -n1 / 2 * log_K.sum() - (rho - n1 + m - 1) / 2 @ _inverse(K_inverse * same)[1]
-    for size in np.bincount(fold):
-        constant -= multigammaln(rho / 2, n1) - multigammaln(rho / 2, n1 - size)
-
-    def criterion(theta: Array, delta: float) -> Slope:
-        (P, log_theta), (Q, log_sum) = _inverse(theta), _inverse(theta + K11)
-        (P_blocks, log_P), (Q_blocks, log_Q) = _inverse(P * same), _inverse(Q * same)
-        a, b = (rho + delta) / 2, delta / 2
-        left_a, left_b = a - m / 2, b - m / 2
-        value = constant + (gammaln(a - halves) - gammaln(b - halves)).sum()
-        value += n1 / 2 * (log_theta.sum() - log_sum.sum()) + left_a @ log_Q - left_b @ log_P
-        by_theta = n1 / 2 * (P - Q)
-        by_theta += P @ (left_b * P_blocks) @ P - Q @ (left_a * Q_blocks) @ Q
-        by_delta = (digamma(a - halves) - digamma(b - halves) + log_Q - log_P).sum()
-        return Slope(value, by_theta, by_delta / 2)
-
-    return criterion
-
-
-def _scaled_likelihood(given: Given) -> Criterion:
-    """Make max_s log W(K11; rho, s Theta11), where s = tr(Theta11^-1 K11) / (rho n1)."""
-    K11, rho, n1 = given.K11, given.rho, len(given.K11)
-    size = rho * n1
-    constant = (rho - n1 - 1) / 2 * _log_det(K11) - multigammaln(rho / 2, n1)
-    constant -= size / 2 * (1 + np.log(2 / size))
-
-    def criterion(theta: Array, delta: float) -> Slope:
-        P, log_theta = _inverse(theta)
-        PK = P @ K11
-        trace = np.trace(PK)
-        value = constant - rho / 2 * log_theta.sum() - size / 2 * np.log(trace)
-        return Slope(value, size / (2 * trace) * PK @ P - rho / 2 * P)
-
-    return criterion
-
-
 class _Rows(NamedTuple):
     """Leave-one-out predictions of the rows of K11, and terms for their derivative."""
 
@@ -261,7 +134,7 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, theta11: Array, K11: Array) -> "_Rows":
-        P, _ = _inverse(theta11)
+        P = _inverse(theta11)
         residual = P @ K11 / np.diagonal(P)[:, None]
         return cls(K11, P, residual, K11 - residual)
 
@@ -275,19 +148,6 @@ class _Rows(NamedTuple):
         by_P.flat[:: len(by_P) + 1] += (by_rows * self.residual).sum(axis=1)
         half = self.P @ by_P @ self.P
         return -(half + half.T) / 2
-
-
-def _leave_one_out_error(given: Given) -> Criterion:
-    K11, n1 = given.K11, len(given.K11)
-    entries = n1 * (n1 - 1)
-
-    def criterion(theta: Array, delta: float) -> Slope:
-        rows = _Rows.of(theta, K11)
-        error = rows.residual.copy()
-        np.fill_diagonal(error, 0.0)
-        return Slope(-(error**2).sum() / entries, rows.slope(2 * error / entries))
-
-    return criterion
 
 
 def _leave_one_out_log_score(given: Given) -> Criterion:
@@ -314,7 +174,7 @@ def _leave_one_out_log_score(given: Given) -> Criterion:
     norms = within / others**2
     sharpest = SHARPEST / float(diagonal.mean())
 
-    def criterion(theta: Array, delta: float) -> Slope:
+    def criterion(theta: Array) -> Slope:
         rows = _Rows.of(theta, K11)
         own = members * np.diagonal(rows.predicted)[:, None]
         scores = (rows.predicted @ members - own) / others - norms / 2
@@ -339,7 +199,7 @@ def _alignment(given: Given) -> Criterion:
     target = _centred(given.K11)
     target /= np.linalg.norm(target)
 
-    def criterion(theta: Array, delta: float) -> Slope:
+    def criterion(theta: Array) -> Slope:
         centred = _centred(theta)
         size = np.linalg.norm(centred)
         value = np.vdot(centred, target) / size
@@ -353,16 +213,8 @@ def _centred(kernel: Array) -> Array:
     return kernel - means - means[:, None] + means.mean()
 
 
-def _log_det(matrix: Array) -> float:
-    return float(_inverse(matrix)[1].sum())
-
-
-def _inverse(matrix: Array) -> tuple[Array, Array]:
-    """Inverse (n, n) of a positive definite matrix, and terms (n,) of its log determinant.
-
-    For a block-diagonal matrix in any order of rows, the terms of a block add up to its log
-    determinant.
-    """
+def _inverse(matrix: Array) -> Array:
+    """Inverse (n, n) of a positive definite matrix."""
     factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
     if failed:
         raise argument_error(
@@ -374,16 +226,11 @@ def _inverse(matrix: Array) -> tuple[Array, Array]:
         )
     inverse, _ = lapack.dpotri(factor, lower=1)
     lower = np.tril(inverse, -1)
-    return lower + lower.T + np.diag(np.diagonal(inverse)), 2 * np.log(np.diagonal(factor))
+    return lower + lower.T + np.diag(np.diagonal(inverse))
 
 
 #: Objectives by name.
 OBJECTIVES: dict[str, Callable[[Given], Criterion]] = {
-    "evidence": _evidence,
-    "leave-one-out density": _leave_one_out_density,
-    "held-out density": _held_out_density,
-    "scaled likelihood": _scaled_likelihood,
-    "leave-one-out error": _leave_one_out_error,
     "leave-one-out log score": _leave_one_out_log_score,
     "alignment": _alignment,
 }

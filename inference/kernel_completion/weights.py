@@ -11,7 +11,7 @@ sections 4.2 and 7.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import xarray as xr
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import softmax
 
-from ...validation import check_count, check_name
+from ...validation import Count, check_arguments
 from .weight_objectives import OBJECTIVES, Criterion, Given
 
 __all__ = ["LearnedWeights", "learn_weights"]
@@ -63,44 +63,31 @@ class LearnedWeights:
 def learn_weights(
     theta: Any,
     K11: Any,
-    objective: str = "leave-one-out error",
+    objective: Literal["leave-one-out log score", "alignment"] = "leave-one-out log score",
     *,
     labels: npt.ArrayLike | None = None,
     eta: npt.ArrayLike | None = None,
-    rho: float | None = None,
-    max_iterations: int = 200,
+    max_iterations: Count = 200,
 ) -> LearnedWeights:
     """Learn the weights of a mixture of kernels.
 
     Parameters
     ----------
     theta : stack of kernels (kernel, n, n)
-        Kernels of all objects, training objects first, as in `WishartKernelMixture`. The test
-        blocks matter only through eta(alpha), and only for the first three densities.
+        Kernels of all objects, training objects first, as in `WishartKernelMixture`. Only the
+        training blocks matter.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
-    objective : str, default="leave-one-out error"
-        Objective to maximise:
-
-        - ``"evidence"``: the log density of K11 given the weights, as in `log_evidence`.
-        - ``"leave-one-out density"``: log density of each object's row of K11 given the others.
-        - ``"held-out density"``: the same for five folds of objects.
-        - ``"scaled likelihood"``: log density of K11 as a Wishart matrix around the weighted sum
-          at its best scale.
-        - ``"leave-one-out error"``: minus the mean squared error of each row of K11, completed
-          from the other objects.
-        - ``"leave-one-out log score"``: the mean log probability of each label by the kernel
-          nearest mean on the completed row; needs `labels`.
-        - ``"alignment"``: the cosine between the centred sum and the centred K11, without a model.
-
+    objective : {"leave-one-out log score", "alignment"}, default="leave-one-out log score"
+        Objective to maximise: the mean log probability of each label by the kernel nearest mean on
+        the row of K11 that is completed from the other objects; or the cosine between the centred
+        sum and the centred K11, without a model.
         ``help("kernelzoo.inference.kernel_completion.weight_objectives")`` has the equations.
     labels : array_like or Series (n1,), optional
-        Classes of the training objects, with at least two objects each; for "leave-one-out log
-        score". A Series is aligned by ids, as for the models.
+        Classes of the training objects, with at least two objects each; required for the log
+        score. A Series is aligned by ids, as for the models.
     eta : float or array_like (kernel,), optional
         Degrees of freedom eta_k. Default: n + 1.
-    rho : float, optional
-        Degrees of freedom of K. Default: n + 1.
     max_iterations : int, default=200
         Largest number of L-BFGS iterations from each start.
 
@@ -118,17 +105,15 @@ def learn_weights(
     -----
     The coordinates are logarithms of the kernels' shares in the trace of the sum. Searches start
     from equal shares, from equal weights, and from each kernel with the others at e^-4 of its
-    share; the best end is kept. There can be many optima, thousands apart in log density, so a
-    sampler of alpha should start here. An evaluation costs O(n1^3 + K n1^2), after O(K^2 n^2) once.
+    share; the best end is kept. An evaluation costs O(n1^3 + K n1^2).
 
     Examples
     --------
-    >>> learned = kz.completion.learn_weights(theta, K11, "leave-one-out log score", labels=y_train)
+    >>> learned = kz.completion.learn_weights(theta, K11, labels=y_train)
     >>> model = kz.WishartKernelMixture(theta, K11, alpha=learned.alpha)
     """
-    check_name(objective, OBJECTIVES, "objective", _OWNER)
-    check_count(max_iterations, "max_iterations", _OWNER)
-    given = Given.of(theta, K11, labels, eta, rho)
+    check_arguments(learn_weights, locals())
+    given = Given.of(theta, K11, labels, eta)
     evaluate = _Objective(given, OBJECTIVES[objective](given))
     searches = [_search(evaluate, start, max_iterations) for start in evaluate.starts()]
     ends = np.array([search.trajectory[-1] for search in searches])
@@ -165,13 +150,8 @@ class _Objective:
     def __call__(self, u: Array) -> tuple[float, Array]:
         """Value and gradient in u."""
         alpha, given = self.weights(u), self._given
-        eta, eta_slope = given.matched(alpha)
-        theta = np.tensordot(alpha * given.etas / eta, given.kernels, axes=1)
-        slope = self._criterion(theta, eta - given.n_test)
-        # eta enters delta, and Theta11 as a divisor.
-        by_eta = slope.delta - np.vdot(slope.theta, theta) / eta
-        gradient = np.tensordot(given.kernels, slope.theta, axes=2) * given.etas / eta
-        gradient += by_eta * eta_slope
+        slope = self._criterion(np.tensordot(alpha * given.etas, given.kernels, axes=1))
+        gradient = np.tensordot(given.kernels, slope.theta, axes=2) * given.etas
         return slope.value, alpha * (gradient - alpha @ gradient)
 
 

@@ -1,7 +1,5 @@
 """Learning of a mixture's weights: gradients, invariances, known answers, bad input."""
 
-import re
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -9,7 +7,6 @@ import xarray as xr
 from kernelzoo.inference.kernel_completion import weights as kernel_weights
 from kernelzoo.inference.kernel_completion.weight_objectives import OBJECTIVES, Given
 from kernelzoo.inference.kernel_completion.weights import learn_weights
-from kernelzoo.models.completion.moment_matching import match_wishart
 from kernelzoo.models.wishart_kernel_mixture import WishartKernelMixture
 
 N1 = 24
@@ -36,14 +33,10 @@ def learn(problem, objective, **options):
     return learn_weights(theta, K11, objective, labels=y, **options)
 
 
-def test_the_docstring_names_every_objective():
-    assert re.findall('- ``"(.+?)"``: .', learn_weights.__doc__) == list(OBJECTIVES)
-
-
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_gradient_in_the_coordinates_of_the_search(name, problem):
     theta, K11, y = problem
-    given = Given.of(theta, K11, y, None, None)
+    given = Given.of(theta, K11, y, None)
     evaluate = kernel_weights._Objective(given, OBJECTIVES[name](given))
     u, h = np.array([0.4, -0.3]), 1e-5
     numeric = [(evaluate(u + s)[0] - evaluate(u - s)[0]) / (2 * h) for s in h * np.eye(2)]
@@ -61,26 +54,12 @@ def test_search_climbs(name, problem):
     assert learned.alpha["kernel"].values.tolist() == ["noise", "signal"]
 
 
-@pytest.mark.parametrize("name", ["leave-one-out error", "leave-one-out log score", "alignment"])
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_kernel_that_knows_the_classes_is_found(name, problem):
     """Equal weights are nearly all noise, whose kernel is 50 times as large."""
     alpha = learn(problem, name).alpha
     share = 50 * alpha.sel(kernel="noise") / alpha.sel(kernel="signal")
     assert share < 0.1
-
-
-def test_evidence_finds_the_weights_that_a_kernel_was_drawn_with():
-    """Many degrees of freedom: K11 / rho is nearly Sigma11, which is nearly Theta11 / delta."""
-    rng = np.random.default_rng(1)
-    n, n1, rho, eta = 40, 30, 1e6, 1e6
-    x = rng.normal(size=(n, 3))
-    squared = ((x[:, None] - x) ** 2).sum(-1)
-    theta = np.array([np.exp(-squared / s) + 0.1 * np.eye(n) for s in (0.5, 8.0)])
-    matched, scale = match_wishart(theta, eta, [0.3, 0.7])
-    K11 = rho * scale[:n1, :n1] / matched
-    for name in ("evidence", "leave-one-out density", "scaled likelihood"):
-        alpha = learn_weights(theta, K11, name, rho=rho, eta=eta).alpha
-        np.testing.assert_allclose(alpha, [0.3, 0.7], atol=0.01)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -91,7 +70,7 @@ def test_order_of_kernels_does_not_matter(name, problem):
     np.testing.assert_allclose(alpha, learn(problem, name).alpha, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["leave-one-out error", "scaled likelihood", "alignment"])
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_size_of_a_kernel_only_divides_its_weight(name, problem):
     theta, K11, y = problem
     alpha = learn((theta | {"noise": theta["noise"] / 50}, K11, y), name).alpha.values
@@ -102,13 +81,13 @@ def test_size_of_a_kernel_only_divides_its_weight(name, problem):
 
 def test_one_kernel_has_weight_one(problem):
     theta, K11, _ = problem
-    learned = learn_weights({"signal": theta["signal"]}, K11)
+    learned = learn_weights({"signal": theta["signal"]}, K11, "alignment")
     assert learned.alpha.values.tolist() == [1.0]
 
 
 def test_weights_are_those_of_a_mixture(problem):
     theta, K11, _ = problem
-    learned = learn(problem, "leave-one-out error")
+    learned = learn(problem, "alignment")
     model = WishartKernelMixture(theta, K11, alpha=learned.alpha)
     np.testing.assert_array_equal(model["alpha"].get_value(), learned.alpha)
 
@@ -124,16 +103,17 @@ def test_labelled_training_objects_are_found(problem):
     observed = xr.DataArray(
         K11, dims=("a", "b"), coords={"a": names[:N1], "b": names[:N1]}
     ).to_pandas()
-    expected = learn_weights(stack, observed).alpha
-    np.testing.assert_allclose(learn_weights(stack[:, ::-1, ::-1], observed).alpha, expected)
+    expected = learn_weights(stack, observed, "alignment").alpha
+    np.testing.assert_allclose(
+        learn_weights(stack[:, ::-1, ::-1], observed, "alignment").alpha, expected
+    )
 
 
 BAD = {
-    "unknown objective": ({"objective": "evidense"}, "nearest is 'evidence'"),
+    "unknown objective": ({"objective": "aligment"}, "nearest is 'alignment'"),
     "no labels": ({"objective": "leave-one-out log score"}, "'labels' .* must be given .* None"),
     "too few labels": ({"labels": [0, 1]}, "'labels' .* of length 24"),
     "small eta": ({"eta": 35.0}, "'eta' argument of learn_weights .* above n - 1 = 35"),
-    "small rho": ({"rho": 1.0}, "'rho' argument of learn_weights .* above n - 1 = 35"),
     "no iterations": ({"max_iterations": 0}, "'max_iterations' .* integer of 1 or more"),
 }
 
@@ -146,25 +126,13 @@ def test_bad_input(options, message, problem):
 
 
 def test_singular_kernels_are_refused_with_advice(problem):
-    _, K11, _ = problem
+    _, K11, y = problem
     x = np.random.default_rng(0).normal(size=(36, 2))
     with pytest.raises(ValueError, match=r"positive definite; as_stack.*jitter"):
-        learn_weights({"a": x @ x.T, "b": np.outer(x[:, 0], x[:, 0])}, K11)
-
-
-def test_the_scale_of_K11_does_not_move_the_smallest_error():
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=(24, 3))
-    squared = ((x[:, None] - x) ** 2).sum(-1)
-    theta = np.array([np.exp(-squared / s) + 0.05 * np.eye(24) for s in (0.3, 6.0)])
-    K11 = np.exp(-squared[:16, :16] / 3) + 0.05 * np.eye(16)
-    whole = learn_weights(theta, K11, "leave-one-out error")
-    small = learn_weights(theta, 1e-3 * K11, "leave-one-out error")
-    assert len(small.trajectory) > 1
-    np.testing.assert_allclose(small.alpha, whole.alpha, rtol=1e-2, atol=1e-4)
+        learn_weights({"a": x @ x.T, "b": np.outer(x[:, 0], x[:, 0])}, K11, labels=y)
 
 
 def test_a_kernel_of_zeros_is_refused():
     theta = {"zero": np.zeros((4, 4)), "one": np.eye(4)}
     with pytest.raises(ValueError, match=r"'theta' argument .* zeros for 'zero'"):
-        learn_weights(theta, np.eye(3), "evidence")
+        learn_weights(theta, np.eye(3), "alignment")
