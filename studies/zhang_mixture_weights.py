@@ -1,9 +1,9 @@
 """Learned weights of a mixture of kernels, on the data sets of its paper.
 
 The paper (Zhang, Yeung & Kwok, 2003) weights its kernels equally and calls learning the weights an
-open problem. Here both objectives of `learn_weights` are compared with equal weights and with single
-kernels, by the accuracy of the kernel nearest neighbour on the completed kernel
-``E K21 = Theta21 Theta11^-1 K11``. K11 is the ideal kernel of the training labels plus eps I.
+open problem. Here `learn_weights` is compared with equal weights and with single kernels, by the
+accuracy of the kernel nearest neighbour on the completed kernel ``E K21 = Theta21 Theta11^-1 K11``.
+K11 is the ideal kernel of the training labels plus eps I.
 
 The kernels are those of the paper's first experiment (Gaussian, polynomial and linear), the same
 kernels scaled to trace n, or those of its second experiment (Gaussians of five widths). Scaling
