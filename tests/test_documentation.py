@@ -165,6 +165,18 @@ def test_code_of_page_runs(page, namespace, tmp_path, monkeypatch):
     plt.close("all")
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("short_runs")
+def test_cells_that_save_can_be_run_again(namespace, tmp_path, monkeypatch):
+    """A file that is still open for reading cannot be written again."""
+    monkeypatch.chdir(tmp_path)
+    names = namespace.names()
+    for block in blocks(DOCS / "howto/saving.md"):
+        for _ in range(2):
+            exec(compile(block, "howto/saving", "exec"), names)
+
+
 def test_pages_have_code():
     assert sum(len(blocks(page)) for page in HOWTO) > 20
 

@@ -34,11 +34,13 @@ __all__ = [
     "declared",
     "differing_data",
     "differing_terms",
+    "equal_but_for_rounding",
     "versions",
 ]
 
-#: Relative difference up to which numbers count as the same.
-SAME = 1e-6
+#: Difference up to which numbers count as the same, relative to the largest (they may have been
+#: stored in single precision or rescaled) and to their spread.
+SAME, SMALL = 1e-6, 1e-3
 #: Largest number of elements of a constant that counts as a hyperparameter.
 LONGEST = 100
 
@@ -193,8 +195,22 @@ def _same(one: NDArray, other: NDArray) -> bool:
     # The data that were fitted are the same to the last bit in the session that fitted them.
     if np.array_equal(one, other):
         return True
-    close = SAME * float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
-    return bool(np.allclose(one, other, rtol=SAME, atol=close, equal_nan=True))
+    return equal_but_for_rounding(one, other)
+
+
+def equal_but_for_rounding(one: NDArray, other: NDArray, axis: int | None = None) -> bool:
+    """Whether arrays of the same shape are equal up to rounding.
+
+    Rounding is relative to the largest value along `axis`, and small beside the spread: far from
+    zero, other data are as close, relative to their size, as data of single precision are.
+    """
+    one = np.asarray(one, dtype=float)
+    finite = np.isfinite(one)
+    size = np.max(np.abs(one), axis=axis, initial=0.0, where=finite)
+    highest = np.max(one, axis=axis, initial=-np.inf, where=finite)
+    spread = np.maximum(highest - np.min(one, axis=axis, initial=np.inf, where=finite), 0.0)
+    close = np.minimum(SAME * size, SMALL * spread) + 4 * np.finfo(float).eps * size
+    return bool(np.allclose(one, other, rtol=0, atol=close, equal_nan=True))
 
 
 def declared(model: pm.Model) -> dict[str, str]:

@@ -29,12 +29,10 @@ from ..engine.composite_functions import (
 )
 from ..engine.identified import identifies
 from ..engine.predict import predictive
+from ..engine.provenance import equal_but_for_rounding
 
 # Covariance functions are compared on this many training objects, evenly spaced.
 COMPARED_COLUMNS = 5
-# Tolerance, relative to the largest value of a feature, for features stored in single precision or
-# rescaled.
-SAME_FEATURES = 1e-6
 
 
 @dataclass(frozen=True)
@@ -120,9 +118,8 @@ def _difference(new: LearnedKernel, own: LearnedKernel) -> str | None:
     """Describe how two kernels differ, apart from their rows; None if they do not."""
     if new.steps != own.steps:
         return "other normalisations"
-    scale = np.abs(own.columns).max(axis=0, initial=0.0)
-    if new.columns.shape != own.columns.shape or not np.allclose(
-        new.columns, own.columns, rtol=SAME_FEATURES, atol=SAME_FEATURES * scale
+    if new.columns.shape != own.columns.shape or not equal_but_for_rounding(
+        own.columns, new.columns, axis=0
     ):
         return "other training objects"
     return None if _same_function(new, own) else "another covariance function"

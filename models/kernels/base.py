@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, override
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import rvs_in_graph
 
@@ -51,6 +52,17 @@ def is_stationary(function: Any) -> bool:
     return isinstance(function, invariant) or not isinstance(function, pm.gp.cov.BaseCovariance)
 
 
+def is_affine(function: Any) -> bool:
+    """Whether shifts of objects add to a covariance function only what centring removes."""
+    if isinstance(function, pm.gp.cov.Add):
+        return all(map(is_affine, function._factor_list))
+    if isinstance(function, pm.gp.cov.Prod):
+        scales = (int, float, np.number, pt.Variable, pm.gp.cov.Constant)
+        others = [factor for factor in function._factor_list if not isinstance(factor, scales)]
+        return is_stationary(function) or (len(others) == 1 and is_affine(others[0]))
+    return isinstance(function, pm.gp.cov.Linear) or is_stationary(function)
+
+
 class BaseKernel(ABC):
     """A kernel of features, without normalisation.  Subclasses are frozen dataclasses."""
 
@@ -59,6 +71,10 @@ class BaseKernel(ABC):
     @property
     def adds_features_up(self) -> bool:
         """Whether the kernel sums over features without scaling them, so that scales matter."""
+        return False
+
+    def is_affine(self, n_features: int) -> bool:
+        """Whether shifts of the features change only what centring the kernel removes."""
         return False
 
     def on_training(self, X: NDArray) -> Self:
@@ -212,6 +228,10 @@ class Polynomial(BaseKernel):
         return True
 
     @override
+    def is_affine(self, n_features: int) -> bool:
+        return self.degree == 1
+
+    @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         return _scikit_learn().polynomial_kernel(
             X, Y, degree=self.degree, gamma=self.gamma, coef0=self.coef0
@@ -236,6 +256,10 @@ class Linear(BaseKernel):
     @property
     @override
     def adds_features_up(self) -> bool:
+        return True
+
+    @override
+    def is_affine(self, n_features: int) -> bool:
         return True
 
     @override
@@ -278,6 +302,10 @@ class Covariance(BaseKernel):
     """A covariance function of ``pm.gp.cov`` with fixed hyperparameters."""
 
     function: Any
+
+    @override
+    def is_affine(self, n_features: int) -> bool:
+        return is_affine(self.function)
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:

@@ -34,6 +34,9 @@ from .alignment import (
 from .kernel_features import fingerprint
 from .rows import Rows
 
+# Of features whose spread is a smaller part of their size, single precision keeps three digits.
+SINGLE = 1e-4
+
 
 @dataclass(frozen=True)
 class CrossGram:
@@ -126,13 +129,18 @@ class Objects:
     def fingerprint(self, space: str | None) -> str:
         """Short fingerprint of a feature space; rows and columns with labels may be in any order.
 
-        Features that were stored in single precision have the same.
+        Features that were stored in single precision have the same, unless it rounds away their
+        differences: features far from zero.
         """
         rows = np.argsort(self.labels.astype(str), kind="stable")
         names = self.columns.get(space)
         columns = slice(None) if names is None else np.argsort(names.astype(str), kind="stable")
+        given = np.ascontiguousarray(self.features[space][rows][:, columns])
         with np.errstate(over="ignore", invalid="ignore"):
-            values = np.ascontiguousarray(self.features[space][rows][:, columns], dtype=np.float32)
+            values = given.astype(np.float32)
+            spread = np.ptp(given, axis=0)
+            far = (spread > 0) & (spread < SINGLE * np.abs(given).max(axis=0))
+            values = np.where(far, given, values) if far.any() else values
             mean = values.mean(axis=0, dtype=float)
             return fingerprint((mean, values - mean))
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from ...validation import argument_error
 from .base import BaseKernel, Linear, Polynomial
+from .normalization import Around, around
 from .rows import Rows, blocks_of
 
 __all__ = [
@@ -91,6 +92,10 @@ class KernelFeatures(BaseKernel):
     def fitted(self, X: NDArray | Rows) -> FeatureMap:
         """Choose what depends on the training objects (N, D)."""
 
+    def around(self, X: NDArray | Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
+        """Features of a kernel shifted where centring cancels the shift, and the steps left."""
+        return self, steps
+
     def after_steps(self, fitted: FeatureMap, normalized: FeatureMap) -> FeatureMap:
         """Make the columns of the stack from the features of the normalised kernel."""
         return normalized
@@ -124,6 +129,11 @@ class ExactFeatures(KernelFeatures):
     """Features whose inner products are a linear or polynomial kernel."""
 
     kind = "exact"
+
+    @override
+    def around(self, X: NDArray | Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
+        base, steps = around(self.base, X, steps)
+        return replace(self, base=base), steps
 
     @override
     def fitted(self, X: NDArray | Rows) -> FeatureMap:
@@ -161,6 +171,31 @@ class _Monomials:
 
     def __call__(self, X: NDArray) -> NDArray:
         return self.monomials.transform(X) * self.roots
+
+
+@dataclass(frozen=True)
+class _Shifted:
+    """Features of another map, of objects minus `centre` (D,), times `root`."""
+
+    features: FeatureMap
+    centre: NDArray
+    root: float
+
+    @property
+    def n_features(self) -> int:
+        return self.features.n_features
+
+    @property
+    def constants(self) -> tuple[NDArray, ...]:
+        return (*self.features.constants, self.centre, np.array([self.root]))
+
+    def __call__(self, X: NDArray) -> NDArray:
+        return self.features(X - self.centre) * self.root
+
+
+@exact_map.register
+def _(base: Around, n_columns: int) -> FeatureMap:
+    return _Shifted(exact_map(base.base, n_columns), base.centre, np.sqrt(base.scale))
 
 
 @exact_map.register
@@ -261,6 +296,7 @@ def normalized_map(
     "trace" and "center" read the training objects once more, in blocks; "center" computes their
     features, which are not kept.
     """
+    base, steps = base.around(X, steps)
     features = base.fitted(X)
     if not steps:
         return base.after_steps(features, features)

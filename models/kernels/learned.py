@@ -23,7 +23,7 @@ from pymc.pytensorf import compile as compile_function
 from pytensor.tensor import TensorVariable
 
 from ...validation import check_flag, check_positive
-from .base import BaseKernel, is_stationary, label, near_zero
+from .base import BaseKernel, is_affine, is_stationary, label, near_zero
 from .normalization import Similarities, needs_training_gram, normalize
 
 __all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
@@ -86,6 +86,10 @@ class LearnedCovariance(BaseKernel):
     def is_stationary(self, n_features: int) -> bool:
         """Whether the kernel depends on differences of objects only."""
         return is_stationary(self.tensor_at(pt.vector(), n_features))
+
+    @override
+    def is_affine(self, n_features: int) -> bool:
+        return is_affine(self.tensor_at(pt.vector(), n_features))
 
     def fixed_at(self, theta: NDArray) -> BaseKernel:
         """NumPy kernel at parameters (n_parameters,)."""
@@ -253,9 +257,12 @@ class LearnedKernel:
 
     @cached_property
     def centre(self) -> Any:
-        """Centre of the training objects (D,) for a stationary kernel, as `near_zero`; else 0."""
-        stationary = self.base.is_stationary(self.columns.shape[1])
-        return np.median(self.columns, axis=0) if stationary else 0.0
+        """Centre of the training objects (D,) if no shift changes the kernel, else 0."""
+        n_features = self.columns.shape[1]
+        unchanged = self.base.is_stationary(n_features) or (
+            self.steps[:1] == ("center",) and self.base.is_affine(n_features)
+        )
+        return np.median(self.columns, axis=0) if unchanged else 0.0
 
     @property
     def n_parameters(self) -> int:

@@ -10,7 +10,7 @@ from .base import BaseKernel, check_columns
 from .features import Objects
 from .kernel_features import KernelFeatures, fingerprint, normalized_map
 from .learned import LearnedCovariance
-from .normalization import Similarities, needs_training_gram, normalize
+from .normalization import Similarities, around, needs_training_gram, normalize
 from .stack import Origin
 
 __all__ = ["FittedMember", "Member"]
@@ -57,11 +57,12 @@ class Member:
 
     def train(self, name: str, train: Objects, space: str | None) -> NDArray:
         """Normalised values (N, M) of the training objects; `name` is for messages."""
-        values = self.base.train(train.features[space], name)
-        if not self.steps:
+        base, steps = around(self.base, train.features[space], self.steps)
+        values = base.train(train.features[space], name)
+        if not steps:
             return values
         part = Similarities(values, np.diagonal(values).copy())
-        return normalize(part, part, self.steps, name)
+        return normalize(part, part, steps, name)
 
     def origin(self, train: Objects, space: str | None) -> Origin:
         """Return what identifies the kernel's normalisation and training objects."""
@@ -88,15 +89,16 @@ class Member:
                 self.origin(train, space),
                 fingerprint(features.constants),
             )
-        gram = self.base.train(X_train, name) if needs_training_gram(self.steps) else None
-        part = Similarities(gram, self.base.diagonal(X_train)) if self.steps else None
+        base, steps = around(self.base, X_train, self.steps)
+        gram = base.train(X_train, name) if needs_training_gram(steps) else None
+        part = Similarities(gram, base.diagonal(X_train)) if steps else None
 
         def similarities(X: NDArray, given: NDArray | None) -> NDArray:
-            values = self.base.cross(X, X_train, name)
+            values = base.cross(X, X_train, name)
             if part is None:
                 return values
-            new = Similarities(values, self.base.new_diagonal(X, given))
-            return normalize(new, part, self.steps, name)
+            new = Similarities(values, base.new_diagonal(X, given))
+            return normalize(new, part, steps, name)
 
         origin = self.origin(train, space)
         return FittedMember(name, self.base, space, similarities, len(X_train), origin)

@@ -18,11 +18,14 @@ name       result                                               property
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import override
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...validation import argument_error
+from .base import BaseKernel
+from .rows import Rows, blocks_of, evenly_spaced
 
 
 @dataclass(frozen=True)
@@ -135,3 +138,53 @@ def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name
         new = normalized
     assert new.values is not None
     return new.values
+
+
+@dataclass(frozen=True, eq=False)
+class Around(BaseKernel):
+    """`scale` times another kernel of the features minus `centre` (D,)."""
+
+    base: BaseKernel
+    centre: NDArray
+    scale: float
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        moved = None if Y is None else Y - self.centre
+        return self.scale * self.base.pairwise(X - self.centre, moved)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return self.scale * self.base.diagonal(X - self.centre)
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return self.base.describe(space)
+
+
+def around(
+    base: BaseKernel, X: NDArray | Rows, steps: Sequence[str]
+) -> tuple[BaseKernel, Sequence[str]]:
+    """Kernel of features shifted to around zero where centring cancels the shift, and steps left.
+
+    Products of features far from zero lose as many digits as their squares are larger. A trace
+    before the centring is that of the unshifted kernel.
+
+    Parameters
+    ----------
+    base : BaseKernel
+    X : ndarray or Rows (N, D)
+        Training objects.
+    steps : sequence of {"trace", "unit", "center"}
+    """
+    first = next((i for i, step in enumerate(steps) if step != "trace"), len(steps))
+    if steps[first : first + 1] != ("center",) or not base.is_affine(X.shape[1]):
+        return base, steps
+    scale = 1.0
+    if first:
+        trace = sum(base.diagonal(x).sum() for _, x in blocks_of(X, 1))
+        if not trace > 0:
+            return base, steps  # the step refuses it
+        scale = len(X) / trace
+    centre = np.median(X[evenly_spaced(len(X), 1000)], axis=0)
+    return Around(base, centre, scale), steps[first:]

@@ -375,6 +375,18 @@ def test_kernels_against_other_training_objects_are_refused(change, by_position)
     kz.predict(model, fitted, kernels(X_new, change(X)).to_numpy())
 
 
+@pytest.mark.parametrize("far", [1e5, 1e8])
+def test_training_objects_far_from_zero_are_told_apart(far):
+    """Relative to their size, all objects are close, and single precision rounds them alike."""
+    X = objects(9, 0).to_numpy() + far
+    kernels, X_new = kz.gaussian(0.3), objects(4, 1).to_numpy() + far
+    model = kz.MultinomialProbit(kernels(X), np.arange(9) % 3)
+    fitted = kz.fit(model, kz.VB(starts=1), **QUIET)
+    kz.predict(model, fitted, kernels(X_new, X.copy()))
+    with pytest.raises(ValueError, match="against objects with other features"):
+        kz.predict(model, fitted, kernels(X_new, X[::-1]))
+
+
 def test_grams_of_other_training_objects_are_refused(by_position):
     _, X, _, fitted = by_position
     kernels, gram = kz.kernels.precomputed().normalize("trace"), X @ X.T

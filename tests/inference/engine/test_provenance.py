@@ -106,6 +106,13 @@ def test_data_are_compared_by_value():
         assert differing_data(one, same | {name: values}) == [name]
 
 
+@pytest.mark.parametrize("far", [1e4, 1e9])
+def test_data_far_from_zero_are_compared_by_their_differences(far):
+    y = far + np.random.default_rng(0).normal(size=9)
+    assert differing_data({"y": y}, {"y": y[::-1]}) == ["y"]
+    assert differing_data({"y": y}, {"y": np.nextafter(y, np.inf)}) == []
+
+
 def test_data_of_a_result_are_the_model_s_and_cannot_be_changed(fitted):
     model = classifier()
     constants, wanted = constants_of(model), find_constants(model)

@@ -146,6 +146,9 @@ def test_training_objects_are_the_same_up_to_rounding():
     own = replace(first, columns=first.columns * [1.0, 1e-9])
     moved = replace(own, columns=own.columns * [1.0, 1.001])
     assert _difference(moved, own) == "other training objects"
+    far = replace(first, columns=first.columns + 1e8)
+    assert _difference(replace(far, columns=far.columns[::-1]), far) == "other training objects"
+    assert _difference(replace(far, columns=np.nextafter(far.columns, np.inf)), far) is None
 
 
 def squared(scale):

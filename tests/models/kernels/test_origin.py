@@ -5,7 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from kernelzoo.models.kernels import Theta, covariance, gaussian, laplace
+from kernelzoo.models.kernels import Theta, covariance, gaussian, laplace, linear, polynomial
 
 #: By name: kernels of differences of objects, and features whose inner products approximate one.
 STATIONARY = {
@@ -22,13 +22,29 @@ STATIONARY = {
     "random features": gaussian(0.3).random_features(10),
 }
 
+#: Kernels that do depend on the origin, until they are centred.
+CENTRED = {
+    "linear": linear().normalize("center"),
+    "trace": linear().normalize("center", "trace"),
+    "unit": linear().normalize("center", "unit", "center"),
+    "polynomial": polynomial(1, gamma=0.5, coef0=2.0).normalize("center", "unit"),
+    "exact features": linear().normalize("center", "unit").exact_features(),
+    "exact features, trace": polynomial(1).normalize("center", "trace").exact_features(),
+    "pymc": covariance(pm.gp.cov.Linear(2, c=1.0)).normalize("center"),
+    "sum in pymc": covariance(
+        2.0 * pm.gp.cov.Linear(2, c=1.0) + pm.gp.cov.ExpQuad(2, ls=1.0)
+    ).normalize("center"),
+    "learned": covariance(lambda c: pm.gp.cov.Linear(2, c=c), Theta(1, 1)).normalize("center"),
+}
+KERNELS = STATIONARY | {f"centred {name}": kernels for name, kernels in CENTRED.items()}
 
-@pytest.mark.parametrize("name", STATIONARY)
+
+@pytest.mark.parametrize("name", KERNELS)
 def test_kernels_of_differences_do_not_depend_on_the_origin(name):
     """Squares of features at 1e8 have lost all digits of the differences."""
-    kernels, rng = STATIONARY[name], np.random.default_rng(0)
+    kernels, rng = KERNELS[name], np.random.default_rng(0)
     near = np.round(rng.normal(size=(18, 2)) * 2**20) / 2**20  # so that the shift is exact
-    near[0] = 1000.0  # an outlier must not pull the origin away from the others
+    near[0] = 1000.0 if name in STATIONARY else 3.0  # an outlier must not pull the origin away
 
     def values(X):
         train, cross = kernels(X[:13]), kernels(X[13:], X[:13])
@@ -41,8 +57,8 @@ def test_kernels_of_differences_do_not_depend_on_the_origin(name):
 
 def test_learned_kernels_do_not_depend_on_the_origin():
     near = np.round(np.random.default_rng(0).normal(size=(9, 2)) * 2**20) / 2**20
-    for name in ("learned", "learned in pymc"):
-        stacks = [STATIONARY[name](X) for X in (near, near + 2.0**26)]
+    for name in ("learned", "learned in pymc", "centred learned"):
+        stacks = [KERNELS[name](X) for X in (near, near + 2.0**26)]
         here, there = (
             [s.evaluate(np.array([0.7])), s.tensor(pt.as_tensor([0.7])).eval()] for s in stacks
         )
@@ -58,3 +74,27 @@ def test_covariances_of_positions_are_not_shifted():
     np.testing.assert_allclose(covariance(function)(X).values[0], expected, rtol=1e-12)
     learned = covariance(lambda c: pm.gp.cov.Linear(2, c=c), Theta(1, 1))(X)
     np.testing.assert_allclose(learned.evaluate(np.zeros(1))[0], X @ X.T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_trace_before_centring_is_that_of_features_where_they_are(exact):
+    X = np.random.default_rng(0).normal(size=(9, 2)) + 2.0**26
+    kernels = linear().normalize("trace", "center")
+    features = (kernels.exact_features() if exact else kernels)(X).values[0]
+    values = features @ features.T if exact else features
+    centred = X - X.mean(axis=0)
+    expected = centred @ centred.T * 9 / np.einsum("nd,nd->", X, X)
+    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-6 * expected.max())
+
+
+def test_squares_of_features_are_not_shifted():
+    X = np.random.default_rng(0).normal(size=(6, 2)) + 3.0
+    for kernels, gram in (
+        (polynomial(2), (X @ X.T + 1) ** 2),
+        (covariance(pm.gp.cov.Linear(2, c=0.0) ** 2), (X @ X.T) ** 2),
+        (covariance(pm.gp.cov.Linear(2, c=0.0) * pm.gp.cov.Linear(2, c=0.0)), (X @ X.T) ** 2),
+    ):
+        rows = gram.mean(axis=0)
+        expected = gram - rows - rows[:, None] + gram.mean()
+        centred = kernels.normalize("center")(X).values[0]
+        np.testing.assert_allclose(centred, expected, rtol=0, atol=1e-10 * np.abs(gram).max())
