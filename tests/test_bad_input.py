@@ -660,7 +660,7 @@ OF_RESULTS = {
     ),
     "test features for test kernels": (
         lambda model, result: kz.predict(model, result, NEW),
-        ("kernels_new", "predict", "computed against the training objects", "the unknown 'u'"),
+        ("kernels_new", "predict", "pass kernels(X_new, X_train)", "the unknown 'u'"),
     ),
     "an empty result to predict": (
         lambda model, result: kz.predict(model, xr.DataTree(), KERNELS(NEW, FRAME)),

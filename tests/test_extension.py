@@ -74,7 +74,7 @@ def results(paper):
 def test_engines_of_a_new_paper_are_listed(paper):
     reasons = {row.engine: row.reason for row in kz.engines(paper).rows}
     assert [reasons[name] for name in ("Exact", "Gibbs", "VB", "NUTS")] == [None] * 4
-    assert "it is written for" in reasons["EM"]
+    assert "not available for" in reasons["EM"]
 
 
 def test_settings_of_a_new_paper_are_fields_of_the_engine_or_of_a_subclass(paper):

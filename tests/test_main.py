@@ -93,14 +93,14 @@ def test_engines_lists_every_model_on_one_screen(capsys, monkeypatch):
 def test_engines_of_a_model_says_why_not(capsys):
     assert main(["engines", "MultinomialProbit"]) == 0
     shown = capsys.readouterr().out
-    assert "it is written for" in shown
+    assert "not available for" in shown
     assert "mean-field" not in shown
 
 
 def test_engines_shows_settings_on_request(capsys):
     assert main(["engines", "--settings"]) == 0
     shown = capsys.readouterr().out
-    for word in ("MultinomialProbit", "it is written for", "mean-field", "starts"):
+    for word in ("MultinomialProbit", "not available for", "mean-field", "starts"):
         assert word in shown
     # Not the width of a terminal, where there is none.
     assert 120 < max(map(len, shown.splitlines())) <= WIDTH

@@ -188,7 +188,7 @@ def _variables(model: Declaration) -> list[tuple[str, ...]]:
 def _engines(model: Declaration) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for engine, kind, applies, _ in kz.engines(model).to_frame().itertuples(index=False):
-        applies = re.sub(r"it is written for .*; this is .*", "no: written for others", applies)
+        applies = re.sub(r"not available for \w+ \(.*\)", "not available", applies)
         rows.append((f"[{engine}](../api/kernelzoo.{engine}.rst)", kind, applies))
     return rows
 

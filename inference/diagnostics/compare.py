@@ -89,8 +89,8 @@ class Comparison:
             if is_unreliable(k_hat)
         }
         footnote = (
-            f"{DAGGER} k-hat above {LARGEST_USABLE}: the draws are no usable stand-in for the "
-            "posterior. Do not read their means and intervals (weights of kernels among them)."
+            f"{DAGGER} k-hat above {LARGEST_USABLE}: the draws are not a reliable approximation of "
+            "the posterior. Do not read their means and intervals (including weights of kernels)."
         )
         return (
             self.engines.rename(index=marks),

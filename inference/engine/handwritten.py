@@ -64,7 +64,7 @@ class Implementation:
         """Why the function does not apply to a model of its type; None when it does."""
         particular = isinstance(model, Declaration) and issubclass(self.model_type, Declaration)
         if particular and (amended := ", ".join(map(repr, model.amendments()))):
-            return f"it is written for {self.model_type.__name__} without added terms: {amended}"
+            return f"not available for {self.model_type.__name__} with added terms: {amended}"
         if particular and model.blocks is not None and not self.in_blocks:
             return "it needs the kernels in memory; compute() of their DataArray loads them"
         return self.unless(model)
@@ -141,7 +141,7 @@ class Handwritten(Engine):
         reasons = [each.why_not(model) for each in self.candidates(model)]
         if not reasons:
             types = ", ".join(t.__name__ for t in self._implementations) or "no model yet"
-            return f"it is written for {types}; this is a {type(model).__name__}"
+            return f"not available for {type(model).__name__} (available for {types})"
         return None if None in reasons else reasons[0]
 
     def implement(self, model: pm.Model, run: Run) -> Any:

@@ -122,9 +122,9 @@ def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str
     instead = f" For these, run kz.fit(model, {calls[0]})" if calls else ""
     others = f" (also: {', '.join(calls[1:])})" if calls[1:] else ""
     warn_user(
-        f"The Pareto k-hat of {engine} is {k_hat:.2g}, above {LARGEST_USABLE}: its draws are no "
-        "usable stand-in for the posterior. Means and intervals of parameters, weights of kernels "
-        "among them, may be far off and are mostly far too narrow; predictions are often still "
-        f"good: check them on held-out data.{instead}{others}{'.' if calls else ''}",
+        f"The Pareto k-hat of {engine} is {k_hat:.2g}, above {LARGEST_USABLE}: its draws are not a "
+        "reliable approximation of the posterior. Means and intervals of parameters, including "
+        "weights of kernels, may be far off and are usually much too narrow; predictions are often "
+        f"still good: check them on held-out data.{instead}{others}{'.' if calls else ''}",
         ApproximationWarning,
     )

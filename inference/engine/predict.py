@@ -46,7 +46,7 @@ def predictive(
     """
     written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
     raise TypeError(
-        f"predict is written for {written}; this is a {type(model).__name__}. "
+        f"predict is not available for {type(model).__name__} (available for {written}). "
         "pm.sample_posterior_predictive works on every PyMC model."
     )
 

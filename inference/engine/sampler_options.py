@@ -65,10 +65,11 @@ def check_sampler_options(
         if name in known:
             continue
         near = get_close_matches(name, [*settings, *own, *known], n=1)
-        hint = f" (the nearest is {_spelt(near[0], settings, engine)})" if near else ""
+        nearest = _spelt(near[0], settings, engine) if near else ""
         if not known:
-            message = f"{engine} does not run in pm.sample and takes no {name!r}"
-            raise ValueError(f"{message}{hint}.")
+            hint = f" Did you mean {nearest}?" if near else ""
+            raise ValueError(f"{owner}() got an unexpected argument {name!r} for {engine}.{hint}")
+        hint = f" (the nearest is {nearest})" if near else ""
         requirement = f"one that fit or the sampler of {engine} knows"
         raise argument_error(name, owner, requirement, f"{name!r}{hint}")
 

@@ -422,7 +422,10 @@ def _aligned_frame(
             *(frame.index, first.index, argument, owner, requirement), by_position=False
         )
     if basis is not None:
-        requirement = "computed against the training objects by kernels(X_new, X_train)"
+        requirement = (
+            "kernels between new and training objects: for a table of features pass "
+            "kernels(X_new, X_train)"
+        )
         columns = order_of(frame.columns, basis, argument, owner, requirement)
     elif first is not None:
         columns = order_of(

@@ -300,8 +300,8 @@ def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str
         raise argument_error(
             argument,
             owner,
-            "a stack computed from data by kernels(X_train)",
-            "a specification not yet applied to data, or kernels with parameters",
+            "computed from data: kernels(X_train)",
+            "a specification, or kernels with parameters",
         )
     if like is None:
         return _build(kernels, None, None, None, owner, argument)

@@ -189,7 +189,7 @@ def bad_inputs():
         "objects twice": ({"one": twins}, None, "distinct ids. Got 'a' more than once"),
         "columns in another order": ({"one": turned}, None, r'kernels\["one"\].* symmetric'),
         "no kernels": (None, None, "Got NoneType"),
-        "specification": (gaussian(), None, "a stack computed from data"),
+        "specification": (gaussian(), None, "computed from data"),
         "one name": ({1: whole(0), "1": whole(1)}, None, "'1' more than once"),
         "strings": ({"one": np.full((2, 2), "x")}, None, "numbers or NaN"),
     }

@@ -206,7 +206,7 @@ def test_like_refuses(change, message, train, cross):
 @pytest.mark.parametrize(
     ("kernels", "message"),
     [
-        (gaussian() | linear(), r"computed from data by kernels\(X_train\)"),
+        (gaussian() | linear(), r"computed from data: kernels\(X_train\)"),
         ({}, r"at least one kernel. Got none"),
         (np.ones(3), r"of shape \(n, M\) or \(S, n, M\). Got ndarray of shape \(3,\)"),
         ("gaussian", r"a dict of named arrays, .* Got str of shape \(\)"),
