@@ -31,7 +31,7 @@ RULES = {
 def declaration(rule, *, tau=TAU, upsilon=UPSILON):
     """Five objects, four basis functions, two kernels of which one has a parameter."""
     # Products take positive kernels; a signed one tells more about stale regressors.
-    other = kz.gaussian(0.3) if rule == "product" else kz.linear()
+    other = kz.gaussian(3.0) if rule == "product" else kz.linear()
     kernels = (kz.gaussian(kz.kernels.Theta(2.0, 3.0)) | other)(X, X[:N_BASIS])
     return kz.MultinomialProbit(kernels, LABELS, combination=RULES[rule], tau=tau, upsilon=upsilon)
 

@@ -30,10 +30,10 @@ from kernelzoo.numerics.kernel_products import Design
 from kernelzoo.numerics.probit import log_probability
 
 TAU, UPSILON = 1.0, 0.7
-# No two sizes are equal, and kernels differ in scale: exchanged indices show.
+# No two sizes are equal, and kernels differ in spread: exchanged indices show.
 N_CLASSES, N_OBJECTS, N_BASIS = 3, 5, 4
 RNG = np.random.default_rng(0)
-STACK = np.exp(-RNG.gamma(1.0, size=(2, N_OBJECTS, N_BASIS))) * np.array([1.0, 0.4])[:, None, None]
+STACK = np.exp(-RNG.gamma([[[0.3]], [[3.0]]], size=(2, N_OBJECTS, N_BASIS)))
 X = RNG.normal(size=(N_OBJECTS, 2))
 PARAMETRIC = (gaussian(Theta(2.0, 3.0, ard=True)) | gaussian(0.3))(X)
 
