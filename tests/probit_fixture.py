@@ -34,9 +34,11 @@ class Prior:
 
 
 PRIOR = Prior(tau=1.0, upsilon=0.7, mu=2.0, lam=1.5)
-N_CLASSES, N_KERNELS, N_OBJECTS, N_BASIS = 3, 2, 4, 3
+# No two sizes are equal, kernels differ in scale and classes in size: exchanged indices show.
+N_CLASSES, N_KERNELS, N_OBJECTS, N_BASIS = 3, 2, 6, 4
 STACK = np.random.default_rng(0).normal(size=(N_KERNELS, N_OBJECTS, N_BASIS))
-LABELS = np.arange(N_OBJECTS) % N_CLASSES
+STACK *= np.array([1.0, 0.5])[:, None, None]
+LABELS = np.array([0, 0, 1, 2, 0, 1])
 WEIGHTS = np.array([0.3, 0.7])
 
 
@@ -140,10 +142,11 @@ def assert_prior(differences, last):
 
 
 def expansion(**options):
-    """Twelve objects, a basis expansion of two functions, two kernels."""
+    """Eleven objects in classes of five, four and two, two kernels of four basis functions."""
     rng = np.random.default_rng(3)
-    labels = np.arange(12) % 3
-    stack = rng.normal(size=(2, 12, 2)) + np.eye(3)[labels][None, :, :2]
+    labels = np.repeat([0, 1, 2], [5, 4, 2])
+    stack = rng.normal(size=(2, 11, 4)) + np.eye(3, 4)[labels]
+    stack[1] *= 0.5
     return MultinomialProbit(kernel_stack(stack), labels, tau=2.0, upsilon=2.0, **options)
 
 

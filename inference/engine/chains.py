@@ -21,7 +21,7 @@ from .mcmc import judge_chains
 from .progress import quiet_sampler, track
 from .result import with_group
 from .turns import joined_turns
-from .workers import active_client, completed
+from .workers import active_client, completed, count_workers
 
 __all__ = ["infer"]
 
@@ -35,13 +35,15 @@ def infer(engine: Engine, model: pm.Model, run: Run) -> DataTree:
     ------
     ValueError
         When an argument cannot be used on a cluster.
+    ConnectionError
+        When the scheduler does not answer, or is lost before a chain is finished.
     RuntimeError
         When no chain was sampled; the message is that of the first error.
     """
     client = active_client()
     if client is None or run.chains == 1 or not engine.has_separate_chains:
         return engine.run(model, run)
-    workers = max(len(client.nthreads()), 1)
+    workers = count_workers(client)
     for name in ("callback", "trace"):
         if name in run.sampler_options:
             rule = "left out while a Dask client is active: chains run on its workers"

@@ -16,7 +16,10 @@ from threadpoolctl import threadpool_limits
 from ...validation import argument_error
 from .interruption import SIGTERM_STATUS, stopped_by_ctrl_c
 
-__all__ = ["Outcome", "Task", "active_client", "completed"]
+__all__ = ["Outcome", "Task", "active_client", "completed", "count_workers"]
+
+#: Seconds that a scheduler has to answer: distributed itself tries for more than a minute.
+ANSWER = 10.0
 
 #: What a task returns, or ``{"error": message}``; and the seconds that it took.
 type Outcome = dict[str, Any]
@@ -88,6 +91,23 @@ def active_client() -> Any:
         # Dask returns a client that was closed while it was not the newest.
         return None if client.status == "closed" else client
     return None
+
+
+def count_workers(client: Any) -> int:
+    """Return the number of workers of a Dask client, at least 1.
+
+    Raises
+    ------
+    ConnectionError
+        When the scheduler does not answer within `ANSWER` seconds.
+    """
+    try:
+        return max(len(client.nthreads(callback_timeout=ANSWER)), 1)
+    except OSError as error:
+        raise ConnectionError(
+            f"The Dask scheduler at {client.scheduler.address} does not answer: connect a client "
+            "to one that runs, or close this client to fit on this machine."
+        ) from error
 
 
 def _attempt(task: Task, argument: Any) -> Outcome:

@@ -11,6 +11,7 @@ from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, sweep
 from kernelzoo.models.combinations.composition import Composition
 from kernelzoo.models.combinations.sums import Mean
 from probit_fixture import (
+    LABELS,
     N_KERNELS,
     PRIOR,
     STACK,
@@ -127,7 +128,7 @@ def test_raw_features_leave_the_chain_finite():
 
 def test_nothing_given_is_modified():
     rng = np.random.default_rng(1)
-    state, labels = prior_draw(rng), np.array([0, 1, 2, 0])
+    state, labels = prior_draw(rng), LABELS
     kept = [value.copy() for value in state]
     for value in state:
         value.flags.writeable = False
@@ -150,7 +151,7 @@ def test_regressors_are_drawn_with_the_weights_of_their_sweep(monkeypatch):
     correct = probit_sweep.draw_regressors
     monkeypatch.setattr(probit_sweep, "draw_regressors", remember)
     rng = np.random.default_rng(1)
-    state, labels = prior_draw(rng), np.array([0, 1, 2, 0])
+    state, labels = prior_draw(rng), LABELS
     options = {"tuning": ALL, "moves": Moves(20)}
     new, _ = sweep_state(state, labels, of_sum(STACK), PRIOR, rng, **options)
     assert not np.array_equal(new.beta, state.beta)

@@ -30,9 +30,10 @@ from kernelzoo.numerics.kernel_products import Design
 from kernelzoo.numerics.probit import log_probability
 
 TAU, UPSILON = 1.0, 0.7
-N_CLASSES, N_OBJECTS = 3, 4
+# No two sizes are equal, and kernels differ in spread: exchanged indices show.
+N_CLASSES, N_OBJECTS, N_BASIS = 3, 5, 4
 RNG = np.random.default_rng(0)
-STACK = np.exp(-RNG.gamma(1.0, size=(2, N_OBJECTS, 3)))
+STACK = np.exp(-RNG.gamma([[[0.3]], [[3.0]]], size=(2, N_OBJECTS, N_BASIS)))
 X = RNG.normal(size=(N_OBJECTS, 2))
 PARAMETRIC = (gaussian(Theta(2.0, 3.0, ard=True)) | gaussian(0.3))(X)
 
@@ -42,7 +43,7 @@ COMPOSITIONS = {
     "binary, signed": Composition(
         Binary(empty=True),
         np.ones(2),
-        0.5 * np.random.default_rng(1).normal(size=(2, N_OBJECTS, 3)),
+        0.5 * np.random.default_rng(1).normal(size=(2, N_OBJECTS, N_BASIS)),
     ),
     "product": Composition(Product(1.5, 2.0), np.ones(2), STACK),
     "mean, theta": Composition(Mean(2.0, 1.5), np.ones(2), None, PARAMETRIC),
@@ -55,7 +56,7 @@ COMPOSITIONS = {
 
 def prior_draw(composition, rng):
     rule = composition.rule
-    m = 3 if composition.parametric is None else N_OBJECTS
+    m = N_BASIS if composition.parametric is None else N_OBJECTS
     zeta = UPSILON / rng.gamma(TAU, size=(N_CLASSES, m))
     values = {"zeta": zeta, "W": np.sqrt(zeta) * rng.standard_normal(zeta.shape)}
     if isinstance(rule, Mean):
@@ -453,7 +454,7 @@ def test_nothing_given_is_modified():
         for value in values.values():
             value.flags.writeable = False
         new, _ = sweep(
-            *(values, np.array([0, 1, 2, 0]), composition, TAU, UPSILON, rng),
+            *(values, np.array([0, 1, 2, 0, 0]), composition, TAU, UPSILON, rng),
             tuning=initial_tuning(composition),
             moves=Moves(),
         )

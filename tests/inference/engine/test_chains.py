@@ -1,5 +1,6 @@
 """Chains on the workers of a Dask cluster: those that this process would sample."""
 
+import asyncio
 from contextlib import contextmanager
 
 import numpy as np
@@ -151,6 +152,18 @@ def test_a_lost_scheduler_keeps_finished_chains(model, here, client, monkeypatch
         there = kz.fit(model, "gibbs", **OPTIONS)
     assert there.attrs["converged"] == "no"
     assert there["posterior"].sizes == {**here["posterior"].sizes, "chain": 1}
+
+
+def test_a_scheduler_that_is_gone_before_the_fit_is_named_soon(model, client, monkeypatch):
+    """Distributed tries again for more than a minute, and then shows a closed connection."""
+
+    async def silent(workers=None):
+        await asyncio.sleep(5)
+
+    monkeypatch.setattr(workers, "ANSWER", 0.2)
+    monkeypatch.setattr(client.scheduler, "ncores", silent, raising=False)
+    with pytest.raises(ConnectionError, match=r"scheduler at inproc://.* does not answer"):
+        kz.fit(model, "gibbs", **OPTIONS)
 
 
 def test_time_is_shared_by_the_chains_of_a_worker(model, here, client, monkeypatch):

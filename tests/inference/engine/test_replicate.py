@@ -173,8 +173,13 @@ def test_a_partial_result_after_ctrl_c_is_not_finished(tmp_path):
     assert not written(tmp_path)
 
 
-def test_tasks_within_a_task_run_in_its_process():
+def test_tasks_within_a_task_run_in_its_process(monkeypatch):
     """They would wait for the turn of the task, which waits for them."""
+
+    def others(*_, **__):
+        pytest.fail("Processes were started.")
+
+    monkeypatch.setattr("joblib.Parallel", others)
     with workers._TURN:
         assert run(lambda seed: os.getpid(), [1, 2], jobs=2) == [os.getpid()] * 2
 

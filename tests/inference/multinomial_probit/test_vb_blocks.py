@@ -330,6 +330,21 @@ def test_blocks_with_other_numbers_at_each_read_are_refused(engine):
         kz.fit(model, engine, **QUIET)
 
 
+def test_changed_blocks_are_named_in_place_of_what_they_lead_to():
+    values = KERNELS(X).values.copy()
+    read = dask.delayed(lambda: values.copy(), pure=False)
+    blocks = da.from_delayed(read(), values.shape, dtype=float)
+    model = kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
+    values[0, 30] += 1.0
+
+    def fail():
+        with model.blocks.unchanged("fit"):
+            raise ArithmeticError("curvatures up to 1e16")
+
+    with pytest.raises(ValueError, match="has changed meanwhile"):
+        fail()
+
+
 def test_a_lost_scheduler_is_named(monkeypatch):
     model = kz.MultinomialProbit(stack(), LABELS)
 
