@@ -252,7 +252,7 @@ class Dataset:
         y = self._labels("published_split")
         if self.n_published_train is None:
             raise ValueError(
-                f"The data set {self.name!r} has no published division. Use split(seed=...)."
+                f"The data set {self.name!r} has no published split. Use split(seed=...)."
             )
         positions = np.arange(len(y))
         train, test = np.split(positions, [self.n_published_train])

@@ -157,7 +157,7 @@ class KernelReader(BaseEstimator):
         unknown = [block for block in tables if block not in self._blocks_given]
         if not (missing or unknown):
             return
-        one = "one array or frame without names of blocks"
+        one = "one array or frame without block names"
         known, given = sorted(map(str, self._blocks_given)), sorted(map(str, tables))
         required = one if None in self._blocks_given else f"of the blocks {known}"
         got = one if None in tables else f"the blocks {given}"
@@ -453,7 +453,7 @@ class KernelBlocks(
         for block in used:
             if len(self._gaps.rows[block]) < 2:
                 got = f"{len(self._gaps.rows[block])}"
-                raise argument_error(f'X["{block}"]', owner, "of two objects or more", got)
+                raise argument_error(f'X["{block}"]', owner, "of at least two objects", got)
         # A reader computes scales, widths and normalisations on the objects that have its block.
         self._readers = {
             block: KernelBlocks(Kernels(own[block]), normalize=None, standardize=self.standardize)
@@ -483,7 +483,7 @@ class KernelBlocks(
     def _fixed(self, stack: DataArray | ParametricStack) -> DataArray:
         if isinstance(stack, ParametricStack):
             got = f"the parameters {list(stack.parameters)}"
-            requirement = "without parameters to learn, which only the classifiers take"
+            requirement = "without parameters to learn, which only the classifiers accept"
             raise argument_error("kernels", type(self).__name__, requirement, got)
         return stack
 
@@ -531,10 +531,10 @@ def _(kernels: str, blocks: list[str | None], owner: str) -> Kernels:
 @specified.register
 def _(kernels: Mapping, blocks: list[str | None], owner: str) -> Kernels:
     if blocks == [None]:
-        required = "one specification, because X has no blocks; the argument 'blocks' makes them"
+        required = "one specification, because X has no blocks; pass 'blocks' to make them"
         raise argument_error("kernels", owner, required, f"a dict with {list(kernels)}")
     if not kernels:
-        raise argument_error("kernels", owner, "a dict with one block or more", "none")
+        raise argument_error("kernels", owner, "a dict with at least one block", "none")
     check_names(kernels, "kernels", owner)
     each = {str(block): specified(given, [None], owner) for block, given in kernels.items()}
     for block in each:

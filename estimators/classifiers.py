@@ -207,7 +207,7 @@ class CompositeKernelClassifier(_KernelClassifier):
         if kind != "binary":
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
-                f"{kind}. KernelProbitClassifier takes more classes."
+                f"{kind}. Use KernelProbitClassifier for more classes."
             )
         return super()._response(y)
 

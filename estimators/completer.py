@@ -370,5 +370,5 @@ def _with_whole_gaps(stack: DataArray, visible: NDArray) -> NDArray:
         raise argument_error("X", OWNER, f"{rule}training objects that do", got)
     if (nowhere := np.isnan(rows).all(axis=(0, 2))).any():
         got = f"{listed(stack['obs'].values[nowhere].tolist())} in none"
-        raise argument_error("X", OWNER, "of objects that are in one kernel or more", got)
+        raise argument_error("X", OWNER, "such that each object is in at least one kernel", got)
     return rows

@@ -65,9 +65,7 @@ class Gaps:
             has = ~gaps.all(axis=1)
             if (partly := gaps[has].any(axis=1)).any():
                 got = f"single missing values of {listed(frame.index[has][partly])}"
-                required = (
-                    "of rows that are whole or missing as a whole; impute single values first"
-                )
+                required = "complete or wholly NaN in each row; impute single values first"
                 raise argument_error(f'X["{block}"]', owner, required, got)
             known[block] = tables[block][has]
             same = len(frame) == len(ids) and frame.index.equals(ids)
@@ -75,7 +73,7 @@ class Gaps:
         lacking = np.setdiff1d(np.arange(len(ids)), np.concatenate(list(rows.values())))
         if len(lacking):
             got = f"no value for {listed(ids[lacking])}"
-            raise argument_error("X", owner, "of objects that have one block or more", got)
+            raise argument_error("X", owner, "such that each object has at least one block", got)
         return cls(ids.to_numpy(), counts_rows(ids), rows, known)
 
     def as_new(self, training: "Gaps") -> tuple[str, NDArray, dict[str, str] | None]:

@@ -256,7 +256,7 @@ class KernelPredictor(KernelReader):
             return ordered, None
         sample_weight = as_frame(sample_weight)
         if labels_of(sample_weight) is None and ordered is not y:
-            requirement = "labelled as y is, because y is brought into the order of X"
+            requirement = "labelled like y, because y is reordered to match X"
             got = type(sample_weight).__name__
             raise argument_error("sample_weight", owner, requirement, got)
         # Where X has no ids, y and the weights may have them.
@@ -298,7 +298,7 @@ def _check_responses(y: Any, owner: str) -> None:
     if len(absent):
         ids = labels_of(y) or range(len(values))
         got = f"none for {listed([ids[row] for row in absent])}"
-        raise argument_error("y", owner, "a response of every object", got)
+        raise argument_error("y", owner, "a response for every object", got)
     types = {type(value).__name__ for value in values.flat}
     if len(types) > 1 and types & {"str", "str_"}:
         # NumPy would turn the others into strings.

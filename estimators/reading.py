@@ -96,8 +96,9 @@ def check_measured(tables: Tables, owner: str) -> None:
             raise argument_error(
                 "X" if block is None else f'X["{block}"]',
                 owner,
-                'measured for every object, unless KernelBlocks(missing="nan") and KernelCompleter '
-                "come before; of thousands of objects, impute what is missing",
+                "measured for every object. To complete missing blocks, use "
+                'KernelBlocks(missing="nan") and KernelCompleter; for thousands of objects, impute '
+                "missing values",
                 f"no value for {listed(absent)}",
             )
 
@@ -130,7 +131,7 @@ def select(columns: Any, X: Any, block: str, owner: str) -> Any:
     raise argument_error(
         f'blocks["{block}"]',
         owner,
-        "a slice, a list of columns, or the beginning of names",
+        "a slice, a list of columns, or a prefix of column names",
         repr(columns),
     )
 
@@ -188,7 +189,7 @@ def _names(X: Any, block: str, owner: str) -> list[Hashable]:
 
 def _taken(X: Any, positions: Any, block: str, owner: str, got: str = "none") -> Any:
     if not len(positions):
-        raise argument_error(f'blocks["{block}"]', owner, "of one column of X or more", got)
+        raise argument_error(f'blocks["{block}"]', owner, "of at least one column of X", got)
     if not isinstance(X, pd.DataFrame):
         return X[:, positions]
     return X.iloc[:, positions]

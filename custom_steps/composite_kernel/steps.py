@@ -209,8 +209,8 @@ def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> 
 def weights_prior(rule: Combination) -> dict[str, Any]:
     """Arguments of `Prior` for the weights; none for fixed weights."""
     raise NotImplementedError(
-        f"CompositeKernelGibbs does not know how the weights of {type(rule).__name__} move: "
-        f"register it with weights_prior of {__name__}."
+        f"CompositeKernelGibbs has no moves for the weights of {type(rule).__name__}: register "
+        f"them with weights_prior of {__name__}."
     )
 
 

@@ -101,7 +101,8 @@ class AlbertChib(GibbsBlock):
         if not isinstance(model.combination, tuple(rules)):
             known = ", ".join(rule.__name__ for rule in rules)
             raise TypeError(
-                f"{owner} knows the combinations {known}. Got {type(model.combination).__name__}."
+                f"{owner} is available for the combinations {known}. Got "
+                f"{type(model.combination).__name__}."
             )
         if "beta" in {variable.name for variable in model.deterministics}:
             raise TypeError(

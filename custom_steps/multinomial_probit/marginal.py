@@ -108,7 +108,7 @@ class MarginalProbit(GibbsBlock):
         owner = type(self).__name__
         if not serves(model):
             raise TypeError(
-                f"{owner} moves the weights of Mean, Product and Binary. Got {model.variant}: use "
+                f"{owner} is available for Mean, Product and Binary. Got {model.variant}: use "
                 "AlbertChib."
             )
         model.check_parametric(owner)

@@ -297,7 +297,7 @@ class ProductMoves(RuleMoves):
 def moves_of(rule: Combination) -> RuleMoves:
     """Return the moves of a rule; a new rule is registered with its subclass of `RuleMoves`."""
     raise NotImplementedError(
-        f"The sweep does not know how the weights of {type(rule).__name__} move: register it with "
+        f"The sweep has no moves for the weights of {type(rule).__name__}: register them with "
         f"moves_of of {__name__}."
     )
 

@@ -150,7 +150,7 @@ def calibrate(
     engine = _checked_engine(model, engine, method)
     seed = integer_seed(random_seed, "random_seed", OWNER)
     if own := sorted({"store", "start", "log_likelihood"} & options.keys()):
-        raise argument_error("options", OWNER, "arguments of fit but these", ", ".join(own))
+        raise argument_error("options", OWNER, "arguments of fit other than these", ", ".join(own))
     asked = [quantities] if isinstance(quantities, str) else quantities
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, method, seed, options)
@@ -247,17 +247,18 @@ def _tree(
     }
     listed = ", ".join(f"{name} ({n} of {group[name][0, 0].size})" for name, n in wrong.items())
     kept = f"{', '.join(names)} ({n_elements} elements)"
-    found = f"the ranks of {listed} leave" if wrong else f"the ranks of {kept} keep"
+    within = f"the ranks of {listed} leave" if wrong else f"the ranks of {kept} stay within"
+    level, power = 100 * (1 - ERROR_RATE), 100 * POWER
     lines = [
-        f"{found} their bands ({1 - ERROR_RATE:.0%} simultaneous, {len(made)} replicates).",
-        f"A bias of {bias:.2g} posterior standard deviations, or standard deviations too small by "
-        f"a factor of {scale:.2g}, are found with a probability of {POWER:.0%}.",
+        f"{within} their bands ({level:g} % simultaneous, {len(made)} replicates).",
+        f"The check detects a bias of {bias:.2g} posterior standard deviations, or standard "
+        f"deviations too small by a factor of {scale:.2g}, with a probability of {power:g} %.",
     ]
     if failures:
         lines.append(f"{len(failures)} fits failed: see the attribute 'failures'.")
     if unfinished := tree.attrs["not_converged"]:
-        lines.append(f"{unfinished} fits did not converge; their ranks count.")
+        lines.append(f"{unfinished} fits did not converge; their ranks are included.")
     if draws < DRAWS:
-        lines.append(f"Ranks are among {draws} effective draws: more 'draws' find more.")
+        lines.append(f"Ranks are among {draws} effective draws: use more 'draws' to detect more.")
     tree.attrs["verdict"] = "\n".join(lines)
     return tree

@@ -77,7 +77,7 @@ class Comparison:
         caption = f"against {self.reference}, in its standard deviations"
         if self.left_out:
             names = ", ".join(self.left_out)
-            caption += f" (not compared: {names}; model= finds more in results of pm.sample)"
+            caption += f" (not compared: {names}; for results of pm.sample, pass model=)"
         return caption
 
     @property
@@ -187,10 +187,10 @@ def compare_engines(
     if labels_new is None:
         if kernels_new is not None or predict_options is not None:
             raise ValueError(
-                "compare_engines takes 'kernels_new' and 'predict_options' with 'labels_new'."
+                "compare_engines needs 'labels_new' with 'kernels_new' or 'predict_options'."
             )
     elif model is None:
-        raise ValueError("compare_engines takes 'labels_new' with 'model'.")
+        raise ValueError("compare_engines needs 'model' with 'labels_new'.")
     if model is not None:
         results = {name: _of_model(tree, model) for name, tree in results.items()}
     quantities = {name: identified(tree) for name, tree in results.items()}
@@ -350,7 +350,7 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
                 "results",
                 "compare_engines",
                 f"results with the same elements of {name}",
-                f"others in {engine!r} than in the reference",
+                f"other elements in {engine!r} than in the reference",
             )
         unit = other["sd"].where(other["sd"] > 0)
         difference = (entry["mean"] - other["mean"]) / unit

@@ -92,7 +92,7 @@ class Replicates:
             raise argument_error(
                 "draws",
                 OWNER,
-                "so many that chains of the model's data have two effective draws a replicate",
+                "large enough for two effective draws per replicate on the model's data",
                 f"{effective} independent draws for {replicates} replicates",
             )
         order = np.random.default_rng(self.seed).permutation(number)

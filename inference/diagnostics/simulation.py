@@ -71,8 +71,8 @@ class FromPrior:
             raise argument_error(
                 "model",
                 OWNER,
-                "without pm.Potential for method='prior', since no truth can be drawn from a "
-                "density; method='posterior' takes one",
+                "without pm.Potential for method='prior', which cannot draw parameters from a "
+                "density; use method='posterior'",
                 ", ".join(str(term.name) for term in model.potentials),
             )
         self.model = model = copied(model)
@@ -221,6 +221,6 @@ def _check(model: pm.Model) -> None:
         raise argument_error(
             "model",
             OWNER,
-            "one whose observed values enter nowhere else, since simulations replace them",
+            "one whose observed values are used nowhere else, since simulations replace them",
             f"a model with priors or terms that depend on {', '.join(twice)}",
         )

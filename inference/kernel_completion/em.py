@@ -118,7 +118,7 @@ def fit_completion(
         return PointOutput(values, path.objective(iterations), "yes")
     note = (
         f"After {iterations} iterations the point is {gap:.1e} from its limit, relative to the "
-        "limit's norm: iterations=None gives the limit."
+        "limit's norm: use iterations=None for the limit."
     )
     return PointOutput(values, path.objective(iterations), "no", note)
 
@@ -128,7 +128,7 @@ def _no_fixed_point(given: CompletionParameters) -> str:
     growth = "linearly" if given.eta == n + 1 else "exponentially"
     return (
         f"K22_1 has no fixed point at eta = {given.eta:g} <= n + 1 = {n + 1}: it grows {growth} "
-        "with the iterations, whose number is then a tuning constant"
+        "with the iterations, so their number is a tuning constant"
     )
 
 

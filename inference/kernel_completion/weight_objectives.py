@@ -79,7 +79,7 @@ class Given:
         empty = stack.names[np.trace(kernels, axis1=1, axis2=2) <= 0]
         if len(empty):
             raise argument_error(
-                "theta", _OWNER, "of kernels that are not zero", f"zeros for {str(empty[0])!r}"
+                "theta", _OWNER, "of nonzero kernels", f"zeros for {str(empty[0])!r}"
             )
         etas = check_component_degrees(eta, stack.names, stack.kernels.shape[-1], _OWNER)
         return cls(kernels, stack.names, stack.K11, codes, etas)
@@ -166,7 +166,7 @@ def _leave_one_out_log_score(given: Given) -> Criterion:
         raise argument_error(
             "labels",
             _OWNER,
-            "of two objects or more in each class",
+            "of at least two objects in each class",
             f"a class of {smallest}",
         )
     sums, diagonal = K11 @ members, np.diagonal(K11)[:, None]
@@ -222,7 +222,7 @@ def _inverse(matrix: Array) -> Array:
             _OWNER,
             "of kernels whose weighted sums are positive definite; as_stack(theta, jitter=...) "
             "adds to their diagonals",
-            "a sum that is not, to rounding",
+            "a sum that is not, up to rounding",
         )
     inverse, _ = lapack.dpotri(factor, lower=1)
     lower = np.tril(inverse, -1)

@@ -129,8 +129,8 @@ def complete_features(
         )
     if not found.converged:
         warn_user(
-            f"{OWNER} ended after {len(found.objective)} iterations, before the features were at "
-            "rest: raise max_iterations or tolerance."
+            f"{OWNER} ended after {len(found.objective)} iterations, before the features "
+            "converged: increase max_iterations or tolerance."
         )
     stack = _stacked(found.expected, scales)
     code = sha256(np.ascontiguousarray(stack)).hexdigest()[:8]
@@ -205,7 +205,7 @@ def _blocks(tables: Mapping[str, Array], objects: pd.Index) -> tuple[list[Featur
             rule = f"NaN where missing, and at most {LARGEST:g} in size elsewhere"
             raise argument_error(argument, OWNER, rule, f"one of {largest:.3g}")
         if visible.sum() < 2:
-            raise argument_error(argument, OWNER, "of two objects or more", f"{visible.sum()}")
+            raise argument_error(argument, OWNER, "of at least two objects", f"{visible.sum()}")
         scale = np.sqrt(np.mean(np.sum(table[visible] ** 2, axis=1)))
         if scale == 0:
             raise argument_error(argument, OWNER, "other than zero", "zeros only")
@@ -213,7 +213,7 @@ def _blocks(tables: Mapping[str, Array], objects: pd.Index) -> tuple[list[Featur
         scales.append(scale)
     nowhere = ~np.any([block.visible for block in blocks], axis=0)
     if nowhere.any():
-        requirement = "such that every object has the features of a kernel"
+        requirement = "such that each object has the features of at least one kernel"
         got = f"{listed(objects[nowhere].tolist())} in none"
         raise argument_error("features", OWNER, requirement, got)
     return blocks, np.array(scales)

@@ -117,7 +117,7 @@ def fit_mutual_kernel_completion(
         try:
             found = minimize(objective, first, iterations, tolerance, memory, report)
         except LinAlgError:
-            requirement = "so large (or the model's jitter) that M is not singular to rounding"
+            requirement = "larger (or the model's jitter), because M is numerically singular"
             raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
     values = _values(model, problem, objective, found)
     if found.gradient <= tolerance:
@@ -132,11 +132,11 @@ def fit_mutual_kernel_completion(
             "singular, because of rounding."
         )
         if all(part.triangular for part in objective.parts):
-            note += " A larger tolerance helps, or a larger lam."
+            note += " Increase tolerance or lam."
         else:
             note += (
                 f" Some kernels have low rank, so that M may be nearly singular at "
-                f"lam={problem.lam:g}. A larger lam helps, or jitter."
+                f"lam={problem.lam:g}. Increase lam or jitter."
             )
     return PointOutput(values, -found.objective, "no", note)
 

@@ -133,7 +133,7 @@ def _chosen(
         except KeyError as error:
             raise argument_error("coords", owner, "known labels", str(error)) from None
         for dim_labels in labels.indexes.values():
-            check_distinct(dim_labels, "results", owner, "of elements with labels of their own")
+            check_distinct(dim_labels, "results", owner, "of elements with distinct labels")
         index = list(pd.MultiIndex.from_product(labels.indexes.values())) if labels.ndim else [()]
         row = labels.size // labels.shape[0] if labels.ndim else 1
         if len(index) > left:
@@ -160,7 +160,7 @@ def _elements(dataset: Dataset, elements: list[tuple[str, list[tuple]]], owner: 
                 "results",
                 owner,
                 "of one model on the same data",
-                f"results of which one has no {name} {index[0]} (and {len(index) - 1} more)",
+                f"one result without {name} {index[0]} (and {len(index) - 1} more)",
             ) from None
         draws = np.stack([c.transpose("chain", "draw").values.reshape(-1) for c in columns], 1)
         dim = f"{name} ({', '.join(dims)})" if dims else f"{name} "

@@ -97,7 +97,7 @@ def plot_decision_regions(
     owner = "plot_decision_regions"
     check_arguments(plot_decision_regions, locals())
     if resolution < 2:
-        raise argument_error("resolution", owner, "an integer of 2 or more", repr(resolution))
+        raise argument_error("resolution", owner, "an integer of at least 2", repr(resolution))
     check_unmasked(X_train, "X_train", owner)
     X_train = as_frame(X_train)
     points = pd.DataFrame(X_train)

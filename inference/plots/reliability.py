@@ -138,7 +138,7 @@ def plot_reliability(
     collection.map(_frequency, "frequency", data=data[["calibration"]], coords=above)
     collection.map(_counts, "count", data=data[["histogram"]], coords={"panel": "histogram"})
     what = "the predicted class" if of_class is None else f"class {of_class}"
-    seen = "frequency of right predictions" if of_class is None else f"frequency of {what}"
+    seen = "frequency of correct predictions" if of_class is None else f"frequency of {what}"
     rule = (
         f"\nbins pooled to hold at least {min(min_count, len(happened))}"
         if any(np.any((n > 0) & (n < min_count)) for n in counts)

@@ -92,7 +92,7 @@ def plot_weights(
     n_kernels = len(kernels.pop())
     selected = {np.issubdtype(array.dtype, np.integer) for array in draws.values()}
     if len(selected) > 1:
-        raise argument_error("results", owner, "all of selections, or none", "some of selections")
+        raise argument_error("results", owner, "all selections or all weights", "some of each")
     kind = kind or ("inclusion" if selected.pop() else "forest")
     check_name(kind, ("forest", "simplex", "inclusion"), "kind", owner)
     if kind == "inclusion":
@@ -103,9 +103,11 @@ def plot_weights(
     sums = all(np.allclose(array.sum("kernel"), 1) for array in draws.values())
     if kind == "simplex":
         if n_kernels != 3:
-            raise argument_error("kind", owner, "'forest' unless kernels are three", f"{n_kernels}")
+            raise argument_error(
+                "kind", owner, "'forest' unless there are three kernels", f"{n_kernels}"
+            )
         if not sums:
-            raise argument_error("kind", owner, "'forest' if sums are not 1", repr(kind))
+            raise argument_error("kind", owner, "'forest' unless weights sum to 1", repr(kind))
         return _simplex(draws, labels, figure_kwargs)
     collection = plot_intervals(
         {name: array.to_dataset(name=var_name) for name, array in draws.items()},
@@ -133,7 +135,7 @@ def _labels(named: Mapping[str, DataTree], var_name: str) -> dict[str, str]:
         with np.errstate(invalid="ignore"):
             rhat = float(az.rhat(posterior[[var_name]])[var_name].max())
         if rhat > APART:
-            labels[name] = f"{name}\n(R-hat {rhat:.2f}: chains are apart)"
+            labels[name] = f"{name}\n(R-hat {rhat:.2f}: chains have not mixed)"
     return labels
 
 

@@ -135,7 +135,7 @@ def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
         warn_user(
             f"{rule!r} makes weights of kernels smaller than {SMALLEST:g}, each with a probability "
             f"of about {probability:.2g}: too small for double precision. Draws, chains and "
-            "densities are those of the prior truncated there."
+            "densities use the prior truncated there."
         )
 
 

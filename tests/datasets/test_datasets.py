@@ -318,7 +318,7 @@ def test_class_with_too_few_members(y, test_size, message):
 
 
 def test_no_published_division():
-    with pytest.raises(ValueError, match=r"'wine' has no published division. Use split"):
+    with pytest.raises(ValueError, match=r"'wine' has no published split. Use split"):
         datasets.load("wine").published_split()
 
 

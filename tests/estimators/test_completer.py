@@ -325,7 +325,7 @@ def with_entry(X, place, value):
     [
         (lambda c, X: c.transform(with_entry(X, (0, 0, 0), np.nan)), r"NaN at \(.*0\) of kernel"),
         (lambda c, X: c.transform(with_entry(X, (0, 1, 0), 0.5)), r"a number at \(.*1\) of kernel"),
-        (lambda c, X: c.transform(with_entry(X, 0, np.nan)), r"in one kernel or more"),
+        (lambda c, X: c.transform(with_entry(X, 0, np.nan)), r"in at least one kernel"),
         (lambda c, X: c.transform(X[:, :, :1]), r"the kernels \['K0', 'K1'\]"),
         (lambda c, X: c.transform(X[:, :4]), r"9 features|9 training objects"),
         (lambda c, X: c.transform({"K0": X[:, :, 0], "other": X[:, :, 1]}), r"the kernels \['K0'"),

@@ -133,11 +133,11 @@ def _(change):
 BAD = {
     "no block": (
         _(lambda t: t["rna"].__setitem__(slice("P2", "P2"), np.nan)),
-        r"objects that have one block or more\. Got no value for 'P2'",
+        r"each object has at least one block\. Got no value for 'P2'",
     ),
     "single values": (
         _(lambda t: t["rna"].__setitem__("g2", t["rna"]["g2"].where(t["rna"].index != "P3"))),
-        r'X\["rna"\].*whole or missing as a whole; impute.*single missing values of \'P3\'',
+        r'X\["rna"\].*complete or wholly NaN in each row; impute.*single missing values of \'P3\'',
     ),
     "other ids": (
         _(lambda t: {"rna": t["rna"].reset_index(drop=True), "protein": t["protein"]}),

@@ -147,7 +147,7 @@ def test_weights_of_objects_go_with_their_responses(data, classifier):
     # Without ids of X, responses go by position, and weights by those of the responses.
     arrays = {block: X[block].to_numpy() for block in ("rna", "protein")}
     assert classifier.score(arrays, y, weights.iloc[::-1]) == expected
-    with pytest.raises(ValueError, match=r"'sample_weight' argument.*labelled as y is"):
+    with pytest.raises(ValueError, match=r"'sample_weight' argument.*labelled like y"):
         classifier.score(X, turned, weights.to_numpy())
     regressor = CompositeKernelRegressor(**FEW).fit(X, data.train.target)
     assert regressor.score(X, data.train.target, weights.iloc[::-1]) == regressor.score(
@@ -468,7 +468,7 @@ def test_further_arguments_reach_fit(data, classifier):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_second": 3}, "max_second.*nearest is 'max_seconds'"),
+        ({"max_second": 3}, "max_second.*Did you mean 'max_seconds'"),
         (
             {"draws": 3, "tune": 2},
             r"without model, engine, draws.*estimator sets\. Got 'draws', 't",
@@ -527,9 +527,9 @@ def test_kernels_with_parameters_are_learned(data):
 
 LABELS = {
     "one class": (lambda y: ["a"] * len(y), "at least two classes.*only 'a'"),
-    "missing": (lambda y: y.where(y.index != "P2"), "a response of every object.*'P2'"),
-    "None": (lambda y: [None, *y[1:]], "a response of every object.*none for 0"),
-    "NA": (lambda y: pd.array([pd.NA, *y[1:]], dtype="string"), "a response of every object"),
+    "missing": (lambda y: y.where(y.index != "P2"), "a response for every object.*'P2'"),
+    "None": (lambda y: [None, *y[1:]], "a response for every object.*none for 0"),
+    "NA": (lambda y: pd.array([pd.NA, *y[1:]], dtype="string"), "a response for every object"),
     "masked": (lambda y: np.ma.masked_equal(np.arange(len(y)) % 2, 0), "masked"),
     "continuous": (lambda y: np.linspace(0.5, 2, len(y)), "Unknown label type: continuous"),
     "two columns": (lambda y: np.column_stack([y, y]), "1d array"),
@@ -621,5 +621,5 @@ def test_a_column_of_targets_stays_a_column(data):
 def test_missing_targets_of_a_table_are_named(data):
     table = several(data.train)
     table.iloc[3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"a response of every object\. Got none for 'P3'"):
+    with pytest.raises(ValueError, match=r"a response for every object\. Got none for 'P3'"):
         CompositeKernelRegressor(**FEW).fit(data.train.X, table)

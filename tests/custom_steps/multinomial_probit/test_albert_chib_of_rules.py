@@ -207,7 +207,7 @@ def test_rules_it_does_not_know_are_refused():
     X, labels = labelled()
     kernels = {"a": np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)), "b": np.eye(len(X))}
     model = kz.MultinomialProbit(kernels, labels, combination=kz.combinations.DirichletWeights())
-    with pytest.raises(TypeError, match=r"knows the combinations .*Mean.*Got DirichletWeights"):
+    with pytest.raises(TypeError, match=r"available for .*Mean.*Got DirichletWeights"):
         AlbertChib(model=model)
 
 

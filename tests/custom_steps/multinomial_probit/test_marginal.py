@@ -173,7 +173,7 @@ def test_wrong_requests(model):
         MarginalProbit(model=model, target_accept=1)
     stack = kernel_stack(model.design)
     of_a_rule_unknown = MultinomialProbit(stack, model.label_codes, combination=Doubled())
-    with pytest.raises(TypeError, match=r"moves the weights of Mean, Product and Binary\. Got Dou"):
+    with pytest.raises(TypeError, match=r"available for Mean, Product and Binary\. Got Dou"):
         MarginalProbit(model=of_a_rule_unknown)
 
 

@@ -100,7 +100,7 @@ def test_a_right_engine_keeps_the_bands(capsys):
     assert checked.attrs["calibrated"] == 1
     assert json.loads(checked.attrs["leaves_bands"]) == {}
     assert checked.attrs["verdict"] in capsys.readouterr().out
-    assert "(7 elements) keep their bands" in checked.attrs["verdict"]
+    assert "(7 elements) stay within their bands" in checked.attrs["verdict"]
     found = checked["prior_sbc"]
     assert set(found.data_vars) == {"mu", "means", "log_likelihood"}
     assert list(found["obs"].values) == list(model.coords["obs"])
@@ -330,7 +330,7 @@ def test_posterior_calibration_fits_both_sets_of_data():
 
 
 def test_posterior_calibration_needs_draws_and_an_engine_of_any_model():
-    with pytest.raises(ValueError, match="'draws' argument of calibrate must be so many"):
+    with pytest.raises(ValueError, match="'draws' argument of calibrate must be large enough"):
         calibrate(method="posterior", draws=31, replicates=40)
     with pytest.raises(ValueError, match="must be 'prior' for Gibbs: 'posterior' adds replicated"):
         calibrate("gibbs", kz.CompositeKernelRegression.example(), method="posterior")
@@ -369,7 +369,7 @@ def of_its_own_data():
         ({"random_seed": -1}, "'random_seed' .* must be an integer of 0 or more"),
         ({"method": "loo"}, "'method' .* must be one of 'prior', 'posterior'"),
         ({"quantities": ["nu"]}, "'quantities' .* must be one of 'mu', 'means', 'log_likelihood'"),
-        ({"store": "draws"}, "'options' .* must be arguments of fit but these. Got store"),
+        ({"store": "draws"}, "'options' .* must be arguments of fit other than these. Got store"),
         ({"drawz": 3}, "drawz"),
     ],
 )

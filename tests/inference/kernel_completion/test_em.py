@@ -117,7 +117,7 @@ def test_limit_and_what_the_result_says_on_the_way():
     np.testing.assert_allclose(far.objective[-1], limit.objective[-1])
     near = fit_completion(model, RUN, iterations=4, start=START)
     assert near.converged == "no"
-    assert "iterations=None gives the limit" in near.note
+    assert "use iterations=None for the limit" in near.note
 
 
 def test_linear_growth_in_the_papers_setting():

@@ -127,5 +127,5 @@ def test_order_of_objects_does_not_matter(name, theta, K11):
 
 def test_one_object_classes_are_refused(theta, K11):
     given = Given.of(theta, K11, ["a", "b", "a", "c", "b", "a"], ETAS)
-    with pytest.raises(ValueError, match=r"two objects or more in each class\. Got a class of 1"):
+    with pytest.raises(ValueError, match=r"at least two objects in each class\. Got a class of 1"):
         OBJECTIVES["leave-one-out log score"](given)

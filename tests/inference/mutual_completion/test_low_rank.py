@@ -233,11 +233,11 @@ def _huge(frames):
     ("spoil", "message"),
     [
         (_gap, r"features\[\"a\"\].*wholly NaN in each row.*'s"),
-        (_nowhere, "every object has the features of a kernel. Got 't' in none"),
+        (_nowhere, "each object has the features of at least one kernel. Got 't' in none"),
         (_twice, r"features\[\"b\"\].*distinct ids.*more than once"),
         (_levels, r"features\[\"c\"\].*one level"),
         (_array, "DataFrames, or arrays, all of them. Got 'c'"),
-        (_one, r"features\[\"c\"\].*two objects or more. Got 1"),
+        (_one, r"features\[\"c\"\].*at least two objects. Got 1"),
         (_zeros, r"features\[\"c\"\].*other than zero"),
         (_infinity, r"features\[\"c\"\].*at most 1e\+60 in size elsewhere. Got one of inf"),
         (_huge, r"features\[\"c\"\].*at most 1e\+60 in size elsewhere. Got one of 1e\+200"),
