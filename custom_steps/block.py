@@ -1,9 +1,7 @@
 """Base class of the handwritten Gibbs steps: everything except the conditional draws."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
 from typing import Any, ClassVar, TypedDict
 
 import numpy as np
@@ -22,7 +20,7 @@ from rich.table import Column
 from ..models.declaration import Declaration
 from ..models.distributions.dirichlet import Simplex
 from ..models.distributions.positive_definite import PositiveDefinite
-from ..numerics.packed_factor import Triangle
+from ..numerics.packed_factor import order_of_packed, triangle
 
 __all__ = ["GibbsBlock", "GibbsBlockState", "Names", "Shared", "ValueMap"]
 
@@ -108,22 +106,17 @@ def _simplex_backward(value: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-@cache
-def _triangle(n: int) -> Triangle:
-    return Triangle(n)
-
-
 def _pack(matrices: np.ndarray) -> np.ndarray:
     n = matrices.shape[-1]
     factors = np.linalg.cholesky(matrices).reshape(-1, n, n)
-    packed = [_triangle(n).pack(factor) for factor in factors]
+    packed = [triangle(n).pack(factor) for factor in factors]
     return np.array(packed).reshape(*matrices.shape[:-2], -1)
 
 
 def _unpack(packed: np.ndarray) -> np.ndarray:
-    n = (math.isqrt(8 * packed.shape[-1] + 1) - 1) // 2
+    n = order_of_packed(packed.shape[-1])
     vectors = packed.reshape(-1, packed.shape[-1])
-    factors = np.array([_triangle(n).unpack(vector) for vector in vectors])
+    factors = np.array([triangle(n).unpack(vector) for vector in vectors])
     return (factors @ factors.mT).reshape(*packed.shape[:-1], n, n)
 
 

@@ -1,19 +1,38 @@
-"""Packed form of positive definite matrices, to and from their Cholesky factors."""
+"""Packed form of positive definite matrices, to and from their Cholesky factors.
+
+X = LL' is packed as the lower triangle of L by rows, with the logarithms of its diagonal: n(n+1)/2
+numbers.
+"""
+
+import math
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Triangle"]
+__all__ = ["Triangle", "order_of_packed", "triangle"]
 
 type Array = npt.NDArray[np.float64]
+type Positions = npt.NDArray[np.intp]
 
 
-class Triangle:
-    """Matrices of order n in the packed form of `PositiveDefinite`."""
+class Triangle(NamedTuple):
+    """Layout of the packed form of a matrix of order n; made by `triangle`.
 
-    def __init__(self, n: int):
-        self._lower = np.tri(n, dtype=bool)
-        self._diagonal = np.cumsum(np.arange(1, n + 1)) - 1
+    Attributes
+    ----------
+    lower : array of shape (n, n)
+        Mask of the lower triangle.
+    lengths, first, diagonal : array of shape (n,)
+        Lengths of the rows, and positions of their first entries and of their last ones, on the
+        diagonal.
+    """
+
+    lower: npt.NDArray[np.bool_]
+    lengths: Positions
+    first: Positions
+    diagonal: Positions
 
     def pack(self, factor: Array) -> Array:
         """Packed form of the lower triangular L (n, n).
@@ -21,15 +40,28 @@ class Triangle:
         A diagonal entry of 0 is replaced by the smallest positive normal number: chi-square draws
         with almost zero degrees of freedom underflow to 0.
         """
-        packed = factor[self._lower]
-        diagonal = np.maximum(packed[self._diagonal], np.finfo(float).tiny)
-        packed[self._diagonal] = np.log(diagonal)
+        packed = factor[self.lower]
+        diagonal = np.maximum(packed[self.diagonal], np.finfo(float).tiny)
+        packed[self.diagonal] = np.log(diagonal)
         return packed
 
     def unpack(self, packed: Array) -> Array:
         """L (n, n) of a packed form, in C order."""
-        factor = np.zeros(self._lower.shape)
-        factor[self._lower] = packed
+        factor = np.zeros(self.lower.shape)
+        factor[self.lower] = packed
         diagonal = np.einsum("ii->i", factor)
         diagonal[:] = np.exp(diagonal)
         return factor
+
+
+@cache
+def triangle(n: int) -> Triangle:
+    """Layout of the packed form of matrices of order n."""
+    lengths = np.arange(1, n + 1)
+    ends = np.cumsum(lengths)
+    return Triangle(np.tri(n, dtype=bool), lengths, ends - lengths, ends - 1)
+
+
+def order_of_packed(length: int) -> int:
+    """Find n with n(n+1)/2 = `length`."""
+    return (math.isqrt(8 * length + 1) - 1) // 2

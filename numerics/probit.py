@@ -21,15 +21,14 @@ than Gauss-Hermite, because the widths of g on its two sides may differ by a fac
 
 from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erfcx, ndtr
 
-from ..validation import check_count
 from .compiled import numba_compiles
-from .probit_constants import LARGEST_SCORE, LOG_2PI, SQRT_2PI
 from .threads import in_blocks
 
 __all__ = [
@@ -38,12 +37,17 @@ __all__ = [
     "hessian",
     "log_probability",
     "log_probability_and_gradient",
+    "near_mode",
     "truncated_moments",
 ]
 
 type Array = npt.NDArray[np.float64]
 
 TINY = float(np.finfo(float).tiny)
+LOG_2PI = float(np.log(2 * np.pi))
+SQRT_2PI = float(np.sqrt(2 * np.pi))
+# Squares of differences of larger scores overflow.
+LARGEST_SCORE = 1e150
 # Half width of the range in standard deviations; a normal has mass 4e-10 on one side beyond it.
 REACH = 6.15
 # Classes with scores this far below the largest have probability zero in double precision.
@@ -118,42 +122,53 @@ def default_nodes(n_classes: int) -> int:
     return int(np.ceil(REACH * (1 + np.sqrt(n_classes)) / SPACING)) + 1
 
 
-def _check_nodes(nodes: int | None, n_classes: int, owner: str) -> int:
-    """Return the number of nodes, at least the two ends of the trapezoid rule."""
-    if nodes is None:
-        return default_nodes(n_classes)
-    return check_count(nodes, "nodes", owner, least=2)
+class Mode(NamedTuple):
+    """Last step of Newton's method to the mode of the integrand of each object.
+
+    Attributes
+    ----------
+    below : array of shape (N,)
+        The point before the step, at or below the mode.
+    step, curvature : array of shape (N,)
+        The step, at most 0.1, and -h'' before it.
+    """
+
+    below: Array
+    step: Array
+    curvature: Array
 
 
-def _mode_and_width(gaps: Array) -> tuple[Array, Array]:
-    """Mode of the integrand and 1/sqrt(-h'') there, for gaps f_i - f_j of shape (n, C - 1)."""
+def near_mode(gaps: Array) -> Mode:
+    """Climb to the mode of the integrand, for gaps f_i - f_j of shape (N, C - 1)."""
     # Start: with max(-x, 0) in place of the hazard of x, h' is a maximum of lines, whose largest
     # root lies below the mode at a distance of order one.
     means = -np.sort(gaps, axis=1).cumsum(axis=1) / np.arange(2, gaps.shape[1] + 2)
-    mode = np.maximum(means.max(axis=1), 0.0)
+    below = np.maximum(means.max(axis=1), 0.0)
     # Convergence is quadratic: after a step of 0.1 the error is about 0.01, far below the spacing.
     for _ in range(100):
-        x = mode[:, None] + gaps
+        x = below[:, None] + gaps
         _, hazard = _scaled_cdf_and_hazard(x)
         curvature = 1 + (hazard * (x + hazard)).sum(axis=1)
         # Rounding violates these proven bounds for scores of about 1e5 and more.
         np.clip(curvature, 1, gaps.shape[1] + 1, out=curvature)
-        step = (hazard.sum(axis=1) - mode) / curvature
-        mode += step
+        step = (hazard.sum(axis=1) - below) / curvature
         if not np.any(np.abs(step) > 0.1):
             break
-    return mode, 1 / np.sqrt(curvature)
+        below += step
+    return Mode(below, step, curvature)
 
 
-def _quadrature(gaps: Array, nodes: int) -> Iterator[tuple[slice, Array, Array, Array]]:
+def _quadrature(gaps: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
     """Yield blocks of objects: their slice, log(g spacing), x = u + gap and the hazard at x.
 
     Shapes of the arrays: (n, nodes), (n, C - 1, nodes) and (n, C - 1, nodes).
     """
+    nodes = default_nodes(gaps.shape[1] + 1)
     grid = np.linspace(0.0, 1.0, nodes)
     size = max(1, BLOCK // (gaps.shape[1] * nodes))
-    mode, width = _mode_and_width(gaps)
-    left = mode - REACH * width
+    near = near_mode(gaps)
+    width = 1 / np.sqrt(near.curvature)
+    left = near.below + near.step - REACH * width
     span = REACH * (1 + width)
     for start in range(0, len(gaps), size):
         block = slice(start, start + size)
@@ -182,41 +197,12 @@ def _winner_gaps(f: npt.ArrayLike, t: npt.ArrayLike) -> tuple[Array, npt.NDArray
     return scores, losers, winner - np.take_along_axis(scores, losers, axis=1)
 
 
-def log_probability(f: npt.ArrayLike, t: npt.ArrayLike, nodes: int | None = None) -> Array:
-    """Log probability of the classes `t` under the multinomial-probit link (eq 4).
-
-    Parameters
-    ----------
-    f : array of shape (N, C)
-        Scores, one per class, in standard deviations of the noise.
-    t : integer array of shape (N,)
-        Class codes 0..C-1.
-    nodes : int, optional
-        Number of quadrature nodes, at least two. The default, about 6.5 (1 + sqrt(C)), gives a
-        relative error of 1e-8 in the probability (not in its logarithm), however small it is.
-
-    Returns
-    -------
-    array of shape (N,)
-        log P(t_n | f_n), finite for finite scores. Cost O(N C nodes).
-
-    Raises
-    ------
-    ValueError
-        For a number of nodes below two.
-    """
-    scores, _, gaps = _winner_gaps(f, t)
-    nodes = _check_nodes(nodes, scores.shape[1], "log_probability")
-    log_p = np.empty(len(gaps))
-    for block, log_g, _, _ in _quadrature(gaps, nodes):
-        peak = log_g.max(axis=1)
-        log_p[block] = peak + np.log(np.exp(log_g - peak[:, None]).sum(axis=1))
-    return log_p
+def log_probability(f: npt.ArrayLike, t: npt.ArrayLike) -> Array:
+    """Log probability of the classes `t` (eq 4), as `truncated_moments` has it."""
+    return truncated_moments(f, t)[0]
 
 
-def truncated_moments(
-    f: npt.ArrayLike, t: npt.ArrayLike, nodes: int | None = None
-) -> tuple[Array, Array]:
+def truncated_moments(f: npt.ArrayLike, t: npt.ArrayLike) -> tuple[Array, Array]:
     """Normaliser and mean of y ~ N(f, I) truncated to the cone where y_t is the largest (eq 6).
 
     For the losers E[y_j] = f_j - E[lambda(u + f_i - f_j)] with lambda = phi/Phi; the expectation is
@@ -225,26 +211,23 @@ def truncated_moments(
 
     Parameters
     ----------
-    f, t, nodes
-        As for `log_probability`.
+    f : array of shape (N, C)
+        Scores, one per class, in standard deviations of the noise.
+    t : integer array of shape (N,)
+        Class codes 0..C-1.
 
     Returns
     -------
     log_z : array of shape (N,)
-        log P(t_n | f_n).
+        log P(t_n | f_n), finite for finite scores. The relative error of the probability is 1e-8,
+        however small it is.
     mean : array of shape (N, C)
-        E[y_n]. Cost O(N C nodes).
-
-    Raises
-    ------
-    ValueError
-        For a number of nodes below two.
+        E[y_n]. Cost O(N C nodes), with about 6.5 (1 + sqrt(C)) nodes.
     """
     scores, losers, gaps = _winner_gaps(f, t)
-    nodes = _check_nodes(nodes, scores.shape[1], "truncated_moments")
     log_z = np.empty(len(gaps))
     shift = np.empty_like(gaps)
-    for block, log_g, _, hazard in _quadrature(gaps, nodes):
+    for block, log_g, _, hazard in _quadrature(gaps):
         peak = log_g.max(axis=1)
         weights = np.exp(log_g - peak[:, None])
         total = weights.sum(axis=1)
@@ -261,7 +244,7 @@ def hessian(f: npt.ArrayLike, t: npt.ArrayLike) -> Array:
     Parameters
     ----------
     f, t
-        As for `log_probability`.
+        As for `truncated_moments`.
 
     Returns
     -------
@@ -275,7 +258,7 @@ def hessian(f: npt.ArrayLike, t: npt.ArrayLike) -> Array:
     possible = _possible(scores, codes)
     _, losers, gaps = _winner_gaps(scores[possible], codes[possible])
     of_gaps = np.empty((*gaps.shape, gaps.shape[1]))
-    for block, log_g, x, hazard in _quadrature(gaps, default_nodes(n_classes)):
+    for block, log_g, x, hazard in _quadrature(gaps):
         weights = np.exp(log_g - log_g.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
         weighted = hazard * weights[:, None, :]
@@ -403,7 +386,7 @@ def class_probabilities(f: npt.ArrayLike) -> Array:
     grid = np.linspace(0.0, 1.0, nodes)
     out = np.empty_like(flat)
     if flat.size * nodes > COMPILED_FROM_NODES and n_classes <= MOST_COMPILED:
-        from .probit_probabilities import fill_probabilities
+        from .probit_compiled import fill_probabilities
 
         per_unit = np.sqrt(n_classes) / SPACING
         fill_probabilities(flat, bottom, top, per_unit, MIDDLE, TAIL, out)

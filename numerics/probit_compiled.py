@@ -1,7 +1,7 @@
-"""Compiled log probability of the multinomial-probit link, and its gradient in the scores.
+"""Compiled loops of the multinomial-probit link: log probability and gradient, all probabilities.
 
-The quadrature has the same nodes as in `kernelzoo.numerics.probit`.  Compiled loops avoid dozens of
-NumPy operations on small arrays per call, which dominate the time of a Hamiltonian trajectory.  On
+The quadratures have the nodes of `kernelzoo.numerics.probit`. Compiled loops avoid dozens of
+NumPy operations on small arrays per call, which dominate the time of a Hamiltonian trajectory. On
 equally spaced nodes exp(-x^2 / 2) follows from two exponentials by recurrence.
 
 The loops call no array functions of numba: each takes longer to compile than this whole file.
@@ -9,22 +9,73 @@ The loops call no array functions of numba: each takes longer to compile than th
 
 import math
 
-from .compiled import compiled
-from .probit_constants import LARGEST_SCORE, LOG_2PI, SQRT_2PI
-from .probit_tail import FAST, scaled_tail
+import numpy as np
 
-__all__ = ["probit_kernel"]
+from .compiled import compiled
+from .probit import LARGEST_SCORE, LOG_2PI, SQRT_2PI
+
+__all__ = ["fill_probabilities", "probit_kernel"]
 
 # Phi(x) is one in double precision for larger x.
 _CERTAIN = 8.5
 
 
-_cached = compiled(
-    *("numerics/probit_constants.py", "numerics/probit_tail.py", "numerics/probit_compiled.py"),
-    fastmath=FAST,
-    error_model="numpy",
-    nogil=True,
-)
+SOURCES = "numerics/probit.py", "numerics/probit_compiled.py"
+# Sums may be reordered for vector instructions, with the semantics of infinities and NaN.
+OPTIONS = {"fastmath": {"contract", "reassoc", "nsz"}, "error_model": "numpy", "nogil": True}
+_cached = compiled(*SOURCES, **OPTIONS)
+
+
+@_cached
+def _scaled_tail(x, count, middle, coefficients, t, out):  # type: ignore[no-untyped-def]
+    """Write (1 - Phi(|x|)) exp(x^2 / 2) of the first `count` entries of `x` to `out`.
+
+    `t` is a work array; `x`, `t` and `out` have at least `count` entries. `middle` and
+    `coefficients` define the polynomial of `kernelzoo.numerics.probit`.
+    """
+    for q in range(count):
+        z = abs(x[q])
+        t[q] = (z - middle) / (z + middle)
+        out[q] = coefficients[-1]
+    for degree in range(len(coefficients) - 2, -1, -1):
+        coefficient = coefficients[degree]
+        for q in range(count):
+            out[q] = out[q] * t[q] + coefficient
+    for q in range(count):
+        out[q] /= 1.0 + abs(x[q])
+
+
+# A call would take a fifth more time.
+@compiled(*SOURCES, **OPTIONS, inline="always")
+def _multiply(  # type: ignore[no-untyped-def]
+    first, spacing, decay, nodes, middle, coefficients, x, t, scaled, hazard, product, exponent
+):
+    """Multiply a class's Phi(x) into product exp(exponent); write sqrt(2 pi) phi / Phi to `hazard`.
+
+    Nodes are x = `first` + `spacing` q, and `decay` is exp(-spacing^2). `x`, `t` and
+    `scaled` are work arrays.
+    """
+    for q in range(nodes):
+        x[q] = first + spacing * q
+    _scaled_tail(x, nodes, middle, coefficients, t, scaled)
+    bell, ratio = 0.0, 0.0
+    for q in range(nodes):
+        if x[q] <= 0:
+            exponent[q] -= 0.5 * x[q] * x[q]
+            hazard[q] = 1.0
+            continue
+        # The first positive node starts the recurrence bell(x + h) = bell(x) ratio(x).
+        if ratio == 0.0:
+            bell = math.exp(-0.5 * x[q] * x[q])
+            ratio = math.exp(-spacing * (x[q] + 0.5 * spacing))
+        else:
+            bell *= ratio
+            ratio *= decay
+        hazard[q] = bell
+        scaled[q] = 1.0 - bell * scaled[q]
+    for q in range(nodes):
+        product[q] *= scaled[q]
+        hazard[q] /= scaled[q]
 
 
 @_cached
@@ -51,7 +102,7 @@ def _mode(gaps, losers, middle, coefficients, x, t, scaled):  # type: ignore[no-
     for _ in range(100):
         for k in range(losers):
             x[k] = mode + gaps[k]
-        scaled_tail(x, losers, middle, coefficients, t, scaled)
+        _scaled_tail(x, losers, middle, coefficients, t, scaled)
         slope, curvature = 0.0, 1.0
         for k in range(losers):
             bell = 1.0
@@ -108,27 +159,20 @@ def probit_kernel(f, labels, nodes, reach, middle, coefficients, work, log_p, gr
                 for q in range(nodes):
                     hazards[k, q] = 0.0
                 continue
-            for q in range(nodes):
-                x[q] = first + spacing * q
-            scaled_tail(x, nodes, middle, coefficients, t, scaled)
-            bell, ratio = 0.0, 0.0
-            for q in range(nodes):
-                if x[q] <= 0:
-                    exponent[q] -= 0.5 * x[q] * x[q]
-                    hazards[k, q] = 1.0
-                    continue
-                # The first positive node starts the recurrence bell(x + h) = bell(x) ratio(x).
-                if ratio == 0.0:
-                    bell = math.exp(-0.5 * x[q] * x[q])
-                    ratio = math.exp(-spacing * (x[q] + 0.5 * spacing))
-                else:
-                    bell *= ratio
-                    ratio *= decay
-                hazards[k, q] = bell
-                scaled[q] = 1.0 - bell * scaled[q]
-            for q in range(nodes):
-                product[q] *= scaled[q]
-                hazards[k, q] /= scaled[q]
+            _multiply(
+                first,
+                spacing,
+                decay,
+                nodes,
+                middle,
+                coefficients,
+                x,
+                t,
+                scaled,
+                hazards[k],
+                product,
+                exponent,
+            )
         peak = exponent[0]
         for q in range(nodes):
             if exponent[q] > peak:
@@ -147,3 +191,61 @@ def probit_kernel(f, labels, nodes, reach, middle, coefficients, work, log_p, gr
             gradient[n, k + (k >= own)] = -shift
             pull += shift
         gradient[n, own] = pull
+
+
+@_cached
+def fill_probabilities(scores, bottom, top, per_unit, middle, coefficients, out):  # type: ignore[no-untyped-def]
+    """Write the probabilities of all classes into `out`; each row sums to one.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (N, C)
+        Scores; the largest of each object is zero.
+    bottom, top : ndarray of shape (N,), float
+        Range of the winner's value.
+    per_unit : float
+        Quadrature nodes per unit of the range.
+    middle, coefficients : float, ndarray
+        Polynomial for the tail of the normal distribution.
+    out : ndarray of shape (N, C)
+        Array for the result.
+    """
+    n_obs, n_classes = scores.shape
+    most = 1 + math.ceil((top - bottom.min()) * per_unit)
+    hazards = np.empty((n_classes, most))
+    x, t, scaled = np.empty(most), np.empty(most), np.empty(most)
+    product, exponent = np.empty(most), np.empty(most)
+    for n in range(n_obs):
+        nodes = 1 + math.ceil((top - bottom[n]) * per_unit)
+        spacing = (top - bottom[n]) / (nodes - 1)
+        decay = math.exp(-spacing * spacing)
+        for q in range(nodes):
+            product[q] = 1.0
+            exponent[q] = 0.0
+        for c in range(n_classes):
+            first = bottom[n] - scores[n, c]
+            _multiply(
+                first,
+                spacing,
+                decay,
+                nodes,
+                middle,
+                coefficients,
+                x,
+                t,
+                scaled,
+                hazards[c],
+                product,
+                exponent,
+            )
+        for q in range(nodes):
+            product[q] *= math.exp(exponent[q])
+        total = 0.0
+        for c in range(n_classes):
+            mass = 0.0
+            for q in range(nodes):
+                mass += hazards[c, q] * product[q]
+            out[n, c] = mass
+            total += mass
+        for c in range(n_classes):
+            out[n, c] /= total

@@ -1,6 +1,6 @@
 """Combination rules added from outside the package."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
@@ -8,7 +8,6 @@ import pytensor.tensor as pt
 from scipy import stats
 
 from kernelzoo.custom_steps.multinomial_probit.sweep import Info, RuleMoves, moves_of
-from kernelzoo.inference.multinomial_probit.vb_updates import update_weights
 from kernelzoo.models.combinations import Combination, WeightedSum
 
 
@@ -64,7 +63,11 @@ class NormalWeights(WeightedSum):
     def posterior(self, linear, curvature):
         """Distribution of beta for the log likelihood linear'beta - beta'curvature beta / 2."""
         covariance = np.linalg.inv(curvature + np.eye(len(linear)) / self.sd**2)
-        return Normal(covariance @ (linear + 1 / self.sd**2), covariance)
+        return Normal(covariance @ (linear + 1 / self.sd**2), covariance, self.sd)
+
+    def variational_factor(self, linear, curvature):
+        """What `VB` asks of a rule."""
+        return self.posterior(linear, curvature)
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,23 @@ class Normal:
 
     mean: np.ndarray
     covariance: np.ndarray
+    prior_sd: float
 
     @property
     def sd(self):
         return np.sqrt(np.diagonal(self.covariance))
+
+    @property
+    def second_moment(self):
+        return self.covariance + np.outer(self.mean, self.mean)
+
+    @property
+    def gain(self):
+        """E[log prior of beta] plus the entropy."""
+        log_prior = stats.norm.logpdf(self.mean, 1.0, self.prior_sd)
+        log_prior -= 0.5 * (self.sd / self.prior_sd) ** 2
+        entropy = stats.multivariate_normal(self.mean, self.covariance).entropy()
+        return log_prior.sum() + entropy
 
     def sample(self, draws, rng):
         return rng.multivariate_normal(self.mean, self.covariance, size=draws)
@@ -97,12 +113,3 @@ class NormalMoves(RuleMoves):
 
 
 moves_of.register(NormalWeights, NormalMoves)
-
-
-@update_weights.register
-def _(rule: NormalWeights, plug_in, state, linear, curvature):
-    q = rule.posterior(linear, curvature)
-    log_prior = stats.norm.logpdf(q.mean, 1.0, rule.sd) - 0.5 * (q.sd / rule.sd) ** 2
-    gain = log_prior.sum() + stats.multivariate_normal(q.mean, q.covariance).entropy()
-    second = q.covariance + np.outer(q.mean, q.mean)
-    return replace(state, beta=q, beta_mean=q.mean, beta_second=second, gain=gain)

@@ -23,13 +23,13 @@ from pytensor.tensor import TensorVariable
 
 from ...models.completion.diagonal_draws import Missing, draw_diagonal, draw_W21
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
+from ...numerics.packed_factor import order_of_packed, triangle
 from ...validation import argument_error, check_name
 from ..block import GibbsBlock, Names, Shared, check_owned
 
 __all__ = ["DiagonalTannerWongImputation", "DiagonalTannerWongPosterior"]
 
 type Array = npt.NDArray[np.float64]
-type Positions = npt.NDArray[np.int64]
 
 
 class Parameters(NamedTuple):
@@ -62,7 +62,7 @@ class Constants(NamedTuple):
 
 def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
     """W22.1 ~ Wishart(df, diag(delta)), eq (13), packed. O(n2^2)."""
-    lengths, _, last = _layout(len(delta))
+    _, lengths, _, last = triangle(len(delta))
     packed = rng.standard_normal(lengths.sum())
     packed *= np.repeat(np.sqrt(delta), lengths)
     packed[last] = 0.5 * np.log(delta * rng.chisquare(df - np.arange(len(delta))))
@@ -71,7 +71,7 @@ def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
 
 def draw_around_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
     """Packed W22.1 of the same distribution: diagonal by eq (15), then correlations. O(n2^2)."""
-    lengths, first, last = _layout(len(delta))
+    _, lengths, first, last = triangle(len(delta))
     diagonal = draw_diagonal(delta, df, rng)
     packed = rng.standard_normal(lengths.sum())
     packed[last] = np.sqrt(rng.chisquare(df - np.arange(len(delta))))
@@ -83,18 +83,10 @@ def draw_around_diagonal(delta: Array, df: float, rng: np.random.Generator) -> A
 
 def diagonal_of_packed(packed: Array) -> Array:
     """Diagonal (n2,) of the packed W22.1: the squared lengths of the rows of L. O(n2^2)."""
-    n2 = int(np.sqrt(2 * len(packed)))
-    _, first, last = _layout(n2)
+    _, _, first, last = triangle(order_of_packed(len(packed)))
     rows = packed.copy()
     rows[last] = np.exp(rows[last])
     return np.add.reduceat(np.square(rows, out=rows), first)
-
-
-def _layout(n: int) -> tuple[Positions, Positions, Positions]:
-    """Length, first and last position of the rows of a packed lower triangle of order n."""
-    lengths = np.arange(1, n + 1)
-    ends = np.cumsum(lengths)
-    return lengths, ends - lengths, ends - 1
 
 
 type DrawW22_1 = Callable[[Array, float, np.random.Generator], Array]

@@ -9,8 +9,8 @@ others are independent normals truncated to (-inf, v).  No Markov chain is invol
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
-_MAX_NEWTON = 50
-_NEAR_MODE = 0.1
+from ...numerics.probit import near_mode
+
 _LARGEST = 1e8
 
 
@@ -78,19 +78,9 @@ def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) 
     envelope, which is the normal N(own + sum_j lambda(m - others_j), 1) with lambda = phi / Phi.
     The draw is exact for every m; near the mode most proposals are accepted.
     """
-    step = np.zeros_like(own)
-    tangent = _lower_mode(own, others)
-    for _ in range(_MAX_NEWTON):
-        # Moving the tangent first keeps point and slope consistent however the loop ends.
-        tangent += step
-        x = tangent[:, None] - others
-        slopes = _inverse_mills(x)
-        slope = slopes.sum(axis=1)
-        # The exact curvature is in this range; rounding leaves it at scores of 1e6 and more.
-        curvature = np.clip(1.0 + (slopes * (slopes + x)).sum(axis=1), 1.0, others.shape[1] + 1.0)
-        step = (own - tangent + slope) / curvature
-        if (step < _NEAR_MODE).all():
-            break
+    tangent = own + near_mode(own[:, None] - others).below
+    x = tangent[:, None] - others
+    slope = _inverse_mills(x).sum(axis=1)
     height = log_ndtr(x).sum(axis=1)
     winner = np.empty_like(own)
     pending = np.arange(len(own))
@@ -105,18 +95,6 @@ def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) 
         winner[pending[accepted]] = v[accepted]
         pending = pending[~accepted]
     return winner
-
-
-def _lower_mode(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Point at or below the winner's mode, at a distance of order one; (N,), (N, C-1) -> (N,).
-
-    The score own - v + sum_j lambda(v - others_j) is convex and decreasing, so Newton's method
-    climbs monotonically from here.  Bounding lambda(x) > max(-x, 0) makes the score a maximum of
-    lines, whose root is the largest of theirs: the best mean of `own` and the k highest others.
-    """
-    descending = -np.sort(-others, axis=1)
-    means = (own[:, None] + descending.cumsum(axis=1)) / np.arange(2, others.shape[1] + 2)
-    return np.maximum(own, means.max(axis=1))
 
 
 def _inverse_mills(x: np.ndarray) -> np.ndarray:

@@ -36,7 +36,7 @@ from scipy.linalg import blas, cholesky
 from ...models.completion.incomplete import IncompleteKernel, half_of_visible
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...numerics.matrix_draws import Bartlett
-from ...numerics.packed_factor import Triangle
+from ...numerics.packed_factor import triangle
 from ...validation import argument_error
 from ..block import GibbsBlock, Names, Shared, check_owned
 from ..moves.overrelaxation import fresh_share, overrelaxed_bartlett
@@ -216,8 +216,6 @@ class _MutualStep(GibbsBlock):
         self.packed = frozenset({"M", *factors})
         self._problem = problem
         self._known = [Known.of(kernel) for kernel in problem.kernels]
-        sizes = {problem.n_objects, *(len(kernel.hidden) for kernel in problem.kernels)}
-        self._triangles = {n: Triangle(n) for n in sizes}
         return owns, reads
 
     def initial_tuning(self) -> int:
@@ -274,7 +272,7 @@ class MutualImputation(_MutualStep):
         self, values: Mapping[str, Array], rng: np.random.Generator
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw scales and degrees of freedom, then the missing blocks."""
-        L = self._triangles[self._problem.n_objects].unpack(values["M"])
+        L = triangle(self._problem.n_objects).unpack(values["M"])
         M = L @ L.T
         factors = [known.visible_factor(M) for known in self._known]
         drawn = self._draw_parameters(values, L, factors, rng)
@@ -290,8 +288,7 @@ class MutualImputation(_MutualStep):
             missing = impute(known, M, C, nu[k], scales[k], rng, alpha=alpha, start=start)
             if len(kernel.visible):
                 drawn[f"Qhv_{kernel.name}"] = missing.hv
-            triangle = self._triangles[len(kernel.hidden)]
-            drawn[f"Qhh_v_{kernel.name}"] = triangle.pack(missing.factor)
+            drawn[f"Qhh_v_{kernel.name}"] = triangle(len(kernel.hidden)).pack(missing.factor)
         return drawn, {}
 
     def _draw_parameters(
@@ -359,12 +356,12 @@ class MutualPosterior(_MutualStep):
             kernel = known.kernel
             if len(kernel.hidden):
                 packed = values[f"Qhh_v_{kernel.name}"]
-                factor = self._triangles[len(kernel.hidden)].unpack(packed)
+                factor = triangle(len(kernel.hidden)).unpack(packed)
                 hv = values.get(f"Qhv_{kernel.name}", np.empty((len(kernel.hidden), 0)))
                 hh = missing_square(known, Missing(hv, factor))
                 kernel.add_missing(half, hv, hh, weight)
-        alpha, triangle = self._next_alpha(), self._triangles[n]
-        start = triangle.unpack(values["M"]) if alpha else None
+        alpha, layout = self._next_alpha(), triangle(n)
+        start = layout.unpack(values["M"]) if alpha else None
         df = strength + n + 1 + nu.sum()
         L = draw_model_matrix(half, df, rng, alpha=alpha, start=start)
-        return {"M": triangle.pack(L)}, {}
+        return {"M": layout.pack(L)}, {}

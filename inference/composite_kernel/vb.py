@@ -8,17 +8,16 @@ and a likelihood of precisions w_n and linear terms l_n, log p = sum_n l_n f_n -
 | alpha | N(m, Sigma), section 4.1, with E[beta] E[beta]' | with B |
 | phi | Gamma(sigma + 1/2, varsigma + E[alpha^2] / 2) | the same |
 | gamma | (N + 2 rho) / (E[e'e] + 2 rho) | 2 varrho in the denominator |
-| beta | importance sampling from the prior | `Quadrature`; the paper's as `weights="importance"` |
+| beta | importance sampling from the prior | quadrature, `simplex_factor` |
 | selection beta | not in the paper | all 2^K states |
-| varphi | importance sampling from the prior | `Quadrature`, with E[log beta] |
+| varphi | importance sampling from the prior | quadrature, `concentration_factor` |
 | xi, section 4.4 | f(E[beta]) | xi_n^2 = E[f_n^2] = tr(B K_n' E[alpha alpha'] K_n) |
 
 Regression has w = E[gamma], l = E[gamma] t. In classification Jaakkola's bound replaces the
 likelihood, which lowers the bound: w = tanh(xi / 2) / (2 xi), l = t - 1/2.
 
 The bound holds all terms and never falls with exact moments. For more than three kernels it may
-fall by the error of the quadrature when new points are placed (see `simplex`); with importance
-samples it is an estimate.
+fall by the error of the quadrature when new points are placed (see `simplex`).
 
 Mean field neglects dependence: the standard deviations of beta are several times too small, and the
 bound has several maxima in beta. It is nearly certain of selections where the posterior is not:
@@ -28,51 +27,41 @@ the result compares Q with the declaration's density.
 With several outputs, E[f^2] and l f are summed over them: Q(beta), Q(phi) and Q(alpha) of all
 outputs are one fit. Outputs that share nothing have a fit each.
 
-Iterations are accelerated (`variational.anderson`), except with importance samples or type-II
-maximum likelihood.
+Iterations are accelerated (`variational.anderson`), except in batches.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial, singledispatch
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from ...models.combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
+from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
-from ...user_warnings import warn_user
 from ...validation import Count, Positive, PositiveOrInf
-from ..engine.applicability import combination_unknown_to, setting_of_no_use
+from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
-from ..variational.ascent import (
-    FIRST_ROUND,
-    MultistartResult,
-    multistart_ascent,
-)
-from ..variational.binary import BinaryFactor, too_many
+from ..variational.ascent import FIRST_ROUND, MultistartResult, multistart_ascent
+from ..variational.binary import BinaryFactor
 from ..variational.concentration import check_prior
 from ..variational.gamma import Gamma
-from ..variational.kernel_weights import Importance, Integration, Quadrature
+from ..variational.rules import why_not
 from ..variational.simplex import warn_of_imprecision
 from .vb_batches import BatchedBernoulli
 from .vb_blocks import bernoulli_of_blocks, gaussian_of_blocks
 from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
-from .vb_output import HYPERPARAMETERS, Approximation
-from .vb_updates import COORDINATES, Data, Selections, State, start, update, update_in_turns
+from .vb_output import Approximation
+from .vb_updates import COORDINATES, Data, State, start, update_in_turns
 
-__all__ = ["fit_composite_kernel", "weight_priors"]
+__all__ = ["fit_composite_kernel"]
 
-type Weights = Literal["quadrature", "importance"]
-
-# Defaults: importance samples, and iterations before the first fit of the hyperparameters.
-SAMPLES, TYPE_TWO_FROM = 1000, 5
-# A shape that still moves by more than this part of its mean step counts as diverging.
-DRIFTING = 0.1
+# Rules of combination whose weights have a factor here.
+RULES = FixedWeights, DirichletWeights, Binary
 
 
 def _unsupported(model: CompositeKernelRegression) -> str | None:
@@ -82,71 +71,28 @@ def _unsupported(model: CompositeKernelRegression) -> str | None:
 
 
 def _other_weights(model: CompositeKernelRegression | CompositeKernelClassification) -> str | None:
-    return _other_combination(model) or too_many(model.combination, len(model.coords["kernel"]))
+    return why_not(model, RULES)
 
 
-@singledispatch
-def weight_priors(rule: Combination, owner: str) -> tuple[float | None, dict[str, Gamma]]:
-    """Concentration of the weights if known, else its prior; neither for known weights."""
-    raise NotImplementedError(
-        f"VB has no factor for the weights of {type(rule).__name__}: register it with "
-        f"weight_priors of {__name__}."
-    )
+def _priors(model: Any, owner: str) -> dict[str, Gamma]:
+    """Priors of the precisions, and of the weights' concentrations if they are learned."""
+    priors, rule = {"phi": Gamma(model.sigma, model.varsigma)}, model.combination
+    if isinstance(rule, DirichletWeights) and rule.varphi is None:
+        check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), owner)
+        priors["varphi"] = Gamma(rule.tau, rule.nu)
+    return priors
 
 
-@weight_priors.register
-def _(rule: FixedWeights, owner: str) -> tuple[float | None, dict[str, Gamma]]:
-    return None, {}
-
-
-@weight_priors.register
-def _(rule: DirichletWeights, owner: str) -> tuple[float | None, dict[str, Gamma]]:
-    if rule.varphi is not None:
-        return rule.varphi, {}
-    check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), owner)
-    return None, {"varphi": Gamma(rule.tau, rule.nu)}
-
-
-@weight_priors.register
-def _(rule: Binary, owner: str) -> tuple[float | None, dict[str, Gamma]]:
-    return None, {}
-
-
-_other_combination = combination_unknown_to(weight_priors)
-
-
-@singledispatch
-def _integration(
-    rule: Combination, model: Any, weights: Weights, samples: int, run: Run
-) -> Integration[Any, Any] | Selections:
-    """Return the method that computes the factor of learned weights."""
-    return Importance(samples, run.rng) if weights == "importance" else Quadrature()
-
-
-@_integration.register
-def _(rule: Binary, model: Any, weights: Weights, samples: int, run: Run) -> Selections:
-    if weights == "importance":
-        owner = f"VB on {type(model).__name__}"
-        raise setting_of_no_use("weights", owner, "selections are enumerated")
-    return Selections(rule, model.bias_apart)
-
-
-@singledispatch
-def _likelihoods(model: pm.Model, batch: int | None) -> tuple[list[Likelihood], dict[str, Gamma]]:
-    """Likelihood of each independent part of a model, and the prior of its noise."""
-    raise NotImplementedError(
-        f"VB has no likelihood for {type(model).__name__}: register it with _likelihoods of "
-        f"{__name__}."
-    )
-
-
-@_likelihoods.register
-def _(
-    model: CompositeKernelRegression, batch: int | None
+def _likelihoods(
+    model: CompositeKernelRegression | CompositeKernelClassification, batch: int | None
 ) -> tuple[list[Likelihood], dict[str, Gamma]]:
-    if batch is not None:
-        owner = f"VB on {type(model).__name__}"
-        raise setting_of_no_use("batch", owner, "sums over all objects are formed once")
+    """Likelihood of each independent part of a model, and the prior of its noise."""
+    if isinstance(model, CompositeKernelClassification):
+        if model.blocks is not None:
+            return [bernoulli_of_blocks(model, model.blocks)], {}
+        if batch is None:
+            return [Bernoulli.of(model.design, model.label_codes)], {}
+        return [BatchedBernoulli.of(model.design, model.label_codes, batch)], {}
     priors, targets = {"gamma": Gamma(model.rho, model.varrho)}, model.target_values
     shared_noise = model.shared != "weights" or not model.several
     if model.blocks is not None:
@@ -156,18 +102,12 @@ def _(
     return [first, *(first.with_targets(model.design, column) for column in others)], priors
 
 
-@_likelihoods.register
-def _(
-    model: CompositeKernelClassification, batch: int | None
-) -> tuple[list[Likelihood], dict[str, Gamma]]:
-    if model.blocks is not None:
-        if batch is not None:
-            owner = f"VB on {type(model).__name__}"
-            raise setting_of_no_use("batch", owner, "kernels in Dask's blocks are read all at once")
-        return [bernoulli_of_blocks(model, model.blocks)], {}
-    if batch is None:
-        return [Bernoulli.of(model.design, model.label_codes)], {}
-    return [BatchedBernoulli.of(model.design, model.label_codes, batch)], {}
+def _check_batch(model: Any, batch: int | None, owner: str) -> None:
+    """Raise unless batches, if any, can take turns."""
+    if batch is not None and not isinstance(model, CompositeKernelClassification):
+        raise setting_of_no_use("batch", owner, "sums over all objects are formed once")
+    if batch is not None and model.blocks is not None:
+        raise setting_of_no_use("batch", owner, "kernels in Dask's blocks are read all at once")
 
 
 @VB.register(CompositeKernelRegression, unless=_unsupported, in_blocks=True)
@@ -180,10 +120,6 @@ def fit_composite_kernel(
     tolerance: Positive = 1e-6,
     remaining: PositiveOrInf = 0.01,
     starts: Count | None = None,
-    weights: Weights = "quadrature",
-    samples: Count = SAMPLES,
-    type_two: bool = False,
-    type_two_from: Count = TYPE_TWO_FROM,
     batch: Count | None = None,
 ) -> VariationalOutput:
     """Fit Q by coordinate ascent from several starts; `VB` explains the settings.
@@ -205,8 +141,7 @@ def fit_composite_kernel(
     Raises
     ------
     ValueError
-        For settings out of range, for `samples` without importance sampling, `type_two_from`
-        without `type_two`, `batch` in regression, importance samples of selections, and for priors
+        For settings out of range, for `batch` in regression, and for priors
         DirichletWeights(tau, nu) with tau or nu outside .01..1e8 or tau / nu above 1e7.
     FloatingPointError
         When no start has a finite bound.
@@ -222,53 +157,35 @@ def fit_composite_kernel(
     of the kernels; in B batches, O(K^2 N M^2 + B M^3), and the memory of regression.
     """
     owner = f"VB on {type(model).__name__}"
-    if weights == "quadrature" and samples != SAMPLES:
-        raise setting_of_no_use("samples", owner, "weights='quadrature' takes none")
-    if not type_two and type_two_from != TYPE_TWO_FROM:
-        raise setting_of_no_use("type_two_from", owner, "type_two=False fits no hyperparameters")
-    concentration, of_weights = weight_priors(model.combination, owner)
+    _check_batch(model, batch, owner)
     likelihoods, of_noise = _likelihoods(model, batch)
     n_turns = 1 if batch is None else -(-len(model.coords["obs"]) // batch)
-    priors = {"phi": Gamma(model.sigma, model.varsigma)} | of_weights | of_noise
-
-    first_round = FIRST_ROUND if batch is None else 1
+    priors = _priors(model, owner) | of_noise
+    rule = None if isinstance(model.combination, FixedWeights) else model.combination
+    n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
 
     def ascend(likelihood: Likelihood) -> _Ascended:
-        integration: Integration[Any, Any] | Selections | None = None
-        if model.learned:
-            integration = _integration(model.combination, model, weights, samples, run)
-        data = Data(
-            likelihood=likelihood,
-            priors=priors,
-            concentration=concentration,
-            integration=integration,
-            type_two_from=type_two_from if type_two else np.inf,
-        )
-        # Anderson acceleration needs the same map in every iteration.
-        accelerated = weights == "quadrature" and not type_two and batch is None
+        data = Data(likelihood, priors, rule, isinstance(rule, Binary) and model.bias_apart)
         ascended = multistart_ascent(
-            [partial(start, data, len(model.coords["function"]))],
+            [partial(start, data, n_functions)],
             partial(update_in_turns, n_turns, data),
             run,
-            len(model.coords["kernel"]),
+            n_kernels,
             known=None if model.learned else np.ones(1),
             starts=starts,
             max_iterations=max_iterations,
             tolerance=tolerance,
-            least=type_two_from if type_two else 0,
             remaining=remaining,
-            rounds_from=first_round,
-            coordinates=COORDINATES if accelerated else None,
-            monotone=weights == "quadrature" and not type_two,
+            rounds_from=FIRST_ROUND if batch is None else 1,
+            # Anderson acceleration needs the same map in every iteration.
+            coordinates=COORDINATES if batch is None else None,
         )
         if not isinstance(ascended.state.beta, BinaryFactor):
             warn_of_imprecision(ascended.state.beta)
-        _warn_of_drift(data, ascended.state)
         approximation = Approximation(data, ascended.state, model.several and not model.apart)
         parameters = approximation.parameters(model)
         if model.learned:
-            kernels = len(model.coords["kernel"])
-            ends = np.array([state.beta_mean[:kernels] for state in ascended.states])
+            ends = np.array([state.beta_mean[:n_kernels] for state in ascended.states])
             parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
         return _Ascended(ascended, parameters, approximation.sample)
 
@@ -312,23 +229,3 @@ def _joined(fits: Sequence[_Ascended], model: pm.Model) -> VariationalOutput:
         parameters=xr.concat([fit.parameters for fit in fits], outputs),
         sample=sample,
     )
-
-
-def _warn_of_drift(data: Data[Any], state: State[Any]) -> None:
-    """Warn if fitted shapes still move by a tenth of their mean step since their fit began."""
-    fitted = state.iterations - data.type_two_from
-    if fitted <= 0:
-        return
-    then, now, after = data.priors, state.priors, update(data, state).priors
-    moving = [
-        f"{HYPERPARAMETERS[name][0]} = {now[name].shape:.3g}"
-        for name in now
-        if abs(after[name].shape - now[name].shape)
-        > DRIFTING * abs(now[name].shape - then[name].shape) / fitted
-    ]
-    if moving:
-        warn_user(
-            "VB's type-II maximum likelihood diverges: "
-            f"{', '.join(moving)} after {state.iterations} iterations, and still moving. These "
-            "values depend on max_iterations and tolerance; type_two=False keeps the priors."
-        )

@@ -14,7 +14,7 @@ from ..variational.binary import BinaryFactor
 from .vb_likelihoods import Noise
 from .vb_updates import Data, State
 
-__all__ = ["HYPERPARAMETERS", "Approximation"]
+__all__ = ["Approximation"]
 
 type Array = npt.NDArray[np.float64]
 type Variable = tuple[tuple[str, ...], Array | float]
@@ -43,7 +43,7 @@ class Approximation[N: Noise]:
         return values if self.several else values[0]
 
     def parameters(self, model: pm.Model) -> xr.Dataset:
-        """Parameters of Q, and the hyperparameters in the bound."""
+        """Parameters of Q, and of the priors."""
         state = self.state
         function, kernel = ("function",), ("kernel",)
         of_alpha = ("output", "function") if self.several else function
@@ -65,8 +65,7 @@ class Approximation[N: Noise]:
         if state.varphi is not None:
             varphi = state.varphi
             variables |= {"varphi_mean": (kernel, varphi.mean), "varphi_sd": (kernel, varphi.sd)}
-            variables["varphi_ess"] = ((), varphi.ess)
-        for name, prior in state.priors.items():
+        for name, prior in self.data.priors.items():
             shape, rate = HYPERPARAMETERS[name]
             variables |= {shape: ((), prior.shape), rate: ((), float(prior.rate))}
         dims = {dim for variable in variables.values() for dim in variable[0]}

@@ -5,45 +5,29 @@ Equations and notation as in `vb`, which runs these updates to convergence.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from ...models.combinations.sums import Binary
+from ...models.combinations.sums import Binary, DirichletWeights
 from ..variational.anderson import Coordinates
 from ..variational.binary import BinaryFactor, binary_factor
-from ..variational.gamma import Gamma, most_likely
-from ..variational.kernel_weights import Concentrations, Integration, Weights
+from ..variational.concentration import ConcentrationFactor, concentration_factor
+from ..variational.gamma import Gamma
 from ..variational.regressors import regressors_bound
-from ..variational.simplex import TINY, SimplexFactor, moments_around
+from ..variational.simplex import TINY, SimplexFactor, moments_around, simplex_factor
 from .vb_likelihoods import Likelihood, Noise, Regressors
 
-__all__ = ["COORDINATES", "Data", "Selections", "State", "start", "update", "update_in_turns"]
+__all__ = ["COORDINATES", "Data", "State", "start", "update", "update_in_turns"]
 
 type Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Selections:
-    """Computes the factor of a 0/1 selection of the kernels by enumeration.
-
-    Attributes
-    ----------
-    rule : Binary
-    constant : bool
-        Whether a last matrix of the design always has weight 1.
-    """
-
-    rule: Binary
-    constant: bool
-
-
-@dataclass(frozen=True)
 class Data[N: Noise]:
-    """Inputs and settings of the updates.
+    """Inputs of the updates.
 
     Attributes
     ----------
@@ -51,19 +35,16 @@ class Data[N: Noise]:
     priors : mapping of str to Gamma
         Priors of the precisions "phi", of the concentrations "varphi" if they are learned, and of
         the noise precision "gamma" in regression.
-    concentration : float or None
-        The concentration if it is known.
-    integration : Integration, Selections or None
-        Computes the factors of the weights; None if the weights are known.
-    type_two_from : float
-        Number of iterations after which the priors are fitted; infinite for never.
+    rule : DirichletWeights, Binary or None
+        Rule of the learned weights; None if the weights are known.
+    constant : bool
+        Whether a last matrix of the design always has weight 1, beside a selection.
     """
 
     likelihood: Likelihood[N]
     priors: Mapping[str, Gamma]
-    concentration: float | None
-    integration: Integration[Any, Any] | Selections | None
-    type_two_from: float
+    rule: DirichletWeights | Binary | None
+    constant: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,124 +52,108 @@ class State[N: Noise]:
     """All factors after an iteration, and the bound.
 
     `made_of` holds the inputs of Q(alpha): noise, E[phi] and E[beta beta']. Moments of beta are
-    those of the weights of all matrices of the design.
+    those of the weights of all matrices of the design. `gain` is the part of the bound from the
+    weights and their concentrations.
     """
 
-    iterations: int
-    priors: Mapping[str, Gamma]
     alpha: Regressors
     made_of: tuple[N, Array, Array]
     phi: Gamma
     beta_mean: Array
     beta_second: Array
-    beta: Weights | BinaryFactor | None
     varphi_mean: Array
-    varphi: Concentrations | None
     noise: N
     objective: float
+    gain: float = 0.0
+    beta: SimplexFactor | BinaryFactor | None = None
+    varphi: ConcentrationFactor | None = None
 
 
 def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]:
     """State before the first iteration: phi, gamma or xi 1, beta `weights`, varphi by its prior."""
-    weights = _first_weights(data.integration, weights)
+    rule, varphi = data.rule, np.nan
+    if isinstance(rule, Binary):
+        weights = np.append(weights / weights.max(), np.ones(int(data.constant)))
+    elif isinstance(rule, DirichletWeights):
+        varphi = float(data.priors["varphi"].mean) if rule.varphi is None else rule.varphi
     noise, second = data.likelihood.start(), np.outer(weights, weights)
     none, one = np.zeros(n_functions), np.ones(n_functions)
-    prior = data.priors.get("varphi")
     return State(
-        iterations=0,
-        priors=data.priors,
         alpha=Regressors(none[None], none[None], 0.0, np.zeros(len(weights)), second),
         made_of=(noise, one, second),
         phi=Gamma(1.0, one),
         beta_mean=weights,
         beta_second=second,
-        beta=None,
-        varphi_mean=np.full(len(weights), data.concentration if prior is None else prior.mean),
-        varphi=None,
+        varphi_mean=np.full(len(weights), varphi),
         noise=noise,
         objective=-np.inf,
     )
 
 
-@singledispatch
-def _first_weights(integration: Any, weights: Array) -> Array:
-    """Weights of the design's matrices at the start, for weights of the kernels that sum to 1."""
-    return weights
-
-
-@_first_weights.register
-def _(integration: Selections, weights: Array) -> Array:
-    return np.append(weights / weights.max(), np.ones(int(integration.constant)))
-
-
 def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
-    """One iteration: hyperparameters if fitted, all factors, and the bound.
+    """One iteration: all factors of girolami2005, section 4.1, or 4.4, and the bound.
 
-    The factors are those of girolami2005, section 4.1, with the corrections of `vb`.
+    The factors have the corrections of `vb`.
     """
-    priors = state.priors if state.iterations < data.type_two_from else _fitted(state)
-    noise, phi_mean, second = made_of = state.noise, state.phi.mean, state.beta_second
-    alpha = data.likelihood.regressors(noise, phi_mean, state.beta_mean, second)
-    prior, n_outputs = priors["phi"], len(alpha.mean)
-    squares = (alpha.mean**2 + alpha.var).sum(axis=0)
-    phi = Gamma(prior.shape + 0.5 * n_outputs, prior.rate + 0.5 * squares)
-    state = replace(
-        state,
-        iterations=state.iterations + 1,
-        priors=priors,
-        alpha=alpha,
-        made_of=made_of,
-        phi=phi,
-    )
-    bound = regressors_bound(
-        prior.shape, float(prior.rate), alpha.log_det, np.asarray(phi.rate), n_outputs
-    )
-    if data.integration is not None:
-        terms = data.likelihood.weights_terms(alpha, noise)
-        state, gain = _update_weights(data.integration, state, *terms)
-        bound += gain
-    noise = data.likelihood.noise(noise, alpha, state.beta_mean, state.beta_second, priors)
-    bound += data.likelihood.bound(alpha, noise, state.beta_mean, priors)
-    return replace(state, noise=noise, objective=float(bound))
+    state = _update_regressors(data, state)
+    state = _update_precisions(data, state)
+    match data.rule:
+        case DirichletWeights():
+            state = _update_concentrations(data, _update_weights(data, state))
+        case Binary():
+            state = _update_selection(data, data.rule, state)
+    state = _update_noise(data, state)
+    return replace(state, objective=_bound(data, state))
 
 
 def update_in_turns[N: Noise](n_turns: int, data: Data[N], state: State[N]) -> State[N]:
     """One iteration in which as many batches of objects take turns."""
-    done = state.iterations
     for _ in range(n_turns):
-        state = replace(update(data, state), iterations=done)
-    return replace(state, iterations=done + 1)
+        state = update(data, state)
+    return state
 
 
-def _fitted(state: State[Any]) -> dict[str, Gamma]:
-    """Priors with the highest expected log density (girolami2005, section 4.2)."""
-    factors = {"phi": state.phi, "varphi": state.varphi, **state.noise.factors}
-    return {name: most_likely(factors[name].mean, factors[name].mean_log) for name in state.priors}
+def _update_regressors[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+    """Q(alpha), section 4.1."""
+    made_of = state.noise, state.phi.mean, state.beta_second
+    noise, phi, second = made_of
+    alpha = data.likelihood.regressors(noise, phi, state.beta_mean, second)
+    return replace(state, alpha=alpha, made_of=made_of)
 
 
-@singledispatch
-def _update_weights(
-    integration: Any, state: State[Any], linear: Array, quadratic: Array
-) -> tuple[State[Any], float]:
-    """Update Q(beta), then Q(varphi), and return their part of the bound."""
-    beta = integration.weights(state.varphi_mean, linear, quadratic, state.beta)
-    state = replace(state, beta=beta, beta_mean=beta.mean, beta_second=beta.second_moment)
-    prior = state.priors.get("varphi")
+def _update_precisions[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+    """Q(phi), section 4.1."""
+    prior, alpha = data.priors["phi"], state.alpha
+    squares = (alpha.mean**2 + alpha.var).sum(axis=0)
+    phi = Gamma(prior.shape + 0.5 * len(alpha.mean), prior.rate + 0.5 * squares)
+    return replace(state, phi=phi)
+
+
+def _update_weights[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+    """Q(beta) of weights on the simplex, section 4.1."""
+    linear, quadratic = data.likelihood.weights_terms(state.alpha, state.noise)
+    near = state.beta if isinstance(state.beta, SimplexFactor) else None
+    beta = simplex_factor(state.varphi_mean, linear, quadratic, near)
+    return replace(state, beta=beta, beta_mean=beta.mean, beta_second=beta.second_moment)
+
+
+def _update_concentrations[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+    """Q(varphi), section 4.1, if the concentrations are learned."""
+    beta, prior = state.beta, data.priors.get("varphi")
+    assert isinstance(beta, SimplexFactor)
     if prior is None:
         known = state.varphi_mean
         log_prior = gammaln(known.sum()) - gammaln(known).sum() + known @ beta.mean_log
-        return state, float(beta.entropy + log_prior)
-    varphi = integration.concentrations(prior, beta.mean_log, state.varphi)
-    state = replace(state, varphi=varphi, varphi_mean=varphi.mean)
-    return state, float(beta.entropy + varphi.log_normaliser)
+        return replace(state, gain=float(beta.entropy + log_prior))
+    varphi = concentration_factor(prior.shape, float(prior.rate), beta.mean_log, state.varphi)
+    gain = float(beta.entropy + varphi.log_normaliser)
+    return replace(state, varphi=varphi, varphi_mean=varphi.mean, gain=gain)
 
 
-@_update_weights.register
-def _(
-    integration: Selections, state: State[Any], linear: Array, quadratic: Array
-) -> tuple[State[Any], float]:
-    n = len(linear) - integration.constant
-    rule = integration.rule
+def _update_selection[N: Noise](data: Data[N], rule: Binary, state: State[N]) -> State[N]:
+    """Q(beta) of a selection of kernels."""
+    linear, quadratic = data.likelihood.weights_terms(state.alpha, state.noise)
+    n = len(linear) - data.constant
     # A matrix of weight 1 makes its products with the others linear in their weights.
     beta = binary_factor(
         rule.probabilities(n),
@@ -196,10 +161,29 @@ def _(
         quadratic[:n, :n],
         rule.empty,
     )
-    mean = np.append(beta.mean, np.ones(int(integration.constant)))
+    mean = np.append(beta.mean, np.ones(int(data.constant)))
     second = np.outer(mean, mean)
     second[:n, :n] = beta.second_moment
-    return replace(state, beta=beta, beta_mean=mean, beta_second=second), beta.gain
+    return replace(state, beta=beta, beta_mean=mean, beta_second=second, gain=beta.gain)
+
+
+def _update_noise[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+    """Q(gamma), section 4.1, or xi, section 4.4."""
+    noise = data.likelihood.noise(
+        state.noise, state.alpha, state.beta_mean, state.beta_second, data.priors
+    )
+    return replace(state, noise=noise)
+
+
+def _bound(data: Data[Any], state: State[Any]) -> float:
+    """Bound on the log evidence, right after all factors have been updated."""
+    prior, alpha = data.priors["phi"], state.alpha
+    rates = np.asarray(state.phi.rate)
+    of_alpha = regressors_bound(
+        prior.shape, float(prior.rate), alpha.log_det, rates, len(alpha.mean)
+    )
+    of_data = data.likelihood.bound(alpha, state.noise, state.beta_mean, data.priors)
+    return float(of_alpha + state.gain + of_data)
 
 
 def _coordinates(state: State[Any]) -> Array:

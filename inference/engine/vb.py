@@ -34,29 +34,22 @@ class VB(Handwritten):
         change of E[lambda] below which the iterations end. Default: 1e-6; 1e-10 for
         `DiagonalWishartCompletion`.
     max_iterations : int, optional
-        Largest number of iterations of a start. Default: 5,000; 500 for the printed equations of
-        `MultinomialProbit`; 10,000 for `DiagonalWishartCompletion`.
+        Largest number of iterations of a start. Default: 5,000; 10,000 for
+        `DiagonalWishartCompletion`.
     remaining : float, optional
         `MultinomialProbit` and composite kernels: a start does not end before the estimated
         remaining increase of its objective, in nats, is at most this. The estimate assumes that
         increases keep shrinking at the present rate; it needs 7 iterations, and is rough where
         iterations are accelerated. With inf only `tolerance` counts. Default: 0.01; for
-        `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes, and inf
-        for the printed equations, whose objective may fall.
+        `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes.
     starts : int, optional
         `MultinomialProbit` and composite kernels: number of starts, which differ in the initial
         kernel weights: uniform, each kernel alone, random. The start with the highest objective
         wins. If there are more kernels than starts, the kernels with the highest objective after
         one iteration alone are taken. Default: uniform and each kernel alone, at most 8, and
-        uniform only for more than 16 kernels. The default starts compete where the bound cannot
-        fall: the better half continues after 16 iterations, half of these after 32, until one is
-        left. Known weights need one start only.
-    weights : {"mean-field", "plug-in", "quadrature", "importance"}, optional
-        `MultinomialProbit`: "mean-field" (the default) uses the corrected equations, "plug-in" the
-        printed ones; the docstring of ``kernelzoo.inference.multinomial_probit.vb`` compares them.
-        Composite kernels: how the moments of the weights and of their concentrations are computed,
-        by "quadrature" (the default) or "importance" sampling; draws come from the factors
-        themselves either way.
+        uniform only for more than 16 kernels. The default starts compete: the better half
+        continues after 16 iterations, half of these after 32, until one is left. Known weights need
+        one start only.
     batch : int, optional
         `MultinomialProbit`: number of objects whose utilities are updated before all other factors
         are. `CompositeKernelClassification`: the same of the points xi. An iteration is then a pass
@@ -67,22 +60,6 @@ class VB(Handwritten):
         `MultinomialProbit`: scores for the first utilities of every start: "zero" (the default),
         or the scores of random regressors, scaled to variance one. Random scores can lead to other
         maxima of the bound.
-    prior_samples : int, optional
-        `MultinomialProbit`: number of prior samples for the paper's importance sampling of a
-        product's exponents and of kernel parameters (1,000 suffice for two or three of them). By
-        default their factor is a normal distribution of their normal coordinates.
-    samples : int, optional
-        Composite kernels with ``weights="importance"``: number of importance samples of each
-        factor. Default: 1,000.
-    type_two : bool, optional
-        Composite kernels: also fit the hyperparameters by type-II maximum likelihood (section 4.2
-        of the paper). The bound and the hyperparameters in the output then belong to the fitted
-        priors; `lp` of the draws still uses the declared hyperparameters. The shapes seldom have a
-        maximum: they grow without bound, rho by N/2 an iteration. Then a warning is given. Default:
-        False.
-    type_two_from : int, optional
-        Composite kernels with `type_two`: number of iterations before the first fit of the
-        hyperparameters. Default: 5.
 
     Notes
     -----
@@ -112,13 +89,8 @@ class VB(Handwritten):
     max_iterations: Count | None = None
     remaining: PositiveOrInf | None = None
     starts: Count | None = None
-    weights: Literal["mean-field", "plug-in", "quadrature", "importance"] | None = None
     batch: Count | None = None
     begin: Literal["zero", "random"] | None = None
-    prior_samples: Count | None = None
-    samples: Count | None = None
-    type_two: bool | None = None
-    type_two_from: Count | None = None
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

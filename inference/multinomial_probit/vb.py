@@ -10,7 +10,7 @@ K_bar = sum_s E[beta_s] K_s:
 | W | eqs 9-10, B.2-B.3: V_c, mean V_c K_bar'E[y_c] | B = E[beta beta'], not E[beta]E[beta]' |
 | Z_c in V_c | eq 10, B.3: "expected variances" | E[1/zeta_c] for the inverse |
 | zeta | eq 11 | 1/zeta ~ Gamma(tau + 1/2, upsilon + E[w^2]/2) |
-| beta | appendix B.4, importance sampling | `simplex_factor`, the V_c terms included |
+| beta | appendix B.4, importance sampling | quadrature (`simplex_factor`), with the V_c terms |
 | rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
 | beta, binary | not derived | `binary_factor`, all 2^S states |
 | beta, product; theta | appendix B.4, importance sampling | `vb_kernel_parameters`, jointly |
@@ -22,11 +22,8 @@ off by .6, and the standard deviations are .2 to .45 (contrasts) and .3 (weights
 
 The bound includes all factors and never falls, except for more than three weights by the error of
 the quadrature when new points are placed: at most .001 (S = 4), .004 (S = 6), .012 (S = 8) on small
-problems. `weights="plug-in"` is the printed Algorithm 1: E[beta] replaces beta in V_c and in
-Q(rho), Q(beta) leaves out the covariance of W, and the monitored objective is E.5-E.7, the sum of
-E.1-E.4, with Z = 1/E[1/zeta], which may fall. Exponents and kernel parameters then enter by their
-expectations ("first order"), Q(psi) leaves out the covariance of W, and E.5-E.7 leave out the
-priors of these parameters.
+problems. The printed Algorithm 1 has E[beta] for beta in V_c and in Q(rho), leaves the covariance
+of W out of Q(beta), and monitors E.5-E.7, which may fall; `studies.damoulas2009_printed` has it.
 
 One iteration costs C Cholesky inverses of order M and O(S^2 M^2 + S N M C + N C^1.5); the products
 K_i'K_j take S (S + 1) / 2 M x M matrices of memory. From about 300 objects with Gram matrices on,
@@ -34,77 +31,52 @@ the inverses are kept (C more matrices, at most 1 GB), and all factors except th
 are updated up to 6 times more with them. This needs a fifth of the iterations, at 1.4 times the
 cost of each.
 
-Iterations are accelerated (`variational.anderson`), except those of the printed equations and those
-with exponents or kernel parameters, which would end at lower maxima. On 43 problems of 33 to 160
+Iterations are accelerated (`variational.anderson`), except in batches and those with exponents or
+kernel parameters, which would end at lower maxima. On 43 problems of 33 to 160
 objects, of this model and of the composite-kernel models, acceleration reached the same bound as
 plain iterations or a higher one, in 4 (median) to 20 times fewer iterations.
 """
 
-from functools import partial, singledispatch
+from functools import partial
 from typing import Literal
 
-import numpy as np
-
 from ...models.combinations.normal_coordinates import NormalCoordinates
-from ...models.combinations.sums import Combination, Mean
+from ...models.combinations.sums import Mean, WeightedSum
 from ...models.multinomial_probit import MultinomialProbit
-from ...user_warnings import warn_user
 from ...validation import Count, Positive, PositiveOrInf, argument_error
-from ..engine.applicability import combination_unknown_to, setting_of_no_use
+from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..engine.vb import VB
-from ..variational.ascent import (
-    FIRST_ROUND,
-    multistart_ascent,
-)
-from ..variational.binary import too_many
+from ..variational.ascent import FIRST_ROUND, multistart_ascent
 from ..variational.concentration import check_prior
+from ..variational.rules import why_not
 from ..variational.simplex import SimplexFactor, warn_of_imprecision
 from .vb_inner_steps import MOST_KEPT
-from .vb_updates import COORDINATES, Approximation, Data, start, update, update_weights
+from .vb_output import Approximation
+from .vb_updates import COORDINATES, RULES, Data, start, update
 
 __all__ = ["fit_multinomial_probit"]
 
-type Weights = Literal["mean-field", "plug-in"]
-type Begin = Literal["zero", "random"]
-
-# Largest number of iterations of a start, and largest remaining increase, in nats, for up to 200
-# contrasts (objects times classes minus one). The objective of the printed equations may fall, so
-# its remaining increase cannot be estimated, and a start that cycles must end by its change alone.
-ENDS: dict[Weights, tuple[int, float]] = {"mean-field": (5000, 0.01), "plug-in": (500, np.inf)}
-# Fewer effective samples leave errors of more than a tenth of a standard deviation.
-LEAST_ESS = 100
-
-
-_other_combination = combination_unknown_to(update_weights)
+# Largest remaining increase, in nats, for up to 200 contrasts (objects times classes minus one).
+REMAINING, CONTRASTS = 0.01, 200
 
 
 def _unless(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
-    return _other_combination(model) or too_many(model.combination, len(model.coords["kernel"]))
+    rule, rules = model.combination, list[type](RULES)
+    if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
+        rules.append(type(rule))
+    return why_not(model, rules, " and weighted sums with a method variational_factor")
 
 
-@singledispatch
-def _check_rule(rule: Combination, owner: str) -> None:
-    """Raise unless the factors of a rule's weights are accurate for its prior."""
-
-
-@_check_rule.register
-def _(rule: Mean, owner: str) -> None:
-    check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), owner)
-
-
-def _check_batches(model: MultinomialProbit, weights: Weights, owner: str) -> None:
+def _check_batches(model: MultinomialProbit, owner: str) -> None:
     """Raise unless batches can take turns."""
     if model.blocks is not None:
         raise setting_of_no_use("batch", owner, "kernels in Dask's blocks are read all at once")
     n_kernels, n_basis = len(model.coords["kernel"]), len(model.coords["basis"])
-    moving = len(NormalCoordinates.of(model.combination, n_kernels, model.parametric))
-    if weights == "plug-in" or moving:
+    if len(NormalCoordinates.of(model.combination, n_kernels, model.parametric)):
         reason = f"{model.variant} has exponents or kernel parameters"
-        if weights == "plug-in":
-            reason = "the printed equations are for all objects"
         raise setting_of_no_use("batch", owner, reason)
     if model.n_classes * n_basis**2 > MOST_KEPT:
         got = f"{model.n_classes} of {n_basis} x {n_basis} numbers"
@@ -117,13 +89,11 @@ def fit_multinomial_probit(
     model: MultinomialProbit,
     run: Run,
     *,
-    max_iterations: Count | None = None,
+    max_iterations: Count = 5000,
     tolerance: Positive = 1e-6,
     remaining: PositiveOrInf | None = None,
     starts: Count | None = None,
-    weights: Weights = "mean-field",
-    begin: Begin = "zero",
-    prior_samples: Count | None = None,
+    begin: Literal["zero", "random"] = "zero",
     batch: Count | None = None,
 ) -> VariationalOutput:
     """Fit q by coordinate ascent from several starts; `VB` explains the settings.
@@ -151,44 +121,31 @@ def fit_multinomial_probit(
     """
     owner = "VB on MultinomialProbit"
     model.check_parametric(owner)
-    most, left = ENDS[weights]
-    max_iterations = most if max_iterations is None else max_iterations
     contrasts = len(model.coords["obs"]) * max(model.n_classes - 1, 2)
-    remaining = left * max(1.0, contrasts / 200) if remaining is None else remaining
-    n_kernels = len(model.coords["kernel"])
-    moving = NormalCoordinates.of(model.combination, n_kernels, model.parametric)
-    if prior_samples is not None and not len(moving):
-        raise setting_of_no_use(
-            "prior_samples", owner, f"{model.variant} has no exponents or kernel parameters"
-        )
+    remaining = REMAINING * max(1.0, contrasts / CONTRASTS) if remaining is None else remaining
+    n_kernels, rule = len(model.coords["kernel"]), model.combination
     if batch is not None:
-        _check_batches(model, weights, owner)
-    data = Data.of(model, weights == "plug-in", prior_samples, batch)
-    _check_rule(model.combination, owner)
-    known = None if data.learned else data.family.composition.known
+        _check_batches(model, owner)
+    data = Data.of(model, batch)
+    if isinstance(rule, Mean):
+        check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), owner)
     # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
-    accelerated = data.known is not None and not data.plug_in and batch is None
+    accelerated = data.known is not None and batch is None
     ascended = multistart_ascent(
         [partial(start, data, rng=run.rng(2), random=begin == "random")],
         partial(update, data),
         run,
         n_kernels,
-        known=known,
+        known=None if data.learned else data.family.composition.known,
         starts=starts,
         max_iterations=max_iterations,
         tolerance=tolerance,
         remaining=remaining,
         rounds_from=FIRST_ROUND if batch is None else 1,
         coordinates=COORDINATES if accelerated else None,
-        monotone=not data.plug_in,
     )
     if isinstance(ascended.state.beta, SimplexFactor):
         warn_of_imprecision(ascended.state.beta)
-    if prior_samples and ascended.state.psi is not None and ascended.state.psi.ess < LEAST_ESS:
-        warn_user(
-            f"VB's kernel parameters have {ascended.state.psi.ess:,.0f} effective samples of their "
-            "prior: raise prior_samples, or leave it out for a normal factor."
-        )
     approximation = Approximation(data, ascended.state)
     return VariationalOutput(
         elbo=ascended.histories,

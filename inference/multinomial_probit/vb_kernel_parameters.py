@@ -9,29 +9,23 @@ gives
 
 with, for products, the composite kernel in place of the K_s, and beta = 1. The paper (appendix B.4)
 uses importance sampling from the prior, factor by factor, and evaluates the kernels at the means of
-their parameters ("first order"). Here expectations of K_s and of K_s'K_t over psi are taken in one
-of two ways:
-
-`Normal`
-    Q is a normal distribution of psi, fitted by damped natural-gradient steps. Expectations are
-    sums over fixed nodes, so that the bound cannot fall: Gauss-Hermite products for up to three
-    coordinates, else quasi-random nodes with the exact mean and covariance.
-`WeightedSample`
-    Samples of the prior with importance weights. Their effective number is small where the
-    posterior is narrow.
+their parameters ("first order"). Here Q is a normal distribution of psi, fitted by damped
+natural-gradient steps. Expectations of K_s and of K_s'K_t over psi are sums over fixed nodes, so
+that the bound cannot fall: Gauss-Hermite products for up to three coordinates, else quasi-random
+nodes with the exact mean and covariance.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp, roots_hermitenorm
+from scipy.special import roots_hermitenorm
 from scipy.stats import norm, qmc
 
-__all__ = ["Expectation", "Normal", "ParameterFactor", "WeightedSample"]
+__all__ = ["Expectation", "Normal"]
 
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
@@ -48,8 +42,6 @@ HALVINGS = 5
 # If no step raises the bound, the values at the nodes are far from quadratic: try a narrower
 # factor.
 SHRINKAGE = 0.7
-# Points whose weights add up to at most this are left out of expectations.
-NEGLIGIBLE = 1e-6
 
 
 class Expectation(NamedTuple):
@@ -57,36 +49,6 @@ class Expectation(NamedTuple):
 
     points: Array
     weights: Array
-
-
-class ParameterFactor(Protocol):
-    """Q(psi)."""
-
-    @property
-    def mean(self) -> Array:
-        """E[psi], shape (P,)."""
-
-    @property
-    def sd(self) -> Array:
-        """Standard deviations of psi, shape (P,)."""
-
-    @property
-    def ess(self) -> float:
-        """Effective number of points."""
-
-    @property
-    def gain(self) -> float:
-        """E[log p(psi)] - E[log Q(psi)]."""
-
-    @property
-    def expectation(self) -> Expectation:
-        """Points to sum over."""
-
-    def updated(self, log_likelihood: LogDensity) -> Self:
-        """Return the factor for another expected log likelihood of psi."""
-
-    def sample(self, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Draws (draw, P) of psi, and their log densities (draw,)."""
 
 
 @cache
@@ -133,11 +95,6 @@ class Normal:
     def sd(self) -> Array:
         """Standard deviations of psi (P,)."""
         return np.sqrt(np.sum(self.factor**2, axis=1))
-
-    @property
-    def ess(self) -> float:
-        """Effective number of points."""
-        return float(len(self.expectation.weights))
 
     @property
     def gain(self) -> float:
@@ -191,74 +148,3 @@ class Normal:
         """Draws (draw, P) of psi, and their log densities (draw,)."""
         z = rng.standard_normal((draws, len(self.mean)))
         return self.mean + z @ self.factor.T, norm.logpdf(z).sum(axis=1) - self._log_root
-
-
-@dataclass(frozen=True)
-class WeightedSample:
-    """Q(psi) by samples of the prior with importance weights (appendix B.4).
-
-    Parameters
-    ----------
-    samples : array of shape (n, P)
-        Fixed samples of the prior.
-    log_likelihood : array of shape (n,)
-        Expected log likelihoods: zero before the first update.
-    """
-
-    samples: Array
-    log_likelihood: Array
-
-    @classmethod
-    def of_prior(cls, samples: int, dimension: int, rng: np.random.Generator) -> Self:
-        """Draw the samples."""
-        return cls(rng.standard_normal((samples, dimension)), np.zeros(samples))
-
-    @property
-    def weights(self) -> Array:
-        """Normalised importance weights (n,)."""
-        return np.exp(self.log_likelihood - logsumexp(self.log_likelihood))
-
-    @property
-    def mean(self) -> Array:
-        """E[psi] (P,)."""
-        return self.weights @ self.samples
-
-    @property
-    def sd(self) -> Array:
-        """Standard deviations of psi (P,)."""
-        return np.sqrt(self.weights @ (self.samples - self.mean) ** 2)
-
-    @property
-    def ess(self) -> float:
-        """Effective number of points."""
-        return float(1 / np.sum(self.weights**2))
-
-    @property
-    def gain(self) -> float:
-        """E[log p(psi)] - E[log Q(psi)]."""
-        possible = self.weights > 0
-        expected = self.weights[possible] @ self.log_likelihood[possible]
-        return self._log_normaliser - float(expected)
-
-    @property
-    def expectation(self) -> Expectation:
-        """Points to sum over."""
-        weights = self.weights
-        order = np.argsort(weights)
-        kept = order[np.cumsum(weights[order]) > NEGLIGIBLE]
-        return Expectation(self.samples[kept], weights[kept] / weights[kept].sum())
-
-    @property
-    def _log_normaliser(self) -> float:
-        return float(logsumexp(self.log_likelihood) - np.log(len(self.samples)))
-
-    def updated(self, log_likelihood: LogDensity) -> Self:
-        """Compute new importance weights."""
-        values = np.array([log_likelihood(p) for p in self.samples])
-        return replace(self, log_likelihood=np.where(np.isnan(values), -np.inf, values))
-
-    def sample(self, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Resampled psi (draw, P), and their log densities (draw,)."""
-        chosen = rng.choice(len(self.samples), size=draws, p=self.weights)
-        log_q = norm.logpdf(self.samples).sum(axis=1) + self.log_likelihood - self._log_normaliser
-        return self.samples[chosen], log_q[chosen]

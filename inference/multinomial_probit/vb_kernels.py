@@ -19,7 +19,7 @@ from ...models.combinations.sums import WeightedSum
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
 from .expected_utilities import ExpectedUtilities, expected_utilities
-from .vb_kernel_parameters import Normal, ParameterFactor, WeightedSample
+from .vb_kernel_parameters import Normal
 
 __all__ = ["ExpectedKernels", "KernelFamily"]
 
@@ -101,31 +101,19 @@ class KernelFamily:
             return self.composition.composite(values)[None]
         return self.composition.kernels(values)
 
-    def start(
-        self, weights: Array, samples: int | None, rng: np.random.Generator
-    ) -> ParameterFactor:
+    def start(self, weights: Array) -> Normal:
         """Make the factor before the first update, at kernel weights (S,)."""
-        if samples is not None:
-            factor = WeightedSample.of_prior(samples, len(self.coordinates), rng)
-            # Parameters at which the kernels are not finite get weight zero.
-            return factor.updated(
-                lambda psi: 0.0 if np.isfinite(self.stack(psi)).all() else -np.inf
-            )
         exponents = np.maximum(weights / weights.max(), LEAST_EXPONENT)
         prior_means = self.coordinates.omega / self.coordinates.phi
         center = self.coordinates.psi({"beta": exponents, "theta": prior_means})
         return Normal(center, FIRST_SD * np.eye(len(center)))
 
-    def expected(self, factor: ParameterFactor, first_order: bool) -> ExpectedKernels:
-        """Take expectations under a factor, or, to first order, kernels at mean parameters.
+    def expected(self, factor: Normal) -> ExpectedKernels:
+        """Take expectations under a factor.
 
         Each point costs one stack of kernels and O(S^2 N M^2).
         """
         points, weights = factor.expectation
-        if first_order:
-            values = self.coordinates.values(points)
-            means = {name: weights @ value for name, value in values.items()}
-            return ExpectedKernels.of(self.stack(self.coordinates.psi(means)))
         first = ExpectedKernels.of(self.stack(points[0]))
         design, products = weights[0] * first.design, weights[0] * first.products.products
         for psi, weight in zip(points[1:], weights[1:], strict=True):

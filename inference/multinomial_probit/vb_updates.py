@@ -1,56 +1,42 @@
-"""The factors of the multinomial probit's mean field: their state, updates, and draws.
+"""The factors of the multinomial probit's mean field: their state and updates.
 
 Equations and notation as in `vb`, which runs these updates to convergence.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
-from scipy import stats
-from scipy.linalg import blas, lapack, solve_triangular
-from scipy.special import gammaln
+from scipy.linalg import blas, lapack
 
-from ...models.combinations.normal_coordinates import (
-    draw_hyperparameters,
-    log_hyperparameter_density,
-)
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
 from ..variational.anderson import Coordinates
-from ..variational.binary import BinaryFactor, binary_factor
+from ..variational.binary import binary_factor
 from ..variational.concentration import ConcentrationFactor, concentration_factor
-from ..variational.regressors import precision_factor, printed_bound, regressors_bound
+from ..variational.regressors import precision_factor, regressors_bound
 from ..variational.simplex import TINY, SimplexFactor, moments_around, simplex_factor
 from .expected_utilities import BatchedUtilities, ExpectedUtilities
 from .vb_blocks import KernelsOfBlocks
 from .vb_inner_steps import ascend, inner_steps
-from .vb_kernel_parameters import ParameterFactor
+from .vb_kernel_parameters import Normal
 from .vb_kernels import ExpectedKernels, KernelFamily
 
-__all__ = [
-    "COORDINATES",
-    "Approximation",
-    "Data",
-    "State",
-    "first_weights",
-    "start",
-    "update",
-    "update_weights",
-]
+__all__ = ["COORDINATES", "RULES", "Data", "State", "start", "update"]
 
 type Array = npt.NDArray[np.float64]
+
+#: Rules of combination whose weights have a factor here, or whose factor is that of the parameters.
+RULES = Mean, Binary, FixedWeights, Product, FixedProduct
 
 
 @dataclass(frozen=True)
 class Data:
-    """Inputs and settings of the updates.
+    """Inputs of the updates.
 
     Parameters
     ----------
@@ -61,10 +47,6 @@ class Data:
         The kernels whose weighted sum is the composite kernel.
     known : ExpectedKernels, KernelsOfBlocks or None
         These kernels, if they are known.
-    plug_in : bool
-        Whether expectations replace variables, as in the printed equations.
-    samples : int or None
-        Samples of the prior for exponents and kernel parameters; None for a normal factor.
     batches : tuple of slice
         Objects whose utilities are updated together; none where all are.
     """
@@ -75,18 +57,10 @@ class Data:
     upsilon: float
     family: KernelFamily
     known: ExpectedKernels | KernelsOfBlocks | None
-    plug_in: bool
-    samples: int | None = None
     batches: tuple[slice, ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        model: MultinomialProbit,
-        plug_in: bool,
-        samples: int | None = None,
-        batch: int | None = None,
-    ) -> Self:
+    def of(cls, model: MultinomialProbit, batch: int | None = None) -> Self:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
         family = KernelFamily.of(model)
         known: ExpectedKernels | KernelsOfBlocks | None = None
@@ -94,28 +68,15 @@ class Data:
             known = KernelsOfBlocks.of(model.blocks, model.label_codes)
         elif not len(family.coordinates):
             known = ExpectedKernels.of(family.stack(np.empty(0)))
-        labels, n_classes = model.label_codes, model.n_classes
-        starts = () if batch is None else range(0, len(labels), batch)
-        return cls(
-            *(labels, n_classes, model.tau, model.upsilon, family, known, plug_in, samples),
-            tuple(slice(begin, begin + (batch or 0)) for begin in starts),
-        )
+        labels = model.label_codes
+        firsts = () if batch is None else range(0, len(labels), batch)
+        batches = tuple(slice(first, first + (batch or 0)) for first in firsts)
+        return cls(labels, model.n_classes, model.tau, model.upsilon, family, known, batches)
 
     @property
     def rule(self) -> Combination:
         """Combination rule."""
         return self.family.composition.rule
-
-    def utilities(
-        self,
-        kernels: ExpectedKernels | KernelsOfBlocks,
-        weights: Array,
-        regressors: Array,
-        number: int | None = None,
-    ) -> ExpectedUtilities:
-        """Expect the utilities of all objects, or of one batch, at weights (S,) and W (C, M)."""
-        objects = slice(None) if number is None else self.batches[number]
-        return kernels.utilities(weights, regressors, self.labels, objects)
 
     @property
     def learned(self) -> bool:
@@ -129,8 +90,9 @@ class State:
 
     `utilities` are at the scores after the iteration. `W_precision` (C, M), `W_weights` (S, S) and
     `W_products` are E[1/zeta] and the second moment of the composite kernel at the update of q(W).
-    They determine its covariances, which are not stored. `gain` is the part of the bound from the
-    weights and their hyperparameters.
+    They determine its covariances, which are not stored. The expected log likelihood is
+    linear'beta - beta'`curvature` beta / 2 as a function of the weights (S,). `gain` is the part of
+    the bound from the weights and their hyperparameters.
     """
 
     utilities: ExpectedUtilities | BatchedUtilities
@@ -144,11 +106,36 @@ class State:
     beta_mean: Array
     beta_second: Array
     rho_mean: Array
+    curvature: Array
     objective: float
     gain: float = 0.0
-    beta: SimplexFactor | BinaryFactor | None = None
+    beta: Any = None
     rho: ConcentrationFactor | None = None
-    psi: ParameterFactor | None = None
+    psi: Normal | None = None
+
+    @property
+    def linear(self) -> Array:
+        """Inner products (S,) of E[Y] with the scores by kernel."""
+        return np.tensordot(self.utilities.products, self.W_mean, axes=2)
+
+
+class Covariances(NamedTuple):
+    """Covariances of q(W) in one iteration.
+
+    Attributes
+    ----------
+    total : array of shape (M, M)
+        Their sum over the classes, folded onto a triangle: later steps need only inner products of
+        it with symmetric matrices.
+    log_det : float
+        Sum of their log determinants.
+    each : list of array of shape (M, M)
+        Lower triangles by class, if W is updated again; else none.
+    """
+
+    total: Array
+    log_det: float
+    each: list[Array]
 
 
 def start(
@@ -162,27 +149,30 @@ def start(
 
     E[y] is computed at scores of zero, or at those of random regressors, scaled to variance one.
     """
-    rng = rng or np.random.default_rng(0)
-    psi = None
+    rule, psi, rho = data.rule, None, np.nan
     if data.known is not None:
         kernels = data.known
     else:
-        psi = data.family.start(weights, data.samples, rng)
-        kernels = data.family.expected(psi, data.plug_in)
+        psi = data.family.start(weights)
+        kernels = data.family.expected(psi)
+    if data.family.is_product:
+        weights = np.ones(1)
+    elif isinstance(rule, Binary):
+        weights = weights / weights.max()
+    elif isinstance(rule, Mean):
+        rho = rule.mu / rule.lam
     n_basis = kernels.shape[2]
     shape = (data.n_classes, n_basis)
-    beta = np.ones(1) if data.family.is_product else first_weights(data.rule, weights)
-    second_moment = np.outer(beta, beta)
+    second_moment = np.outer(weights, weights)
     regressors = np.zeros(shape)
     if random:
-        regressors = rng.normal(size=shape)
-        regressors /= kernels.spread(beta, regressors) or 1.0
+        regressors = (rng or np.random.default_rng(0)).normal(size=shape)
+        regressors /= kernels.spread(weights, regressors) or 1.0
     utilities: ExpectedUtilities | BatchedUtilities
+    objects = data.batches[0] if data.batches else slice(None)
+    utilities = kernels.utilities(weights, regressors, data.labels, objects)
     if data.batches:
-        first = data.utilities(kernels, beta, regressors, 0)
-        utilities = BatchedUtilities.of(first, len(data.labels))
-    else:
-        utilities = data.utilities(kernels, beta, regressors)
+        utilities = BatchedUtilities.of(utilities, len(data.labels))
     return State(
         utilities=utilities,
         W_mean=np.zeros(shape),
@@ -192,41 +182,17 @@ def start(
         W_products=kernels.products,
         zeta_rate=np.full(shape, data.tau + 0.5),
         kernels=kernels,
-        beta_mean=beta,
+        beta_mean=weights,
         beta_second=second_moment,
-        rho_mean=np.full(len(beta), _prior_concentration(data.rule)),
+        rho_mean=np.full(len(weights), rho),
+        curvature=np.zeros_like(second_moment),
         objective=-np.inf,
         psi=psi,
     )
 
 
-@singledispatch
-def _prior_concentration(rule: Combination) -> float:
-    """Prior mean of the weights' concentrations; NaN if the weights have none."""
-    return np.nan
-
-
-@_prior_concentration.register
-def _(rule: Mean) -> float:
-    return rule.mu / rule.lam
-
-
-@singledispatch
-def first_weights(rule: Combination, weights: Array) -> Array:
-    """Kernel weights at the start."""
-    return weights
-
-
-@first_weights.register
-def _(rule: Binary, weights: Array) -> Array:
-    return weights / weights.max()
-
-
 def update(data: Data, state: State) -> State:
-    """One iteration: W, zeta, weights, exponents and parameters, Y, and the objective.
-
-    This is the loop of damoulas2009, Algorithm 1: eqs 9-10, eq 11, appendix B.4, eqs 7-8, and eq 5
-    or its printed form, E.5-E.7.
+    """One iteration of damoulas2009, Algorithm 1, and the bound (eq 5).
 
     If the covariances of W are expensive, all other factors are updated a few times more, which
     raises the bound almost as much as full iterations. This is not done with exponents or kernel
@@ -237,183 +203,142 @@ def update(data: Data, state: State) -> State:
     sparse, and other variants): each is a step of coordinate ascent in the utilities of one batch,
     so that the bound does not fall.
     """
-    shape = data.tau + 0.5
-    precision = shape / state.zeta_rate
-    kernels = state.kernels
-    gram = kernels.products.gram(state.beta_second)
+    turns = _turns(data, state)
+    state, covariances = _update_regressors(data, state, keep=bool(turns))
+    state = _update_scales(data, state)
+    state = _update_weights(data, state, covariances)
+    for batch in turns:
+        state = _update_utilities(data, state, batch)
+        state = _update_means(data, state, covariances)
+        state = _update_scales(data, state)
+        state = _update_weights(data, state, covariances)
+    if state.psi is not None:
+        state = _update_parameters(data, state, covariances)
+    if not data.batches:
+        state = _update_utilities(data, state)
+    return replace(state, objective=_bound(data, state, covariances))
 
-    # Only one triangle of the covariances is computed. Later steps need only inner products of
-    # their sum with symmetric matrices, so the sum is folded onto that triangle.
+
+def _turns(data: Data, state: State) -> Sequence[int | None]:
+    """Numbers of the batches that take turns, or None for each further update of all objects."""
+    if data.batches:
+        return range(len(data.batches))
+    return [None] * (0 if state.psi else inner_steps(*state.kernels.shape, data.n_classes))
+
+
+def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, Covariances]:
+    """Q(W), eqs 9-10; with `keep`, its covariances by class are kept."""
+    precision = (data.tau + 0.5) / state.zeta_rate
+    products = state.kernels.products
+    gram = products.gram(state.beta_second)
     target = np.tensordot(state.beta_mean, state.utilities.products, axes=1)
-    W_mean, W_var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
-    covariance = np.zeros_like(gram)
-    log_det = 0.0
-    inverses = []
-    n_kernels, n_obs, n_basis = kernels.shape
-    inner = inner_steps(n_kernels, n_obs, n_basis, data.n_classes)
-    if data.plug_in or state.psi is not None:
-        inner = 0
-    turns: Sequence[int | None] = range(len(data.batches)) or [None] * inner
+    mean, var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
+    total, log_det, each = np.zeros_like(gram), 0.0, []
     for c in range(data.n_classes):
         factor, pivots = precision_factor(gram, precision[c])
         log_det -= 2 * np.log(pivots).sum()
+        # Only one triangle of the covariance is computed.
         inverse, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
-        W_var[c] = np.diag(inverse)
-        W_mean[c] = blas.dsymv(1.0, inverse, target[c], lower=True)
-        covariance += inverse.T
-        if turns:
-            inverses.append(inverse)
-    covariance *= kernels.products.fold
-    zeta_rate = data.upsilon + 0.5 * (W_mean**2 + W_var)
-    moment = W_mean.T @ W_mean + (0.0 if data.plug_in else covariance)
-    new = replace(
+        var[c] = np.diag(inverse)
+        mean[c] = blas.dsymv(1.0, inverse, target[c], lower=True)
+        total += inverse.T
+        if keep:
+            each.append(inverse)
+    total *= products.fold
+    state = replace(
         state,
-        W_mean=W_mean,
-        W_var=W_var,
+        W_mean=mean,
+        W_var=var,
         W_precision=precision,
         W_weights=state.beta_second,
-        W_products=kernels.products,
-        zeta_rate=zeta_rate,
+        W_products=products,
     )
-    linear, curvature = _linear(state.utilities, W_mean), kernels.products.traces(moment)
-    new = update_weights(data.rule, data.plug_in, new, linear, curvature)
-    for number in turns:
-        new, curvature = _update_again(data, new, inverses, covariance, number)
-    inverses.clear()
-    W_mean, zeta_rate = new.W_mean, new.zeta_rate
-    if new.psi is not None:
-        new = _update_parameters(data, new, moment)
-        curvature = new.kernels.products.traces(moment)
-
-    utilities = new.utilities
-    if not data.batches:
-        utilities = data.utilities(new.kernels, new.beta_mean, W_mean)
-    if data.plug_in:
-        assert isinstance(utilities, ExpectedUtilities)
-        spread = np.sum(new.kernels.products.gram(new.beta_second) * covariance)
-        log_z = utilities.log_z
-        objective = printed_bound(log_z, log_det, shape / zeta_rate, W_mean, W_var, spread)
-    else:
-        linear_now = float(new.beta_mean @ _linear(utilities, W_mean))
-        objective = utilities.bound(linear_now) - 0.5 * np.sum(curvature * new.beta_second)
-        objective += regressors_bound(data.tau, data.upsilon, log_det, zeta_rate) + new.gain
-        objective += 0.0 if new.psi is None else new.psi.gain
-    return replace(new, utilities=utilities, objective=float(objective))
+    return state, Covariances(total, log_det, each)
 
 
-def _update_again(
-    data: Data,
-    state: State,
-    inverses: Sequence[Array],
-    covariance: Array,
-    number: int | None,
-) -> tuple[State, Array]:
-    """Update Y, or a batch of it, the means of W, zeta and the weights, given W's covariances.
-
-    Returns the state, and the curvature that `update_weights` used.
-    """
-    kernels = state.kernels
-    found = data.utilities(kernels, state.beta_mean, state.W_mean, number)
-    utilities: ExpectedUtilities | BatchedUtilities = found
-    if number is not None:
-        assert isinstance(state.utilities, BatchedUtilities)
-        utilities = state.utilities.renewed(number, found)
-    W_mean = ascend(
+def _update_means(data: Data, state: State, covariances: Covariances) -> State:
+    """Raise the bound in the means of Q(W), eq 9, given its covariances."""
+    mean = ascend(
         state.W_mean,
-        inverses,
-        gram=kernels.products.gram(state.beta_second),
+        covariances.each,
+        gram=state.kernels.products.gram(state.beta_second),
         precision=(data.tau + 0.5) / state.zeta_rate,
-        target=np.tensordot(state.beta_mean, utilities.products, axes=1),
+        target=np.tensordot(state.beta_mean, state.utilities.products, axes=1),
     )
-    zeta_rate = data.upsilon + 0.5 * (W_mean**2 + state.W_var)
-    curvature = kernels.products.traces(W_mean.T @ W_mean + covariance)
-    new = replace(state, utilities=utilities, W_mean=W_mean, zeta_rate=zeta_rate)
-    linear = _linear(utilities, W_mean)
-    return update_weights(data.rule, False, new, linear, curvature), curvature
+    return replace(state, W_mean=mean)
 
 
-def _linear(utilities: ExpectedUtilities | BatchedUtilities, W_mean: Array) -> Array:
-    """Inner products (S,) of E[Y] with the scores by kernel."""
-    return np.tensordot(utilities.products, W_mean, axes=2)
+def _update_scales(data: Data, state: State) -> State:
+    """Q(zeta): its rates, eq 11, which has their E[1/zeta]."""
+    return replace(state, zeta_rate=data.upsilon + 0.5 * (state.W_mean**2 + state.W_var))
 
 
-@singledispatch
-def update_weights(
-    rule: Combination, plug_in: bool, state: State, linear: Array, curvature: Array
-) -> State:
-    """Update q(beta), if the composite kernel is linear in beta, and its hyperparameters.
+def _update_weights(data: Data, state: State, covariances: Covariances) -> State:
+    """Q(beta), and Q(rho) if the weights have concentrations (appendix B.4).
 
-    Register a rule of your own with a function of these arguments.
-
-    Parameters
-    ----------
-    rule : Combination
-    plug_in : bool
-        Whether to iterate the paper's printed equations instead of the mean field.
-    state : State
-        Factors before the update.
-    linear, curvature : array of shape (S,), array of shape (S, S)
-        The expected log likelihood as a function of the weights is linear'beta -
-        beta'curvature beta / 2.
-
-    Returns
-    -------
-    State
-        `state` with new ``beta`` (a factor with ``mean``, ``sd``, ``sample`` and ``log_density``,
-        such as `simplex_factor` returns), ``beta_mean`` (S,), ``beta_second`` = E[beta beta']
-        (S, S), and ``gain``: E[log prior of beta] plus the factor's entropy.
+    The factor of a rule from outside is ``rule.variational_factor(linear, curvature)``, for an
+    expected log likelihood linear'beta - beta'curvature beta / 2. It needs ``mean``, ``sd``,
+    ``second_moment``, ``sample`` and ``log_density`` as `BinaryFactor` has them, and ``gain``:
+    E[log prior of beta] plus the factor's entropy.
     """
-    raise NotImplementedError(
-        f"VB has no factor for the weights of {type(rule).__name__}: register it with "
-        f"update_weights of {__name__}."
-    )
+    curvature = _curvature(state, covariances)
+    rule: Any = data.rule
+    state = replace(state, curvature=curvature)
+    match rule:
+        case FixedWeights() | FixedProduct() | Product():
+            return state
+        case Mean():
+            beta: Any = simplex_factor(state.rho_mean, state.linear, curvature, near=state.beta)
+            rho = concentration_factor(rule.mu, rule.lam, beta.mean_log, near=state.rho)
+            state = replace(state, rho=rho, rho_mean=rho.mean)
+            gain = beta.entropy + rho.log_normaliser
+        case Binary():
+            prior = rule.probabilities(len(curvature))
+            beta = binary_factor(prior, state.linear, curvature, rule.empty)
+            gain = beta.gain
+        case _:
+            beta = rule.variational_factor(state.linear, curvature)
+            gain = beta.gain
+    moments = {"beta_mean": beta.mean, "beta_second": beta.second_moment}
+    return replace(state, beta=beta, gain=gain, **moments)
 
 
-@update_weights.register
-def _(
-    rule: FixedProduct | FixedWeights | Product,
-    plug_in: bool,
-    state: State,
-    linear: Array,
-    curvature: Array,
-) -> State:
-    return state
+def _curvature(state: State, covariances: Covariances) -> Array:
+    return state.kernels.products.traces(state.W_mean.T @ state.W_mean + covariances.total)
 
 
-@update_weights.register
-def _(rule: Mean, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
-    near = state.beta if isinstance(state.beta, SimplexFactor) else None
-    beta = simplex_factor(state.rho_mean, linear, curvature, near=near)
-    mean_log = np.log(beta.mean) if plug_in else beta.mean_log
-    rho = concentration_factor(rule.mu, rule.lam, mean_log, near=state.rho)
-    second_moment = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
-    return replace(
-        state,
-        beta=beta,
-        rho=rho,
-        beta_mean=beta.mean,
-        beta_second=second_moment,
-        rho_mean=rho.mean,
-        gain=beta.entropy + rho.log_normaliser,
-    )
-
-
-@update_weights.register
-def _(rule: Binary, plug_in: bool, state: State, linear: Array, curvature: Array) -> State:
-    beta = binary_factor(rule.probabilities(len(linear)), linear, curvature, rule.empty)
-    second_moment = np.outer(beta.mean, beta.mean) if plug_in else beta.second_moment
-    return replace(state, beta=beta, beta_mean=beta.mean, beta_second=second_moment, gain=beta.gain)
-
-
-def _update_parameters(data: Data, state: State, moment: Array) -> State:
-    """Update q(psi), and the expectations of kernels and products."""
+def _update_parameters(data: Data, state: State, covariances: Covariances) -> State:
+    """Q(psi) of exponents and kernel parameters (appendix B.4), and what follows of the kernels."""
     assert state.psi is not None
-    # The folded moment gives the same quadratic forms as the symmetric one.
     log_likelihood = data.family.log_likelihood(
-        state.utilities.mean @ state.W_mean, state.beta_mean, state.beta_second, moment
+        state.utilities.mean @ state.W_mean,
+        state.beta_mean,
+        state.beta_second,
+        # The folded sum gives the same quadratic forms as the symmetric one.
+        state.W_mean.T @ state.W_mean + covariances.total,
     )
     psi = state.psi.updated(log_likelihood)
-    return replace(state, psi=psi, kernels=data.family.expected(psi, data.plug_in))
+    state = replace(state, psi=psi, kernels=data.family.expected(psi))
+    return replace(state, curvature=_curvature(state, covariances))
+
+
+def _update_utilities(data: Data, state: State, batch: int | None = None) -> State:
+    """Q(Y), eqs 6-8, of all objects or of one batch."""
+    objects = slice(None) if batch is None else data.batches[batch]
+    utilities = state.kernels.utilities(state.beta_mean, state.W_mean, data.labels, objects)
+    if batch is None:
+        return replace(state, utilities=utilities)
+    assert isinstance(state.utilities, BatchedUtilities)
+    return replace(state, utilities=state.utilities.renewed(batch, utilities))
+
+
+def _bound(data: Data, state: State, covariances: Covariances) -> float:
+    """Bound on the log evidence, eq 5."""
+    bound = state.utilities.bound(float(state.beta_mean @ state.linear))
+    bound -= 0.5 * np.sum(state.curvature * state.beta_second)
+    log_det, rates = covariances.log_det, state.zeta_rate
+    bound += regressors_bound(data.tau, data.upsilon, log_det, rates) + state.gain
+    return float(bound + (0.0 if state.psi is None else state.psi.gain))
 
 
 def _coordinates(state: State) -> Array:
@@ -443,101 +368,3 @@ def _at_coordinates(state: State, values: Array) -> State:
 # E[Y]'K_s, the rates of zeta, and the means of weights on the simplex and of their concentrations.
 # The weights' covariance, selections and kernel parameters follow one iteration later.
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
-
-
-@dataclass(frozen=True)
-class Approximation:
-    """The distribution q of a state."""
-
-    data: Data
-    state: State
-
-    def parameters(self, model: MultinomialProbit) -> xr.Dataset:
-        """Parameters of q as a Dataset."""
-        state = self.state
-        shape = self.data.tau + 0.5
-        regressor, kernel = ("class", "basis"), ("kernel",)
-        variables = {
-            "W_mean": (regressor, state.W_mean),
-            "W_sd": (regressor, np.sqrt(state.W_var)),
-            "zeta_shape": ((), shape),
-            "zeta_rate": (regressor, state.zeta_rate),
-        }
-        if len(state.utilities.mean):
-            variables["y_mean"] = ("obs", "class"), state.utilities.mean
-        if state.beta is not None:
-            variables |= {
-                "beta_mean": (kernel, state.beta.mean),
-                "beta_sd": (kernel, state.beta.sd),
-            }
-        if isinstance(state.beta, SimplexFactor) and state.rho is not None:
-            variables |= {
-                "beta_mean_log": (kernel, state.beta.mean_log),
-                "beta_ess": ((), state.beta.ess),
-                "rho_mean": (kernel, state.rho.mean),
-                "rho_sd": (kernel, state.rho.sd),
-            }
-        if state.psi is not None:
-            variables |= self._moments_of_parameters(state.psi)
-        dims = {dim for variable in variables.values() for dim in variable[0]}
-        coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
-        return xr.Dataset(variables, coords=coords)
-
-    def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
-        """Independent draws of rho, beta, zeta, W and log q. O(C M^3 + draws C M^2)."""
-        state = self.state
-        out: dict[str, Array] = {}
-        log_q = np.zeros(draws)
-        if state.rho is not None:
-            out["rho"] = state.rho.sample(draws, rng)
-            log_q += state.rho.log_density(out["rho"])
-        if state.beta is not None:
-            out["beta"] = state.beta.sample(draws, rng)
-            log_q += state.beta.log_density(out["beta"])
-        if state.psi is not None:
-            psi, log_density = state.psi.sample(draws, rng)
-            values = self.data.family.coordinates.values(psi)
-            out |= values
-            # The Jacobian of psi is the ratio of the prior densities; the prior of psi is
-            # N(0, I).
-            jacobian = self.data.family.coordinates.log_density(values)
-            log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
-            log_q += self._sample_hyperparameters(out, rng)
-        shape = self.data.tau + 0.5
-        inverse = rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
-        out["zeta"] = state.zeta_rate / inverse
-        # An inverse gamma density, from the Gamma variable that was drawn.
-        of_zeta = (shape + 1) * np.log(inverse) - inverse - np.log(state.zeta_rate)
-        log_q += of_zeta.sum(axis=(1, 2)) - state.zeta_rate.size * gammaln(shape)
-        out["W"] = np.empty((draws, *state.W_mean.shape))
-        gram = state.W_products.gram(state.W_weights)
-        for c, mean in enumerate(state.W_mean):
-            factor, pivots = precision_factor(gram, state.W_precision[c])
-            noise = rng.normal(size=(len(mean), draws))
-            out["W"][:, c] = mean + solve_triangular(factor, noise, lower=True, trans="T").T
-            log_q += np.log(pivots).sum() - 0.5 * np.einsum("md,md->d", noise, noise)
-        log_q -= 0.5 * state.W_mean.size * np.log(2 * np.pi)
-        return out, log_q
-
-    def _moments_of_parameters(self, psi: ParameterFactor) -> dict[str, Any]:
-        """Means and standard deviations of exponents and parameters under their factor."""
-        points, weights = psi.expectation
-        variables: dict[str, Any] = {"parameters_ess": ((), psi.ess)}
-        dims = {"beta": ("kernel",), "theta": ("parameter",)}
-        for name, values in self.data.family.coordinates.values(points).items():
-            mean = weights @ values
-            variables[f"{name}_mean"] = (dims[name], mean)
-            variables[f"{name}_sd"] = (dims[name], np.sqrt(weights @ (values - mean) ** 2))
-        return variables
-
-    def _sample_hyperparameters(
-        self, out: dict[str, Array], rng: np.random.Generator
-    ) -> Array | float:
-        """Add draws of the exponents' hyperparameters, exact given the exponents; return log q."""
-        coordinates = self.data.family.coordinates
-        if not coordinates.n_exponents:
-            return 0.0
-        rates = coordinates.a, coordinates.b
-        out["pi"], out["chi"] = draw_hyperparameters(out["beta"], *rates, rng)
-        densities = log_hyperparameter_density(out["pi"], out["chi"], out["beta"], *rates)
-        return densities.sum(axis=1)

@@ -108,8 +108,8 @@ class Ascent[S: State]:
         ratio = (gains[-1] / gains[0]) ** (1 / SPAN) if gains[0] > 0 else np.inf
         return float(gains[-1] * ratio / (1 - ratio)) if ratio < 1 else np.inf
 
-    def advance(self, tolerance: float, least: int = 0, remaining: float = np.inf) -> None:
-        """Do one iteration; the start does not end within the first `least` iterations."""
+    def advance(self, tolerance: float, remaining: float = np.inf) -> None:
+        """Do one iteration."""
         before, state = self.state.objective, self.update(self.state)
         after = state.objective
         if before - after > self.fall + max(tolerance, ROUNDING) * abs(before):
@@ -119,7 +119,7 @@ class Ascent[S: State]:
         self.history.append(after)
         small = abs(after - before) <= tolerance * abs(after) and self.remaining <= remaining
         self._small = self._small + 1 if small else 0
-        self.converged = self._small >= self.patience and len(self.history) > least
+        self.converged = self._small >= self.patience
 
 
 @dataclass(frozen=True)
@@ -190,11 +190,9 @@ def multistart_ascent[S: State](
     starts: int | None,
     max_iterations: int,
     tolerance: float,
-    least: int = 0,
     remaining: float = np.inf,
     rounds_from: int | None = None,
     coordinates: Coordinates[S] | None = None,
-    monotone: bool = True,
     engine: str = "VB",
 ) -> MultistartResult[S]:
     """Do coordinate ascent from every start and choose the start with the highest objective.
@@ -216,34 +214,30 @@ def multistart_ascent[S: State](
         Largest number of iterations of a start.
     tolerance : float
         Relative change of the objective below which a start ends.
-    least : int
-        Least number of iterations of a start.
     remaining : float
         A start does not end while its estimated remaining increase, which needs 7 iterations, is
         larger.
     rounds_from : int, optional
-        Iterations of every start in the first round of a competition. Given `starts`, and those of
-        an objective that is not monotone, do not compete. Default: every start runs to its end.
+        Iterations of every start in the first round of a competition. Given `starts` do not
+        compete. Default: every start runs to its end.
     coordinates : Coordinates, optional
         Coordinates for Anderson acceleration. Default: no acceleration.
-    monotone : bool, default=True
-        Whether a decrease beyond rounding, and beyond the error of quadrature for more than three
-        kernels, ends a start, unconverged.
     engine : str
         Name of the engine, for messages.
 
     Returns
     -------
     MultistartResult
-        When interrupted: the states reached so far, unconverged.
+        A decrease beyond rounding, and beyond the error of quadrature for more than three kernels,
+        ends a start, unconverged. When interrupted: the states reached so far, unconverged.
 
     Raises
     ------
     FloatingPointError
         When no start has a finite objective.
     """
-    compete = rounds_from is not None and starts is None and monotone
-    fall = (NEW_POINTS if n_kernels > 3 else ROUNDED) if monotone else np.inf
+    compete = rounds_from is not None and starts is None
+    fall = NEW_POINTS if n_kernels > 3 else ROUNDED
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
         if coordinates is None:
@@ -269,7 +263,7 @@ def multistart_ascent[S: State](
     def go_on(k: int, most: int, more: int) -> None:
         ascent, done = ascents[k], len(ascents[k].history)
         while ascent.climbing(most):
-            ascent.advance(tolerance, least, remaining)
+            ascent.advance(tolerance, remaining)
             bar.advance(start=k + 1, bound=ascent.state.objective)
         bar.skip(more - (len(ascent.history) - done))
 

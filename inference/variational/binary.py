@@ -5,16 +5,14 @@ the 2^S states (Damoulas & Girolami 2009, section 3.1; their appendix B does not
 """
 
 from dataclasses import dataclass
-from functools import cache, singledispatch
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from ...models.combinations.sums import Binary, Combination
-
-__all__ = ["MOST_KERNELS", "BinaryFactor", "binary_factor", "too_many"]
+__all__ = ["MOST_KERNELS", "BinaryFactor", "binary_factor"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -27,19 +25,6 @@ def _states(n_kernels: int) -> Array:
     """All selections (2^S, S)."""
     codes = np.arange(2**n_kernels)
     return (codes[:, None] >> np.arange(n_kernels) & 1).astype(float)
-
-
-@singledispatch
-def too_many(rule: Combination, n_kernels: int) -> str | None:
-    """Why VB cannot enumerate a rule with so many kernels; None when it can."""
-    return None
-
-
-@too_many.register
-def _(rule: Binary, n_kernels: int) -> str | None:
-    if n_kernels <= MOST_KERNELS:
-        return None
-    return f"it enumerates the selections of {MOST_KERNELS} kernels at most, not of {n_kernels}"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ turn exponential and power tails into light tails.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -90,9 +90,6 @@ class ConcentrationFactor:
     _lam: float
     _mean_log_beta: Array
     _grid: "_Grid"
-
-    #: Effective number of samples; infinite because quadrature uses none.
-    ess: ClassVar[float] = np.inf
 
     @property
     def mean_log(self) -> Array:

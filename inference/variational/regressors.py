@@ -6,7 +6,7 @@ from scipy.special import gammaln
 
 from ...numerics.normal_regression import precision_factor_or_none
 
-__all__ = ["precision_factor", "printed_bound", "regressors_bound"]
+__all__ = ["precision_factor", "regressors_bound"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -44,19 +44,3 @@ def regressors_bound(
     constant = 0.5 * sharing + shape * np.log(rate) - gammaln(shape) + gammaln(posterior_shape)
     terms = posterior_rate.size * constant - posterior_shape * np.log(posterior_rate).sum()
     return float(0.5 * log_det + terms)
-
-
-def printed_bound(
-    log_z: float, log_det: float, precision: Array, W_mean: Array, W_var: Array, spread: float
-) -> float:
-    """E.5-E.7 of the probit for the fixed Z = 1/precision; spread = sum_nc k_n'V_c k_n.
-
-    Source: damoulas2009, appendix E, where E.5-E.7 are the sum of E.1-E.4.
-    """
-    return float(
-        0.5 * (W_mean.size + log_det)
-        + log_z
-        - 0.5 * np.sum(precision * (W_var + W_mean**2))
-        + 0.5 * np.log(precision).sum()
-        - 0.5 * spread
-    )

@@ -12,8 +12,15 @@ import jax.numpy as jnp
 from jax import Array
 from pytensor.link.jax.dispatch import jax_funcify
 
-from ...numerics.probit import MIDDLE, REACH, TAIL, default_nodes
-from ...numerics.probit_constants import LARGEST_SCORE, LOG_2PI, SQRT_2PI
+from ...numerics.probit import (
+    LARGEST_SCORE,
+    LOG_2PI,
+    MIDDLE,
+    REACH,
+    SQRT_2PI,
+    TAIL,
+    default_nodes,
+)
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
 __all__ = ["hessian", "log_probability_and_gradient"]

@@ -23,7 +23,6 @@ __all__ = ["numba_probit_hessian", "numba_probit_log_probability"]
 # sources.
 SOURCES = (
     "numerics/probit.py",
-    "numerics/probit_tail.py",
     "numerics/probit_compiled.py",
     "models/operations/probit_numba.py",
 )

@@ -6,7 +6,6 @@ errors only by NaN. Gradients use these operations, too, so that the density of 
 compiles in seconds. Like `matrix_product`, they are the same on every linker.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, override
 
@@ -19,6 +18,7 @@ from pytensor.tensor import TensorLike, TensorVariable
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
 
+from ...numerics import packed_factor
 from .array_operation import ArrayOperation
 from .matrix_product import matrix_product
 
@@ -193,7 +193,7 @@ class Unpacked(ArrayOperation):
 def order_of_packed(length: Any) -> Any:
     """Find n with n(n+1)/2 = `length`, a number or a tensor."""
     if isinstance(length, int):
-        return (math.isqrt(8 * length + 1) - 1) // 2
+        return packed_factor.order_of_packed(length)
     return pt.round((pt.sqrt(8.0 * length + 1) - 1) / 2).astype("int64")
 
 

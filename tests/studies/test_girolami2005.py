@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import xarray as xr
 from scipy.spatial.distance import cdist
 
 from studies import girolami2005
 from studies.data import absence
 from studies.girolami2005_published import WEIGHT_MEANS
+from studies.girolami2005_type_two import TypeTwo
 from studies.reproduce import STUDIES
 from studies.study import run_study
 
 RECIPE = {
     "precisions": {"sigma": 0.01, "varsigma": 0.02},
     "concentrations": {"tau": 1.0, "nu": 2.0},
-    "algorithm": {"max_iterations": 8, "type_two": True},
+    "algorithm": {"max_iterations": 8, "type_two_from": 5},
     "draws": 40,
 }
 SETTINGS = {
@@ -83,24 +83,19 @@ def test_hyperparameters_and_iterations_are_the_recipes(monkeypatch):
     recipe = girolami2005.table_1().tasks[0].settings["recipe"]
     calls = []
 
-    def fitted(model, engine, **options):
-        calls.append((model, engine))
+    def fitted(model, beginnings, **settings):
+        calls.append((model, settings))
+        assert len(beginnings) == 1
         raise InterruptedError
 
-    monkeypatch.setattr(girolami2005, "fit", fitted)
+    monkeypatch.setattr(girolami2005, "fit_type_two", fitted)
     with pytest.raises(InterruptedError):
         girolami2005.accuracies("2-norm", 1, **SETTINGS | {"recipe": recipe})
-    ((model, engine),) = calls
+    ((model, settings),) = calls
     assert (model.sigma, model.varsigma) == (0.01, 0.01)
     # Of one kernel alone the weight is known.
     assert not model.learned
-    assert engine.settings == {
-        "starts": 1,
-        "type_two": True,
-        "type_two_from": 5,
-        "max_iterations": 100,
-        "tolerance": 1e-300,
-    }
+    assert settings == {"type_two_from": 5, "max_iterations": 100, "draws": 1000, "seed": 1}
 
 
 def test_accuracies_are_those_of_each_kernel_and_of_all():
@@ -113,21 +108,15 @@ def test_accuracies_are_those_of_each_kernel_and_of_all():
 
 def test_optima_are_told_apart_by_their_start(monkeypatch):
     ends = np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0], [0.0, 0.9, 0.1], [0.1, 0.1, 0.8]])
-    elbo = np.array([[-9.0, -5.0], [-9.0, -7.0], [-9.0, -4.0], [-8.0, -6.0]])
-    tree = xr.DataTree.from_dict(
-        {
-            "variational": xr.Dataset({"beta_mean_of_start": (("start", "kernel"), ends)}),
-            "trajectory": xr.Dataset({"elbo": (("start", "iteration"), elbo)}),
-        }
-    )
+    bounds = np.array([-5.0, -7.0, -4.0, -6.0])
     models = []
 
-    def fitted(model, engine, **options):
+    def fitted(model, beginnings, **settings):
         models.append(model)
-        assert engine.settings["starts"] == 4
-        return tree
+        np.testing.assert_array_equal(beginnings, [np.full(3, 1 / 3), *np.eye(3)])
+        return TypeTwo(None, bounds, ends)
 
-    monkeypatch.setattr(girolami2005, "fit", fitted)
+    monkeypatch.setattr(girolami2005, "fit_type_two", fitted)
     values = girolami2005.optima("2-norm", 1, **SETTINGS)
     assert set(values) == set(girolami2005.table_2().tasks[0].rows)
     assert values["from equal weights: polynomial"] == 50

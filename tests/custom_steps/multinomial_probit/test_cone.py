@@ -100,9 +100,13 @@ def test_every_draw_is_in_its_cone(n_classes, scale):
 
 def test_exact_when_the_search_for_the_mode_is_cut_short(monkeypatch):
     """The envelope's height, slope and point of contact belong together after any Newton step."""
-    start = cone._lower_mode
-    monkeypatch.setattr(cone, "_MAX_NEWTON", 1)
-    monkeypatch.setattr(cone, "_lower_mode", lambda own, others: start(own, others) - 0.5)
+    sound = cone.near_mode
+
+    def cut_short(gaps):
+        near = sound(gaps)
+        return near._replace(below=near.below - 0.5)
+
+    monkeypatch.setattr(cone, "near_mode", cut_short)
     f, size = np.array([-2.0, 1.0, 0.5]), 20_000
     winner = cone._draw_winner(
         np.full(size, f[0]), np.tile(f[1:], (size, 1)), np.random.default_rng(1)

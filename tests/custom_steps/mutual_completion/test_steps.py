@@ -21,7 +21,7 @@ from kernelzoo.models.completion.incomplete import IncompleteKernel, half_of_vis
 from kernelzoo.models.completion.mutual_blocks import GammaExcess
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
-from kernelzoo.numerics.packed_factor import Triangle
+from kernelzoo.numerics.packed_factor import triangle
 from mutual_fixture import MASKS, joint_draw, kernel_of, same_law, sweeps
 
 N, LAM = len(MASKS[0]), 0.4
@@ -136,21 +136,21 @@ def test_packed_form_is_that_of_the_transform():
     transform = model.rvs_to_transforms[model["M"]]
     M = stats.wishart(6, np.eye(4)).rvs(random_state=1)
     packed = transform.forward(M).eval(mode="FAST_COMPILE")
-    triangle = Triangle(4)
-    np.testing.assert_allclose(triangle.unpack(packed), np.linalg.cholesky(M), atol=1e-12)
-    np.testing.assert_allclose(triangle.pack(triangle.unpack(packed)), packed)
+    layout = triangle(4)
+    np.testing.assert_allclose(layout.unpack(packed), np.linalg.cholesky(M), atol=1e-12)
+    np.testing.assert_allclose(layout.pack(layout.unpack(packed)), packed)
 
 
 def test_draws_that_round_to_singular_matrices_stay_finite():
     """Degrees of freedom close to l - 1, as a prior of them may give: chi2 draws underflow to 0."""
     _, wholes = joint_draw(np.random.default_rng(4), NU, SCALES, STRENGTH)
     known = Known.of(kernel_of("k", MASKS[0], wholes[0]))
-    M, triangle = wholes[1], Triangle(2)
+    M, layout = wholes[1], triangle(2)
     smallest, rng = np.inf, np.random.default_rng(1)
     for _ in range(20):
         missing = impute(known, M, known.visible_factor(M), N - 1 + 1e-4, 1.0, rng)
         smallest = min(smallest, np.diagonal(missing.factor).min())
-        assert np.isfinite(triangle.pack(missing.factor)).all()
+        assert np.isfinite(layout.pack(missing.factor)).all()
     assert smallest == 0
 
 
@@ -190,7 +190,7 @@ def state(kernels, rng):
     """Values that the steps start from, another M each time."""
     M, _ = joint_draw(rng, NU, SCALES, STRENGTH)
     k = len(kernels)
-    values = {"M": Triangle(N).pack(np.linalg.cholesky(M)), "s": rng.uniform(0.5, 2, k)}
+    values = {"M": triangle(N).pack(np.linalg.cholesky(M)), "s": rng.uniform(0.5, 2, k)}
     values["excess"] = rng.uniform(1, 9, k)
     for kernel in kernels:
         n, m = len(kernel.visible), len(kernel.hidden)

@@ -15,7 +15,7 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
 )
 from kernelzoo.models.completion.mutual_blocks import GammaExcess
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
-from kernelzoo.numerics.packed_factor import Triangle
+from kernelzoo.numerics.packed_factor import triangle
 from mutual_fixture import MASKS, joint_draw, kernel_of, same_law
 
 # Most of the noise is kept, with its sign turned.
@@ -23,7 +23,7 @@ ALPHA = -0.8
 # An excess near zero gives kernels that round to singular matrices.
 N, LAM, SPREAD, SHAPE, MEAN = len(MASKS[0]), 0.4, 0.5, 8.0, 6.0
 NAMES = ("a", "b", "c")
-TRIANGLES = {n: Triangle(n) for n in range(1, N + 1)}
+TRIANGLES = {n: triangle(n) for n in range(1, N + 1)}
 
 
 def prior_draw(rng):

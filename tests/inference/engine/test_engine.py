@@ -202,7 +202,7 @@ def test_only_named_variables_are_kept(model, engine):
 
 def test_settings_in_force_are_recorded(results):
     settings = json.loads(results("VB").attrs["settings"])
-    assert settings["weights"] == "mean-field"
+    assert settings["begin"] == "zero"
 
 
 def test_an_amended_model_loses_its_handwritten_engines():
@@ -304,7 +304,7 @@ class Unknown:
 def test_engines_refuse_a_combination_they_do_not_know(model):
     other = kz.MultinomialProbit(model.design, model.label_codes, combination=Unknown())
     reasons = {row.engine: row.reason for row in kz.engines(other).rows}
-    assert "Unknown is not registered with" in reasons["VB"]
+    assert "with a method variational_factor, not Unknown" in reasons["VB"]
     assert "Unknown is not registered with" in reasons["Gibbs"]
     assert reasons["NUTS"] is None
     with pytest.raises(ValueError, match=r"VB does not apply: .*Unknown.*Engines that do: .*NUTS"):
@@ -349,15 +349,14 @@ def test_engines_print_as_text_and_html(model):
         assert row.engine in text
         assert row.engine in html
     settings = {row.engine: row.settings for row in table.rows}
-    assert settings["VB"]["weights"] == "mean-field"
+    assert settings["VB"]["begin"] == "zero"
 
 
 @pytest.mark.parametrize(
     ("engine", "options", "message"),
     [
         ("nutz", {}, "'engine' argument of fit.*nearest is 'nuts'"),
-        (kz.VB(type_two=True), {}, "'settings' argument of VB on MultinomialProbit"),
-        (kz.VB(weights="importance"), {}, "'weights' argument of VB on MultinomialProbit"),
+        (kz.EM(memory=3), {}, "EM does not apply"),
         (kz.Gibbs(moves=0), {}, "'moves'.*does not apply: MarginalProbit"),
         ("vb", {"draws": 0}, "'draws' argument of fit.*1 or more"),
         ("vb", {"draws": 1.5}, "'draws' argument of fit"),
@@ -406,14 +405,13 @@ def test_bad_requests_are_refused(model, engine, options, message):
         lambda: kz.SMC(kernel="HMC"),
         lambda: kz.MAP(method="newton"),
         lambda: kz.MAP(space="log"),
-        lambda: kz.VB(weights="plugin"),
+        lambda: kz.VB(begin="one"),
         lambda: kz.VB(starts=0),
         lambda: kz.VB(starts=1.5),
         lambda: kz.VB(tolerance=-1),
         lambda: kz.VB(batch=0),
         lambda: kz.VB(remaining=0),
         lambda: kz.VB(max_iterations=0),
-        lambda: kz.VB(type_two="no"),
         lambda: kz.Gibbs(collapsed=-1),
         lambda: kz.EM(memory=-1),
         lambda: kz.Laplace(max_iterations=-1),

@@ -161,7 +161,7 @@ def test_batches_reach_the_answer_of_all_objects_at_once(batch):
 
 def test_sums_of_batches_do_not_drift():
     model = model_of(2, 2, 3, n_obs=40, gram=False)
-    data = updates.Data.of(model, False, batch=6)
+    data = updates.Data.of(model, batch=6)
     state = updates.start(data, np.full(2, 0.5))
     for _ in range(50):
         state = updates.update(data, state)
@@ -179,12 +179,8 @@ def test_starts_in_batches_compete():
 def test_batches_where_they_have_no_place_are_refused(monkeypatch):
     example = MultinomialProbit.example()
     product = model_of(0, 2, 2, combination="product")
-    for model, settings, message in (
-        (example, {"batch": 2, "weights": "plug-in"}, "'batch'.*printed equations"),
-        (product, {"batch": 2}, "'batch'.*exponents"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            vb.fit_multinomial_probit(model, RUN, **settings)
+    with pytest.raises(ValueError, match=r"'batch'.*exponents"):
+        vb.fit_multinomial_probit(product, RUN, batch=2)
     monkeypatch.setattr(vb, "MOST_KEPT", 10)
     with pytest.raises(ValueError, match="fit into 1 GB"):
         vb.fit_multinomial_probit(example, RUN, batch=2)
@@ -217,7 +213,7 @@ def test_bound_never_falls(seed):
     n_kernels = (1, 2, 3, 4, 6)[seed % 5]
     tau, upsilon = rng.uniform(0.3, 3, 2)
     model = model_of(seed, n_kernels, 2 + seed % 3, gram=seed % 8 < 4, tau=tau, upsilon=upsilon)
-    data = updates.Data.of(model, plug_in=False)
+    data = updates.Data.of(model)
     begin, advance = partial(updates.start, data), partial(updates.update, data)
     ascents = beginnings(
         lambda weights: Ascent(begin(weights), advance), n_kernels, 2, 1e-6, rng, lambda: None
@@ -262,7 +258,7 @@ def test_answer_has_the_model_s_names_and_shapes():
 
 
 @pytest.mark.filterwarnings("ignore:VB did not converge")
-@pytest.mark.parametrize("max_iterations", [None, 1])
+@pytest.mark.parametrize("max_iterations", [5000, 1])
 def test_draws_have_the_reported_moments(max_iterations):
     """After one iteration what the regressors were made with is not yet what they lead to."""
     model = MultinomialProbit.example()
@@ -306,7 +302,6 @@ def test_interrupted_fit_returns_the_answer_so_far(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"weights": "plugin"}, "'weights'.*the nearest is 'plug-in'"),
         ({"starts": 0}, "'starts' argument of VB must be .* Got 0"),
         ({"max_iterations": 0}, "'max_iterations' argument"),
         ({"tolerance": 0.0}, "'tolerance' argument"),
@@ -317,8 +312,7 @@ def test_settings_are_checked(settings, message):
         kz.fit(MultinomialProbit.example(), kz.VB(**settings), progressbar=False)
 
 
-@pytest.mark.parametrize(("weights", "most"), [("mean-field", 5000), ("plug-in", 500)])
-def test_iterations_by_default_are_those_of_the_equations(weights, most, monkeypatch):
+def test_iterations_end_by_default(monkeypatch):
     """An objective that never comes to rest."""
     sound = vb.update
 
@@ -328,9 +322,9 @@ def test_iterations_by_default_are_those_of_the_equations(weights, most, monkeyp
         return replace(state, objective=state.objective + 1.0)
 
     monkeypatch.setattr(vb, "update", restless)
-    with pytest.warns(UserWarning, match=f"did not converge in {most} iterations"):
-        answer = vb.fit_multinomial_probit(model_of(2, 2, 2), RUN, weights=weights, starts=1)
-    assert len(answer.elbo[0]) == most
+    with pytest.warns(UserWarning, match="did not converge in 5000 iterations"):
+        answer = vb.fit_multinomial_probit(model_of(2, 2, 2), RUN, starts=1)
+    assert len(answer.elbo[0]) == 5000
 
 
 def test_singular_kernels_say_what_to_do():
@@ -401,7 +395,7 @@ def test_priors_beyond_the_integrals_are_refused(prior):
 def test_an_iteration_forms_no_matrix_of_the_size_of_the_design():
     kernels = np.random.default_rng(0).normal(size=(2, 20_000, 100))
     model = MultinomialProbit(kernel_stack(kernels), np.arange(20_000) % 3)
-    data = updates.Data.of(model, plug_in=False)
+    data = updates.Data.of(model)
     state = updates.start(data, np.full(2, 0.5))
     of_one_kernel = model.design[0].nbytes
 

@@ -54,17 +54,15 @@ def test_a_step_ascends_and_arrives_where_the_covariance_is_right():
     np.testing.assert_array_equal(ascend(np.zeros((2, 6)), right, **given | {"target": 0.0}), 0.0)
 
 
-def test_printed_equations_and_exponents_are_left_alone(monkeypatch):
+def test_exponents_are_left_alone(monkeypatch):
     product = model_of(7, 2, 3, n_obs=20, combination=Product())
 
-    def both():
-        printed = bounds(weights="plug-in", max_iterations=20)
-        return [*printed, *vb.fit_multinomial_probit(product, RUN, max_iterations=5, starts=1).elbo]
+    def ascended():
+        return vb.fit_multinomial_probit(product, RUN, max_iterations=5, starts=1).elbo[0]
 
-    plain = both()
+    plain = ascended()
     monkeypatch.setattr(updates, "inner_steps", lambda *_: 5)
-    for before, after in zip(plain, both(), strict=True):
-        np.testing.assert_array_equal(after, before)
+    np.testing.assert_array_equal(ascended(), plain)
 
 
 def test_small_problems_have_none():
