@@ -23,7 +23,7 @@ of a class, so that it may prefer a kernel of low rank even if the classes do no
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +36,10 @@ from ...models.completion.moment_matching import check_component_degrees
 from ...models.kernels.alignment import aligned
 from ...validation import argument_error, check_labels
 
-__all__ = ["OBJECTIVES", "Criterion", "Given", "Slope", "leave_one_out_rows"]
+__all__ = ["OBJECTIVES", "Criterion", "Given", "Objective", "Slope", "leave_one_out_rows"]
 
 type Array = npt.NDArray[np.float64]
+type Objective = Literal["leave-one-out log score", "alignment"]
 
 _OWNER = "learn_weights"
 #: Largest sharpness of the softmax: odds of e^10 for a difference of 0.1 in unit-scale similarity.
@@ -230,7 +231,7 @@ def _inverse(matrix: Array) -> Array:
 
 
 #: Objectives by name.
-OBJECTIVES: dict[str, Callable[[Given], Criterion]] = {
+OBJECTIVES: dict[Objective, Callable[[Given], Criterion]] = {
     "leave-one-out log score": _leave_one_out_log_score,
     "alignment": _alignment,
 }

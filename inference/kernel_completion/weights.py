@@ -11,7 +11,7 @@ sections 4.2 and 7.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import softmax
 
 from ...validation import Count, check_arguments
-from .weight_objectives import OBJECTIVES, Criterion, Given
+from .weight_objectives import OBJECTIVES, Criterion, Given, Objective
 
 __all__ = ["LearnedWeights", "learn_weights"]
 
@@ -53,7 +53,7 @@ class LearnedWeights:
     """
 
     alpha: xr.DataArray
-    objective: str
+    objective: Objective
     value: float
     trajectory: Array
     ends: Array
@@ -63,7 +63,7 @@ class LearnedWeights:
 def learn_weights(
     theta: Any,
     K11: Any,
-    objective: Literal["leave-one-out log score", "alignment"] = "leave-one-out log score",
+    objective: Objective = "leave-one-out log score",
     *,
     labels: npt.ArrayLike | None = None,
     eta: npt.ArrayLike | None = None,
