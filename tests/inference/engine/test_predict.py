@@ -421,3 +421,29 @@ def test_kernels_of_specifications_stand_beside_others():
     for kernels in (xr.concat([stack, own], "kernel"), xr.concat([own, stack], "kernel"), one):
         model = kz.MultinomialProbit(kernels, np.arange(9) % 3)
         kz.predict(model, kz.fit(model, kz.VB(starts=1), **options), kernels.drop_vars("obs"))
+
+
+@pytest.mark.parametrize(
+    ("declare", "regressors"),
+    [
+        (lambda K: kz.MultinomialProbit(K, np.arange(12) % 3), "W"),
+        (lambda K: kz.CompositeKernelClassification(K, np.arange(12) % 2), "alpha"),
+        (lambda K: kz.CompositeKernelRegression(K, np.linspace(-1, 1, 12)), "alpha"),
+    ],
+    ids=["probit", "classification", "regression"],
+)
+def test_predictions_of_certain_models_under_a_users_floating_point_errors(declare, regressors):
+    """Probabilities of scores of thousands underflow, which the user made an error."""
+    kernels = kz.gaussian(0.1) | kz.linear()
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    model = declare(kernels(X))
+    result = kz.fit(model, kz.VB(starts=1, max_iterations=3), **QUIET)
+    posterior = result["posterior"].to_dataset()
+    result["posterior"] = posterior.assign({regressors: 1e3 * posterior[regressors]})
+    new = kernels(10 * X[:4], X)
+    expected = kz.predict(model, result, new)
+    with np.errstate(all="raise"):
+        found = kz.predict(model, result, new)
+        extended = kz.extend(model, result, groups=("log_likelihood",), progressbar=False)
+    assert found.identical(expected)
+    assert "log_likelihood" in extended.children
