@@ -2,7 +2,7 @@
 
 An engine's constructor takes the settings of the algorithm; `run` takes model, draws, chains and
 seed. Settings are dataclass fields, checked by their annotations. Engines with one implementation
-per paper (`VB`, `Gibbs`, ...) are `Handwritten`; the others (`NUTS`, ...) take any PyMC model.
+per paper (`VB`, `Gibbs`, ...) are a `PaperEngine`; the others (`NUTS`, ...) take any PyMC model.
 """
 
 from abc import ABC, abstractmethod

@@ -33,10 +33,10 @@ from .cost import Cost, peak_of_memory, timed
 from .deadline import EndOfTime
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
-from .handwritten import Handwritten
 from .mass_matrix import curvature_at
 from .mode import compile_objective
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
+from .paper import Algorithm, Paper, PaperEngine
 from .result import with_group
 from .sampler_options import keywords_of
 from .start import initial_values
@@ -405,7 +405,7 @@ class NUTS(Engine):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Gibbs(Handwritten):
+class Gibbs(PaperEngine[Sequence[Any]]):
     """The paper's Gibbs steps inside `pm.sample`, with NUTS on the remaining variables.
 
     Parameters
@@ -464,7 +464,8 @@ class Gibbs(Handwritten):
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> list of PyMC step methods.
+    The field ``gibbs`` of a `Paper` is a function (model, run, *, settings) -> list of PyMC step
+    methods.
 
     Examples
     --------
@@ -504,7 +505,7 @@ class Gibbs(Handwritten):
     @override
     def calibrate(self, model: pm.Model, run: Run) -> Cost:
         with peak_of_memory() as peak:
-            steps: Sequence[Any] = self.implement(model, run)
+            steps = self.implement(model, run)
             point = model.initial_point()
             for step in steps:
                 # Steps may save work in the first of many sweeps of tuning.
@@ -522,7 +523,12 @@ class Gibbs(Handwritten):
         measured = f"{sweeps} sweeps of {seconds:.2g} s each"
         return Cost(total, total, min(_processes(run), run.chains) * peak[0], measured)
 
+    @staticmethod
+    @override
+    def algorithm_of(paper: Paper) -> Algorithm[Sequence[Any]] | None:
+        return paper.gibbs
+
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        steps: Sequence[Any] = self.implement(model, run)
+        steps = self.implement(model, run)
         return _sample(model, run, step=list(steps))

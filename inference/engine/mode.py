@@ -21,9 +21,10 @@ from .applicability import discrete_variables, too_large
 from .cost import Cost, peak_of_memory, timed
 from .curvature import curvature
 from .engine import Engine, Kind, Run
-from .gaussian import gaussian_result, lower_factor
+from .gaussian import constrained_draws, gaussian_result, lower_factor
+from .outputs import ModeOutput
 
-__all__ = ["Laplace", "Mode", "Space", "compile_objective", "find_mode"]
+__all__ = ["Laplace", "Mode", "Space", "compile_objective", "find_mode", "search_by_gradients"]
 
 Space = Literal["constrained", "unconstrained"]
 
@@ -167,6 +168,44 @@ def compile_objective(
         return float(value), gradient
 
     return start, negative_log_density
+
+
+def search_by_gradients(
+    model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: Count = 5000
+) -> ModeOutput:
+    """Search for the mode by L-BFGS from the model's initial point, jittered by the seed.
+
+    `MAP` explains the settings.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Without discrete variables.
+    run : Run
+        Seed and progress bar.
+    """
+    mode = find_mode(model, run, space, max_iterations)
+    steepest = float(np.abs(mode.gradient).max())
+    advice = {
+        "constrained": "have no mode. Try MAP(space='unconstrained').",
+        "unconstrained": "have no mode, or be too steep for the search: normalize the kernels.",
+    }
+    note = (
+        ""
+        if mode.found
+        else f"MAP stopped where the gradient is {steepest:.3g}: the {space} density may "
+        f"{advice[space]}"
+    )
+    draws, _ = constrained_draws(model, mode.x[None])
+    return ModeOutput(
+        values={name: values[0] for name, values in draws.items()},
+        log_density=mode.log_density,
+        climbs=[mode.history],
+        best=0,
+        converged=mode.found,
+        attributes={"lp_measure": space, "gradient_norm": steepest},
+        note=note,
+    )
 
 
 @dataclass(frozen=True)

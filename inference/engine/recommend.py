@@ -14,7 +14,7 @@ from .applicability import small_only
 from .engine import Engine, Kind
 from .estimate import Estimate, checked_run, estimate, span
 from .fit import checked_model
-from .handwritten import Handwritten
+from .paper import PaperEngine
 from .progress import track
 from .table import PrintedTable
 
@@ -152,7 +152,7 @@ def recommend(
     with track(len(engines), "recommend", visible=progressbar) as bar:
         for engine in engines:
             bar.advance(engine=engine.name)
-            written = isinstance(engine, Handwritten) and engine.kind != "point"
+            written = isinstance(engine, PaperEngine) and engine.kind != "point"
             spent = time.perf_counter() - begun
             wanted = written or (chosen is None and spent < (max_seconds or 0))
             measured, failure = _measured(model, engine, settings) if wanted else (None, None)
@@ -202,7 +202,7 @@ def _in_order(model: pm.Model) -> list[Engine]:
         key=lambda engine: (
             small_only(model, engine.serves(model)) is not None,
             kinds.index(engine.kind),
-            not isinstance(engine, Handwritten),
+            not isinstance(engine, PaperEngine),
             engine.name,
         ),
     )

@@ -6,7 +6,7 @@ import pytest
 import kernelzoo as kz
 from kernelzoo.inference.engine import cost
 from kernelzoo.inference.engine.engine import Engine
-from kernelzoo.inference.engine.handwritten import Handwritten
+from kernelzoo.inference.engine.paper import PaperEngine
 from kernelzoo.models import composite_kernel, multinomial_probit
 
 MODELS = {
@@ -25,7 +25,7 @@ def test_an_engine_that_says_yes_can_be_estimated(model, rule, monkeypatch):
     X = rng.normal(size=(10, 2))
     y = X[:, 0] if model is kz.CompositeKernelRegression else np.arange(10) % 2
     declared = model((kz.gaussian(0.5) | kz.polynomial(2))(X), y, combination=rule)
-    engines = [cls() for cls in Engine.registry.values() if issubclass(cls, Handwritten)]
+    engines = [cls() for cls in Engine.registry.values() if issubclass(cls, PaperEngine)]
     able = [engine for engine in engines if engine.why_not(declared) is None]
     assert {engine.name for engine in able} >= {"Gibbs"}
     for engine in able:
