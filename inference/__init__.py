@@ -8,7 +8,6 @@ from .diagnostics.inclusion import inclusion
 from .engine.draws_on_disk import open_store
 from .engine.em import EM
 from .engine.engine import Engine, Run
-from .engine.estimate import Estimate, estimate
 from .engine.evidence import log_evidence
 from .engine.exact import Exact
 from .engine.extend import extend
@@ -43,7 +42,6 @@ __all__ = [
     "ApproximationWarning",
     "Comparison",
     "Engine",
-    "Estimate",
     "Exact",
     "ExactOutput",
     "Gibbs",
@@ -61,7 +59,6 @@ __all__ = [
     "compare_engines",
     "completion",
     "engines",
-    "estimate",
     "extend",
     "fit",
     "identified",

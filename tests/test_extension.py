@@ -114,8 +114,11 @@ def test_evidence_of_a_new_paper_bounds_its_elbo(paper, results):
 
 
 def test_time_of_a_new_paper_is_estimated_and_bounded(paper):
-    assert kz.estimate(paper, "vb").seconds[0] > 0
-    assert kz.recommend(paper, progressbar=False).engine.name == "Exact"
+    choice = kz.recommend(paper, progressbar=False)
+    assert choice.engine.name == "Exact"
+    assert all(
+        c.seconds > 0 for c in choice.candidates if c.engine.name in ("Exact", "Gibbs", "VB")
+    )
     with pytest.warns(UserWarning, match="VB was ended by max_seconds"):
         ended = kz.fit(paper, "vb", max_seconds=1e-9, **OPTIONS)
     assert (ended.attrs["converged"], ended.attrs["ended_by"]) == ("no", "max_seconds")
@@ -136,10 +139,11 @@ def test_an_algorithm_that_keeps_nothing_can_be_timed(paper):
     add_paper(Paper(Unsaved, vb=Algorithm(unsaved)))
     model = Unsaved(X)
     try:
-        assert "steps of VB" in kz.estimate(model, "vb").measured
+        choice = kz.recommend(model, progressbar=False)
     except KeyboardInterrupt as error:  # which would end the tests
         raise AssertionError from error
-    assert "could not be measured" not in str(kz.recommend(model, progressbar=False))
+    assert "could not be measured" not in str(choice)
+    assert [each.seconds for each in choice.candidates if each.engine.name == "VB"] > [0]
     with pytest.raises(ValueError, match="'max_seconds' argument of fit must be enough for VB to"):
         kz.fit(model, "vb", max_seconds=1e-9, **OPTIONS)
 

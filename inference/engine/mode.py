@@ -18,7 +18,6 @@ from xarray import DataTree
 
 from ...validation import Count
 from .applicability import discrete_variables, too_large
-from .cost import Cost, peak_of_memory, timed
 from .curvature import curvature
 from .engine import Engine, Kind, Run
 from .gaussian import constrained_draws, gaussian_result, lower_factor
@@ -112,7 +111,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         seen = x.copy(), gradient.copy()
         return value, gradient
 
-    with run.track(None, "Mode", usual=USUAL, most=max_iterations) as bar:
+    with run.track(None, "Mode", usual=USUAL) as bar:
 
         def report(intermediate_result: OptimizeResult) -> None:
             nonlocal last
@@ -244,16 +243,6 @@ class Laplace(Engine):
     @override
     def why_not(self, model: pm.Model) -> str | None:
         return discrete_variables(model) or too_large(model)
-
-    @override
-    def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        start, objective = compile_objective(model, jacobian=True)
-        with peak_of_memory() as peak:
-            seconds, calls = timed(lambda: objective(start))
-        usual, most = (2 * (n + len(start)) for n in (USUAL, self.max_iterations))
-        measured = f"{calls} gradients of {seconds:.2g} s each"
-        # Memory of the curvature, its factor and the inverse.
-        return Cost(usual * seconds, most * seconds, peak[0] + 4 * 8 * len(start) ** 2, measured)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

@@ -6,12 +6,9 @@
 """
 
 import inspect
-import time
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, override
 
 import pymc as pm
@@ -20,17 +17,10 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration
 from ...validation import check_arguments, check_name
 from .applicability import setting_of_no_use
-from .cost import Cost, Stopwatch, peak_of_memory, timed
-from .deadline import OutOfTime
 from .engine import Engine, Run
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 
 __all__ = ["PAPERS", "Algorithm", "Paper", "PaperEngine", "add_paper", "papers_of"]
-
-# Usual number of steps of a loop, if nothing else is known.
-USUAL = 100
-# Number of draws that are timed.
-FEW = 10
 
 
 @dataclass(frozen=True)
@@ -214,32 +204,6 @@ class PaperEngine[Output](Engine):
         check_arguments(algorithm.function, self.given, owner)
         with run.clock.explained(f"for {self.name} to end: it keeps no part of a result here"):
             return algorithm.function(model, run, **self.given)
-
-    @override
-    def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        with peak_of_memory() as peak:
-            self._watched(model, run, Stopwatch(first_only=True))
-        start = time.perf_counter()
-        watch = Stopwatch()
-        output = self._watched(model, run, watch)
-        spent = time.perf_counter() - start
-        likely, most = watch.more(usual=USUAL)
-        drawing = 0.0
-        if isinstance(output, VariationalOutput | ExactOutput):
-            few = min(FEW, run.draws)
-            drawing = timed(lambda: output.sample(few, run.rng()))[0] * run.draws / few
-        measured = watch.measured or f"the whole of {self.name}"
-        return Cost(spent + likely + drawing, spent + most + drawing, peak[0], measured)
-
-    def _watched(self, model: pm.Model, run: Run, watch: Stopwatch) -> Output | None:
-        """Call the paper's function with a stopwatch that ends its loops.
-
-        None from a function that keeps no part of a result.
-        """
-        with warnings.catch_warnings(), suppress(OutOfTime):
-            warnings.simplefilter("ignore")
-            return self.implement(model, replace(run, clock=watch, progressbar=False))
-        return None
 
 
 def _in_blocks(model: pm.Model) -> bool:
