@@ -1,79 +1,78 @@
 """Engines, one `fit` for all of them, prediction and comparison."""
 
-# Each family registers its engines and what it predicts when it is imported.
-from . import (
-    completion,
-    composite_kernel,  # noqa: F401
-    kernel_completion,  # noqa: F401
-    multinomial_probit,  # noqa: F401
-    mutual_completion,  # noqa: F401
-    plots,
-    scores,
-)
+from . import completion, plots, scores
+from .composite_kernel import CLASSIFICATION, REGRESSION
 from .diagnostics.calibrate import calibrate
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.inclusion import inclusion
 from .engine.draws_on_disk import open_store
 from .engine.em import EM
 from .engine.engine import Engine, Run
-from .engine.estimate import Estimate, estimate
 from .engine.evidence import log_evidence
 from .engine.exact import Exact
 from .engine.extend import extend
 from .engine.fit import engines, fit
-from .engine.identified import identified, identifies
+from .engine.identified import identified
 from .engine.map import MAP
 from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
 from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
+from .engine.paper import PAPERS, Algorithm, Paper, add_paper
 from .engine.pareto_k import ApproximationWarning, pareto_k
-from .engine.predict import predict, predictive
+from .engine.predict import predict
 from .engine.recommend import Recommendation, recommend
 from .engine.replicate import replicate
 from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
+from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
+from .multinomial_probit import PROBIT
 from .multinomial_probit.classifier_combination import combine_classifiers
+from .mutual_completion import MUTUAL
 
 __all__ = [
     "ADVI",
     "EM",
     "MAP",
     "NUTS",
+    "PAPERS",
     "SMC",
     "VB",
+    "Algorithm",
     "ApproximationWarning",
     "Comparison",
     "Engine",
-    "Estimate",
     "Exact",
     "ExactOutput",
     "Gibbs",
     "Laplace",
     "ModeOutput",
+    "Paper",
     "Pathfinder",
     "PointOutput",
     "Recommendation",
     "Run",
     "VariationalOutput",
+    "add_paper",
     "calibrate",
     "combine_classifiers",
     "compare_engines",
     "completion",
     "engines",
-    "estimate",
     "extend",
     "fit",
     "identified",
-    "identifies",
     "inclusion",
     "log_evidence",
     "open_store",
     "pareto_k",
     "plots",
     "predict",
-    "predictive",
     "recommend",
     "replicate",
     "scores",
 ]
+
+# All papers of the package.
+for paper in (REGRESSION, CLASSIFICATION, PROBIT, WISHART, MIXTURE, DIAGONAL_WISHART, MUTUAL):
+    add_paper(paper)

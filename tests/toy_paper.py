@@ -36,14 +36,12 @@ class NormalSample(Declaration):
         return (k * m + x.sum()) / (k + len(x)), k + len(x), a + len(x) / 2, b + scatter / 2
 
 
-@kz.log_evidence.register
 def log_evidence(model: NormalSample) -> float:
     (_, k, a, b), (_, k_n, a_n, b_n) = model.prior, model.posterior
     prior, posterior = a * np.log(b) - special.gammaln(a), a_n * np.log(b_n) - special.gammaln(a_n)
     return prior - posterior + 0.5 * np.log(k / k_n) + (a - a_n) * np.log(2 * np.pi)
 
 
-@kz.Exact.register(NormalSample)
 def exact(model, run):
     """Draw tau, then mu given tau."""
     m, k, a, b = model.posterior
@@ -64,7 +62,6 @@ class NormalGibbs(GibbsBlock):
         return {"mu": mu, "tau": rng.gamma(a + 0.5, 1 / (b + 0.5 * k * (mu - m) ** 2))}, {}
 
 
-@kz.Gibbs.register(NormalSample)
 def gibbs(model, run):
     """One block for both variables."""
     step = NormalGibbs(["mu", "tau"], model=model)
@@ -85,7 +82,6 @@ class NormalVB(kz.VB):
     first_rate: Positive | None = None
 
 
-@kz.VB.register(NormalSample)
 def variational(model, run, *, tolerance: Positive = 1e-10, first_rate: Positive | None = None):
     """Fit q(mu) q(tau) by coordinate ascent, until the bound gains less than `tolerance`."""
     m, k, a, b = model.posterior
@@ -111,7 +107,6 @@ def variational(model, run, *, tolerance: Positive = 1e-10, first_rate: Positive
     return inference.VariationalOutput([np.array(elbo)], 0, converged, parameters, sample)
 
 
-@inference.predictive.register
 def predict(model: NormalSample, result, kernels_new, *, keep_draws):
     """Mean and standard deviation of one more observation."""
     drawn = result["posterior"].to_dataset()
@@ -120,8 +115,21 @@ def predict(model: NormalSample, result, kernels_new, *, keep_draws):
     )
 
 
-@inference.identifies(NormalSample, "mu", "tau")
 def identified(result, variant):
     """Compare engines on the standardised mean."""
     drawn = result["posterior"].to_dataset()
     return Dataset({"standardised": drawn["mu"] * np.sqrt(drawn["tau"])})
+
+
+inference.add_paper(
+    inference.Paper(
+        NormalSample,
+        exact=inference.Algorithm(exact),
+        gibbs=inference.Algorithm(gibbs),
+        vb=inference.Algorithm(variational),
+        predict=predict,
+        identified=identified,
+        identified_reads=["mu", "tau"],
+        log_evidence=log_evidence,
+    )
+)

@@ -17,7 +17,7 @@ EXTENSION = {
     "custom_steps": ["GibbsBlock"],
     "inference": [
         *("Engine", "Run", "VariationalOutput", "ExactOutput", "PointOutput", "ModeOutput"),
-        *("predictive", "identifies", "identified"),
+        *("Paper", "Algorithm", "PAPERS", "add_paper", "identified"),
     ],
 }
 #: Their heading.

@@ -1,11 +1,31 @@
-"""Engines of the composite-kernel models, and their predictions.
+"""Engines of the composite-kernel models, and their predictions."""
 
-Each file imported here registers its implementations.
-"""
-
-from . import gibbs, map, predict, variance  # noqa: F401
+from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ..engine.paper import Algorithm, Paper
+from . import gibbs, map, vb
+from .predict import identified_quantities, predict_labels, predict_targets
+from .variance import variance_of_kernels
 from .vb import fit_composite_kernel
 
-__all__ = [
-    "fit_composite_kernel",
-]
+__all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
+
+REGRESSION = Paper(
+    CompositeKernelRegression,
+    gibbs=Algorithm(gibbs.composite_kernel_steps, unless=gibbs.other_combination),
+    vb=Algorithm(fit_composite_kernel, unless=vb.unsupported, in_blocks=True),
+    map=Algorithm(map.find_composite_kernel_mode, unless=map.not_regression),
+    predict=predict_targets,
+    identified=identified_quantities,
+    identified_reads=["gamma"],
+    variance_explained=variance_of_kernels,
+)
+
+CLASSIFICATION = Paper(
+    CompositeKernelClassification,
+    gibbs=Algorithm(gibbs.composite_kernel_steps, unless=gibbs.other_combination),
+    vb=Algorithm(fit_composite_kernel, unless=vb.other_weights, in_blocks=True),
+    map=Algorithm(map.find_composite_kernel_mode, unless=map.uneven_weights),
+    predict=predict_labels,
+    identified=identified_quantities,
+    identified_reads=["alpha"],
+)

@@ -7,15 +7,12 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...validation import Count
 from ..engine.applicability import combination_unknown_to
 from ..engine.engine import Run
-from ..engine.mcmc import Gibbs
 
 __all__ = ["composite_kernel_steps"]
 
-_other_combination = combination_unknown_to(weights_prior)
+other_combination = combination_unknown_to(weights_prior)
 
 
-@Gibbs.register(CompositeKernelRegression, unless=_other_combination)
-@Gibbs.register(CompositeKernelClassification, unless=_other_combination)
 def composite_kernel_steps(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,

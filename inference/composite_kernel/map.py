@@ -43,7 +43,6 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
 from ...validation import Count, Positive
 from ..engine.engine import Run
-from ..engine.map import MAP
 from ..engine.outputs import ModeOutput
 from ..variational.ascent import multistart_ascent
 from .simplex_program import maximize_on_simplex
@@ -218,7 +217,7 @@ class _Alternation:
         return replace(moved, gain=gain)
 
 
-def _uneven_weights(
+def uneven_weights(
     model: CompositeKernelRegression | CompositeKernelClassification,
 ) -> str | None:
     """Why the weights' update is not a quadratic programme; None when it is one."""
@@ -243,14 +242,14 @@ def _(rule: DirichletWeights) -> str | None:
     return None if rule.varphi == 1 else _uneven.dispatch(object)(rule)
 
 
-def _not_regression(model: CompositeKernelRegression) -> str | None:
+def not_regression(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
         return "it needs alpha, which a collapsed declaration integrates out"
     if model.several:
         return "it takes one output; VB and Gibbs take several"
     if len(model.target_values) + 2 * model.rho <= 2:
         return "the noise's precision has no mode on its own scale unless N + 2 rho > 2"
-    return _uneven_weights(model)
+    return uneven_weights(model)
 
 
 @singledispatch
@@ -263,8 +262,6 @@ def _(model: CompositeKernelClassification) -> _Likelihood:
     return _Logit(model.label_codes.astype(float))
 
 
-@MAP.register(CompositeKernelClassification, unless=_uneven_weights)
-@MAP.register(CompositeKernelRegression, unless=_not_regression)
 def find_composite_kernel_mode(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,

@@ -17,7 +17,7 @@ from xarray import Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
-from ..engine.class_predictions import ProbabilityDraws, predict_classes, probability_draws
+from ..engine.class_predictions import ProbabilityDraws, predict_classes
 from ..engine.composite_functions import (
     check_draws,
     compared_rows,
@@ -25,9 +25,7 @@ from ..engine.composite_functions import (
     stack_of_new_objects,
     tracked_blocks,
 )
-from ..engine.identified import identifies
 from ..engine.moments import RunningMoments
-from ..engine.predict import predictive
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 
@@ -74,8 +72,7 @@ def _responses(design: NDArray, beta: NDArray, alpha: NDArray) -> NDArray:
     return np.stack([_responses(design, own, own_alpha) for own, own_alpha in each], axis=-1)
 
 
-@predictive.register
-def _(
+def predict_targets(
     model: CompositeKernelRegression,
     result: DataTree,
     kernels_new: Any,
@@ -218,11 +215,28 @@ def _expected_responses(
     return _Responses(expected, spread, responses)
 
 
-predictive.register(CompositeKernelClassification, predict_classes)
+def predict_labels(
+    model: CompositeKernelClassification,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
+    random_seed: int | None = None,
+) -> Dataset:
+    """Class probabilities and labels of new objects; see `predict`."""
+    drawn = _probabilities(model, result["posterior"].to_dataset(), kernels_new)
+    return predict_classes(
+        model,
+        result,
+        drawn,
+        keep_draws=keep_draws,
+        progressbar=progressbar,
+        random_seed=random_seed,
+    )
 
 
-@probability_draws.register
-def _(
+def _probabilities(
     model: CompositeKernelClassification, posterior: Dataset, kernels_new: Any
 ) -> ProbabilityDraws:
     check_draws(model, posterior, "alpha", "beta")
@@ -236,9 +250,7 @@ def _(
     return ProbabilityDraws(probabilities, design["obs"])
 
 
-@identifies(CompositeKernelRegression, "gamma")
-@identifies(CompositeKernelClassification, "alpha")
-def _identified(result: DataTree, variant: str) -> Dataset:
+def identified_quantities(result: DataTree, variant: str) -> Dataset:
     """Weights, noise, and responses of some training objects if alpha is drawn."""
     posterior = result["posterior"].to_dataset()
     quantities = {name: posterior[name] for name in ("beta", "gamma") if name in posterior}

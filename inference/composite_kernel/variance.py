@@ -3,14 +3,12 @@
 import numpy as np
 from xarray import DataArray, Dataset, DataTree
 
-from ...models.composite_kernel import CompositeKernelRegression
 from ...validation import argument_error
 from ..engine.composite_functions import tracked_blocks
-from ..engine.variance import explains
 
 
-@explains(CompositeKernelRegression)
-def _variance_explained(result: DataTree, owner: str) -> Dataset:
+def variance_of_kernels(result: DataTree, owner: str) -> Dataset:
+    """Variance explained by each kernel; see `variance_explained`."""
     posterior = result["posterior"].to_dataset() if "posterior" in result.children else Dataset()
     if lacking := [name for name in ("alpha", "gamma") if name not in posterior]:
         rule = "a result with draws of alpha and gamma (collapsed=False)"

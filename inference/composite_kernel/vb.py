@@ -45,7 +45,6 @@ from ...validation import Count, Positive, PositiveOrInf
 from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
-from ..engine.vb import VB
 from ..variational.ascent import FIRST_ROUND, MultistartResult, multistart_ascent
 from ..variational.binary import BinaryFactor
 from ..variational.concentration import check_prior
@@ -64,13 +63,13 @@ __all__ = ["fit_composite_kernel"]
 RULES = FixedWeights, DirichletWeights, Binary
 
 
-def _unsupported(model: CompositeKernelRegression) -> str | None:
+def unsupported(model: CompositeKernelRegression) -> str | None:
     if model.collapsed:
         return "it needs alpha in the declaration; declare it with collapsed=False"
-    return _other_weights(model)
+    return other_weights(model)
 
 
-def _other_weights(model: CompositeKernelRegression | CompositeKernelClassification) -> str | None:
+def other_weights(model: CompositeKernelRegression | CompositeKernelClassification) -> str | None:
     return why_not(model, RULES)
 
 
@@ -110,8 +109,6 @@ def _check_batch(model: Any, batch: int | None, owner: str) -> None:
         raise setting_of_no_use("batch", owner, "kernels in Dask's blocks are read all at once")
 
 
-@VB.register(CompositeKernelRegression, unless=_unsupported, in_blocks=True)
-@VB.register(CompositeKernelClassification, unless=_other_weights, in_blocks=True)
 def fit_composite_kernel(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,

@@ -23,13 +23,18 @@ from .result import with_group
 from .turns import joined_turns
 from .workers import active_client, completed, count_workers
 
-__all__ = ["infer"]
+__all__ = ["has_workers", "sample_on_workers"]
 
 MOMENTS, POSTERIOR = "moments", "posterior"
 
 
-def infer(engine: Engine, model: pm.Model, run: Run) -> DataTree:
-    """Run an engine here, or its chains on the workers of an active Dask client.
+def has_workers(engine: Engine, run: Run) -> bool:
+    """Whether the chains of a run go to the workers of an active Dask client."""
+    return run.chains > 1 and engine.has_separate_chains and active_client() is not None
+
+
+def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
+    """Run an engine's chains on the workers of the active Dask client.
 
     Raises
     ------
@@ -41,8 +46,7 @@ def infer(engine: Engine, model: pm.Model, run: Run) -> DataTree:
         When no chain was sampled; the message is that of the first error.
     """
     client = active_client()
-    if client is None or run.chains == 1 or not engine.has_separate_chains:
-        return engine.run(model, run)
+    assert client is not None
     workers = count_workers(client)
     for name in ("callback", "trace"):
         if name in run.sampler_options:

@@ -1,8 +1,7 @@
 """Predicted class probabilities of new objects, averaged over the draws of a posterior."""
 
 from collections.abc import Callable
-from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -12,7 +11,7 @@ from xarray import DataArray, Dataset, DataTree
 from .composite_functions import tracked_blocks
 from .moments import RunningMoments
 
-__all__ = ["ProbabilityDraws", "predict_classes", "probability_draws"]
+__all__ = ["ProbabilityDraws", "predict_classes"]
 
 
 class ProbabilityDraws(NamedTuple):
@@ -30,30 +29,10 @@ class ProbabilityDraws(NamedTuple):
     obs: DataArray
 
 
-@singledispatch
-def probability_draws(model: pm.Model, posterior: Dataset, kernels_new: Any) -> ProbabilityDraws:
-    """Prepare the class probabilities of new objects; each classifier registers a function.
-
-    Parameters
-    ----------
-    model : pm.Model
-    posterior : Dataset
-        Draws (chain, draw, ...) of the classifier's variables.
-    kernels_new : stack of kernels (kernel, obs, basis)
-        Kernels between new objects and the basis, as in `predict`.
-
-    Raises
-    ------
-    ValueError
-        When the kernels do not match the model's.
-    """
-    raise NotImplementedError(f"{type(model).__name__} is not registered with probability_draws.")
-
-
 def predict_classes(
     model: pm.Model,
     result: DataTree,
-    kernels_new: Any,
+    drawn: ProbabilityDraws,
     *,
     keep_draws: bool,
     progressbar: bool,
@@ -63,8 +42,9 @@ def predict_classes(
 
     Parameters
     ----------
-    model, result, kernels_new, keep_draws, progressbar
+    model, result, keep_draws, progressbar
         As in `predict`.
+    drawn : ProbabilityDraws
     random_seed : int, optional
         Seed of the classes drawn for the new objects; by default none are drawn.
 
@@ -74,7 +54,7 @@ def predict_classes(
         See `predict`.
     """
     posterior = result["posterior"].to_dataset()
-    probabilities, obs = probability_draws(model, posterior, kernels_new)
+    probabilities, obs = drawn
     classes = np.asarray(model.coords["class"])
     chains = posterior.sizes["chain"], posterior.sizes["draw"]
     n_draws, shape = chains[0] * chains[1], (len(obs), len(classes))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -98,7 +97,6 @@ def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
     return f.reshape(-1, n_draws, n_classes).transpose(1, 0, 2)
 
 
-@singledispatch
 def combined_functions(
     rule: Combination, stack: NDArray, beta: NDArray, W: NDArray
 ) -> NDArray[np.float64]:
@@ -115,16 +113,13 @@ def combined_functions(
     -----
     Cost O(draws N M (S + C)): one composite kernel a draw. Sums do without composite kernels.
     """
+    if isinstance(rule, WeightedSum):
+        return composite_functions(stack, beta, W)
     terms = rule.terms(stack)
     f = np.empty((len(W), stack.shape[1], W.shape[1]))
     for values, weights, regressors in zip(f, beta, W, strict=True):
         np.matmul(rule.from_terms(np.tensordot(weights, terms, axes=1)), regressors.T, out=values)
     return f
-
-
-@combined_functions.register
-def _(rule: WeightedSum, stack: NDArray, beta: NDArray, W: NDArray) -> NDArray[np.float64]:
-    return composite_functions(stack, beta, W)
 
 
 def blocks(n_draws: int, numbers_a_draw: int) -> list[slice]:

@@ -43,8 +43,8 @@ class Clock:
             return np.inf
         return self.seconds - (time.monotonic() - self._started)
 
-    def opened(self, description: str, most: int | None, usual: int | None) -> None:
-        """Take note of a new loop and of the steps that it may take and usually takes."""
+    def opened(self, usual: int | None, total: int | None) -> None:
+        """Take note of a new loop and of the steps that it usually takes, and that it may take."""
 
     def advanced(self, steps: int) -> None:
         """Take note of steps that a loop has done."""

@@ -11,8 +11,8 @@ from xarray import DataTree
 from ...user_warnings import warn_user
 from ...validation import Count, CountOrZero, Positive
 from .engine import Kind, Run
-from .handwritten import Handwritten
 from .outputs import PointOutput
+from .paper import Algorithm, Paper, PaperEngine
 from .result import point_to_tree, trajectory, with_group
 
 __all__ = ["EM"]
@@ -31,7 +31,7 @@ DEFAULT: Final = Default.DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class EM(Handwritten):
+class EM(PaperEngine[PointOutput]):
     """Expectation-maximisation by the paper's closed-form updates.
 
     The result holds the point in ``point`` and, as a single draw, in ``posterior``, and the
@@ -66,7 +66,7 @@ class EM(Handwritten):
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> PointOutput.
+    The field ``em`` of a `Paper` is a function (model, run, *, settings) -> PointOutput.
 
     Examples
     --------
@@ -82,9 +82,14 @@ class EM(Handwritten):
     tolerance: Positive | None = None
     memory: CountOrZero | None = None
 
+    @staticmethod
+    @override
+    def algorithm_of(paper: Paper) -> Algorithm[PointOutput] | None:
+        return paper.em
+
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        output: PointOutput = self.implement(model, run)
+        output = self.implement(model, run)
         tree = point_to_tree(model, output.values)
         with_group(tree, "trajectory", trajectory("objective", [output.objective]))
         tree.attrs["converged"] = output.converged

@@ -2,7 +2,7 @@
 
 An engine's constructor takes the settings of the algorithm; `run` takes model, draws, chains and
 seed. Settings are dataclass fields, checked by their annotations. Engines with one implementation
-per paper (`VB`, `Gibbs`, ...) are `Handwritten`; the others (`NUTS`, ...) take any PyMC model.
+per paper (`VB`, `Gibbs`, ...) are a `PaperEngine`; the others (`NUTS`, ...) take any PyMC model.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,6 @@ from xarray import DataTree
 
 from ...validation import check_arguments, check_name
 from .compilation import mode_worth
-from .cost import Cost
 from .deadline import Clock
 from .progress import ProgressBar, track
 
@@ -82,17 +81,15 @@ class Run:
         description: str,
         *,
         usual: int | None = None,
-        most: int | None = None,
     ) -> Iterator[ProgressBar]:
         """Progress bar in PyMC's style; silent when the user asked for none.
 
-        For `estimate`, `usual` is the usual number of steps; `most` is the largest one where
-        `total` is None.
+        `usual` is the usual number of steps, for `recommend`.
 
         The bar's `advance` raises `OutOfTime`, a KeyboardInterrupt, when the time of the fit is
         over, so that a loop that survives Ctrl-C also survives `max_seconds`.
         """
-        self.clock.opened(description, total or most, usual)
+        self.clock.opened(usual, total)
         with track(total, description, visible=self.progressbar, after=self.clock.advanced) as bar:
             yield bar
 
@@ -162,13 +159,6 @@ class Engine(ABC):
     @abstractmethod
     def why_not(self, model: pm.Model) -> str | None:
         """Why the engine does not apply to the model; None when it does."""
-
-    def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        """Estimate the cost of a run from a few of its steps; see `cost`."""
-        raise ValueError(
-            f"{self.name} has no estimate: its number of steps is not known in advance. "
-            "Use max_seconds of fit to end it."
-        )
 
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:

@@ -1,13 +1,12 @@
 """Log marginal likelihoods in closed form."""
 
-from functools import singledispatch
-
 import pymc as pm
+
+from .paper import PAPERS, papers_of
 
 __all__ = ["log_evidence"]
 
 
-@singledispatch
 def log_evidence(model: pm.Model) -> float:
     """Log of the marginal likelihood of a model's observed data, all variables integrated out.
 
@@ -30,7 +29,10 @@ def log_evidence(model: pm.Model) -> float:
     --------
     >>> kz.log_evidence(completion)
     """
-    written = ", ".join(t.__name__ for t in log_evidence.registry if t is not object)
+    for paper in papers_of(type(model)):
+        if paper.log_evidence is not None:
+            return paper.log_evidence(model)
+    written = ", ".join(p.model.__name__ for p in PAPERS.values() if p.log_evidence)
     raise TypeError(
         f"log_evidence has a closed form for {written or 'no model yet'}; this is a "
         f"{type(model).__name__}. fit(model, 'smc') estimates it: result.attrs['log_evidence']."

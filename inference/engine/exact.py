@@ -6,14 +6,14 @@ import pymc as pm
 from xarray import DataTree
 
 from .engine import Kind, Run
-from .handwritten import Handwritten
 from .independent import independent_draws
 from .outputs import ExactOutput
+from .paper import Algorithm, Paper, PaperEngine
 
 __all__ = ["Exact"]
 
 
-class Exact(Handwritten):
+class Exact(PaperEngine[ExactOutput]):
     """Independent draws from a posterior of known form.
 
     The result holds the draws in ``posterior``. Means and standard deviations of variables too
@@ -22,7 +22,7 @@ class Exact(Handwritten):
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> ExactOutput.
+    The field ``exact`` of a `Paper` is a function (model, run, *, settings) -> ExactOutput.
 
     Examples
     --------
@@ -35,9 +35,14 @@ class Exact(Handwritten):
     limits: ClassVar[str] = "none: the draws are independent"
     stores: ClassVar[bool] = True
 
+    @staticmethod
+    @override
+    def algorithm_of(paper: Paper) -> Algorithm[ExactOutput] | None:
+        return paper.exact
+
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        output: ExactOutput = self.implement(model, run)
+        output = self.implement(model, run)
         tree = independent_draws(
             model,
             run,

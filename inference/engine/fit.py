@@ -29,7 +29,7 @@ from ...validation import (
     integer_seed,
 )
 from .applicability import small_only
-from .chains import infer
+from .chains import has_workers, sample_on_workers
 from .compilation import (
     check_compile_kwargs,
     compiling_with,
@@ -289,7 +289,10 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         explaining_damaged_files(),
         nullcontext() if blocks is None else blocks.unchanged(owner),
     ):
-        tree = infer(engine, model, run)
+        if has_workers(engine, run):
+            tree = sample_on_workers(engine, model, run)
+        else:
+            tree = engine.run(model, run)
     seconds = time.perf_counter() - begun
     if run.clock.ended:
         by = f"was ended by max_seconds={run.clock.seconds:g}"

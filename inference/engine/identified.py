@@ -1,37 +1,19 @@
 """Quantities that the data identify, for comparing engines."""
 
-from collections.abc import Callable
-
 import pymc as pm
 from xarray import Dataset, DataTree
 
 from ...models.declaration import family
+from .paper import PAPERS
 
-__all__ = ["identified", "identifies"]
-
-type Quantities = Callable[[DataTree, str], Dataset]
-
-_FUNCTIONS: dict[str, tuple[frozenset[str], Quantities]] = {}
-
-
-def identifies(model_type: type[pm.Model], *needs: str) -> Callable[[Quantities], Quantities]:
-    """Register the function (result, variant) -> Dataset of a model's identified quantities.
-
-    `needs` names the variables whose draws the function reads.
-    """
-
-    def decorate(function: Quantities) -> Quantities:
-        _FUNCTIONS[model_type.__name__] = frozenset(needs), function
-        return function
-
-    return decorate
+__all__ = ["identified"]
 
 
 def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
     """Quantities (chain, draw, ...) of a result on which its model's engines must agree.
 
     A saved result can be compared without its model, because its attributes name the model. Without
-    a registered function, or without the draws that the function needs, these are all posterior
+    a paper's function, or without the draws that the function reads, these are all posterior
     variables.
 
     Parameters
@@ -48,7 +30,9 @@ def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
     variant = (
         getattr(model, "variant", "") if model is not None else result.attrs.get("variant", "")
     )
-    needs, function = _FUNCTIONS.get(name, (frozenset(), None))
-    if function is None or not needs <= set(posterior.data_vars):
-        return posterior
-    return function(result, variant)
+    for paper in PAPERS.values():
+        if paper.model.__name__ != name or paper.identified is None:
+            continue
+        if set(paper.identified_reads) <= set(posterior.data_vars):
+            return paper.identified(result, variant)
+    return posterior

@@ -9,17 +9,21 @@ from xarray import DataTree
 
 from ...user_warnings import warn_user
 from ...validation import Count, Positive
+from .applicability import discrete_variables
 from .engine import Kind, Run
-from .handwritten import Handwritten, Implementation
-from .mode import Space
+from .mode import Space, search_by_gradients
 from .outputs import ModeOutput
+from .paper import Algorithm, Paper, PaperEngine
 from .result import point_to_tree, trajectory, with_group
 
 __all__ = ["MAP"]
 
+#: For every model without discrete variables.
+BY_GRADIENTS = Algorithm(search_by_gradients, unless=discrete_variables)
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class MAP(Handwritten):
+class MAP(PaperEngine[ModeOutput]):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
     The result holds the point in ``point`` and, as a single draw, in ``posterior``, and the
@@ -54,8 +58,8 @@ class MAP(Handwritten):
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> ModeOutput. The one for any
-    ``pm.Model`` searches by gradients.
+    The field ``map`` of a `Paper` is a function (model, run, *, settings) -> ModeOutput. Models
+    without it are searched by gradients.
 
     Examples
     --------
@@ -82,19 +86,23 @@ class MAP(Handwritten):
     def settings(self) -> dict[str, Any]:
         return self.given | {"method": self.method}
 
+    @staticmethod
     @override
-    def candidates(self, model: pm.Model) -> list[Implementation]:
-        if self.method == "gradient":
-            return [self._implementations[pm.Model]]
-        return super().candidates(model)
+    def algorithm_of(paper: Paper) -> Algorithm[ModeOutput] | None:
+        return paper.map
+
+    @override
+    def verdicts(self, model: pm.Model) -> list[tuple[Algorithm[ModeOutput], str | None]]:
+        own = [] if self.method == "gradient" else super().verdicts(model)
+        return [*own, (BY_GRADIENTS, BY_GRADIENTS.unless(model))]
 
     @override
     def serves(self, model: pm.Model) -> int | None:
-        return 10_000 if self.implementation(model).model_type is pm.Model else None
+        return 10_000 if self.algorithm(model) is BY_GRADIENTS else None
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        output: ModeOutput = self.implement(model, run)
+        output = self.implement(model, run)
         tree = point_to_tree(model, output.values, {"lp": np.array([output.log_density])})
         climbs = trajectory("objective", output.climbs, output.best)
         for name, values in output.ends.items():

@@ -27,16 +27,14 @@ from xarray import DataTree
 from ...numerics.compiled import numba_compiles
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from .applicability import discrete_variables, too_large
-from .compilation import compiling_with, mode_worth, python_mode
+from .compilation import compiling_with, mode_worth
 from .convergence import convergence_of_chains
-from .cost import Cost, peak_of_memory, timed
 from .deadline import EndOfTime
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
-from .handwritten import Handwritten
 from .mass_matrix import curvature_at
-from .mode import compile_objective
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
+from .paper import Algorithm, Paper, PaperEngine
 from .result import with_group
 from .sampler_options import keywords_of
 from .start import initial_values
@@ -51,12 +49,6 @@ __all__ = [
 
 # PyMC's own checks compute no R-hat of fewer draws.
 FEWEST_TO_MONITOR = 100
-
-# Length of the tuning in which sweeps are timed.
-TUNING_TIMED = 100
-
-# Usual number of doublings of a trajectory.
-USUAL_DEPTH = 5
 
 # Packages that implement NUTS, and the extras of kernelzoo that install them.
 _BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
@@ -218,7 +210,7 @@ def _processes(run: Run) -> int:
     return min(run.cores or min(4, max(1, _cpu_count())), len(run.numbers))
 
 
-def _in_turn(run: Run) -> int:
+def chains_in_turn(run: Run) -> int:
     """Chains that one process runs, one after the other."""
     return -(-run.chains // _processes(run))
 
@@ -331,24 +323,6 @@ class NUTS(Engine):
         return too_large(model)
 
     @override
-    def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        start, objective = compile_objective(model, jacobian=True, **run.compile_kwargs(inf))
-        objective(start)
-        # Allocations of compiled code are not traced; NumPy's for the same graph are.
-        _, by_numpy = compile_objective(model, jacobian=True, mode=python_mode())
-        by_numpy(start)
-        with peak_of_memory() as peak:
-            by_numpy(start)
-        seconds, calls = timed(lambda: objective(start))
-        draws = _in_turn(run) * (run.tune + run.draws)
-        usual, most = (2 ** min(d, self.max_treedepth) - 1 for d in (USUAL_DEPTH, 99))
-        before = 2 * len(start) if self.mass_matrix == "curvature" else 0
-        measured = f"{calls} gradients of {seconds:.2g} s each"
-        memory = min(_processes(run), run.chains) * peak[0]
-        expected, largest = (seconds * (each * draws + before) for each in (usual, most))
-        return Cost(expected, largest, memory, measured)
-
-    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
@@ -405,7 +379,7 @@ class NUTS(Engine):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Gibbs(Handwritten):
+class Gibbs(PaperEngine[Sequence[Any]]):
     """The paper's Gibbs steps inside `pm.sample`, with NUTS on the remaining variables.
 
     Parameters
@@ -464,7 +438,8 @@ class Gibbs(Handwritten):
 
     Notes
     -----
-    An implementation is a function (model, run, *, settings) -> list of PyMC step methods.
+    The field ``gibbs`` of a `Paper` is a function (model, run, *, settings) -> list of PyMC step
+    methods.
 
     Examples
     --------
@@ -501,28 +476,12 @@ class Gibbs(Handwritten):
     def sampler_arguments(self) -> frozenset[str]:
         return keywords_of(pm.sample) | {method.name for method in STEP_METHODS}
 
+    @staticmethod
     @override
-    def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        with peak_of_memory() as peak:
-            steps: Sequence[Any] = self.implement(model, run)
-            point = model.initial_point()
-            for step in steps:
-                # Steps may save work in the first of many sweeps of tuning.
-                step.setup_chain(run.rng(), min(run.tune, TUNING_TIMED), run.draws)
-            for step in steps:
-                point, _ = step.step(point)
-
-        def sweep() -> None:
-            nonlocal point
-            for step in steps:
-                point, _ = step.step(point)
-
-        seconds, sweeps = timed(sweep)
-        total = _in_turn(run) * (run.tune + run.draws) * seconds
-        measured = f"{sweeps} sweeps of {seconds:.2g} s each"
-        return Cost(total, total, min(_processes(run), run.chains) * peak[0], measured)
+    def algorithm_of(paper: Paper) -> Algorithm[Sequence[Any]] | None:
+        return paper.gibbs
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        steps: Sequence[Any] = self.implement(model, run)
+        steps = self.implement(model, run)
         return _sample(model, run, step=list(steps))

@@ -18,12 +18,12 @@ from xarray import DataTree
 
 from ...validation import Count
 from .applicability import discrete_variables, too_large
-from .cost import Cost, peak_of_memory, timed
 from .curvature import curvature
 from .engine import Engine, Kind, Run
-from .gaussian import gaussian_result, lower_factor
+from .gaussian import constrained_draws, gaussian_result, lower_factor
+from .outputs import ModeOutput
 
-__all__ = ["Laplace", "Mode", "Space", "compile_objective", "find_mode"]
+__all__ = ["Laplace", "Mode", "Space", "compile_objective", "find_mode", "search_by_gradients"]
 
 Space = Literal["constrained", "unconstrained"]
 
@@ -111,7 +111,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         seen = x.copy(), gradient.copy()
         return value, gradient
 
-    with run.track(None, "Mode", usual=USUAL, most=max_iterations) as bar:
+    with run.track(None, "Mode", usual=USUAL) as bar:
 
         def report(intermediate_result: OptimizeResult) -> None:
             nonlocal last
@@ -169,6 +169,44 @@ def compile_objective(
     return start, negative_log_density
 
 
+def search_by_gradients(
+    model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: Count = 5000
+) -> ModeOutput:
+    """Search for the mode by L-BFGS from the model's initial point, jittered by the seed.
+
+    `MAP` explains the settings.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Without discrete variables.
+    run : Run
+        Seed and progress bar.
+    """
+    mode = find_mode(model, run, space, max_iterations)
+    steepest = float(np.abs(mode.gradient).max())
+    advice = {
+        "constrained": "have no mode. Try MAP(space='unconstrained').",
+        "unconstrained": "have no mode, or be too steep for the search: normalize the kernels.",
+    }
+    note = (
+        ""
+        if mode.found
+        else f"MAP stopped where the gradient is {steepest:.3g}: the {space} density may "
+        f"{advice[space]}"
+    )
+    draws, _ = constrained_draws(model, mode.x[None])
+    return ModeOutput(
+        values={name: values[0] for name, values in draws.items()},
+        log_density=mode.log_density,
+        climbs=[mode.history],
+        best=0,
+        converged=mode.found,
+        attributes={"lp_measure": space, "gradient_norm": steepest},
+        note=note,
+    )
+
+
 @dataclass(frozen=True)
 class Laplace(Engine):
     """Gaussian at the mode of the unconstrained density, with the curvature there.
@@ -205,16 +243,6 @@ class Laplace(Engine):
     @override
     def why_not(self, model: pm.Model) -> str | None:
         return discrete_variables(model) or too_large(model)
-
-    @override
-    def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        start, objective = compile_objective(model, jacobian=True)
-        with peak_of_memory() as peak:
-            seconds, calls = timed(lambda: objective(start))
-        usual, most = (2 * (n + len(start)) for n in (USUAL, self.max_iterations))
-        measured = f"{calls} gradients of {seconds:.2g} s each"
-        # Memory of the curvature, its factor and the inverse.
-        return Cost(usual * seconds, most * seconds, peak[0] + 4 * 8 * len(start) ** 2, measured)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

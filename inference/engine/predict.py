@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial, singledispatch
+from functools import partial
 from os import PathLike
 from typing import Any, Literal, overload
 
@@ -18,37 +18,17 @@ from .completions import predict_completions
 from .composite_functions import stack_of_new_objects
 from .extend import check_absent, with_groups
 from .moments import pooled
+from .paper import PAPERS, papers_of
 from .predict_blocks import predict_blocks
 from .provenance import check_fitted
 from .result import with_group
 
-__all__ = ["predict", "predictive"]
+__all__ = ["predict"]
 
-# Options of registered functions that are arguments of `predict`.
+# Options of papers' functions that are arguments of `predict`.
 GIVEN_ANYWAY = {"progressbar", "random_seed"}
 # Groups that `predict` adds to a result.
 ADDED = ("predictions", "predictions_constant_data")
-
-
-@singledispatch
-def predictive(
-    model: pm.Model, result: DataTree, kernels_new: Any, *, keep_draws: bool, **options: Any
-) -> Dataset:
-    """Predictions for a type of model: from a result to a Dataset (obs, ...).
-
-    Each paper registers a function. A function that loops over the draws takes `progressbar`, gets
-    only the draws that the user asked for, and reads them in blocks, so that its work arrays are of
-    bounded size. One that takes `random_seed` adds draws of the observed variable of new objects,
-    under its name in the model, unless the seed is None. The moments in `result` are pooled over
-    chains, weighted by their numbers of draws.
-
-    The docstring of `predict` lists the options and the returned variables of our models.
-    """
-    written = ", ".join(t.__name__ for t in predictive.registry if t is not object)
-    raise TypeError(
-        f"predict is not available for {type(model).__name__} (available for {written}). "
-        "pm.sample_posterior_predictive works on every PyMC model."
-    )
 
 
 @overload
@@ -207,7 +187,8 @@ def predict(
     >>> kz.predict(completion, exact, labels=y_train)["label"]
     """
     check_arguments(predict, locals())
-    taken = _check_options(model, options)
+    function = _predictive(model)
+    taken = _check_options(model, function, options)
     check_fitted(model, result, "predict")
     seed, whole = integer_seed(random_seed, "random_seed", "predict"), result
     if extend and (store is not None or isinstance(kernels_new, KernelsInBlocks)):
@@ -233,7 +214,7 @@ def predict(
         options["progressbar"] = progressbar and not isinstance(kernels_new, KernelsInBlocks)
 
     def predict_one(kernels: Any) -> Dataset:
-        predicted = partial(predictive, keep_draws=keep_draws, **options)
+        predicted = partial(function, keep_draws=keep_draws, **options)
         predictions = predict_completions(predicted, model, result, kernels)
         predictions.attrs.update(
             {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
@@ -252,14 +233,10 @@ def predict(
     return with_groups(whole, groups)
 
 
-@singledispatch
 def _stored(kernels_new: Any, model: pm.Model) -> Dataset:
     """Kernels of new objects as a group of a result."""
-    return Dataset({"K": stack_of_new_objects(model, kernels_new)})
-
-
-@_stored.register
-def _(kernels_new: ParametricStack, model: pm.Model) -> Dataset:
+    if not isinstance(kernels_new, ParametricStack):
+        return Dataset({"K": stack_of_new_objects(model, kernels_new)})
     data = {
         name: (("obs", f"feature_of_{name}"), values)
         for name, values in kernels_new.features.items()
@@ -279,19 +256,24 @@ def _thinned(result: DataTree, draws: int) -> DataTree:
     return with_group(result.copy(), "posterior", posterior.isel(draw=spaced))
 
 
-def _options(function: Callable[..., Any]) -> list[str]:
-    """Names of the options of a registered function, without `keep_draws`."""
-    parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
+def _predictive(model: pm.Model) -> Callable[..., Dataset]:
+    """Find the function of the model's paper that predicts."""
+    for paper in papers_of(type(model)):
+        if paper.predict is not None:
+            return paper.predict
+    written = ", ".join(p.model.__name__ for p in PAPERS.values() if p.predict)
+    raise TypeError(
+        f"predict is not available for {type(model).__name__} (available for {written}). "
+        "pm.sample_posterior_predictive works on every PyMC model."
+    )
 
 
-def _check_options(model: pm.Model, options: Mapping[str, Any]) -> list[str]:
+def _check_options(
+    model: pm.Model, function: Callable[..., Dataset], options: Mapping[str, Any]
+) -> list[str]:
     """List the options of the model's predictions; raise TypeError for any other option."""
-    function = predictive.dispatch(type(model))
     parameters = inspect.signature(function).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return list(options)
-    taken = _options(function)
+    taken = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
     if unknown := sorted(options.keys() - taken):
         own = [name for name in taken if name not in GIVEN_ANYWAY]
         loops = ["draws"] * ("progressbar" in taken)

@@ -1,20 +1,29 @@
 """Choice of an engine for a model, with the reason and the expected time."""
 
-import math
 import time
-from dataclasses import dataclass
-from typing import Any, get_args
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import isnan, nan
+from typing import Any, TypeGuard, get_args, override
 
 import pandas as pd
 import pymc as pm
+from threadpoolctl import threadpool_limits
 
 from ...models.kernels.stack import DIMS
-from ...validation import Positive, check_arguments
+from ...user_warnings import numpy_warnings
+from ...validation import Count, CountOrZero, Positive, check_arguments
 from .applicability import small_only
-from .engine import Engine, Kind
-from .estimate import Estimate, checked_run, estimate, span
+from .compilation import compiling_with, python_mode
+from .completions import number_of_fits
+from .deadline import Clock
+from .engine import Engine, Kind, Run
 from .fit import checked_model
-from .handwritten import Handwritten
+from .map import BY_GRADIENTS
+from .mcmc import Gibbs, chains_in_turn
+from .outputs import ExactOutput, VariationalOutput
+from .paper import PaperEngine
 from .progress import track
 from .table import PrintedTable
 
@@ -27,6 +36,14 @@ REASONS: dict[Kind, str] = {
     "point": "It finds one point and says nothing about uncertainty.",
 }
 
+# Seconds for which an algorithm runs, and calls that are enough.
+MOMENT = 1.5
+MOST_CALLS = 1000
+# Steps of a loop that does not say how many are usual.
+USUAL = 100
+# Draws that are timed, and length of the tuning in which sweeps are.
+FEW = 10
+TUNING_TIMED = 100
 # Columns of a kernel that are advised, and the number of objects from which they are.
 COLUMNS = 500
 MANY_OBJECTS = 2_000
@@ -39,20 +56,15 @@ class Candidate:
     Attributes
     ----------
     engine : Engine
-    estimate : Estimate or None
-        Expected time and memory of a fit; None if they were not measured.
+    seconds : float
+        Expected time of a fit; NaN if it was not measured.
     advice : str or None
         Why the engine does not suit a model of this size, or could not be measured; None otherwise.
     """
 
     engine: Engine
-    estimate: Estimate | None
+    seconds: float
     advice: str | None
-
-    @property
-    def seconds(self) -> float:
-        """Usual seconds of a fit; NaN if they were not measured."""
-        return self.estimate.seconds[0] if self.estimate else math.nan
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,22 +102,24 @@ class Recommendation(PrintedTable):
         rows = [
             (
                 candidate.engine.name,
-                span(candidate.seconds) if candidate.estimate else "not measured",
-                f"{candidate.estimate.megabytes:,.0f} MB" if candidate.estimate else "",
+                "not measured" if isnan(candidate.seconds) else span(candidate.seconds),
                 candidate.engine.limits,
                 candidate.advice or "",
             )
             for candidate in self.candidates
         ]
-        return pd.DataFrame(rows, columns=["engine", "time", "memory", "limits", "advice"])
+        return pd.DataFrame(rows, columns=["engine", "time", "limits", "advice"])
 
 
 def recommend(
     model: pm.Model,
     *,
     max_seconds: Positive | None = None,
+    draws: Count = 1000,
+    tune: CountOrZero = 1000,
+    chains: Count = 4,
+    cores: Count | None = None,
     progressbar: bool = True,
-    **settings: Any,
 ) -> Recommendation:
     """Recommend an engine for a model, by what it can tell and by the time it takes here.
 
@@ -117,27 +131,31 @@ def recommend(
     ----------
     model : pm.Model
     max_seconds : float, optional
-        Recommend the first engine in this order that is expected to end in time, compilation
-        excluded, or the quickest engine if none is. By default time does not count.
+        Recommend the first engine in this order that is expected to end in time, or the quickest
+        engine if none is. By default time does not count.
+    draws, tune, chains, cores : int
+        As in `fit`.
     progressbar : bool, default=True
         Show which engine is measured.
-    **settings
-        Arguments of `fit` that change the time: ``draws``, ``tune``, ``chains``, ``cores``, ...
 
     Returns
     -------
     Recommendation
-        Prints as a table of all engines that apply, with expected time and memory and the limits
-        of each; ``.engine`` is for `fit`, and ``.advice`` on kernels between many objects is in the
-        heading. Times are those of `estimate`, from a second or two of the engine's own steps.
-        Points, and engines for any PyMC model, whose gradients are compiled first, are measured
-        only if `max_seconds` rules out all engines before them, and only until measuring itself has
-        taken `max_seconds`.
+        Prints as a table of all engines that apply, with expected time and the limits of each;
+        ``.engine`` is for `fit`, and ``.advice`` on kernels between many objects is in the heading.
 
     Raises
     ------
     ValueError
-        If `max_seconds` is not positive, and for arguments that `fit` refuses.
+        If `max_seconds` or a number is out of range.
+
+    Notes
+    -----
+    Engines written for the model run for a second or two, and their time is extrapolated: for
+    variational Bayes and for points to 100 iterations a start, as long as fits usually take. Log
+    densities of variational draws and log likelihoods, which follow the fit, are not included.
+    Points are measured only with `max_seconds`. Engines for any PyMC model are not measured: the
+    compilation of their gradients alone can take half a minute.
 
     Examples
     --------
@@ -146,25 +164,28 @@ def recommend(
     """
     check_arguments(recommend, locals())
     checked_model(model, "recommend")
-    engines, begun = _in_order(model), time.perf_counter()
+    engines = _in_order(model)
+    run = Run(draws, tune, chains, cores, progressbar=False)
     candidates: list[Candidate] = []
     chosen: Candidate | None = None
     with track(len(engines), "recommend", visible=progressbar) as bar:
         for engine in engines:
             bar.advance(engine=engine.name)
-            written = isinstance(engine, Handwritten) and engine.kind != "point"
-            spent = time.perf_counter() - begun
-            wanted = written or (chosen is None and spent < (max_seconds or 0))
-            measured, failure = _measured(model, engine, settings) if wanted else (None, None)
+            seconds, failure = nan, None
+            if _is_written_for(model, engine) and (engine.kind != "point" or max_seconds):
+                try:
+                    seconds = seconds_of(model, engine, run)
+                except Exception as error:  # any error: the other engines may work
+                    failure = f"it could not be measured: {type(error).__name__}: {error}"
             advice = failure or small_only(model, engine.serves(model))
-            candidate = Candidate(engine, measured, advice)
+            candidate = Candidate(engine, seconds, advice)
             candidates.append(candidate)
             in_time = max_seconds is None or candidate.seconds <= max_seconds
             if chosen is None and in_time and failure is None:
                 chosen = candidate
     late = ""
     if chosen is None:
-        known = [candidate for candidate in candidates if candidate.estimate]
+        known = [candidate for candidate in candidates if not isnan(candidate.seconds)]
         chosen = min(known or candidates, key=lambda candidate: candidate.seconds)
         late = f" No engine is expected to end within {span(max_seconds or 0)}, of those measured."
     return Recommendation(
@@ -202,20 +223,85 @@ def _in_order(model: pm.Model) -> list[Engine]:
         key=lambda engine: (
             small_only(model, engine.serves(model)) is not None,
             kinds.index(engine.kind),
-            not isinstance(engine, Handwritten),
+            not isinstance(engine, PaperEngine),
             engine.name,
         ),
     )
 
 
-def _measured(
-    model: pm.Model, engine: Engine, settings: dict[str, Any]
-) -> tuple[Estimate | None, str | None]:
-    """Estimate of a fit, None for an engine that has no estimate; why measuring failed, or None."""
-    if type(engine).calibrate is Engine.calibrate:
-        return None, None
-    checked_run(model, engine, settings, "recommend")
-    try:
-        return estimate(model, engine, **settings), None
-    except Exception as error:
-        return None, f"it could not be measured: {type(error).__name__}: {error}"
+def _is_written_for(model: pm.Model, engine: Engine) -> TypeGuard[PaperEngine[Any]]:
+    """Whether an engine that applies runs an algorithm of the model's paper."""
+    return isinstance(engine, PaperEngine) and engine.algorithm(model) is not BY_GRADIENTS
+
+
+@dataclass
+class _Moment(Clock):
+    """Clock that ends each loop after a moment, and adds up how long it would have gone on."""
+
+    later: float = 0.0
+
+    @override
+    def opened(self, usual: int | None, total: int | None) -> None:
+        self._usual, self._steps = usual or min(total or USUAL, USUAL), 0
+        self._begun = time.perf_counter()
+
+    @override
+    def advanced(self, steps: int) -> None:
+        self._steps += steps
+        spent = time.perf_counter() - self._begun
+        if spent > MOMENT:
+            self.later += spent / self._steps * max(self._usual - self._steps, 0)
+            self.end()
+
+
+def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
+    """Run the paper's algorithm for a moment, and extrapolate to all its draws and iterations."""
+    clock, begun, output = _Moment(MOMENT), time.perf_counter(), None
+    with (
+        threadpool_limits(1, user_api="blas"),
+        numpy_warnings(),
+        compiling_with(python_mode()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            output = engine.implement(model, replace(run, clock=clock))
+        except ValueError:
+            # An algorithm that keeps no part of a result says that it had too little time.
+            if not clock.ended:
+                raise
+        seconds = time.perf_counter() - begun + clock.later
+        if isinstance(output, VariationalOutput | ExactOutput):
+            few = min(FEW, run.draws)
+            seconds += _each(lambda: output.sample(few, run.rng())) * run.draws / few
+        elif isinstance(engine, Gibbs):
+            point = model.initial_point()
+            for step in output:
+                # Steps may save work in the first of many sweeps of tuning.
+                step.setup_chain(run.rng(), min(run.tune, TUNING_TIMED), run.draws)
+
+            def sweep() -> None:
+                nonlocal point
+                for step in output:
+                    point, _ = step.step(point)
+
+            seconds += _each(sweep) * chains_in_turn(run) * (run.tune + run.draws)
+    return seconds * max(1, number_of_fits(model, None))
+
+
+def _each(call: Callable[[], object]) -> float:
+    """Mean seconds of a call after the first one, which also prepares."""
+    call()
+    begun, calls = time.perf_counter(), 0
+    while calls == 0 or (time.perf_counter() - begun < MOMENT and calls < MOST_CALLS):
+        call()
+        calls += 1
+    return (time.perf_counter() - begun) / calls
+
+
+def span(seconds: float) -> str:
+    """Seconds in the largest unit of which there are two or more."""
+    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -1,28 +1,13 @@
-"""Variance that each kernel explains, for the models that register how."""
+"""Variance that each kernel explains, for the models whose papers say how."""
 
-from collections.abc import Callable
-
-import pymc as pm
 from xarray import Dataset, DataTree
 
 from ...validation import argument_error
+from .paper import PAPERS
 
-__all__ = ["explains", "variance_explained"]
+__all__ = ["variance_explained"]
 
-type Explained = Callable[[DataTree, str], Dataset]
-
-_FUNCTIONS: dict[str, Explained] = {}
 OWNER = "variance_explained"
-
-
-def explains(model_type: type[pm.Model]) -> Callable[[Explained], Explained]:
-    """Register a model's function (result, owner) -> Dataset, which `variance_explained` calls."""
-
-    def decorate(function: Explained) -> Explained:
-        _FUNCTIONS[model_type.__name__] = function
-        return function
-
-    return decorate
 
 
 def variance_explained(result: DataTree) -> Dataset:
@@ -79,8 +64,10 @@ def variance_explained(result: DataTree) -> Dataset:
     >>> az.summary(explained)
     """
     family = result.attrs.get("family", "") if isinstance(result, DataTree) else ""
-    if family not in _FUNCTIONS:
+    functions = {p.model.__name__: p.variance_explained for p in PAPERS.values()}
+    function = functions.get(family)
+    if function is None:
         got = f"one of {family}" if family else f"a {type(result).__name__} of no model"
-        rule = f"a result of fit on {', '.join(_FUNCTIONS)}"
+        rule = f"a result of fit on {', '.join(name for name, known in functions.items() if known)}"
         raise argument_error("result", OWNER, rule, got)
-    return _FUNCTIONS[family](result, OWNER)
+    return function(result, OWNER)

@@ -9,9 +9,9 @@ from xarray import DataTree
 from ...validation import Count, Positive, PositiveOrInf
 from .convergence import convergence_of_ascent
 from .engine import Kind, Run
-from .handwritten import Handwritten
 from .independent import independent_draws
 from .outputs import VariationalOutput
+from .paper import Algorithm, Paper, PaperEngine
 from .pareto_k import pareto_k
 from .result import trajectory, with_group
 
@@ -19,7 +19,7 @@ __all__ = ["VB"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class VB(Handwritten):
+class VB(PaperEngine[VariationalOutput]):
     """Variational Bayes by the paper's closed-form updates.
 
     The result holds independent draws from q in ``posterior``, their log densities under the
@@ -70,7 +70,7 @@ class VB(Handwritten):
     one kernel where the data cannot tell kernels apart. Class probabilities suffer less: check them
     on held-out data. For weights, run ``"gibbs"`` or another engine that samples.
 
-    An implementation is a function (model, run, *, settings) -> VariationalOutput.
+    The field ``vb`` of a `Paper` is a function (model, run, *, settings) -> VariationalOutput.
 
     Examples
     --------
@@ -92,9 +92,14 @@ class VB(Handwritten):
     batch: Count | None = None
     begin: Literal["zero", "random"] | None = None
 
+    @staticmethod
+    @override
+    def algorithm_of(paper: Paper) -> Algorithm[VariationalOutput] | None:
+        return paper.vb
+
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        output: VariationalOutput = self.implement(model, run)
+        output = self.implement(model, run)
         tree = independent_draws(model, run, output.sample, output.moments)
         with_group(tree, "variational", output.parameters)
         with_group(tree, "trajectory", trajectory("elbo", output.elbo, output.best))

@@ -1,5 +1,5 @@
 """Engines that work on any PyMC model."""
 
-from . import approximations, map, smc
+from . import approximations, smc
 
-__all__ = ["approximations", "map", "smc"]
+__all__ = ["approximations", "smc"]

@@ -1,6 +1,6 @@
 """Variational engines of PyMC and pymc-extras: ADVI and Pathfinder."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import current_process
 from typing import Any, ClassVar, Literal, override
@@ -12,7 +12,6 @@ from xarray import DataTree
 from ...validation import Count, Positive
 from ..engine.applicability import discrete_variables, too_large
 from ..engine.convergence import convergence_of_noisy_ascent
-from ..engine.cost import Cost, Stopwatch, peak_of_memory
 from ..engine.density import log_density
 from ..engine.engine import Engine, Kind, Run
 from ..engine.gaussian import gaussian_result, lower_factor
@@ -61,15 +60,6 @@ class ADVI(Engine):
         return discrete_variables(model) or (too_large(model) if full else None)
 
     @override
-    def calibrate(self, model: pm.Model, run: Run) -> Cost:
-        watch = Stopwatch()
-        with peak_of_memory() as peak:
-            self._approximation(model, replace(run, clock=watch, progressbar=False))
-        loop = watch.loops[0]
-        total = self.iterations * loop.each
-        return Cost(total, total, peak[0], watch.measured)
-
-    @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         approximation = self._approximation(model, run)
         if self.covariance == "mean-field":
@@ -87,10 +77,7 @@ class ADVI(Engine):
         """Run `pm.fit` until the end or until the run's clock ends it."""
 
         def look_at_the_clock(approximation: Any, losses: Any, iteration: int) -> None:
-            # Time the loop without compilation.
-            if iteration == 1:
-                run.clock.opened("ADVI", self.iterations, self.iterations)
-            run.clock.advanced(1)
+            run.clock.check()
 
         return pm.fit(
             n=self.iterations,

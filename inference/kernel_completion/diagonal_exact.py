@@ -24,8 +24,6 @@ from ...models.completion.diagonal_draws import draw_missing, log_constant_of_W1
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.matrix_draws import stacked
 from ..engine.engine import Run
-from ..engine.evidence import log_evidence
-from ..engine.exact import Exact
 from ..engine.outputs import ExactOutput
 from .exact import tails_of_K
 from .log_concave import LogConcave
@@ -58,7 +56,6 @@ def log_lambda(model: DiagonalWishartCompletion) -> LogConcave:
     return LogConcave(log_density, start=float(np.log(model.zeta / model.tau)))
 
 
-@Exact.register(DiagonalWishartCompletion)
 def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> ExactOutput:
     """Independent draws of all variables, moments of K21 and K22, and the evidence.
 
@@ -90,7 +87,7 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
 
     x, p = posterior.nodes()
     moments = moments_of_K(model, float(np.exp(x) @ p), float(np.exp(2 * x) @ p))
-    return ExactOutput(sample, moments, log_evidence(model), tails(model))
+    return ExactOutput(sample, moments, evidence_of_diagonal_completion(model), tails(model))
 
 
 def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
@@ -110,7 +107,6 @@ def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
     }
 
 
-@log_evidence.register
 def evidence_of_diagonal_completion(model: DiagonalWishartCompletion) -> float:
     """Log density of W11 with all else integrated out, by one integral over log lambda."""
     eta, n1 = model.eta, model.n_train

@@ -10,12 +10,10 @@ from ...custom_steps.kernel_completion.diagonal_tanner_wong import (
 )
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ..engine.engine import Run
-from ..engine.mcmc import Gibbs
 
 __all__ = ["diagonal_wishart_completion_steps"]
 
 
-@Gibbs.register(DiagonalWishartCompletion)
 def diagonal_wishart_completion_steps(
     model: DiagonalWishartCompletion, run: Run, *, variant: Literal["TW1", "TW2"] | None = None
 ) -> list[BlockedStep]:

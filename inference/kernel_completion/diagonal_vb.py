@@ -33,14 +33,12 @@ from ...numerics.matrix_draws import Bartlett
 from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput
-from ..engine.vb import VB
 
 __all__ = ["fit_diagonal_wishart_completion"]
 
 type Array = npt.NDArray[np.float64]
 
 
-@VB.register(DiagonalWishartCompletion)
 def fit_diagonal_wishart_completion(
     model: DiagonalWishartCompletion,
     run: Run,

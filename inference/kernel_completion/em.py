@@ -43,7 +43,6 @@ from ...validation import (
     check_real,
     check_square_symmetric,
 )
-from ..engine.em import EM
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput
 
@@ -63,12 +62,16 @@ def _freedom(given: CompletionParameters) -> float:
     return given.r + given.eta - len(given.theta) - 1
 
 
-def _without_match_or_mode(model: WishartKernelMixture) -> str | None:
+def without_mode(model: WishartCompletion) -> str | None:
+    """Why the M-step has no maximum; None when it has one."""
+    return _without_mode(model.parameters)
+
+
+def without_match_or_mode(model: WishartKernelMixture) -> str | None:
+    """Why no inverse-Wishart prior matches, or the M-step has no maximum; None otherwise."""
     return model.not_conjugate() or _without_mode(model.parameters)
 
 
-@EM.register(WishartKernelMixture, unless=_without_match_or_mode)
-@EM.register(WishartCompletion, unless=lambda model: _without_mode(model.parameters))
 def fit_completion(
     model: WishartCompletion | WishartKernelMixture,
     run: Run,

@@ -23,8 +23,6 @@ from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, solve_right, stacked
 from ..engine.engine import Run
-from ..engine.evidence import log_evidence
-from ..engine.exact import Exact
 from ..engine.outputs import ExactOutput, Moments
 
 __all__ = [
@@ -38,8 +36,6 @@ __all__ = [
 type Array = npt.NDArray[np.float64]
 
 
-@Exact.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
-@Exact.register(WishartCompletion)
 def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> ExactOutput:
     """Independent draws of all blocks, moments of K21 and K22, and the evidence.
 
@@ -168,7 +164,6 @@ def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None,
     return mean, variance, variance + covariance + mean**2 + np.outer(diagonal, diagonal)
 
 
-@log_evidence.register
 def evidence_of_completion(model: WishartCompletion | WishartKernelMixture) -> float:
     """Log density of K11 with all else integrated out. O(n1^3)."""
     return model.parameters.log_evidence()

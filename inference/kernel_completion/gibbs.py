@@ -11,13 +11,10 @@ from ...custom_steps.kernel_completion.tanner_wong import TannerWongImputation, 
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ..engine.engine import Run
-from ..engine.mcmc import Gibbs
 
 __all__ = ["completion_steps"]
 
 
-@Gibbs.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
-@Gibbs.register(WishartCompletion)
 def completion_steps(
     model: WishartCompletion | WishartKernelMixture,
     run: Run,

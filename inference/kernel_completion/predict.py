@@ -11,7 +11,6 @@ from ...models.kernels.alignment import NUMBERED, aligned, counts_rows
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...validation import argument_error, check_labels, check_name
-from ..engine.predict import predictive
 
 __all__ = ["completed_labels"]
 
@@ -103,8 +102,3 @@ def _mean(result: DataTree, name: str) -> np.ndarray:
             mean = groups[group][variable].transpose(..., "test", "train")
             return mean.mean([dim for dim in mean.dims if dim in ("chain", "draw")]).to_numpy()
     raise argument_error("result", OWNER, f"a result with moments or draws of {name}", "neither")
-
-
-predictive.register(WishartCompletion)(completed_labels)
-predictive.register(DiagonalWishartCompletion)(completed_labels)
-predictive.register(WishartKernelMixture)(completed_labels)

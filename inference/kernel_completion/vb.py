@@ -32,15 +32,12 @@ from ...numerics.completion_spectrum import Spectrum
 from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput
-from ..engine.vb import VB
 
 __all__ = ["fit_completion"]
 
 type Array = npt.NDArray[np.float64]
 
 
-@VB.register(WishartKernelMixture, unless=WishartKernelMixture.not_conjugate)
-@VB.register(WishartCompletion)
 def fit_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> VariationalOutput:
     """Compute the mean field's fixed point in closed form.
 

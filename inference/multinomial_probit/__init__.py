@@ -1,11 +1,20 @@
-"""Engines of `MultinomialProbit`, and its predictions.
+"""Engines of `MultinomialProbit`, and its predictions."""
 
-Each file imported here registers its implementations.
-"""
+from ...custom_steps.multinomial_probit.sweep import moves_of
+from ...models.multinomial_probit import MultinomialProbit
+from ..engine.applicability import combination_unknown_to
+from ..engine.paper import Algorithm, Paper
+from .gibbs import multinomial_probit_steps
+from .predict import identified_quantities, predict_labels
+from .vb import fit_multinomial_probit, unsupported
 
-from . import gibbs, predict  # noqa: F401
-from .vb import fit_multinomial_probit
+__all__ = ["PROBIT", "fit_multinomial_probit"]
 
-__all__ = [
-    "fit_multinomial_probit",
-]
+PROBIT = Paper(
+    MultinomialProbit,
+    gibbs=Algorithm(multinomial_probit_steps, unless=combination_unknown_to(moves_of)),
+    vb=Algorithm(fit_multinomial_probit, unless=unsupported, in_blocks=True),
+    predict=predict_labels,
+    identified=identified_quantities,
+    identified_reads=["W"],
+)

@@ -8,22 +8,16 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
 from ...custom_steps.multinomial_probit.marginal_sweep import STAGES
-from ...custom_steps.multinomial_probit.sweep import moves_of
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
-from ..engine.applicability import combination_unknown_to, setting_of_no_use
+from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
-from ..engine.mcmc import Gibbs
 
 __all__ = ["multinomial_probit_steps"]
 
 
-@Gibbs.register(
-    MultinomialProbit,
-    unless=combination_unknown_to(moves_of),
-)
 def multinomial_probit_steps(
     model: MultinomialProbit,
     run: Run,

@@ -20,15 +20,13 @@ from ...models.kernels.stack import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
-from ..engine.class_predictions import ProbabilityDraws, predict_classes, probability_draws
+from ..engine.class_predictions import ProbabilityDraws, predict_classes
 from ..engine.composite_functions import (
     check_draws,
     combined_functions,
     compared_rows,
     stack_of_new_objects,
 )
-from ..engine.identified import identifies
-from ..engine.predict import predictive
 from ..engine.provenance import equal_but_for_rounding
 
 # Covariance functions are compared on this many training objects, evenly spaced.
@@ -141,11 +139,30 @@ def _same_function(new: LearnedKernel, own: LearnedKernel) -> bool:
     return np.allclose(K_new, K, rtol=1e-6, atol=1e-12 * np.abs(K).max())
 
 
-predictive.register(MultinomialProbit, predict_classes)
+def predict_labels(
+    model: MultinomialProbit,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
+    random_seed: int | None = None,
+) -> Dataset:
+    """Class probabilities and labels of new objects; see `predict`."""
+    drawn = _probabilities(model, result["posterior"].to_dataset(), kernels_new)
+    return predict_classes(
+        model,
+        result,
+        drawn,
+        keep_draws=keep_draws,
+        progressbar=progressbar,
+        random_seed=random_seed,
+    )
 
 
-@probability_draws.register
-def _(model: MultinomialProbit, posterior: Dataset, kernels_new: Any) -> ProbabilityDraws:
+def _probabilities(
+    model: MultinomialProbit, posterior: Dataset, kernels_new: Any
+) -> ProbabilityDraws:
     check_draws(model, posterior, "W", "beta", "theta")
     if model.parametric is not None and isinstance(kernels_new, ParametricStack):
         kernels_new = kernels_new.in_order_of(model.parametric)
@@ -164,8 +181,7 @@ def _(model: MultinomialProbit, posterior: Dataset, kernels_new: Any) -> Probabi
     return ProbabilityDraws(probabilities, stack["obs"])
 
 
-@identifies(MultinomialProbit, "W")
-def _identified(result: DataTree, variant: str) -> Dataset:
+def identified_quantities(result: DataTree, variant: str) -> Dataset:
     """Weights, and contrasts of the regression functions with their mean over classes.
 
     Without the model, the functions of kernels with parameters are unknown; their parameters are

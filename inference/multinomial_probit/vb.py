@@ -47,7 +47,6 @@ from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
-from ..engine.vb import VB
 from ..variational.ascent import FIRST_ROUND, multistart_ascent
 from ..variational.concentration import check_prior
 from ..variational.rules import why_not
@@ -62,7 +61,7 @@ __all__ = ["fit_multinomial_probit"]
 REMAINING, CONTRASTS = 0.01, 200
 
 
-def _unless(model: MultinomialProbit) -> str | None:
+def unsupported(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
     rule, rules = model.combination, list[type](RULES)
     if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
@@ -84,7 +83,6 @@ def _check_batches(model: MultinomialProbit, owner: str) -> None:
         raise argument_error("batch", owner, rule, got)
 
 
-@VB.register(MultinomialProbit, unless=_unless, in_blocks=True)
 def fit_multinomial_probit(
     model: MultinomialProbit,
     run: Run,

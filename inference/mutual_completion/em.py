@@ -29,7 +29,6 @@ from scipy.linalg import LinAlgError, blas
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.matrix_draws import log_det_of_factor
 from ...validation import Count, CountOrZero, Positive, argument_error
-from ..engine.em import EM
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput
 from .objective import Evaluation, MutualObjective, cholesky_factor
@@ -70,13 +69,12 @@ class Minimum(NamedTuple):
     lost: bool
 
 
-def _freedom_has_prior(model: MutualKernelCompletion) -> str | None:
+def freedom_has_prior(model: MutualKernelCompletion) -> str | None:
     if model.problem.nu is None:
         return "it finds the mode for fixed degrees of freedom; here nu has a prior"
     return None
 
 
-@EM.register(MutualKernelCompletion, unless=_freedom_has_prior)
 def fit_mutual_kernel_completion(
     model: MutualKernelCompletion,
     run: Run,

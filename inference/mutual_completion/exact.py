@@ -29,8 +29,6 @@ from ...custom_steps.mutual_completion.steps import Known, impute
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
 from ..engine.engine import Run
-from ..engine.evidence import log_evidence
-from ..engine.exact import Exact
 from ..engine.outputs import ExactOutput
 
 __all__ = [
@@ -80,7 +78,7 @@ def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
     return [np.flatnonzero(counts == count) for count in sorted(set(counts.tolist()))[::-1]]
 
 
-def _why_not(model: MutualKernelCompletion) -> str | None:
+def not_nested(model: MutualKernelCompletion) -> str | None:
     if model.collapsed:
         return "it draws the missing blocks, which a collapsed model lacks"
     problem = model.problem
@@ -91,7 +89,6 @@ def _why_not(model: MutualKernelCompletion) -> str | None:
     return None
 
 
-@Exact.register(MutualKernelCompletion, unless=_why_not)
 def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> ExactOutput:
     """Independent draws of M and the missing blocks, and the evidence.
 
@@ -173,7 +170,6 @@ def _draw_factor(groups: list[Group], rng: np.random.Generator) -> Array:
     return L
 
 
-@log_evidence.register
 def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float:
     """Log density of the visible blocks with all else integrated out. O(K l^3).
 
@@ -182,7 +178,7 @@ def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float
     ValueError
         When it has no closed form; see `Exact`.
     """
-    if reason := _why_not(model):
+    if reason := not_nested(model):
         raise ValueError(f"The evidence is not known in closed form: {reason}.")
     problem = model.problem
     assert problem.nu is not None

@@ -5,16 +5,14 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.mutual_completion.steps import MutualImputation, MutualPosterior
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ..engine.engine import Run
-from ..engine.mcmc import Gibbs
 
 __all__ = ["mutual_kernel_completion_steps"]
 
 
-def _collapsed(model: MutualKernelCompletion) -> str | None:
+def why_no_blocks(model: MutualKernelCompletion) -> str | None:
     return "it draws the missing blocks, which a collapsed model lacks" if model.collapsed else None
 
 
-@Gibbs.register(MutualKernelCompletion, unless=_collapsed)
 def mutual_kernel_completion_steps(
     model: MutualKernelCompletion, run: Run, *, alpha: float = -0.9
 ) -> list[BlockedStep]:

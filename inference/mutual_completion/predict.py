@@ -11,7 +11,6 @@ from xarray import Dataset, DataTree
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
 from ...validation import argument_error
-from ..engine.predict import predictive
 
 __all__ = ["completed_kernels"]
 
@@ -21,7 +20,6 @@ DIMS = ("kernel", "object", "object_")
 ENOUGH_DRAWS = 100
 
 
-@predictive.register(MutualKernelCompletion)
 def completed_kernels(
     model: MutualKernelCompletion,
     result: DataTree,

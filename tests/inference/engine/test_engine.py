@@ -15,8 +15,8 @@ from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.density import by_observation
 from kernelzoo.inference.engine.engine import Engine
 from kernelzoo.inference.engine.fit import as_engine
-from kernelzoo.inference.engine.handwritten import Handwritten
 from kernelzoo.inference.engine.identified import identified
+from kernelzoo.inference.engine.paper import PaperEngine
 from kernelzoo.inference.engine.provenance import data_in, data_of, differing_data
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.
@@ -479,12 +479,12 @@ def test_subclasses_of_an_engine_keep_its_implementations(model):
         pass
 
     assert Hasty().why_not(model) is None
-    assert issubclass(Hasty, Handwritten)
+    assert issubclass(Hasty, PaperEngine)
 
 
 def test_two_engines_of_one_name_are_refused():
     with pytest.raises(TypeError, match="engine of the name 'VB'"):
-        type("Other", (Handwritten,), {"name": "VB"})
+        type("Other", (PaperEngine,), {"name": "VB"})
 
 
 @pytest.mark.parametrize("engine", ["vb", "gibbs"])

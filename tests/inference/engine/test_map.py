@@ -7,9 +7,10 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
+from kernelzoo.inference.engine import paper
 from kernelzoo.inference.engine.engine import Engine, Run
-from kernelzoo.inference.engine.handwritten import Handwritten
-from kernelzoo.inference.generic.map import search_by_gradients
+from kernelzoo.inference.engine.mode import search_by_gradients
+from kernelzoo.inference.engine.paper import Algorithm, Paper, PaperEngine
 
 QUIET = {"random_seed": 1, "progressbar": False}
 UNIFORM = kz.combinations.DirichletWeights(varphi=1)
@@ -25,26 +26,34 @@ class Child(Parent):
 
 @pytest.fixture
 def engine_type(monkeypatch):
-    """An engine with implementations for both; the registry forgets it again."""
+    """An engine that calls functions of both; the registry and the table forget them again."""
     monkeypatch.setattr(Engine, "registry", dict(Engine.registry))
+    monkeypatch.setattr(paper, "PAPERS", papers := {})
 
     @dataclass(frozen=True, kw_only=True)
-    class Tried(Handwritten):
+    class Tried(PaperEngine):
         name, kind = "Tried", "point"
         width: int | None = None
         depth: int | None = None
 
+        @staticmethod
+        def algorithm_of(own):
+            return own.em
+
         def run(self, model, run):
             return self.implement(model, run)
 
-    @Tried.register(Parent, unless=lambda model: "no bias" if not model.bias else None)
     def of_parent(model, run, *, width=1):
         return "parent", width
 
-    @Tried.register(Child, unless=lambda model: None if model.sigma == 1 else "its sigma is not 1")
     def of_child(model, run, *, depth=2):
         return "child", depth
 
+    for model_type, function, unless in (
+        (Parent, of_parent, lambda model: "no bias" if not model.bias else None),
+        (Child, of_child, lambda model: None if model.sigma == 1 else "its sigma is not 1"),
+    ):
+        monkeypatch.setitem(papers, model_type, Paper(model_type, em=Algorithm(function, unless)))
     return Tried
 
 
@@ -89,7 +98,7 @@ def test_amended_model_keeps_the_search_by_gradients():
     with model:
         pm.Potential("pull", -model["gamma"])
     assert kz.MAP().why_not(model) is None
-    assert kz.MAP().implementation(model).function is search_by_gradients
+    assert kz.MAP().algorithm(model).function is search_by_gradients
 
 
 def test_gradients_can_be_asked_for_where_the_paper_has_an_algorithm():
@@ -97,7 +106,7 @@ def test_gradients_can_be_asked_for_where_the_paper_has_an_algorithm():
     engine = kz.MAP(method="gradient", space="unconstrained")
     assert repr(engine) == "MAP(space='unconstrained', method='gradient')"
     assert engine != kz.MAP(space="unconstrained")
-    assert engine.implementation(model).function is search_by_gradients
+    assert engine.algorithm(model).function is search_by_gradients
     settings = {"space": "unconstrained", "max_iterations": 5000, "method": "gradient"}
     assert engine.settings_on(model) == settings
     rows = {row.engine: row for row in kz.engines(model).rows}

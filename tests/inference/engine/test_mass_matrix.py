@@ -9,7 +9,6 @@ import xarray as xr
 
 import kernelzoo as kz
 from family import assert_z
-from kernelzoo.inference.engine import mcmc
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.mass_matrix import curvature_at
@@ -133,14 +132,6 @@ def test_the_density_is_compiled_as_the_user_asked(model, start, monkeypatch):
     mode = python_mode()
     curvature_at(start, model, Run(progressbar=False, mode=mode))
     assert asked["mode"] is mode
-
-
-def test_the_cost_counts_the_gradients_of_the_curvature(model, monkeypatch):
-    monkeypatch.setattr(mcmc, "timed", lambda call: (1.0, 1))
-    run = Run(progressbar=False, mode=python_mode(), draws=10, tune=10, chains=1)
-    adapted = replace(BY_CURVATURE, mass_matrix="adapted")
-    costs = [engine.calibrate(model, run) for engine in (BY_CURVATURE, adapted)]
-    assert costs[0].usual - costs[1].usual == 2 * 5
 
 
 def test_nutpie_takes_no_curvature():

@@ -14,7 +14,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference.engine import composite_functions
 from kernelzoo.inference.engine.identified import identified
-from kernelzoo.inference.engine.predict import predictive
+from kernelzoo.inference.engine.paper import PAPERS
 from kernelzoo.numerics.probit import log_probability
 
 QUIET = {"draws": 5, "random_seed": 1, "progressbar": False}
@@ -307,7 +307,7 @@ def test_the_docstring_lists_what_is_predicted(name):
 def test_the_docstring_names_every_option():
     told = kz.predict.__doc__.partition("**options")[2].partition("Returns")[0]
     for model in kz.MODELS:
-        parameters = inspect.signature(predictive.dispatch(model)).parameters.values()
+        parameters = inspect.signature(PAPERS[model].predict).parameters.values()
         named = inspect.signature(kz.predict).parameters
         options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - set(named)
         # Of the sentence that begins with the models' names.

@@ -12,15 +12,20 @@ import pytest
 import kernelzoo as kz
 from kernelzoo import custom_steps
 from kernelzoo.inference.engine.engine import Engine
-from kernelzoo.inference.engine.handwritten import Handwritten
+from kernelzoo.inference.engine.map import BY_GRADIENTS
+from kernelzoo.inference.engine.paper import PAPERS, Algorithm, Paper, PaperEngine
 from kernelzoo.validation import Count, CountOrZero
 
 ENGINES = Engine.registry.values()
-HANDWRITTEN = Handwritten.__subclasses__()
-IMPLEMENTATIONS = [
-    pytest.param(engine, each, id=f"{engine.__name__}-{each.model_type.__name__}")
-    for engine in HANDWRITTEN
-    for each in engine._implementations.values()
+HANDWRITTEN = [engine for engine in ENGINES if issubclass(engine, PaperEngine)]
+ALGORITHMS = [
+    *(
+        pytest.param(engine, algorithm, id=f"{engine.__name__}-{model.__name__}")
+        for engine in HANDWRITTEN
+        for model, paper in PAPERS.items()
+        if (algorithm := engine.algorithm_of(paper)) is not None
+    ),
+    pytest.param(kz.MAP, BY_GRADIENTS, id="MAP-Model"),
 ]
 
 
@@ -53,19 +58,19 @@ def test_a_signature_lists_the_settings_and_the_docstring_explains_each(engine):
             assert stated == str(parameters[name].default)
 
 
-@pytest.mark.parametrize(("engine", "implementation"), IMPLEMENTATIONS)
-def test_settings_of_an_algorithm_are_those_of_its_engine(engine, implementation):
+@pytest.mark.parametrize(("engine", "algorithm"), ALGORITHMS)
+def test_settings_of_an_algorithm_are_those_of_its_engine(engine, algorithm):
     """Bug: an editor offers what no algorithm takes, or mypy refuses what one does."""
-    fields, hints = get_type_hints(engine), get_type_hints(implementation.function)
-    for name in implementation.settings:
+    fields, hints = get_type_hints(engine), get_type_hints(algorithm.function)
+    for name in algorithm.settings:
         known = types_in(fields[name])
         assert types_in(hints[name]) <= known | ({Count} if CountOrZero in known else set())
 
 
-@pytest.mark.parametrize(("engine", "implementation"), IMPLEMENTATIONS)
-def test_the_docstring_names_the_defaults_of_every_algorithm(engine, implementation):
+@pytest.mark.parametrize(("engine", "algorithm"), ALGORITHMS)
+def test_the_docstring_names_the_defaults_of_every_algorithm(engine, algorithm):
     number = r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-\d+)?"
-    for name, default in implementation.settings.items():
+    for name, default in algorithm.settings.items():
         text = entries(engine)[name].partition("\n")[2]
         if isinstance(default, str | bool):
             assert (f'"{default}"' if isinstance(default, str) else str(default)) in text
@@ -76,7 +81,8 @@ def test_the_docstring_names_the_defaults_of_every_algorithm(engine, implementat
 
 @pytest.mark.parametrize("engine", HANDWRITTEN)
 def test_every_setting_is_one_of_an_algorithm(engine):
-    taken = {name for each in engine._implementations.values() for name in each.settings}
+    own = [case.values[1] for case in ALGORITHMS if case.values[0] is engine]
+    taken = {name for algorithm in own for name in algorithm.settings}
     assert set(inspect.signature(engine).parameters) - {"method"} == taken
 
 
@@ -112,7 +118,7 @@ def test_gibbs_has_the_settings_of_its_steps(model, steps):
         for name, parameter in inspect.signature(getattr(custom_steps, step)).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    settings = kz.Gibbs._implementations[model].settings
+    settings = PAPERS[model].gibbs.settings
     assert {name: settings[name] for name in settings if name != "scheme"} == defaults
 
 
@@ -155,12 +161,10 @@ class FlipVB(kz.VB):
 
 
 def test_an_engine_from_outside_adds_settings(monkeypatch):
-    monkeypatch.setattr(kz.VB, "_implementations", dict(kz.VB._implementations))
-
-    @FlipVB.register(Flip)
     def variational(model, run, *, damping: float = 0.5, starts: int = 1):
         raise NotImplementedError
 
+    monkeypatch.setitem(PAPERS, Flip, Paper(Flip, vb=Algorithm(variational)))
     model = Flip()
     assert kz.VB().settings_on(model) == {"damping": 0.5, "starts": 1}
     assert FlipVB(damping=0.1, starts=2).settings_on(model) == {"damping": 0.1, "starts": 2}

@@ -152,7 +152,7 @@ def test_a_rule_without_a_factor_is_refused():
 def test_too_many_kernels_to_enumerate():
     K = np.broadcast_to(np.eye(6), (17, 6, 6))
     model = MultinomialProbit(K, np.arange(6) % 2, combination="binary")
-    assert "16 kernels at most, not of 17" in vb._unless(model)
+    assert "16 kernels at most, not of 17" in vb.unsupported(model)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 4, 6, 9])

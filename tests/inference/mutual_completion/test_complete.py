@@ -9,8 +9,8 @@ import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.inference.completion import CompletedKernels, complete_kernels, joint_probit
-from kernelzoo.inference.engine.completions import fit_completions, rubin
-from kernelzoo.inference.engine.cost import Cost
+from kernelzoo.inference.engine import recommend
+from kernelzoo.inference.engine.completions import fit_completions, number_of_fits, rubin
 from kernelzoo.inference.engine.engine import Run
 
 N = 24
@@ -454,12 +454,13 @@ def test_joint_model_against_completion_first(hidden):
         assert (difference < 4 * error).all()
 
 
-def test_estimates_are_of_the_fits_of_all_completions(completion, monkeypatch):
+def test_expected_time_is_that_of_the_fits_of_all_completions(completion, monkeypatch):
     model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
-    cost = Cost(2.0, 8.0, 5e6, "sweeps")
-    monkeypatch.setattr(kz.Gibbs, "calibrate", lambda *given: cost)
-    one, three = (kz.estimate(model, "gibbs", completions=n) for n in (1, 3))
-    assert one.seconds == (2.0, 8.0)
-    assert three.seconds == (6.0, 24.0)
-    assert three.megabytes > one.megabytes
-    assert three.measured == "sweeps, for each of 3 completions"
+    monkeypatch.setattr(recommend, "_each", lambda call: 1.0)
+    monkeypatch.setattr(recommend, "number_of_fits", lambda model, completions: 1)
+    one = recommend.seconds_of(model, kz.Gibbs(), Run(10, 10, chains=1))
+    monkeypatch.undo()
+    monkeypatch.setattr(recommend, "_each", lambda call: 1.0)
+    all_of_them = recommend.seconds_of(model, kz.Gibbs(), Run(10, 10, chains=1))
+    assert all_of_them / one == pytest.approx(number_of_fits(model, None), rel=0.2)
+    assert number_of_fits(model, None) > 1

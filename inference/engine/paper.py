@@ -1,0 +1,210 @@
+"""What a paper's engines call: one `Paper` per model, one table of them, and the engines' base.
+
+`fit` calls ``engine.run``, and this the function of the model's paper: ``paper.vb.function``,
+``paper.gibbs.function``, ... The table `PAPERS` is filled by `add_paper`, ours in
+``inference/__init__.py``.
+"""
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, override
+
+import pymc as pm
+from xarray import Dataset, DataTree
+
+from ...models.declaration import Declaration
+from ...validation import check_arguments, check_name
+from .applicability import setting_of_no_use
+from .engine import Engine, Run
+from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
+
+__all__ = ["PAPERS", "Algorithm", "Paper", "PaperEngine", "add_paper", "papers_of"]
+
+
+@dataclass(frozen=True)
+class Algorithm[Output]:
+    """A paper's algorithm for an engine.
+
+    Parameters
+    ----------
+    function : callable
+        (model, run, *, settings) -> what the engine turns into a result. Its keyword arguments are
+        the settings on that model, and their defaults those on the model.
+    unless : callable, optional
+        Maps a model to the reason why the algorithm does not apply to it, for instance a prior
+        without a closed form, or to None.
+    in_blocks : bool, default=False
+        Whether the function reads kernels that stay in blocks.
+    """
+
+    function: Callable[..., Output]
+    unless: Callable[[Any], str | None] = lambda model: None
+    in_blocks: bool = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the function, with their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A model with its paper's algorithms, and what prediction and comparison call.
+
+    A field that a subclass of the model leaves out is that of the model's paper.
+
+    Parameters
+    ----------
+    model : type
+        The model's class.
+    exact, gibbs, vb, em, map : Algorithm, optional
+        Functions for the engines. They return an `ExactOutput`, a list of PyMC step methods, a
+        `VariationalOutput`, a `PointOutput` and a `ModeOutput`.
+    predict : callable, optional
+        (model, result, kernels_new, *, keep_draws, options) -> Dataset, for `predict`. A function
+        that loops over the draws takes `progressbar`, gets only the draws that the user asked for,
+        and reads them in blocks, so that its work arrays are of bounded size. One that takes
+        `random_seed` adds draws of the observed variable of new objects, under its name in the
+        model, unless the seed is None. The moments in `result` are pooled over chains, weighted by
+        their numbers of draws.
+    identified : callable, optional
+        (result, variant) -> Dataset of the quantities that the data identify, for `identified`.
+    identified_reads : sequence of str, optional
+        Variables whose draws `identified` needs.
+    log_evidence : callable, optional
+        (model) -> float, for `log_evidence`.
+    variance_explained : callable, optional
+        (result, owner) -> Dataset, for `kz.scores.variance_explained`.
+
+    Examples
+    --------
+    >>> kz.inference.PAPERS[kz.MultinomialProbit].vb.settings
+    """
+
+    model: type[pm.Model]
+    exact: Algorithm[ExactOutput] | None = None
+    gibbs: Algorithm[Sequence[Any]] | None = None
+    vb: Algorithm[VariationalOutput] | None = None
+    em: Algorithm[PointOutput] | None = None
+    map: Algorithm[ModeOutput] | None = None
+    predict: Callable[..., Dataset] | None = None
+    identified: Callable[[DataTree, str], Dataset] | None = None
+    identified_reads: Sequence[str] = ()
+    log_evidence: Callable[[Any], float] | None = None
+    variance_explained: Callable[[DataTree, str], Dataset] | None = None
+
+    def why_not(self, model: pm.Model) -> str | None:
+        """Why no algorithm of the paper applies to a model of its type; None when some may."""
+        particular = isinstance(model, Declaration) and issubclass(self.model, Declaration)
+        if particular and (amended := ", ".join(map(repr, model.amendments()))):
+            return f"not available for {self.model.__name__} with added terms: {amended}"
+        return None
+
+
+#: The paper of each type of model.
+PAPERS: dict[type[pm.Model], Paper] = {}
+
+
+def add_paper(paper: Paper) -> None:
+    """Let the engines, prediction and comparison know a paper; it replaces one of the same model.
+
+    Parameters
+    ----------
+    paper : Paper
+
+    Examples
+    --------
+    >>> kz.inference.add_paper(kz.inference.PAPERS[kz.MultinomialProbit])
+    """
+    PAPERS[paper.model] = paper
+
+
+def papers_of(model_type: type[pm.Model]) -> list[Paper]:
+    """Papers of a type of model and of its ancestors, most specific first."""
+    return [PAPERS[ancestor] for ancestor in model_type.__mro__ if ancestor in PAPERS]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PaperEngine[Output](Engine):
+    """An engine that calls a function of the model's paper.
+
+    The fields of a subclass are the settings of all papers. A setting that keeps its field's
+    default takes that of the paper's function. A model gets the applicable algorithm of its own
+    type or else of its nearest ancestor.
+    """
+
+    @staticmethod
+    @abstractmethod
+    def algorithm_of(paper: Paper) -> Algorithm[Output] | None:
+        """Give the paper's algorithm for this engine."""
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        return f"{type(self).__name__}({arguments})"
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Settings for the paper's function: those that do not keep their field's default."""
+        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value is not default}
+
+    @property
+    @override
+    def settings(self) -> dict[str, Any]:
+        return self.given
+
+    def verdicts(self, model: pm.Model) -> list[tuple[Algorithm[Output], str | None]]:
+        """Algorithms for the model, most specific first, each with the reason why not, or None."""
+        verdicts = []
+        for paper in papers_of(type(model)):
+            if (algorithm := self.algorithm_of(paper)) is not None:
+                reason = paper.why_not(model)
+                if reason is None and not algorithm.in_blocks and _in_blocks(model):
+                    reason = (
+                        "it needs the kernels in memory; compute() of their DataArray loads them"
+                    )
+                verdicts.append((algorithm, reason or algorithm.unless(model)))
+        return verdicts
+
+    def algorithm(self, model: pm.Model) -> Algorithm[Output]:
+        """Most specific algorithm that applies to the model, which must exist."""
+        return next(each for each, reason in self.verdicts(model) if reason is None)
+
+    @override
+    def settings_on(self, model: pm.Model) -> dict[str, Any]:
+        return self.algorithm(model).settings | self.settings
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        reasons = [reason for _, reason in self.verdicts(model)]
+        if not reasons:
+            written = [paper for paper in PAPERS.values() if self.algorithm_of(paper)]
+            types = ", ".join(paper.model.__name__ for paper in written) or "no model yet"
+            return f"not available for {type(model).__name__} (available for {types})"
+        return None if None in reasons else reasons[0]
+
+    def implement(self, model: pm.Model, run: Run) -> Output:
+        """Call the paper's function for the model with this engine's settings.
+
+        Raises
+        ------
+        ValueError
+            For settings that the function does not take.
+        """
+        verdicts, owner = self.verdicts(model), f"{self.name} on {type(model).__name__}"
+        algorithm = next(each for each, reason in verdicts if reason is None)
+        for setting in self.given:
+            for passed, reason in verdicts:
+                if reason and setting in passed.settings and setting not in algorithm.settings:
+                    raise setting_of_no_use(setting, owner, reason)
+            check_name(setting, algorithm.settings, "settings", owner)
+        check_arguments(algorithm.function, self.given, owner)
+        with run.clock.explained(f"for {self.name} to end: it keeps no part of a result here"):
+            return algorithm.function(model, run, **self.given)
+
+
+def _in_blocks(model: pm.Model) -> bool:
+    return isinstance(model, Declaration) and model.blocks is not None
