@@ -191,13 +191,15 @@ class KernelReader(BaseEstimator):
             check_distinct(X.columns, "X", owner, "a frame with distinct names of columns")
         given, kernels_given = self._columns, self._kernels_given
         cut = given is not None and not kernels_given
+        precomputes = isinstance(self.kernels, Kernels) and None in self.kernels.grams
+        gaps = self._takes_gaps or kernels_given or precomputes
         # Columns in no block may hold anything.
         checks: dict[str, Any] = (
             {"skip_check_array": True}
             if cut and isinstance(X, pd.DataFrame)
             else {
                 # Of kernels with gaps, a later message says who completes them.
-                "ensure_all_finite": "allow-nan" if self._takes_gaps or kernels_given else True,
+                "ensure_all_finite": "allow-nan" if gaps else True,
                 # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
                 "dtype": [np.float64, np.float32] if kernels_given else np.float64,
                 "allow_nd": kernels_given,

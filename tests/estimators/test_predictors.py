@@ -623,3 +623,12 @@ def test_missing_targets_of_a_table_are_named(data):
     table.iloc[3, 1] = np.nan
     with pytest.raises(ValueError, match=r"a response for every object\. Got none for 'P3'"):
         CompositeKernelRegressor(**FEW).fit(data.train.X, table)
+
+
+@pytest.mark.parametrize("kernels", ["precomputed", kz.kernels.precomputed()])
+def test_rows_without_similarities_are_named_with_who_completes_them(kernels):
+    """scikit-learn would offer other classifiers."""
+    K = np.eye(9) + 0.5
+    K[3] = K[:, 3] = np.nan
+    with pytest.raises(ValueError, match=r"rows without similarities: 3 .*KernelCompleter"):
+        kz.estimators.KernelProbitClassifier(kernels).fit(K, np.arange(9) % 3)
