@@ -31,14 +31,14 @@ and stores no K N M numbers besides the kernels.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial, singledispatch
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from ...models.combinations.sums import Combination, DirichletWeights, FixedWeights
+from ...models.combinations.sums import DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
 from ...validation import Count, Positive
@@ -221,25 +221,14 @@ def uneven_weights(
     model: CompositeKernelRegression | CompositeKernelClassification,
 ) -> str | None:
     """Why the weights' update is not a quadratic programme; None when it is one."""
-    return _uneven(model.combination)
-
-
-@singledispatch
-def _uneven(rule: Combination) -> str | None:
+    rule = model.combination
+    uniform = isinstance(rule, DirichletWeights) and rule.varphi == 1
+    if uniform or isinstance(rule, FixedWeights):
+        return None
     return (
         "its weights must be uniform on the simplex or known: DirichletWeights(varphi=1) or "
         f"FixedWeights; this is {rule!r}"
     )
-
-
-@_uneven.register
-def _(rule: FixedWeights) -> str | None:
-    return None
-
-
-@_uneven.register
-def _(rule: DirichletWeights) -> str | None:
-    return None if rule.varphi == 1 else _uneven.dispatch(object)(rule)
 
 
 def not_regression(model: CompositeKernelRegression) -> str | None:
@@ -252,14 +241,12 @@ def not_regression(model: CompositeKernelRegression) -> str | None:
     return uneven_weights(model)
 
 
-@singledispatch
-def _likelihood(model: CompositeKernelRegression) -> _Likelihood:
+def _likelihood(
+    model: CompositeKernelRegression | CompositeKernelClassification,
+) -> _Likelihood:
+    if isinstance(model, CompositeKernelClassification):
+        return _Logit(model.label_codes.astype(float))
     return _Normal(model.target_values, model.rho, model.varrho)
-
-
-@_likelihood.register
-def _(model: CompositeKernelClassification) -> _Likelihood:
-    return _Logit(model.label_codes.astype(float))
 
 
 def find_composite_kernel_mode(

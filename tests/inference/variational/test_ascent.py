@@ -274,7 +274,7 @@ def test_the_clock_is_looked_at_between_the_vertices(starts):
     class Timed:
         """Over once two vertices are made; loops, of which there is one before, go on."""
 
-        def opened(self, description, most, usual):
+        def opened(self, usual, total):
             pass
 
         def advanced(self, steps):
