@@ -15,12 +15,12 @@ from ...models.kernels.stack import DIMS
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
 from .applicability import small_only
+from .clock import Clock
 from .compilation import compiling_with, python_mode
 from .completions import number_of_fits
-from .deadline import Clock
 from .engine import Engine, Kind, Run
+from .engines import BY_GRADIENTS
 from .fit import checked_model
-from .map import BY_GRADIENTS
 from .mcmc import Gibbs, chains_in_turn
 from .outputs import ExactOutput, VariationalOutput
 from .paper import PaperEngine
