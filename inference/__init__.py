@@ -6,23 +6,19 @@ from .diagnostics.calibrate import calibrate
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.inclusion import inclusion
 from .engine.draws_on_disk import open_store
-from .engine.em import EM
 from .engine.engine import Engine, Run
-from .engine.evidence import log_evidence
-from .engine.exact import Exact
+from .engine.engines import EM, MAP, VB, Exact
 from .engine.extend import extend
 from .engine.fit import engines, fit
-from .engine.identified import identified
-from .engine.map import MAP
 from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
 from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .engine.paper import PAPERS, Algorithm, Paper, add_paper
 from .engine.pareto_k import ApproximationWarning, pareto_k
 from .engine.predict import predict
+from .engine.quantities import identified, log_evidence
 from .engine.recommend import Recommendation, recommend
 from .engine.replicate import replicate
-from .engine.vb import VB
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART

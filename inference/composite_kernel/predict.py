@@ -17,15 +17,16 @@ from xarray import Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
-from ..engine.class_predictions import ProbabilityDraws, predict_classes
-from ..engine.composite_functions import (
+from ..engine.moments import RunningMoments
+from ..engine.predictions_by_draw import (
+    ProbabilityDraws,
     check_draws,
     compared_rows,
     composite_functions,
+    predict_classes,
     stack_of_new_objects,
     tracked_blocks,
 )
-from ..engine.moments import RunningMoments
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 

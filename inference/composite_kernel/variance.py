@@ -4,7 +4,7 @@ import numpy as np
 from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error
-from ..engine.composite_functions import tracked_blocks
+from ..engine.predictions_by_draw import tracked_blocks
 
 
 def variance_of_kernels(result: DataTree, owner: str) -> Dataset:

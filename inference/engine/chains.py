@@ -13,15 +13,14 @@ from xarray import Dataset, DataTree
 
 from ...user_warnings import warn_user
 from ...validation import argument_error
+from .clock import Clock
 from .compilation import compiling_with, python_mode
-from .deadline import Clock
 from .draws_on_disk import CHUNKS, DrawsOnDisk, check_store, open_store
 from .engine import Engine, Run
 from .mcmc import judge_chains
 from .progress import quiet_sampler, track
-from .result import with_group
-from .turns import joined_turns
-from .workers import active_client, completed, count_workers
+from .replicate import active_client, completed, count_workers
+from .result import joined_turns, with_group
 
 __all__ = ["has_workers", "sample_on_workers"]
 

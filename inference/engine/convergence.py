@@ -26,9 +26,9 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
-from .identified import identified
 from .moments import rhat_of_moments
 from .pareto_k import is_unreliable
+from .quantities import identified
 from .result import Converged
 
 __all__ = [

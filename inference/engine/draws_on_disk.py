@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from ...user_warnings import warn_user
 from ...validation import argument_error
-from .result import draws_to_tree, stamp
-from .turns import draws_to_keep
+from .result import draws_to_keep, draws_to_tree, stamp
 
 __all__ = [
     "UNFINISHED",

@@ -19,8 +19,8 @@ from pytensor.compile.mode import Mode
 from xarray import DataTree
 
 from ...validation import check_arguments, check_name
+from .clock import Clock
 from .compilation import mode_worth
-from .deadline import Clock
 from .progress import ProgressBar, track
 
 __all__ = ["Engine", "Kind", "Run", "variables_drawn"]

@@ -30,6 +30,7 @@ from ...validation import (
 )
 from .applicability import small_only
 from .chains import has_workers, sample_on_workers
+from .clock import Clock, interruptible
 from .compilation import (
     check_compile_kwargs,
     compiling_with,
@@ -37,17 +38,15 @@ from .compilation import (
     python_mode,
 )
 from .completions import fit_completions
-from .deadline import Clock
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .draws_on_disk import check_store, finish_store
 from .engine import Engine, Kind, Run, variables_drawn
-from .interruption import interruptible
+from .mcmc import check_sampler_options
 from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .progress import can_show, outliving_readers
 from .provenance import check_model
 from .result import stamp, with_group
-from .sampler_options import check_sampler_options
 from .table import EngineRow, EngineTable
 
 __all__ = ["applicable", "as_engine", "checked_model", "engines", "fit"]

@@ -1,11 +1,13 @@
-"""Engines that run inside `pm.sample`."""
+"""Engines that sample with PyMC: NUTS and Gibbs."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache, partial
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from math import inf
 from multiprocessing.context import BaseContext
 from typing import Any, ClassVar, Literal, override
@@ -27,25 +29,94 @@ from xarray import DataTree
 from ...numerics.compiled import numba_compiles
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from .applicability import discrete_variables, too_large
+from .clock import EndOfTime
 from .compilation import compiling_with, mode_worth
 from .convergence import convergence_of_chains
-from .deadline import EndOfTime
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
-from .mass_matrix import curvature_at
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .paper import Algorithm, Paper, PaperEngine
 from .result import with_group
-from .sampler_options import keywords_of
-from .start import initial_values
+from .start import curvature_at, initial_values
 
 __all__ = [
     "NUTS",
     "Gibbs",
     "check_main_guard",
+    "check_sampler_options",
     "judge_chains",
+    "keywords_of",
     "make_lean",
 ]
+
+# Arguments of `fit` itself, and arguments with which `fit` could not make a result.
+_TAKEN = frozenset(
+    {
+        *("draws", "tune", "chains", "cores", "random_seed", "progressbar", "model", "self"),
+        *("return_inferencedata", "nuts_sampler_kwargs", "compile_kwargs", "backend"),
+    }
+)
+
+
+def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
+    """Names of the arguments of functions, without those that `fit` sets itself."""
+    named = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+    return frozenset(
+        parameter.name
+        for function in functions
+        for parameter in signature(function).parameters.values()
+        if parameter.kind in named and parameter.name not in _TAKEN
+    )
+
+
+def check_sampler_options(
+    options: Mapping[str, Any],
+    engine: str,
+    *,
+    known: frozenset[str],
+    settings: Iterable[str],
+    own: Iterable[str],
+    owner: str = "fit",
+) -> None:
+    """Raise ValueError unless an engine's sampler takes every option.
+
+    PyMC's NUTS would ignore unknown options.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        Arguments given to `fit` beyond its own.
+    engine : str
+        Name of the engine.
+    known : frozenset of str
+        Arguments of the engine's sampler; empty if it runs no sampler of PyMC.
+    settings : iterable of str
+        Names of the engine's settings, which must be given to the engine.
+    own : iterable of str
+        Names of the arguments of `fit`, for suggestions.
+    owner : str, default="fit"
+        Function that was given the options.
+    """
+    settings = list(settings)
+    for name, value in options.items():
+        if name in settings:
+            where = f"given to the engine, {engine}({name}=...)"
+            raise argument_error(name, owner, where, repr(value))
+        if name in known:
+            continue
+        near = get_close_matches(name, [*settings, *own, *known], n=1)
+        nearest = _spelt(near[0], settings, engine) if near else ""
+        if not known:
+            hint = f" Did you mean {nearest}?" if near else ""
+            raise ValueError(f"{owner}() got an unexpected argument {name!r} for {engine}.{hint}")
+        hint = f" (the nearest is {nearest})" if near else ""
+        requirement = f"one that fit or the sampler of {engine} knows"
+        raise argument_error(name, owner, requirement, f"{name!r}{hint}")
+
+
+def _spelt(name: str, settings: list[str], engine: str) -> str:
+    return f"the setting {engine}({name}=...)" if name in settings else repr(name)
+
 
 # PyMC's own checks compute no R-hat of fewer draws.
 FEWEST_TO_MONITOR = 100

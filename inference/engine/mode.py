@@ -1,4 +1,4 @@
-"""Search for a mode of a declaration by gradients, and the Laplace approximation there."""
+"""Search for a mode of a declaration by gradients, the curvature and the Laplace approximation."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,12 +18,49 @@ from xarray import DataTree
 
 from ...validation import Count
 from .applicability import discrete_variables, too_large
-from .curvature import curvature
 from .engine import Engine, Kind, Run
-from .gaussian import constrained_draws, gaussian_result, lower_factor
+from .independent import constrained_draws, gaussian_result, lower_factor
 from .outputs import ModeOutput
 
-__all__ = ["Laplace", "Mode", "Space", "compile_objective", "find_mode", "search_by_gradients"]
+__all__ = [
+    "Laplace",
+    "Mode",
+    "Space",
+    "compile_objective",
+    "curvature",
+    "find_mode",
+    "search_by_gradients",
+]
+
+
+def curvature(gradient: Callable[[NDArray], NDArray], x: NDArray, run: Run) -> NDArray:
+    """Hessian (D, D) at a point (D,), by central differences: 2 D gradients.
+
+    Parameters
+    ----------
+    gradient : callable (ndarray (D,)) -> ndarray (D,)
+        Its arrays may share memory.
+    x : ndarray (D,)
+    run : Run
+        For the progress bar.
+
+    Returns
+    -------
+    ndarray (D, D)
+        Symmetric.
+    """
+    step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(x))
+    hessian = np.empty((len(x), len(x)))
+    with run.track(len(step), "Curvature") as bar:
+        for i, h in enumerate(step):
+            offset = np.zeros_like(x)
+            offset[i] = h
+            hessian[i] = gradient(x + offset)
+            hessian[i] -= gradient(x - offset)
+            hessian[i] /= 2 * h
+            bar.advance()
+    return 0.5 * (hessian + hessian.T)
+
 
 Space = Literal["constrained", "unconstrained"]
 

@@ -15,11 +15,11 @@ from ...models.kernels.learned import ParametricStack
 from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
 from .completions import predict_completions
-from .composite_functions import stack_of_new_objects
 from .extend import check_absent, with_groups
 from .moments import pooled
 from .paper import PAPERS, papers_of
 from .predict_blocks import predict_blocks
+from .predictions_by_draw import stack_of_new_objects
 from .provenance import check_fitted
 from .result import with_group
 

@@ -15,12 +15,12 @@ from ...models.kernels.stack import DIMS
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
 from .applicability import small_only
+from .clock import Clock
 from .compilation import compiling_with, python_mode
 from .completions import number_of_fits
-from .deadline import Clock
 from .engine import Engine, Kind, Run
+from .engines import BY_GRADIENTS
 from .fit import checked_model
-from .map import BY_GRADIENTS
 from .mcmc import Gibbs, chains_in_turn
 from .outputs import ExactOutput, VariationalOutput
 from .paper import PaperEngine
@@ -172,7 +172,7 @@ def recommend(
         for engine in engines:
             bar.advance(engine=engine.name)
             seconds, failure = nan, None
-            if _is_written_for(model, engine) and (engine.kind != "point" or max_seconds):
+            if _is_written_for(engine, model) and (engine.kind != "point" or max_seconds):
                 try:
                     seconds = seconds_of(model, engine, run)
                 except Exception as error:  # any error: the other engines may work
@@ -229,7 +229,7 @@ def _in_order(model: pm.Model) -> list[Engine]:
     )
 
 
-def _is_written_for(model: pm.Model, engine: Engine) -> TypeGuard[PaperEngine[Any]]:
+def _is_written_for(engine: Engine, model: pm.Model) -> TypeGuard[PaperEngine[Any]]:
     """Whether an engine that applies runs an algorithm of the model's paper."""
     return isinstance(engine, PaperEngine) and engine.algorithm(model) is not BY_GRADIENTS
 
@@ -256,7 +256,8 @@ class _Moment(Clock):
 
 def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
     """Run the paper's algorithm for a moment, and extrapolate to all its draws and iterations."""
-    clock, begun, output = _Moment(MOMENT), time.perf_counter(), None
+    clock, begun = _Moment(MOMENT), time.perf_counter()
+    output: Any = None
     with (
         threadpool_limits(1, user_api="blas"),
         numpy_warnings(),

@@ -14,8 +14,7 @@ from ..engine.applicability import discrete_variables, too_large
 from ..engine.convergence import convergence_of_noisy_ascent
 from ..engine.density import log_density
 from ..engine.engine import Engine, Kind, Run
-from ..engine.gaussian import gaussian_result, lower_factor
-from ..engine.independent import lean_tree
+from ..engine.independent import gaussian_result, lean_tree, lower_factor
 from ..engine.mcmc import check_main_guard
 from ..engine.result import trajectory, with_group
 

@@ -12,12 +12,11 @@ from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
+from ..engine.clock import Clock, OutOfTime
 from ..engine.convergence import convergence_of_particles
-from ..engine.deadline import Clock, OutOfTime
 from ..engine.engine import Engine, Kind, Run
-from ..engine.mcmc import check_main_guard, make_lean
+from ..engine.mcmc import check_main_guard, keywords_of, make_lean
 from ..engine.result import with_group
-from ..engine.sampler_options import keywords_of
 
 __all__ = ["SMC"]
 

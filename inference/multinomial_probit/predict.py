@@ -20,11 +20,12 @@ from ...models.kernels.stack import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
-from ..engine.class_predictions import ProbabilityDraws, predict_classes
-from ..engine.composite_functions import (
+from ..engine.predictions_by_draw import (
+    ProbabilityDraws,
     check_draws,
     combined_functions,
     compared_rows,
+    predict_classes,
     stack_of_new_objects,
 )
 from ..engine.provenance import equal_but_for_rounding

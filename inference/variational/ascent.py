@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...user_warnings import warn_user
-from ..engine.deadline import OutOfTime
+from ..engine.clock import OutOfTime
 from ..engine.engine import Run
 from .anderson import Anderson, Coordinates, State
 

@@ -14,7 +14,7 @@ import kernelzoo as kz
 from kernelzoo.inference.composite_kernel import map as composite_kernel
 from kernelzoo.inference.composite_kernel.map import find_composite_kernel_mode
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.engine.map import BY_GRADIENTS
+from kernelzoo.inference.engine.engines import BY_GRADIENTS
 from kernelzoo.inference.engine.mode import search_by_gradients
 
 RUN = Run(random_seed=1, progressbar=False)

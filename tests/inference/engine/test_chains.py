@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import chains, workers
+from kernelzoo.inference.engine import chains, replicate
 
 OPTIONS = {"draws": 30, "tune": 10, "chains": 3, "cores": 1, "random_seed": 4, "progressbar": False}
 
@@ -63,7 +63,7 @@ def test_chains_are_those_of_one_process(model, here, client, monkeypatch):
 
 def counting(numbers):
     def completed(*arguments):
-        for number, outcome in workers.completed(*arguments):
+        for number, outcome in replicate.completed(*arguments):
             numbers.append(number)
             yield number, outcome
 
@@ -120,7 +120,7 @@ def test_failed_chains_are_named_and_the_others_kept(model, here, client, monkey
 
 def test_ctrl_c_keeps_finished_chains(model, here, client, monkeypatch):
     def two(*arguments):
-        for number, (chain, outcome) in enumerate(workers.completed(*arguments)):
+        for number, (chain, outcome) in enumerate(replicate.completed(*arguments)):
             if number == 2:
                 raise KeyboardInterrupt
             yield chain, outcome
@@ -144,7 +144,7 @@ def pressed(name, clock):
 
 def test_a_lost_scheduler_keeps_finished_chains(model, here, client, monkeypatch):
     def one(*arguments):
-        yield next(workers.completed(*arguments))
+        yield next(replicate.completed(*arguments))
         raise ConnectionError("The scheduler was lost.")
 
     monkeypatch.setattr(chains, "completed", one)
@@ -160,7 +160,7 @@ def test_a_scheduler_that_is_gone_before_the_fit_is_named_soon(model, client, mo
     async def silent(workers=None):
         await asyncio.sleep(5)
 
-    monkeypatch.setattr(workers, "ANSWER", 0.2)
+    monkeypatch.setattr(replicate, "ANSWER", 0.2)
     monkeypatch.setattr(client.scheduler, "ncores", silent, raising=False)
     with pytest.raises(ConnectionError, match=r"scheduler at inproc://.* does not answer"):
         kz.fit(model, "gibbs", **OPTIONS)

@@ -9,8 +9,8 @@ import pytest
 
 import kernelzoo as kz
 from kernelzoo.inference.composite_kernel.vb import fit_composite_kernel
-from kernelzoo.inference.engine import deadline
-from kernelzoo.inference.engine.deadline import Clock, EndOfTime, OutOfTime
+from kernelzoo.inference.engine import clock as clock_module
+from kernelzoo.inference.engine.clock import Clock, EndOfTime, OutOfTime
 from kernelzoo.inference.engine.engine import Engine, Run
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 
@@ -23,7 +23,7 @@ QUIET = {"random_seed": 1, "progressbar": False}
 def now(monkeypatch):
     """The time, which tests turn on by hand."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(deadline.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(clock_module.time, "monotonic", lambda: clock.now)
     return clock
 
 

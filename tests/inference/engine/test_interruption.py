@@ -14,8 +14,7 @@ import pytest
 import kernelzoo as kz
 from kernelzoo.inference.engine import fit as fit_module
 from kernelzoo.inference.engine import independent
-from kernelzoo.inference.engine.deadline import Clock
-from kernelzoo.inference.engine.interruption import interruptible
+from kernelzoo.inference.engine.clock import Clock, interruptible
 
 QUIET = {"random_seed": 1, "progressbar": False}
 

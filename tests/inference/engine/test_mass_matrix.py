@@ -11,8 +11,7 @@ import kernelzoo as kz
 from family import assert_z
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.engine.mass_matrix import curvature_at
-from kernelzoo.inference.engine.start import mean_and_spread
+from kernelzoo.inference.engine.start import curvature_at, mean_and_spread
 
 OPTIONS = {"progressbar": False, "random_seed": 1}
 PYTHON = {"compile_kwargs": {"mode": python_mode()}}

@@ -8,8 +8,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
 from scipy.special import expit
 
-from kernelzoo.inference.engine.compilation import python_mode
-from kernelzoo.inference.engine.numpy_rewrites import SummedProducts
+from kernelzoo.inference.engine.compilation import SummedProducts, python_mode
 from kernelzoo.models.operations.matrix_product import matrix_product
 from kernelzoo.models.operations.weighted_sum import weighted_sum
 

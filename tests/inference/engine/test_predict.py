@@ -12,9 +12,9 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import composite_functions
-from kernelzoo.inference.engine.identified import identified
+from kernelzoo.inference.engine import predictions_by_draw
 from kernelzoo.inference.engine.paper import PAPERS
+from kernelzoo.inference.engine.quantities import identified
 from kernelzoo.numerics.probit import log_probability
 
 QUIET = {"draws": 5, "random_seed": 1, "progressbar": False}
@@ -76,7 +76,7 @@ def test_draws_are_kept_on_request(setting):
 def test_blocks_do_not_change_the_answer(setting, monkeypatch):
     model, result, new = setting
     whole = kz.predict(model, result, new)
-    monkeypatch.setattr(composite_functions, "BLOCK", 1)
+    monkeypatch.setattr(predictions_by_draw, "BLOCK", 1)
     xr.testing.assert_allclose(kz.predict(model, result, new), whole)
 
 
@@ -116,7 +116,7 @@ def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
     posterior = result["posterior"].to_dataset()
     many = posterior.isel(draw=np.zeros(1000, dtype=int)).assign_coords(draw=np.arange(1000))
     new = rng.normal(size=(2, 200, 12))
-    monkeypatch.setattr(composite_functions, "BLOCK", 10_000)
+    monkeypatch.setattr(predictions_by_draw, "BLOCK", 10_000)
     tracemalloc.start()
     kz.predict(model, DataTree.from_dict({"posterior": many}), new, progressbar=False)
     peak = tracemalloc.get_traced_memory()[1]
@@ -127,7 +127,7 @@ def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
 def test_progress_is_shown_where_there_are_several_blocks(setting, monkeypatch, capsys):
     kz.predict(*setting)
     assert not capsys.readouterr().out
-    monkeypatch.setattr(composite_functions, "BLOCK", 30)
+    monkeypatch.setattr(predictions_by_draw, "BLOCK", 30)
     kz.predict(*setting)
     assert "14/14" in capsys.readouterr().out
     kz.predict(*setting, progressbar=False)

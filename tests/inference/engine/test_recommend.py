@@ -9,7 +9,7 @@ import pytest
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import recommend as module
-from kernelzoo.inference.engine.deadline import OutOfTime
+from kernelzoo.inference.engine.clock import OutOfTime
 from kernelzoo.inference.engine.engine import Engine, Run
 
 

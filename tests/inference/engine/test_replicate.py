@@ -11,7 +11,7 @@ import pytest
 
 import kernelzoo as kz
 from kernelzoo.inference.diagnostics.replicates import Replicate
-from kernelzoo.inference.engine import replicate, workers
+from kernelzoo.inference.engine import replicate
 from kernelzoo.inference.engine.replicate import Failure
 
 QUIET = {"progressbar": False}
@@ -180,7 +180,7 @@ def test_tasks_within_a_task_run_in_its_process(monkeypatch):
         pytest.fail("Processes were started.")
 
     monkeypatch.setattr("joblib.Parallel", others)
-    with workers._TURN:
+    with replicate._TURN:
         assert run(lambda seed: os.getpid(), [1, 2], jobs=2) == [os.getpid()] * 2
 
 
@@ -228,9 +228,9 @@ def test_dask_runs_the_tasks_of_this_machine(client, tmp_path):
     def task(seed):
         from distributed import get_worker
 
-        return [get_worker().id, workers.active_client() is None]
+        return [get_worker().id, replicate.active_client() is None]
 
-    assert workers.active_client() is client
+    assert replicate.active_client() is client
     results = run(task, range(4), out=tmp_path)
     assert {worker for worker, _ in results} <= {w.id for w in client.cluster.workers.values()}
     assert all(nested for _, nested in results)
@@ -253,11 +253,11 @@ def test_a_closed_client_is_not_active(monkeypatch):
     distributed = pytest.importorskip("distributed")
     closed = SimpleNamespace(status="closed")
     monkeypatch.setattr(distributed, "default_client", lambda: closed)
-    assert workers.active_client() is None
+    assert replicate.active_client() is None
 
 
 def test_without_a_client_tasks_run_here():
-    assert workers.active_client() is None
+    assert replicate.active_client() is None
     assert run(lambda seed: os.getpid(), [1]) == [os.getpid()]
 
 
@@ -269,7 +269,7 @@ def test_a_task_that_killed_its_workers_has_failed(client, monkeypatch):
             raise KilledWorker("task", SimpleNamespace(address="there"), 3)
         return numbered[0], {"value": numbered[1]}
 
-    monkeypatch.setattr(workers, "_run", killing)
+    monkeypatch.setattr(replicate, "_run", killing)
     with pytest.warns(UserWarning, match="1 of 3 tasks failed: seed 2: KilledWorker"):
         assert run(counted, [1, 2, 3])[::2] == [1, 3]
 

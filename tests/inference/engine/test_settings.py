@@ -12,7 +12,7 @@ import pytest
 import kernelzoo as kz
 from kernelzoo import custom_steps
 from kernelzoo.inference.engine.engine import Engine
-from kernelzoo.inference.engine.map import BY_GRADIENTS
+from kernelzoo.inference.engine.engines import BY_GRADIENTS
 from kernelzoo.inference.engine.paper import PAPERS, Algorithm, Paper, PaperEngine
 from kernelzoo.validation import Count, CountOrZero
 

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.turns import draws_to_keep, joined_turns
+from kernelzoo.inference.engine.result import draws_to_keep, joined_turns
 
 
 def chains(numbers, draws):

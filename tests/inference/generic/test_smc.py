@@ -12,9 +12,9 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import ALPHA, assert_mean
-from kernelzoo.inference.engine import deadline
+from kernelzoo.inference.engine import clock as clock_module
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.engine.identified import identified
+from kernelzoo.inference.engine.quantities import identified
 from kernelzoo.inference.generic.smc import _prior_population
 
 QUIET = {"random_seed": 3, "progressbar": False, "log_likelihood": False}
@@ -168,7 +168,7 @@ def conjugate():
 def stages(monkeypatch):
     """The time, which goes on by one at each stage."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(deadline.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(clock_module.time, "monotonic", lambda: clock.now)
     for kernel in (pm.smc.kernels.IMH, pm.smc.kernels.MH):
         monkeypatch.setattr(kernel, "tune", one_stage_more(clock, kernel.tune))
     return clock

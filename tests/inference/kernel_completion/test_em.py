@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from kernelzoo.custom_steps.block import ValueMap
-from kernelzoo.inference.engine.em import EM
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.engines import EM
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.kernel_completion.em import fit_completion
 from kernelzoo.models.wishart_completion import WishartCompletion

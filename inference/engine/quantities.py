@@ -1,11 +1,75 @@
-"""Variance that each kernel explains, for the models whose papers say how."""
+"""Quantities that papers define: log evidence, what the data identify, variance explained."""
 
+import pymc as pm
 from xarray import Dataset, DataTree
 
+from ...models.declaration import family
 from ...validation import argument_error
-from .paper import PAPERS
+from .paper import PAPERS, papers_of
 
-__all__ = ["variance_explained"]
+__all__ = ["identified", "log_evidence", "variance_explained"]
+
+
+def log_evidence(model: pm.Model) -> float:
+    """Log of the marginal likelihood of a model's observed data, all variables integrated out.
+
+    Parameters
+    ----------
+    model : pm.Model
+        A model whose evidence has a closed form.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError
+        When no closed form is known for the model. ``fit(model, "smc")`` estimates the log evidence
+        (``result.attrs["log_evidence"]``); the bound of ``VB`` lies below it.
+
+    Examples
+    --------
+    >>> kz.log_evidence(completion)
+    """
+    for paper in papers_of(type(model)):
+        if paper.log_evidence is not None:
+            return paper.log_evidence(model)
+    written = ", ".join(p.model.__name__ for p in PAPERS.values() if p.log_evidence)
+    raise TypeError(
+        f"log_evidence has a closed form for {written or 'no model yet'}; this is a "
+        f"{type(model).__name__}. fit(model, 'smc') estimates it: result.attrs['log_evidence']."
+    )
+
+
+def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
+    """Quantities (chain, draw, ...) of a result on which its model's engines must agree.
+
+    A saved result can be compared without its model, because its attributes name the model. Without
+    a paper's function, or without the draws that the function reads, these are all posterior
+    variables.
+
+    Parameters
+    ----------
+    result : DataTree
+        Result of `fit`.
+    model : pm.Model, optional
+        Model of a result whose attributes do not name it yet.
+    """
+    if "posterior" not in result.children:
+        return Dataset()
+    posterior = result["posterior"].to_dataset()
+    name = family(model) if model is not None else result.attrs.get("family", "")
+    variant = (
+        getattr(model, "variant", "") if model is not None else result.attrs.get("variant", "")
+    )
+    for paper in PAPERS.values():
+        if paper.model.__name__ != name or paper.identified is None:
+            continue
+        if set(paper.identified_reads) <= set(posterior.data_vars):
+            return paper.identified(result, variant)
+    return posterior
+
 
 OWNER = "variance_explained"
 

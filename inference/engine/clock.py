@@ -1,0 +1,239 @@
+"""The end of a fit: its time limit, Ctrl-C and SIGTERM."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from ...validation import argument_error
+
+__all__ = [
+    "SIGTERM_STATUS",
+    "Clock",
+    "EndOfTime",
+    "OutOfTime",
+    "interruptible",
+    "stopped_by_ctrl_c",
+]
+
+
+class OutOfTime(KeyboardInterrupt):
+    """The time is over. Code that keeps the result of an interrupted loop keeps it here, too."""
+
+
+@dataclass
+class Clock:
+    """Time since a fit began, and whether it ran out.
+
+    Attributes
+    ----------
+    seconds : float or None
+        Seconds that the fit may take; None for no bound.
+    ended : bool
+        Whether a loop was ended.
+    pressed : bool
+        Whether the user pressed Ctrl-C.
+    """
+
+    seconds: float | None = None
+    ended: bool = False
+    pressed: bool = False
+    _started: float = field(default_factory=lambda: time.monotonic())
+
+    @property
+    def left(self) -> float:
+        """Seconds left, below zero when the time is over."""
+        if self.seconds is None:
+            return np.inf
+        return self.seconds - (time.monotonic() - self._started)
+
+    def opened(self, usual: int | None, total: int | None) -> None:
+        """Take note of a new loop and of the steps that it usually takes, and that it may take."""
+
+    def advanced(self, steps: int) -> None:
+        """Take note of steps that a loop has done."""
+        self.check()
+
+    def check(self) -> None:
+        """Raise `OutOfTime` when the time is over, but only once: later loops run to their end."""
+        if not self.ended and self.left <= 0:
+            self.end()
+
+    def share(self, waiting: int) -> "Clock":
+        """Clock with an equal share of the time left, when `waiting` others get one later."""
+        if self.seconds is None:
+            return Clock()
+        return Clock(max(self.left, 0.0) / (waiting + 1))
+
+    @contextmanager
+    def explained(self, what: str) -> Iterator[None]:
+        """Turn an error after the end into one that says the time was too short for `what`."""
+        try:
+            yield
+        except (ValueError, OutOfTime):
+            if not self.ended:
+                raise
+            got = f"{self.seconds:g}"
+            raise argument_error("max_seconds", "fit", f"enough {what}", got) from None
+
+    def end(self) -> None:
+        """End the loop that calls this."""
+        self.ended = True
+        raise OutOfTime
+
+
+class EndOfTime:
+    """Callback of `pm.sample` that ends chains at Ctrl-C and when their time is over.
+
+    `pm.sample` takes an interrupt for the end of one of several chains in turn, and begins the
+    next. Each of them gets an equal share of the time left when it begins, so that all are in the
+    result; Ctrl-C ends all, those that have not begun at their first draw.
+
+    Parameters
+    ----------
+    clock : Clock
+    chains : int
+    in_turn : bool
+        Whether one process runs the chains, one after the other.
+    callback : callable, optional
+        Another callback, called first.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        chains: int,
+        *,
+        in_turn: bool,
+        callback: Callable[..., None] | None = None,
+    ):
+        self._clock, self._chains, self._in_turn = clock, chains, in_turn
+        self._callback = callback
+        self._shares: dict[int, Clock] = {}
+
+    def __call__(self, trace: Any, draw: Any) -> None:
+        """Take one draw; PyMC keeps the chains when this raises a KeyboardInterrupt."""
+        if self._callback is not None:
+            self._callback(trace=trace, draw=draw)
+        if self._clock.pressed:
+            raise KeyboardInterrupt
+        share = self._clock
+        if self._in_turn:
+            if draw.chain not in self._shares:
+                self._shares[draw.chain] = self._clock.share(self._chains - draw.chain - 1)
+            share = self._shares[draw.chain]
+        if share.left <= 0:
+            self._clock.end()
+
+
+# Exit status of a process that SIGTERM ended.
+SIGTERM_STATUS = 128 + signal.SIGTERM
+
+# PyMC's message when a callback has interrupted chains that have no draw after tuning.
+NO_DRAWS = "Not enough samples to build a trace"
+
+
+@contextmanager
+def interruptible(engine: str, clock: Clock) -> Iterator[None]:
+    """Take note of Ctrl-C, explain a fit that it ended without a result, and handle SIGTERM.
+
+    Parameters
+    ----------
+    engine : str
+        Name of the engine, for the message.
+    clock : Clock
+        Its `pressed` takes note of Ctrl-C.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        When Ctrl-C ended the fit, whatever error libraries made of it: PyMC raises a ValueError
+        while chains tune, llvmlite an error of its own while numba compiles, compiled code a
+        SystemError.
+    SystemExit
+        At SIGTERM, with the status 143 of a process that SIGTERM ended: stores are closed and the
+        processes of chains end.
+
+    Notes
+    -----
+    Signals reach the main thread only. Handlers of SIGTERM that the user has installed stay.
+    """
+    restore = _handle_signals(clock) if _in_main_thread() else {}
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        by_user = clock.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
+        if not by_user:
+            raise
+        why = (
+            f"{engine} was interrupted before it had a result: chains must have finished their "
+            "tuning, other engines their first iteration. max_seconds of fit ends a fit in time."
+        )
+        raise KeyboardInterrupt(" ".join([why, *getattr(error, "__notes__", [])])) from error
+    finally:
+        for number, handler in restore.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_by_ctrl_c() -> Iterator[None]:
+    """Raise KeyboardInterrupt after Ctrl-C, also where `fit` returned a partial result."""
+    if not _in_main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield
+        return
+    pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if pressed:
+            raise KeyboardInterrupt
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _handle_signals(clock: Clock) -> dict[int, Any]:
+    """Install the handlers of a fit; return those to restore."""
+    restore = _handle_sigterm()
+    interrupt = signal.getsignal(signal.SIGINT)
+    if callable(interrupt):
+
+        def press(number: int, frame: FrameType | None) -> None:
+            clock.pressed = True
+            interrupt(number, frame)
+
+        restore[signal.SIGINT] = signal.signal(signal.SIGINT, press)
+    return restore
+
+
+def _handle_sigterm() -> dict[int, Any]:
+    """Install the handler of SIGTERM unless the user has one; return the one to restore."""
+    process = os.getpid()
+    restore: dict[int, Any] = {}
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+
+        def terminate(number: int, frame: FrameType | None) -> None:
+            # A second signal, and one to a forked chain, ends the process at once.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if os.getpid() != process:
+                os.kill(os.getpid(), signal.SIGTERM)
+            raise SystemExit(SIGTERM_STATUS)
+
+        restore[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
+    return restore
