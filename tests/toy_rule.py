@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy import stats
 
-from kernelzoo.custom_steps.multinomial_probit.sweep import Info, RuleMoves, moves_of
+from kernelzoo.custom_steps.multinomial_probit.sweep import MOVES, Info, RuleMoves
 from kernelzoo.models.combinations import Combination, WeightedSum
 
 
@@ -48,7 +48,7 @@ class RootMoves(RuleMoves):
         return Info(weights=float(np.mean(accepted)))
 
 
-moves_of.register(RootOfSquares, RootMoves)
+MOVES[RootOfSquares] = RootMoves
 
 
 @dataclass(frozen=True)
@@ -112,4 +112,4 @@ class NormalMoves(RuleMoves):
         return Info()
 
 
-moves_of.register(NormalWeights, NormalMoves)
+MOVES[NormalWeights] = NormalMoves

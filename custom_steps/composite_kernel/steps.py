@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from pytensor.tensor import TensorVariable
 
-from ...models.combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
+from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.kernel_products import Design
 from ...validation import Count, check_arguments
@@ -21,7 +20,10 @@ from ..moves.simplex_metropolis import (
 )
 from .sweep import Classification, Info, Likelihood, Prior, Regression, State, Tuning, sweep
 
-__all__ = ["CompositeKernelGibbs", "weights_prior"]
+__all__ = ["RULES", "CompositeKernelGibbs"]
+
+#: Rules of combination whose weights the sweep moves.
+RULES = FixedWeights, DirichletWeights, Binary
 
 
 class CompositeKernelGibbs(GibbsBlock):
@@ -202,31 +204,10 @@ def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> 
     prior = Prior(model.sigma, model.varsigma)
     if isinstance(model, CompositeKernelRegression):
         prior = replace(prior, rho=model.rho, varrho=model.varrho)
-    return replace(prior, **weights_prior(model.combination))
-
-
-@singledispatch
-def weights_prior(rule: Combination) -> dict[str, Any]:
-    """Arguments of `Prior` for the weights; none for fixed weights."""
-    raise NotImplementedError(
-        f"CompositeKernelGibbs has no moves for the weights of {type(rule).__name__}: register "
-        f"them with weights_prior of {__name__}."
-    )
-
-
-@weights_prior.register
-def _(rule: FixedWeights) -> dict[str, Any]:
-    return {}
-
-
-@weights_prior.register
-def _(rule: DirichletWeights) -> dict[str, Any]:
-    return {"tau": rule.tau, "nu": rule.nu}
-
-
-@weights_prior.register
-def _(rule: Binary) -> dict[str, Any]:
-    return {"selection": rule}
+    rule = model.combination
+    if isinstance(rule, DirichletWeights):
+        return replace(prior, tau=rule.tau, nu=rule.nu)
+    return replace(prior, selection=rule) if isinstance(rule, Binary) else prior
 
 
 def _adapt(tuning: Tuning, state: State, info: Info) -> Tuning:

@@ -6,11 +6,10 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 from pytensor.tensor import TensorVariable
 
-from ...models.combinations.sums import rules_known_to
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
-from .sweep import Moves, Tuning, adapt, initial_tuning, moves_of, sweep
+from .sweep import MOVES, Moves, Tuning, adapt, initial_tuning, sweep
 
 __all__ = ["AlbertChib"]
 
@@ -97,9 +96,8 @@ class AlbertChib(GibbsBlock):
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
         """Read kernels and labels; choose the variables."""
         owner = type(self).__name__
-        rules = rules_known_to(moves_of)
-        if not isinstance(model.combination, tuple(rules)):
-            known = ", ".join(rule.__name__ for rule in rules)
+        if not isinstance(model.combination, tuple(MOVES)):
+            known = ", ".join(rule.__name__ for rule in MOVES)
             raise TypeError(
                 f"{owner} is available for the combinations {known}. Got "
                 f"{type(model.combination).__name__}."

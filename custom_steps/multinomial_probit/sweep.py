@@ -17,7 +17,6 @@ theta         parameters of the kernels                    ``theta`` (P,)
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any, NamedTuple, override
 
 import numpy as np
@@ -45,6 +44,7 @@ from .conditionals import draw_regressors, draw_shift, draw_variances
 from .cone import sample_cone
 
 __all__ = [
+    "MOVES",
     "Info",
     "Moves",
     "RuleMoves",
@@ -293,20 +293,25 @@ class ProductMoves(RuleMoves):
         )
 
 
-@singledispatch
+#: Moves of each type of rule; a new rule adds its own.
+MOVES: dict[type[Combination], type[RuleMoves]] = {
+    FixedProduct: RuleMoves,
+    FixedWeights: RuleMoves,
+    Mean: MeanMoves,
+    Binary: BinaryMoves,
+    Product: ProductMoves,
+}
+
+
 def moves_of(rule: Combination) -> RuleMoves:
-    """Return the moves of a rule; a new rule is registered with its subclass of `RuleMoves`."""
+    """Return the moves of a rule, or of the nearest ancestor in `MOVES`."""
+    for ancestor in type(rule).__mro__:
+        if ancestor in MOVES:
+            return MOVES[ancestor](rule)
     raise NotImplementedError(
-        f"The sweep has no moves for the weights of {type(rule).__name__}: register them with "
-        f"moves_of of {__name__}."
+        f"The sweep does not know how the weights of {type(rule).__name__} move: add it to MOVES "
+        f"of {__name__}."
     )
-
-
-for _rule in (FixedProduct, FixedWeights):
-    moves_of.register(_rule, RuleMoves)
-moves_of.register(Mean, MeanMoves)
-moves_of.register(Binary, BinaryMoves)
-moves_of.register(Product, ProductMoves)
 
 
 def _walk(

@@ -11,7 +11,7 @@ __all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
 
 REGRESSION = Paper(
     CompositeKernelRegression,
-    gibbs=Algorithm(gibbs.composite_kernel_steps, unless=gibbs.other_combination),
+    gibbs=Algorithm(gibbs.composite_kernel_steps, unless=gibbs.unknown_rule),
     vb=Algorithm(fit_composite_kernel, unless=vb.unsupported, in_blocks=True),
     map=Algorithm(map.find_composite_kernel_mode, unless=map.not_regression),
     predict=predict_targets,
@@ -22,7 +22,7 @@ REGRESSION = Paper(
 
 CLASSIFICATION = Paper(
     CompositeKernelClassification,
-    gibbs=Algorithm(gibbs.composite_kernel_steps, unless=gibbs.other_combination),
+    gibbs=Algorithm(gibbs.composite_kernel_steps, unless=gibbs.unknown_rule),
     vb=Algorithm(fit_composite_kernel, unless=vb.other_weights, in_blocks=True),
     map=Algorithm(map.find_composite_kernel_mode, unless=map.uneven_weights),
     predict=predict_labels,

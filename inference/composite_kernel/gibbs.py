@@ -2,15 +2,20 @@
 
 from pymc.step_methods.compound import BlockedStep
 
-from ...custom_steps.composite_kernel.steps import CompositeKernelGibbs, weights_prior
+from ...custom_steps.composite_kernel.steps import RULES, CompositeKernelGibbs
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...validation import Count
-from ..engine.applicability import combination_unknown_to
+from ..engine.applicability import unknown_combination
 from ..engine.engine import Run
 
-__all__ = ["composite_kernel_steps"]
+__all__ = ["composite_kernel_steps", "unknown_rule"]
 
-other_combination = combination_unknown_to(weights_prior)
+
+def unknown_rule(
+    model: CompositeKernelRegression | CompositeKernelClassification,
+) -> str | None:
+    """Why Gibbs does not apply to a model's rule of combination; None when it does."""
+    return unknown_combination(model, RULES)
 
 
 def composite_kernel_steps(

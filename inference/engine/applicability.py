@@ -1,21 +1,19 @@
 """Reasons why an engine does not apply to a model, shared by the engines that have them."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
 
-from ...models.combinations.sums import rules_known_to
-
 __all__ = [
-    "combination_unknown_to",
     "coordinates",
     "discrete_variables",
     "setting_of_no_use",
     "small_only",
     "too_large",
+    "unknown_combination",
 ]
 
 # A matrix over this many coordinates takes 0.8 GB.
@@ -73,26 +71,21 @@ def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
     )
 
 
-def _is_registered(rule: Any, function: Any) -> bool:
-    return isinstance(rule, tuple(rules_known_to(function)))
+def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:
+    """Why an algorithm does not apply to a model's rule of combination; None when it does.
 
-
-def combination_unknown_to(*functions: Any) -> Callable[[Any], str | None]:
-    """Make a function that says why a model's combination rule is not supported, or None.
-
-    A rule is supported when every one of `functions`, which dispatch on rules, has it registered,
-    also when it is registered later, and when its weights beta are a random variable or known.
+    Parameters
+    ----------
+    model : MultinomialProbit, CompositeKernelRegression or CompositeKernelClassification
+    rules : iterable of type
+        Rules that the algorithm knows.
+    others : str, optional
+        Further rules that it takes, for the message.
     """
-
-    def reason(model: Any) -> str | None:
-        known, rule = rules_known_to(*functions), type(model.combination).__name__
-        if not isinstance(model.combination, tuple(known)):
-            names = ", ".join(each.__name__ for each in known)
-            lacking = [f for f in functions if not _is_registered(model.combination, f)]
-            where = ", ".join(f"{f.__module__}.{f.__name__}" for f in lacking)
-            return f"it knows the combinations {names}; {rule} is not registered with {where}"
-        if "beta" in {variable.name for variable in model.deterministics}:
-            return f"it draws the weights beta themselves; {rule} declares them as a Deterministic"
-        return None
-
-    return reason
+    rules, name = tuple(rules), type(model.combination).__name__
+    if not isinstance(model.combination, rules):
+        names = ", ".join(each.__name__ for each in rules)
+        return f"it knows the combinations {names}{others}, not {name}"
+    if "beta" in {variable.name for variable in model.deterministics}:
+        return f"it draws the weights beta themselves; {name} declares them as a Deterministic"
+    return None

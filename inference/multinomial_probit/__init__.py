@@ -1,10 +1,8 @@
 """Engines of `MultinomialProbit`, and its predictions."""
 
-from ...custom_steps.multinomial_probit.sweep import moves_of
 from ...models.multinomial_probit import MultinomialProbit
-from ..engine.applicability import combination_unknown_to
 from ..engine.paper import Algorithm, Paper
-from .gibbs import multinomial_probit_steps
+from .gibbs import multinomial_probit_steps, unknown_rule
 from .predict import identified_quantities, predict_labels
 from .vb import fit_multinomial_probit, unsupported
 
@@ -12,7 +10,7 @@ __all__ = ["PROBIT", "fit_multinomial_probit"]
 
 PROBIT = Paper(
     MultinomialProbit,
-    gibbs=Algorithm(multinomial_probit_steps, unless=combination_unknown_to(moves_of)),
+    gibbs=Algorithm(multinomial_probit_steps, unless=unknown_rule),
     vb=Algorithm(fit_multinomial_probit, unless=unsupported, in_blocks=True),
     predict=predict_labels,
     identified=identified_quantities,

@@ -8,14 +8,20 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
 from ...custom_steps.multinomial_probit.marginal_sweep import STAGES
+from ...custom_steps.multinomial_probit.sweep import MOVES
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
-from ..engine.applicability import setting_of_no_use
+from ..engine.applicability import setting_of_no_use, unknown_combination
 from ..engine.engine import Run
 
-__all__ = ["multinomial_probit_steps"]
+__all__ = ["multinomial_probit_steps", "unknown_rule"]
+
+
+def unknown_rule(model: MultinomialProbit) -> str | None:
+    """Why Gibbs does not apply to a model's rule of combination; None when it does."""
+    return unknown_combination(model, MOVES)
 
 
 def multinomial_probit_steps(

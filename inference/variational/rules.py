@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...models.combinations.sums import Binary
+from ..engine.applicability import unknown_combination
 from .binary import MOST_KERNELS
 
 __all__ = ["why_not"]
@@ -21,12 +22,8 @@ def why_not(model: Any, rules: Sequence[type], others: str = "") -> str | None:
         Further rules to which VB applies, for the message.
     """
     rule, n_kernels = model.combination, len(model.coords["kernel"])
-    if not isinstance(rule, tuple(rules)):
-        names = ", ".join(each.__name__ for each in rules)
-        return f"it knows the combinations {names}{others}, not {type(rule).__name__}"
-    if "beta" in {variable.name for variable in model.deterministics}:
-        name = type(rule).__name__
-        return f"it draws the weights beta themselves; {name} declares them as a Deterministic"
+    if reason := unknown_combination(model, rules, others):
+        return reason
     if isinstance(rule, Binary) and n_kernels > MOST_KERNELS:
         return f"it enumerates the selections of {MOST_KERNELS} kernels at most, not of {n_kernels}"
     return None

@@ -45,7 +45,6 @@ __all__ = [
     "Mean",
     "WeightedSum",
     "for_kernels",
-    "rules_known_to",
     "weighted_sum",
 ]
 
@@ -387,12 +386,6 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
     kernel = np.arange(p.shape[-1])
     later = (kernel > first) & (rng.random(p.shape) < p)
     return ((kernel == first) | later).astype(np.int64)
-
-
-def rules_known_to(*functions: Any) -> list[type]:
-    """List the rules registered with each of several single-dispatch functions."""
-    first, *others = (function.registry for function in functions)
-    return [rule for rule in first if rule is not object and all(rule in f for f in others)]
 
 
 @singledispatch

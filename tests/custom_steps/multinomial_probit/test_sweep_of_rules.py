@@ -248,7 +248,7 @@ def test_joint_law_is_invariant_in_a_long_run(name):
 
 def test_a_rule_that_is_not_registered_is_refused():
     """A rule of another model stands for a new one, whose weights would silently never move."""
-    with pytest.raises(NotImplementedError, match=r"weights of DirichletWeights.*moves_of of"):
+    with pytest.raises(NotImplementedError, match=r"weights of DirichletWeights.*MOVES of"):
         probit_kernel_sweep.moves_of(DirichletWeights())
 
 
