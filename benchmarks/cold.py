@@ -26,7 +26,7 @@ RUNS: dict[str, dict[str, object]] = {
     "NUTS": SHORT | {"tune": 20, "draws": 20},
     "SMC": SHORT | {"draws": 100},
 }
-ENGINES: dict[str, str] = {"ADVI": "ADVI(iterations=1000)"}
+ENGINES: dict[str, str] = {"ADVI": "ADVI(max_iterations=1000)"}
 
 #: The README's model of wines, as code, and what is measured of it.
 WINE = """

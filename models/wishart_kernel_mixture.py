@@ -147,7 +147,7 @@ class WishartKernelMixture(Declaration):
     >>> theta = (kz.gaussian(2 / 3) | kz.polynomial(2) | kz.linear())(X)  # training objects first
     >>> K11 = (y_train[:, None] == y_train) + 0.05 * np.eye(len(y_train))
     >>> model = kz.WishartKernelMixture(theta, K11)
-    >>> kz.fit(model, kz.EM(iterations=100))["point"]["K21"]
+    >>> kz.fit(model, kz.EM(max_iterations=100))["point"]["K21"]
 
     Weights and a kernel width from the evidence:
 

@@ -244,7 +244,7 @@ def expectation_maximization(
     division = divide(column, seed, **data)
     n = len(division.A)
     model = WishartCompletion(division.A, division.K11, r=n + 1, eta=n + 1)
-    result = fit(model, EM(iterations=iterations), progressbar=False, log_likelihood=False)
+    result = fit(model, EM(max_iterations=iterations), progressbar=False, log_likelihood=False)
     return {"KNM-EM": division.nearest_mean(division.K11, result["point"]["K21"].to_numpy())}
 
 

@@ -173,7 +173,7 @@ class Division:
         with warnings.catch_warnings():
             # The paper stops before convergence.
             warnings.filterwarnings("ignore", message=f"After {iterations} iterations")
-            point = fit(model, EM(iterations=iterations), progressbar=False)["point"]
+            point = fit(model, EM(max_iterations=iterations), progressbar=False)["point"]
         n1 = len(self.y_train)
         neighbour = KernelNearestNeighbour().fit(self.K11, self.y_train)
         mean = KernelNearestMean().fit(theta[:n1, :n1], self.y_train)

@@ -23,7 +23,7 @@ def vb_of_regression_unconverged():
 
 
 def em_unconverged():
-    kz.fit(kz.WishartCompletion.example(), kz.EM(iterations=1), **RUN)
+    kz.fit(kz.WishartCompletion.example(), kz.EM(max_iterations=1), **RUN)
 
 
 def map_unconverged():

@@ -180,7 +180,7 @@ class EM(PaperEngine[PointOutput]):
 
     Parameters
     ----------
-    iterations : int or None, optional
+    max_iterations : int or None, optional
         Largest number of iterations; `WishartCompletion` and `WishartKernelMixture` do exactly so
         many, each an E- and an M-step. There None computes the limit, which exists when
         eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are at least n + 1
@@ -202,7 +202,7 @@ class EM(PaperEngine[PointOutput]):
     memory : int, optional
         `MutualKernelCompletion`: number of past iterations that the quasi-Newton acceleration uses;
         0 gives the paper's plain iterations. ``memory=0, start="zero"`` is the paper's Algorithm 1,
-        which has no convergence rule; here `tolerance` and `iterations` end it. Default: 5.
+        which has no convergence rule; here `tolerance` and `max_iterations` end it. Default: 5.
 
     Notes
     -----
@@ -210,14 +210,14 @@ class EM(PaperEngine[PointOutput]):
 
     Examples
     --------
-    >>> kz.fit(completion, kz.EM(iterations=100))["point"]["K21"]
+    >>> kz.fit(completion, kz.EM(max_iterations=100))["point"]["K21"]
     """
 
     name: ClassVar[str] = "EM"
     kind: ClassVar[Kind] = "point"
     limits: ClassVar[str] = "no uncertainty"
 
-    iterations: Count | Default | None = DEFAULT
+    max_iterations: Count | Default | None = DEFAULT
     start: Literal["prior", "mean", "zero"] | npt.ArrayLike | None = None
     tolerance: Positive | None = None
     memory: CountOrZero | None = None

@@ -29,7 +29,7 @@ class ADVI(Engine):
     ----------
     covariance : {"mean-field", "full-rank"}, default="mean-field"
         Gaussian family on the unconstrained space.
-    iterations : int, default=30000
+    max_iterations : int, default=30000
         Number of stochastic gradient steps. PyMC's own default (10,000 small steps) stops too
         early.
     learning_rate : float, default=0.02
@@ -37,7 +37,7 @@ class ADVI(Engine):
 
     Examples
     --------
-    >>> result = kz.fit(model, kz.ADVI(iterations=5000), random_seed=1)
+    >>> result = kz.fit(model, kz.ADVI(max_iterations=5000), random_seed=1)
     >>> kz.pareto_k(result)
     """
 
@@ -46,7 +46,7 @@ class ADVI(Engine):
     limits: ClassVar[str] = "Gaussian by noisy gradients: ignores skewness and other modes"
 
     covariance: Literal["mean-field", "full-rank"] = "mean-field"
-    iterations: Count = 30_000
+    max_iterations: Count = 30_000
     learning_rate: Positive = 0.02
 
     @override
@@ -68,7 +68,7 @@ class ADVI(Engine):
         tree = gaussian_result(model, run, approximation.mean.eval(), factor)
         elbo = -np.asarray(approximation.hist, dtype=float)
         with_group(tree, "trajectory", trajectory("elbo", [elbo]))
-        finished = len(elbo) == self.iterations
+        finished = len(elbo) == self.max_iterations
         tree.attrs["converged"] = convergence_of_noisy_ascent(elbo) if finished else "no"
         return tree
 
@@ -79,14 +79,14 @@ class ADVI(Engine):
             run.clock.check()
 
         return pm.fit(
-            n=self.iterations,
+            n=self.max_iterations,
             method="advi" if self.covariance == "mean-field" else "fullrank_advi",
             model=model,
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
             callbacks=[look_at_the_clock],
-            compile_kwargs=run.compile_kwargs(self.iterations),
+            compile_kwargs=run.compile_kwargs(self.max_iterations),
         )
 
 

@@ -76,7 +76,7 @@ def fit_completion(
     model: WishartCompletion | WishartKernelMixture,
     run: Run,
     *,
-    iterations: Count | None = 100,
+    max_iterations: Count | None = 100,
     start: Literal["prior"] | npt.ArrayLike = "prior",
     tolerance: Positive = 1e-6,
 ) -> PointOutput:
@@ -98,32 +98,37 @@ def fit_completion(
     Raises
     ------
     ValueError
-        For settings out of range, and for iterations=None where the limit does not exist.
+        For settings out of range, and for max_iterations=None where the limit does not exist.
     """
     owner = f"EM on {type(model).__name__}"
     given = model.parameters
     if np.isclose(given.eta, len(given.theta) + 1, rtol=1e-12, atol=0):
         # Rounding must not decide whether the limit exists.
         given = replace(given, eta=len(given.theta) + 1.0)
-    if iterations is None and given.eta <= len(given.theta) + 1:
+    if max_iterations is None and given.eta <= len(given.theta) + 1:
         raise argument_error(
-            "iterations", owner, f"a number: {_no_fixed_point(given)}", "None, which is the limit"
+            "max_iterations",
+            owner,
+            f"a number: {_no_fixed_point(given)}",
+            "None, which is the limit",
         )
     path = _Path.of(given, start, owner)
-    t = np.inf if iterations is None else float(iterations)
+    t = np.inf if max_iterations is None else float(max_iterations)
     values = path.values(t)
     if given.eta <= len(given.theta) + 1:
-        note = f"{_no_fixed_point(given)}; K21 has a limit. Stopped after {iterations} iterations."
-        return PointOutput(values, path.objective(iterations), "no fixed point", note)
+        note = (
+            f"{_no_fixed_point(given)}; K21 has a limit. Stopped after {max_iterations} iterations."
+        )
+        return PointOutput(values, path.objective(max_iterations), "no fixed point", note)
     limit = path.values(np.inf)
     gap = float(np.max([_relative(values[name], limit[name]) for name in ("K21", "K22_1")]))
     if gap <= tolerance:
-        return PointOutput(values, path.objective(iterations), "yes")
+        return PointOutput(values, path.objective(max_iterations), "yes")
     note = (
-        f"After {iterations} iterations the point is {gap:.1e} from its limit, relative to the "
-        "limit's norm: use iterations=None for the limit."
+        f"After {max_iterations} iterations the point is {gap:.1e} from its limit, relative to the "
+        "limit's norm: use max_iterations=None for the limit."
     )
-    return PointOutput(values, path.objective(iterations), "no", note)
+    return PointOutput(values, path.objective(max_iterations), "no", note)
 
 
 def _no_fixed_point(given: CompletionParameters) -> str:

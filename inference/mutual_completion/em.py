@@ -79,7 +79,7 @@ def fit_mutual_kernel_completion(
     model: MutualKernelCompletion,
     run: Run,
     *,
-    iterations: Count = 2_000,
+    max_iterations: Count = 2_000,
     tolerance: Positive = 1e-3,
     start: Literal["mean", "zero"] = "mean",
     memory: CountOrZero = 5,
@@ -106,14 +106,14 @@ def fit_mutual_kernel_completion(
     owner = "EM on MutualKernelCompletion"
     problem = model.problem
     objective = MutualObjective.of(problem)
-    with run.track(iterations, "EM") as bar:
+    with run.track(max_iterations, "EM") as bar:
 
         def report(J: float, gradient: float) -> None:
             bar.advance(objective=-J, gradient=gradient)
 
         first = objective.start(means=start == "mean")
         try:
-            found = minimize(objective, first, iterations, tolerance, memory, report)
+            found = minimize(objective, first, max_iterations, tolerance, memory, report)
         except LinAlgError:
             requirement = "larger (or the model's jitter), because M is numerically singular"
             raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
@@ -142,7 +142,7 @@ def fit_mutual_kernel_completion(
 def minimize(
     objective: MutualObjective,
     start: Array,
-    iterations: int,
+    max_iterations: int,
     tolerance: float,
     memory: int,
     report: Report = lambda J, gradient: None,
@@ -166,7 +166,7 @@ def minimize(
     with suppress(KeyboardInterrupt):
         while (gradient := unit * float(np.linalg.norm(now.residual))) > tolerance:
             report(now.objective, gradient)
-            if len(values) == iterations:
+            if len(values) == max_iterations:
                 break
             step, new, tried = _quasi_newton(objective, now, history, slack)
             evaluations += tried

@@ -67,7 +67,7 @@ def test_nuts_compiles_its_density_alone(small, compiled):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("engine", "draws"), [(kz.ADVI(iterations=500), 20), ("smc", 40)])
+@pytest.mark.parametrize(("engine", "draws"), [(kz.ADVI(max_iterations=500), 20), ("smc", 40)])
 def test_short_runs_compile_nothing(small, compiled, engine, draws):
     kz.fit(small, engine, **RUN | {"draws": draws})
     assert not compiled
@@ -77,7 +77,7 @@ class NumbaIsAsked(Exception):
     """In place of seconds of compilation."""
 
 
-@pytest.mark.parametrize(("engine", "draws"), [(kz.ADVI(iterations=10_001), 20), ("smc", 60)])
+@pytest.mark.parametrize(("engine", "draws"), [(kz.ADVI(max_iterations=10_001), 20), ("smc", 60)])
 def test_long_runs_are_compiled(small, monkeypatch, engine, draws):
     def refuse(*_):
         raise NumbaIsAsked

@@ -69,7 +69,7 @@ def test_exact_keeps_the_blocks_that_are_drawn(monkeypatch):
 
 
 def test_advi_ends():
-    result = ended(normal(), kz.ADVI(iterations=1000), draws=7)
+    result = ended(normal(), kz.ADVI(max_iterations=1000), draws=7)
     assert result["posterior"].sizes["draw"] == 7
 
 
@@ -151,7 +151,7 @@ ENGINES = {
     "nuts": (kz.NUTS(), None),
     "smc": (kz.SMC(), None),
     "smc by random walks": (kz.SMC(kernel="MH"), None),
-    "advi": (kz.ADVI(iterations=1000), None),
+    "advi": (kz.ADVI(max_iterations=1000), None),
     "laplace": (kz.Laplace(), None),
     "map": (kz.MAP(), None),
     "vb": (kz.VB(), kz.MultinomialProbit),

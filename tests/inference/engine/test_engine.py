@@ -401,7 +401,7 @@ def test_bad_requests_are_refused(model, engine, options, message):
         lambda: kz.NUTS(target_accept="high"),
         lambda: kz.NUTS(max_treedepth=0),
         lambda: kz.ADVI(covariance="full"),
-        lambda: kz.ADVI(iterations=0),
+        lambda: kz.ADVI(max_iterations=0),
         lambda: kz.SMC(kernel="HMC"),
         lambda: kz.MAP(method="newton"),
         lambda: kz.MAP(space="log"),

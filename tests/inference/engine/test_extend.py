@@ -27,7 +27,7 @@ RUNS = {
     "nuts": ("nuts", {"chains": 2, "tune": 50}),
     "smc": ("smc", {"chains": 2}),
     "laplace": (kz.Laplace(), {}),
-    "advi": (kz.ADVI(iterations=2_000), {}),
+    "advi": (kz.ADVI(max_iterations=2_000), {}),
     "pathfinder": (kz.Pathfinder(paths=2), {}),
 }
 QUICK = {"vb", "gibbs"}

@@ -135,7 +135,7 @@ def test_the_warning_can_be_silenced_by_its_class(model, approximate):
     "engine",
     [
         kz.Laplace(),
-        pytest.param(kz.ADVI(iterations=2000), marks=pytest.mark.slow),
+        pytest.param(kz.ADVI(max_iterations=2000), marks=pytest.mark.slow),
         pytest.param(kz.Pathfinder(paths=2), marks=pytest.mark.slow),
     ],
     ids=lambda engine: engine.name,

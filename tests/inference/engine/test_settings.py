@@ -129,7 +129,7 @@ def test_settings_in_force_are_the_models_defaults_and_what_is_given():
     engine = kz.VB(tolerance=1e-3, starts=None)
     assert engine.settings_on(model) == row.settings | {"tolerance": 1e-3}
     assert (repr(engine), engine) == ("VB(tolerance=0.001)", kz.VB(tolerance=1e-3))
-    assert kz.EM(iterations=None).settings == {"iterations": None} != kz.EM().settings
+    assert kz.EM(max_iterations=None).settings == {"max_iterations": None} != kz.EM().settings
 
 
 def test_settings_of_the_algorithm_that_is_chosen():

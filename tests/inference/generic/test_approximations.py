@@ -24,7 +24,7 @@ def model():
 def test_advi_puts_every_coordinate_in_its_place(model, covariance):
     result = kz.fit(
         model,
-        kz.ADVI(covariance=covariance, iterations=2500, learning_rate=0.04),
+        kz.ADVI(covariance=covariance, max_iterations=2500, learning_rate=0.04),
         draws=500,
         **QUIET,
     )
@@ -46,12 +46,12 @@ def test_advi_has_the_covariance_that_is_asked_for(covariance, correlated):
     with pm.Model() as narrow:
         b = pm.Normal("b", 0.0, 1.0, shape=2)
         pm.Normal("y", b.sum(), 0.5, observed=0.0)
-    result = kz.fit(narrow, kz.ADVI(covariance=covariance, iterations=1000), draws=500, **QUIET)
+    result = kz.fit(narrow, kz.ADVI(covariance=covariance, max_iterations=1000), draws=500, **QUIET)
     correlation = np.corrcoef(result["posterior"]["b"].values[0].T)[0, 1]
     assert (correlation < -0.4) == correlated
 
 
-@pytest.mark.parametrize("engine", [kz.ADVI(iterations=20), kz.Laplace()], ids=lambda e: e.name)
+@pytest.mark.parametrize("engine", [kz.ADVI(max_iterations=20), kz.Laplace()], ids=lambda e: e.name)
 def test_seeds_repeat_and_differ(model, engine):
     quiet = {"draws": 5, "progressbar": False}
     draws = [
@@ -65,7 +65,7 @@ def test_seeds_repeat_and_differ(model, engine):
 def test_advi_says_when_it_has_not_settled():
     with pm.Model() as far:
         pm.Normal("y", pm.Normal("x", 0.0, 1000.0), 1.0, observed=100.0)
-    result = kz.fit(far, kz.ADVI(iterations=2000, learning_rate=5e-3), draws=20, **QUIET)
+    result = kz.fit(far, kz.ADVI(max_iterations=2000, learning_rate=5e-3), draws=20, **QUIET)
     assert result["posterior"]["x"].mean() < 50
     assert result.attrs["converged"] == "no"
     elbo = result["trajectory"]["elbo"].values.ravel()

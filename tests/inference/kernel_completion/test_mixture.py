@@ -27,7 +27,7 @@ def pair():
 @pytest.mark.parametrize("iterations", [1, 7, None])
 def test_em_is_that_of_the_matched_completion(pair, iterations):
     ours, theirs = (
-        kz.fit(m, kz.EM(iterations=iterations), progressbar=False)["point"].to_dataset()
+        kz.fit(m, kz.EM(max_iterations=iterations), progressbar=False)["point"].to_dataset()
         for m in pair
     )
     for name in ("K21", "K22", "Sigma11"):
@@ -38,7 +38,7 @@ def test_matched_eta_leaves_em_a_limit():
     """At the paper's eta_k = rho = n + 1 the single model has none, the mixture has one."""
     mixture = kz.WishartKernelMixture.example(rho=None, eta=None)
     single = kz.WishartCompletion(mixture.theta[1], mixture.K11_values)
-    runs = [kz.fit(m, kz.EM(iterations=100), progressbar=False) for m in (mixture, single)]
+    runs = [kz.fit(m, kz.EM(max_iterations=100), progressbar=False) for m in (mixture, single)]
     assert [run.attrs["converged"] for run in runs] == ["yes", "no fixed point"]
 
 
@@ -147,10 +147,10 @@ def test_rounding_does_not_decide_whether_em_has_a_limit():
         theta = x @ x.T + np.eye(n)
         model = kz.WishartKernelMixture([theta, 2 * np.eye(n)], np.eye(n - 2), alpha=[0.7, 0.0])
         assert model.parameters.eta == n + 1
-        run = kz.fit(model, kz.EM(iterations=5), progressbar=False)
+        run = kz.fit(model, kz.EM(max_iterations=5), progressbar=False)
         assert run.attrs["converged"] == "no fixed point"
         with pytest.raises(ValueError, match="no fixed point"):
-            kz.fit(model, kz.EM(iterations=None), progressbar=False)
+            kz.fit(model, kz.EM(max_iterations=None), progressbar=False)
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_objective_never_rises(memory):
             nu=n + rng.uniform(0, 20, n_kernels),
             spread=0.5 if seed % 3 == 0 else None,
         )
-        found, M = stationary(problem, iterations=40, tolerance=1e-9, memory=memory)
+        found, M = stationary(problem, max_iterations=40, tolerance=1e-9, memory=memory)
         J = found.objective
         assert (np.diff(J) <= 1e-12 * np.abs(J[:-1]) + 1e-11).all(), seed
         assert J[-1] < J[0]
@@ -141,7 +141,7 @@ def test_the_first_iterations_are_the_printed_ones():
     for _ in range(4):
         M = problem.lam * np.eye(8) + sum(conditional_moments(k, M) for k in problem.kernels)
         M /= problem.lam + 3
-    _, ours = stationary(problem, iterations=5, memory=0)
+    _, ours = stationary(problem, max_iterations=5, memory=0)
     np.testing.assert_allclose(ours, M, rtol=1e-9)
 
 
@@ -156,12 +156,14 @@ def test_algorithm_1_is_one_of_the_settings():
         completed = [conditional_moments(kernel, M) for kernel in model.problem.kernels]
     # The last line is an M-step.
     M = (sum(completed) + 0.1 * np.eye(8)) / (0.1 + 3)
-    values = fit_mutual_kernel_completion(model, RUN, iterations=6, **printed).values
+    values = fit_mutual_kernel_completion(model, RUN, max_iterations=6, **printed).values
     np.testing.assert_allclose(values["M"], M, rtol=1e-9)
     for kernel, whole in zip(model.problem.kernels, completed, strict=True):
         found = values[f"EQ_{kernel.name}"]
         np.testing.assert_allclose(found, kernel.unit * whole, rtol=1e-9)
-    plain = fit_mutual_kernel_completion(model, RUN, iterations=20_000, tolerance=1e-5, **printed)
+    plain = fit_mutual_kernel_completion(
+        model, RUN, max_iterations=20_000, tolerance=1e-5, **printed
+    )
     quick = fit_mutual_kernel_completion(model, RUN, tolerance=1e-5)
     assert plain.converged == quick.converged == "yes"
     np.testing.assert_allclose(plain.values["M"], quick.values["M"], atol=1e-4)
@@ -170,7 +172,7 @@ def test_algorithm_1_is_one_of_the_settings():
 @pytest.mark.parametrize(("lam", "faster"), [(0.1, 3), (0.001, 20)])
 def test_acceleration_reaches_the_same_minimum_in_fewer_steps(lam, faster):
     problem = random_problem(20, 6, 6, missing=0.5, lam=lam)
-    plain, M = stationary(problem, memory=0, iterations=50_000, tolerance=1e-4)
+    plain, M = stationary(problem, memory=0, max_iterations=50_000, tolerance=1e-4)
     quick, M_quick = stationary(problem, tolerance=1e-4)
     assert plain.gradient <= 1e-4
     np.testing.assert_allclose(M_quick, M, atol=1e-3)
@@ -181,8 +183,8 @@ def test_a_small_change_is_no_sign_of_convergence():
     """Why the gradient decides: M moves by less than 1e-3 where J is far from its minimum."""
     problem = random_problem(20, 6, 6, missing=0.5, lam=0.001)
     _, best = stationary(problem)
-    _, before = stationary(problem, memory=0, iterations=60)
-    found, after = stationary(problem, memory=0, iterations=61)
+    _, before = stationary(problem, memory=0, max_iterations=60)
+    found, after = stationary(problem, memory=0, max_iterations=61)
     change = np.linalg.norm(after - before) / np.linalg.norm(after)
     assert change < 1e-3
     assert np.linalg.norm(after - best) / np.linalg.norm(best) > 20 * change
@@ -293,7 +295,9 @@ def test_search_ends_where_rounding_hides_the_descent():
     kernels, visible = random_kernels(12, 3, 9, rank=2)
     answers = [
         fit_mutual_kernel_completion(
-            MutualKernelCompletion(kernels, visible, lam=lam, collapsed=True), RUN, iterations=400
+            MutualKernelCompletion(kernels, visible, lam=lam, collapsed=True),
+            RUN,
+            max_iterations=400,
         )
         for lam in (1e-9, 1e-13)
     ]
@@ -321,7 +325,7 @@ def test_low_rank_is_not_blamed_where_there_is_none(monkeypatch):
 def test_what_the_result_says_when_stopped_early():
     kernels, visible = random_kernels(8, 3, 13)
     answer = fit_mutual_kernel_completion(
-        MutualKernelCompletion(kernels, visible), RUN, iterations=2
+        MutualKernelCompletion(kernels, visible), RUN, max_iterations=2
     )
     assert answer.converged == "no"
     assert "After 2 iterations the gradient is" in answer.note
