@@ -1,6 +1,6 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import reduce, singledispatch
@@ -17,11 +17,9 @@ from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
 from ..models.kernels.alignment import as_frame, check_distinct, with_ids_of_columns
-from ..models.kernels.base import BasisExpansion, Precomputed
-from ..models.kernels.blocks import KernelsInBlocks
 from ..models.kernels.features import CrossGram, Objects, feature_spaces
 from ..models.kernels.kernel_features import KernelFeatures
-from ..models.kernels.learned import LearnedCovariance, ParametricStack
+from ..models.kernels.learned import ParametricStack
 from ..models.kernels.member import Member
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
@@ -40,10 +38,8 @@ from .reading import Tables, check_measured, check_names, ids_of, in_blocks, lab
 __all__ = ["KernelBlocks", "KernelReader"]
 
 PRECOMPUTED = "precomputed"
-#: Kernels of more new objects are computed in blocks,
+#: New objects whose kernels are computed at once.
 MANY = 10_000
-#: but for these: given as a whole, or with parameters of their own in each draw.
-KEPT_WHOLE = (BasisExpansion, LearnedCovariance, Precomputed)
 
 
 class KernelReader(BaseEstimator):
@@ -129,14 +125,12 @@ class KernelReader(BaseEstimator):
         check_is_fitted(self)
         return self.specification_(_as_input(*self._new_objects(X)), self._training)
 
-    def _stack_or_blocks(self, X: Any) -> DataArray | ParametricStack | KernelsInBlocks:
-        """Kernels of new objects, in blocks of objects if they are many."""
+    def _new_stacks(self, X: Any) -> Iterator[DataArray | ParametricStack]:
+        """Kernels of new objects, of so many of them at a time that they fit into memory."""
         check_is_fitted(self)
-        new, labelled = self._new_objects(X)
-        bases = (member.base for member in self.specification_.members)
-        if len(new.labels) <= MANY or any(isinstance(base, KEPT_WHOLE) for base in bases):
-            return self.specification_(_as_input(new, labelled), self._training)
-        return self.specification_.in_blocks(_as_input(new, labelled), self._training)
+        new = feature_spaces(_as_input(*self._new_objects(X)), self._training)
+        for start in range(0, len(new.labels), MANY):
+            yield self.specification_(new.block(slice(start, start + MANY)), self._training)
 
     def _new_objects(self, X: Any) -> tuple[Objects, bool]:
         """Check and scale new objects; say whether kernels may have their ids."""

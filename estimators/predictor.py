@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
+from ..inference.engine.predict_chunks import joined
 from ..inference.engine.provenance import check_fitted
 from ..models.kernels.alignment import (
     aligned,
@@ -243,8 +244,11 @@ class KernelPredictor(KernelReader):
     def _predictions(self, X: Any) -> Dataset:
         """Predictions of ``kz.predict`` for new objects."""
         check_is_fitted(self)
-        kernels = self._stack_or_blocks(X)
-        return predict(self.model_, self.result_, kernels, progressbar=self.progressbar)
+        parts = [
+            predict(self.model_, self.result_, kernels, progressbar=self.progressbar)
+            for kernels in self._new_stacks(X)
+        ]
+        return parts[0] if len(parts) == 1 else joined(parts)
 
     def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Responses and their weights in the order of the objects of X, where they have ids."""

@@ -29,11 +29,11 @@ from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
 from .kernels.completed import CompletedRows
+from .kernels.dask_stack import DaskStack, stack_and_blocks
 from .kernels.stack import Origin, origin_of
-from .kernels.stack_in_blocks import StackInBlocks, stack_and_blocks
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
+from .operations.dask_scores import dask_scores
 from .operations.matrix_product import matrix_product
-from .operations.scores_in_blocks import scores_in_blocks
 
 __all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression", "Shared"]
 
@@ -106,7 +106,7 @@ class _CompositeKernel(pm.Model):
     varsigma: float
     bias: bool
     completed_rows: CompletedRows | None
-    blocks: StackInBlocks | None
+    blocks: DaskStack | None
     origin: dict[str, Origin]
 
     def _open(
@@ -174,7 +174,7 @@ class _CompositeKernel(pm.Model):
         # Functions first, and the bias by itself.
         coefficients = alpha[..., 1:].T if self.bias else alpha.T
         if self.blocks is not None:
-            y = scores_in_blocks(self.blocks, beta, pt.atleast_2d(coefficients.T))
+            y = dask_scores(self.blocks, beta, pt.atleast_2d(coefficients.T))
             y = y if self.several else y[:, 0]
         elif self.apart:
             by_kernel = matrix_product(K, coefficients)
@@ -209,10 +209,10 @@ class _CompositeKernel(pm.Model):
         Raises
         ------
         ValueError
-            If the kernels are in blocks.
+            If the kernels are a Dask array.
         """
         if self.blocks is not None:
-            raise ValueError("The kernels are in blocks: compute() of the stack loads them.")
+            raise ValueError("The kernels are a Dask array: compute() of the stack loads them.")
         return self.with_bias(self["K"].get_value())
 
     @property
@@ -260,7 +260,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
         (``kernel_stack(functions)`` makes one). The weights are comparable only if the kernels have
         one scale: ``kernels.normalize("trace")``.
-        A DataArray of Dask blocks stays where it is, and each evaluation is a pass over the blocks,
+        A DataArray of a Dask array is read by chunks, and each evaluation is a pass over them,
         for VB.
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
         Response. Standardise it: the priors assume about unit scale. Targets are aligned by object
@@ -300,7 +300,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     ValueError
         For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
         positive semi-definite, targets that are not finite or not one per row of the kernels,
-        repeated names of outputs, several outputs with `collapsed`, kernels in blocks with
+        repeated names of outputs, several outputs with `collapsed`, a Dask array with
         `collapsed` or outputs that share nothing, and hyperparameters that are not positive.
 
     Warns
@@ -377,9 +377,9 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         check_name(shared, Shared.__value__.__args__, "shared", owner)
         self.shared = shared
         if self.blocks is not None and (collapsed or (values.ndim == 2 and shared == "none")):
-            name, rule, got = "shared", "'weights' or 'all' for kernels in blocks", "'none'"
+            name, rule, got = "shared", "'weights' or 'all' for kernels in a Dask array", "'none'"
             if collapsed:
-                name, rule, got = "collapsed", "False for kernels in blocks", "True"
+                name, rule, got = "collapsed", "False for kernels in a Dask array", "True"
             raise argument_error(name, owner, rule, got)
         if values.ndim == 2:
             if collapsed:
@@ -456,7 +456,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
         (``kernel_stack(functions)`` makes one). The weights are comparable only if the kernels have
         one scale: ``kernels.normalize("trace")``.
-        A DataArray of Dask blocks stays where it is, and each evaluation is a pass over the blocks,
+        A DataArray of a Dask array is read by chunks, and each evaluation is a pass over them,
         for VB.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object, one of two sortable values. A Series is aligned by object

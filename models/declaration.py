@@ -24,7 +24,7 @@ from ..validation import (
     check_unmasked,
 )
 from .kernels.completed import CompletedRows
-from .kernels.stack_in_blocks import StackInBlocks
+from .kernels.dask_stack import DaskStack
 
 __all__ = ["Declaration", "family"]
 
@@ -55,8 +55,8 @@ class Declaration(pm.Model):
         are available without stored draws.
     completed_rows : CompletedRows or None
         Draws of the kernels, if they were completed; the data ``K`` are their means.
-    blocks : StackInBlocks or None
-        Kernels that are not in memory; there are no data ``K`` then.
+    blocks : DaskStack or None
+        Kernels in a Dask array; there are no data ``K`` then.
     normalization : dict of str to str, or None
         Steps of normalisation by kernel, if a specification has made the kernels.
     """
@@ -64,7 +64,7 @@ class Declaration(pm.Model):
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
     completed_rows: CompletedRows | None = None
-    blocks: StackInBlocks | None = None
+    blocks: DaskStack | None = None
     normalization: dict[str, str] | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -147,8 +147,8 @@ class Declaration(pm.Model):
             then = self._data.get(name, now)
             if now is not then and self.blocks is not None and name in self.blocks.data:
                 raise ValueError(
-                    f"pm.set_data has changed {name}, which stands for kernels in blocks: declare "
-                    "a new model for other kernels."
+                    f"pm.set_data has changed {name}, which stands for kernels in a Dask array: "
+                    "declare a new model for other kernels."
                 )
             if now is then or now.dtype.kind != "f":
                 continue

@@ -32,12 +32,12 @@ from .declaration import Declaration
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import aligned, ids_along
 from .kernels.completed import CompletedRows
+from .kernels.dask_stack import stack_and_blocks
 from .kernels.learned import ParametricStack
 from .kernels.stack import origin_of
-from .kernels.stack_in_blocks import stack_and_blocks
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
+from .operations.dask_scores import dask_scores
 from .operations.matrix_product import matrix_product
-from .operations.scores_in_blocks import scores_in_blocks
 
 __all__ = ["COMBINATIONS", "MultinomialProbit", "declare_regressors"]
 
@@ -87,8 +87,8 @@ class MultinomialProbit(Declaration):
         Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
         (``kernel_stack(functions)`` makes one). For kernels with parameters to learn, theta ~
         Gamma(omega, phi), see `Theta`. For kernels with missing rows,
-        ``complete_kernels(...).of(train)``. A DataArray of Dask blocks stays where it is, and each
-        evaluation is a pass over the blocks: for VB, and weighted sums of kernels.
+        ``complete_kernels(...).of(train)``. A DataArray of a Dask array is read by chunks,
+        and each evaluation is a pass over them: for VB, and weighted sums of kernels.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object; any sortable values. A Series is aligned by object ids if
         both kernels and Series have ids, otherwise by position.
@@ -110,8 +110,8 @@ class MultinomialProbit(Declaration):
         As given.
     parametric : ParametricStack or None
         Kernels with parameters to learn.
-    blocks : StackInBlocks or None
-        Kernels that stay in Dask's blocks.
+    blocks : DaskStack or None
+        Kernels in a Dask array.
 
     Raises
     ------
@@ -211,7 +211,10 @@ class MultinomialProbit(Declaration):
         rule: Combination = for_kernels(combination, stack["kernel"].values)
         if self.blocks is not None and not isinstance(rule, WeightedSum):
             raise argument_error(
-                "combination", owner, "a weighted sum for kernels in blocks", repr(combination)
+                "combination",
+                owner,
+                "a weighted sum for kernels in a Dask array",
+                repr(combination),
             )
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
@@ -240,7 +243,7 @@ class MultinomialProbit(Declaration):
                 f = matrix_product(rule.combine(K, beta), W.T)
             else:
                 self.blocks.declare()
-                f = scores_in_blocks(self.blocks, beta, W)
+                f = dask_scores(self.blocks, beta, W)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
 
@@ -293,10 +296,10 @@ class MultinomialProbit(Declaration):
         Raises
         ------
         ValueError
-            If the kernels have parameters (`parametric` evaluates them) or are in blocks.
+            If the kernels have parameters (`parametric` evaluates them) or are a Dask array.
         """
         if self.blocks is not None:
-            raise ValueError("The kernels are in blocks: compute() of the stack loads them.")
+            raise ValueError("The kernels are a Dask array: compute() of the stack loads them.")
         if self.parametric is not None:
             raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
         return self.values_of("K")

@@ -73,11 +73,6 @@ def features_of_new(read, order):
     return KERNEL.nystroem(5)(read(NEW[order]), read(FEATURES))
 
 
-def kernels_in_blocks(read, order):
-    kernels = KERNEL.nystroem(5).in_blocks(read(NEW[order]), read(FEATURES), size=2)
-    return kernels.whole()
-
-
 def blocks_of_a_dict(read, order):
     blocks = KernelBlocks(KERNEL).fit({"a": read(FEATURES), "b": read(FEATURES)})
     return blocks.transform({"b": read(NEW[order]), "a": read(NEW)})
@@ -99,7 +94,6 @@ DOORS = [
     kernels_of_new,
     kernels_of_spaces,
     features_of_new,
-    kernels_in_blocks,
     blocks_of_a_dict,
     blocks_by_names,
     kernels_with_gaps,

@@ -16,7 +16,7 @@ def variance_of_kernels(result: DataTree, owner: str) -> Dataset:
     data = result["constant_data"].to_dataset()
     if "K" not in data:
         rule = "a result on kernels in memory"
-        raise argument_error("result", owner, rule, "one on kernels in blocks")
+        raise argument_error("result", owner, rule, "one on kernels in a Dask array")
     stack = data["K"].transpose("kernel", "obs", "basis").to_numpy()
     # Contributions of centred functions have mean zero over the objects; the bias has none.
     stack = stack - stack.mean(axis=1, keepdims=True)

@@ -52,7 +52,7 @@ from ..variational.gamma import Gamma
 from ..variational.rules import why_not
 from ..variational.simplex import warn_of_imprecision
 from .vb_batches import BatchedBernoulli
-from .vb_blocks import bernoulli_of_blocks, gaussian_of_blocks
+from .vb_dask import bernoulli_of_blocks, gaussian_of_blocks
 from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
 from .vb_output import Approximation
 from .vb_updates import COORDINATES, Data, State, start, update_in_turns
@@ -106,7 +106,7 @@ def _check_batch(model: Any, batch: int | None, owner: str) -> None:
     if batch is not None and not isinstance(model, CompositeKernelClassification):
         raise setting_of_no_use("batch", owner, "sums over all objects are formed once")
     if batch is not None and model.blocks is not None:
-        raise setting_of_no_use("batch", owner, "kernels in Dask's blocks are read all at once")
+        raise setting_of_no_use("batch", owner, "kernels in a Dask array are read all at once")
 
 
 def fit_composite_kernel(

@@ -9,6 +9,7 @@ import pymc as pm
 
 __all__ = [
     "coordinates",
+    "dask_kernels",
     "discrete_variables",
     "setting_of_no_use",
     "small_only",
@@ -25,8 +26,17 @@ _COORDINATES: WeakKeyDictionary[pm.Model, tuple[object, int]] = WeakKeyDictionar
 
 def discrete_variables(model: pm.Model) -> str | None:
     """Why an engine that needs gradients does not apply; None when every variable has one."""
+    if reason := dask_kernels(model):
+        return reason
     names = [rv.name for rv in model.discrete_value_vars]
     return f"it needs gradients; {', '.join(names)} is discrete" if names else None
+
+
+def dask_kernels(model: pm.Model) -> str | None:
+    """Why an engine other than VB does not apply to kernels in a Dask array; None in memory."""
+    if getattr(model, "blocks", None) is None:
+        return None
+    return "it needs the kernels in memory; compute() of their DataArray loads them"
 
 
 def too_large(model: pm.Model) -> str | None:

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -277,7 +276,6 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     else:
         missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
     run = replace(run, log_likelihood=missing is None)
-    blocks, owner = getattr(model, "blocks", None), f"{engine.name} on {type(model).__name__}"
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
@@ -286,7 +284,6 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),
         explaining_damaged_files(),
-        nullcontext() if blocks is None else blocks.unchanged(owner),
     ):
         if has_workers(engine, run):
             tree = sample_on_workers(engine, model, run)

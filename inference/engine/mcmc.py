@@ -387,8 +387,6 @@ class NUTS(Engine):
             return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
         if self.backend == "nutpie" and not numba_compiles():
             return "nutpie compiles by numba, which NUMBA_DISABLE_JIT=1 switches off"
-        if self.backend == "numpyro" and getattr(model, "blocks", None) is not None:
-            return "JAX reads no kernels in blocks: use backend='pymc'"
         if (reason := discrete_variables(model)) or self.mass_matrix == "adapted":
             return reason
         return too_large(model)

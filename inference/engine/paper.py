@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration
 from ...validation import check_arguments, check_name
-from .applicability import setting_of_no_use
+from .applicability import dask_kernels, setting_of_no_use
 from .engine import Engine, Run
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 
@@ -36,7 +36,7 @@ class Algorithm[Output]:
         Maps a model to the reason why the algorithm does not apply to it, for instance a prior
         without a closed form, or to None.
     in_blocks : bool, default=False
-        Whether the function reads kernels that stay in blocks.
+        Whether the function reads kernels in a Dask array.
     """
 
     function: Callable[..., Output]
@@ -162,10 +162,8 @@ class PaperEngine[Output](Engine):
         for paper in papers_of(type(model)):
             if (algorithm := self.algorithm_of(paper)) is not None:
                 reason = paper.why_not(model)
-                if reason is None and not algorithm.in_blocks and _in_blocks(model):
-                    reason = (
-                        "it needs the kernels in memory; compute() of their DataArray loads them"
-                    )
+                if reason is None and not algorithm.in_blocks:
+                    reason = dask_kernels(model)
                 verdicts.append((algorithm, reason or algorithm.unless(model)))
         return verdicts
 
@@ -204,7 +202,3 @@ class PaperEngine[Output](Engine):
         check_arguments(algorithm.function, self.given, owner)
         with run.clock.explained(f"for {self.name} to end: it keeps no part of a result here"):
             return algorithm.function(model, run, **self.given)
-
-
-def _in_blocks(model: pm.Model) -> bool:
-    return isinstance(model, Declaration) and model.blocks is not None

@@ -10,7 +10,6 @@ import numpy as np
 import pymc as pm
 from xarray import Dataset, DataTree
 
-from ...models.kernels.blocks import KernelsInBlocks
 from ...models.kernels.learned import ParametricStack
 from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
@@ -18,7 +17,7 @@ from .completions import predict_completions
 from .extend import check_absent, with_groups
 from .moments import pooled
 from .paper import PAPERS, papers_of
-from .predict_blocks import predict_blocks
+from .predict_chunks import in_chunks, predict_chunks
 from .predictions_by_draw import stack_of_new_objects
 from .provenance import check_fitted
 from .result import with_group
@@ -71,10 +70,10 @@ def predict(
         The model that was fitted.
     result : DataTree
         Result of `fit` on it, by any engine.
-    kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, array, or KernelsInBlocks
+    kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
         Kernels between the new objects (rows) and the training objects (columns), normalised like
         the training kernels: ``kernels(X_new, X_train)``. For very many objects,
-        ``kernels.in_blocks(X_new, X_train)`` holds the kernels of one block at a time. For
+        A DataArray of a Dask array is computed a chunk at a time. For
         completed kernels, ``completion.of(new, train)``: predictions are averaged over the
         completions, and ``..._between`` are their standard deviations between completions. Leave
         out for kernel completion, whose kernel matrices contain the new objects already.
@@ -96,7 +95,7 @@ def predict(
         the training objects. The group ``predictions`` also has draws of the observed variable of
         new objects, ``t`` (chain, draw, obs): targets, or codes of classes as in
         ``observed_data``. The group ``predictions_constant_data`` has the kernels of the new
-        objects. Not for kernels in blocks, nor with a `store`.
+        objects. Not for a Dask array, nor with a `store`.
     overwrite : bool, default=False
         Replace these groups if the result has them; otherwise they are an error.
     random_seed : int, SeedSequence or Generator, optional
@@ -182,7 +181,7 @@ def predict(
     --------
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
-    >>> kz.predict(model, result, kernels.in_blocks(X_many, X_train), store="predictions.zarr")
+    >>> kz.predict(model, result, kernels(da.from_array(X_many), X_train), store="all.zarr")
     >>> kz.predict(model, result, kernels(X_test, X_train), extend=True)["predictions"]["t"]
     >>> kz.predict(completion, exact, labels=y_train)["label"]
     """
@@ -191,8 +190,8 @@ def predict(
     taken = _check_options(model, function, options)
     check_fitted(model, result, "predict")
     seed, whole = integer_seed(random_seed, "random_seed", "predict"), result
-    if extend and (store is not None or isinstance(kernels_new, KernelsInBlocks)):
-        rule = "False for kernels in blocks and with a store: groups of a result are in memory"
+    if extend and (store is not None or in_chunks(kernels_new)):
+        rule = "False for a Dask array and with a store: groups of a result are in memory"
         raise argument_error("extend", "predict", rule, "True")
     if extend:
         check_absent(ADDED, () if overwrite else result.children, "predict")
@@ -210,8 +209,8 @@ def predict(
             )
         result = _thinned(result, draws)
     if "progressbar" in taken:
-        # One bar suffices: over the objects if they come in blocks, otherwise over the draws.
-        options["progressbar"] = progressbar and not isinstance(kernels_new, KernelsInBlocks)
+        # One bar suffices: over the objects of a Dask array, otherwise over the draws.
+        options["progressbar"] = progressbar and not in_chunks(kernels_new)
 
     def predict_one(kernels: Any) -> Dataset:
         predicted = partial(function, keep_draws=keep_draws, **options)
@@ -222,7 +221,7 @@ def predict(
         return predictions
 
     with numpy_warnings():
-        predictions = predict_blocks(predict_one, kernels_new, store, progressbar)
+        predictions = predict_chunks(predict_one, kernels_new, store, progressbar)
     if not extend:
         return predictions
     if "random_seed" in taken:

@@ -63,7 +63,7 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
 def compared_rows(result: DataTree) -> xr.DataArray:
     """Rows (kernel, obs, basis) of a few training objects, on which functions are compared.
 
-    Results whose kernels stay in blocks hold these rows only.
+    Results whose kernels are a Dask array hold these rows only.
     """
     data = result["constant_data"]
     if "K_rows" in data:

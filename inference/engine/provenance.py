@@ -131,7 +131,7 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     check_result(result, "result", owner)
     theirs, own = data_in(result), data_of(model)
     if {"K", "K_rows"} <= theirs.keys() ^ own.keys():
-        got = "one on kernels in memory and one on kernels in blocks"
+        got = "one on kernels in memory and one on kernels in a Dask array"
         raise argument_error("result", owner, "a result on the kernels of the model", got)
     if differ := differing_data(theirs, own):
         got = f"a result with other values of {', '.join(differ)}"

@@ -12,6 +12,7 @@ from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
+from ..engine.applicability import dask_kernels
 from ..engine.clock import Clock, OutOfTime
 from ..engine.convergence import convergence_of_particles
 from ..engine.engine import Engine, Kind, Run
@@ -230,6 +231,8 @@ class SMC(Engine):
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
+        if reason := dask_kernels(model):
+            return reason
         return None if model.observed_RVs else "the model has no observed variable"
 
     @override

@@ -45,7 +45,7 @@ class ExpectedUtilities(NamedTuple):
     cross : float
         sum_nc E[y_nc] f_nc.
     mean : array of shape (N, C)
-        E[y_nc]; of no objects where kernels stay in blocks.
+        E[y_nc]; of no objects for kernels in a Dask array.
     products : array of shape (S, C, M)
         E[Y]'K_s.
     """

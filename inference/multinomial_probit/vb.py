@@ -72,7 +72,7 @@ def unsupported(model: MultinomialProbit) -> str | None:
 def _check_batches(model: MultinomialProbit, owner: str) -> None:
     """Raise unless batches can take turns."""
     if model.blocks is not None:
-        raise setting_of_no_use("batch", owner, "kernels in Dask's blocks are read all at once")
+        raise setting_of_no_use("batch", owner, "kernels in a Dask array are read all at once")
     n_kernels, n_basis = len(model.coords["kernel"]), len(model.coords["basis"])
     if len(NormalCoordinates.of(model.combination, n_kernels, model.parametric)):
         reason = f"{model.variant} has exponents or kernel parameters"

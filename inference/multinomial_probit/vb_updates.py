@@ -21,7 +21,7 @@ from ..variational.concentration import ConcentrationFactor, concentration_facto
 from ..variational.regressors import precision_factor, regressors_bound
 from ..variational.simplex import TINY, SimplexFactor, moments_around, simplex_factor
 from .expected_utilities import BatchedUtilities, ExpectedUtilities
-from .vb_blocks import KernelsOfBlocks
+from .vb_dask import KernelsOfBlocks
 from .vb_inner_steps import ascend, inner_steps
 from .vb_kernel_parameters import Normal
 from .vb_kernels import ExpectedKernels, KernelFamily

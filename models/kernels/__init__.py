@@ -1,6 +1,5 @@
 """Kernel functions, their normalisation and stacks of kernel matrices."""
 
-from .blocks import KernelsInBlocks
 from .features import cross_gram
 from .functions import (
     basis_expansion,
@@ -21,7 +20,6 @@ from .warnings import KernelWarning
 __all__ = [
     "KernelWarning",
     "Kernels",
-    "KernelsInBlocks",
     "Theta",
     "as_stack",
     "basis_expansion",

@@ -32,7 +32,7 @@ from .alignment import (
     with_ids_of_columns,
 )
 from .kernel_features import fingerprint
-from .rows import Rows
+from .rows import is_dask
 
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
 SINGLE = 1e-4
@@ -81,8 +81,7 @@ class Objects:
     Parameters
     ----------
     features : dict
-        Feature space -> ndarray of shape (n, D), or `Rows` if they are read in blocks; a single
-        array has the key None.
+        Feature space -> ndarray or Dask array of shape (n, D); a single array has the key None.
     labels : ndarray of shape (n,)
     self_similarity : dict
         Feature space -> ndarray of shape (n,), for precomputed kernels if given.
@@ -118,13 +117,17 @@ class Objects:
         return "obs", self.labels, NUMBERED if self.numbered else None
 
     def block(self, rows: slice) -> "Objects":
-        """Take some of the objects and read their features."""
+        """Take some of the objects."""
         return replace(
             self,
             features={space: values[rows] for space, values in self.features.items()},
             labels=self.labels[rows],
             self_similarity={s: values[rows] for s, values in self.self_similarity.items()},
         )
+
+    def are_dask(self, spaces: Iterable[str | None]) -> bool:
+        """Whether the features of any of these spaces are a Dask array."""
+        return any(is_dask(self.features[space]) for space in spaces)
 
     def fingerprint(self, space: str | None) -> str:
         """Short fingerprint of a feature space; rows and columns with labels may be in any order.
@@ -199,7 +202,6 @@ def feature_spaces(
     X: Any,
     train: Objects | None = None,
     *,
-    in_blocks: bool = False,
     order: pd.Index | None = None,
     grams: Collection[str | None] = (),
 ) -> Objects:
@@ -210,8 +212,6 @@ def feature_spaces(
     X : array-like, DataFrame, `CrossGram`, or dict of them; or Objects, which are returned
     train : Objects, optional
         The training objects, if `X` are new objects.
-    in_blocks : bool
-        Leave arrays of numbers where they are, as `Rows`, which check entries when they are read.
     order : Index, optional
         Ids of the objects in the order that rows get. Default: those of the first space with ids.
     grams : collection of feature spaces
@@ -242,9 +242,7 @@ def feature_spaces(
     }
     found = (table.labels for table in read.values() if table.labels is not None)
     reference = next(found, None) if order is None else order
-    checked = {
-        space: _checked(table, space, reference, train, in_blocks) for space, table in read.items()
-    }
+    checked = {space: _checked(table, space, reference, train) for space, table in read.items()}
     features = {space: table.values for space, table in checked.items()}
     sizes = {space: len(array) for space, array in features.items()}
     if len(set(sizes.values())) > 1:
@@ -302,12 +300,11 @@ def _checked(
     space: str | None,
     reference: pd.Index | None,
     train: Objects | None,
-    in_blocks: bool,
 ) -> _Table:
     """Numbers of a feature space in the order of the objects and the training features, checked."""
     argument = "X" if space is None else f'X["{space}"]'
-    if in_blocks and table.labels is None and _is_array_of_numbers(table.values):
-        return replace(table, values=Rows(table.values, argument))
+    if is_dask(table.values):
+        return replace(table, values=_features_of_dask(table.values, argument))
     values, own = _as_features(table.values, argument), table.self_similarity
     columns = table.columns
     if table.labels is not None and reference is not None:
@@ -331,17 +328,36 @@ def _checked(
     return _Table(values, table.labels, columns, own)
 
 
-def _is_array_of_numbers(table: Any) -> bool:
-    """Whether blocks of rows can be read from a table as they are needed."""
-    kind = getattr(getattr(table, "dtype", None), "kind", None)
-    shape = getattr(table, "shape", ())
-    return (
-        not np.ma.isMaskedArray(table)
-        and hasattr(table, "__getitem__")
-        and kind in ("i", "u", "f")
-        and len(shape) == 2
-        and 0 not in shape
-    )
+def _features_of_dask(X: Any, argument: str) -> Any:
+    """Dask array of float64 whose entries are checked when they are read.
+
+    Raises
+    ------
+    ValueError
+        For another shape than (n, D), no numbers, and chunks that split columns, are empty or of
+        unknown size; on reading, for NaN and infinite entries, whose position is named.
+    """
+    if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
+        got = f"{X.dtype} of shape {X.shape}"
+        raise argument_error(argument, "Kernels", "numbers of shape (objects, features)", got)
+    if np.isnan(X.shape).any():
+        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
+        raise argument_error(argument, "Kernels", "of chunks of known size", got)
+    if len(X.chunks[1]) > 1 or 0 in X.chunks[0]:
+        rule = "of chunks of whole rows: .rechunk((10_000, -1))"
+        raise argument_error(argument, "Kernels", rule, f"chunks {X.chunks}")
+    return X.map_blocks(_finite, argument=argument, dtype=float, meta=np.empty((0, 0)))
+
+
+def _finite(block: NDArray, argument: str, block_info: Any) -> NDArray:
+    values = np.asarray(block, dtype=float)
+    if not (finite := np.isfinite(values)).all():
+        first, column = np.argwhere(~finite)[0].tolist()
+        row = block_info[0]["array-location"][0][0] + first
+        got = f"{int((~finite).sum())} NaN or infinite entries in {len(values)} rows that were "
+        got += f"read, the first at position ({row}, {column})"
+        raise argument_error(argument, "Kernels", "finite", got)
+    return values
 
 
 def _as_features(table: Any, argument: str) -> NDArray:

@@ -89,10 +89,10 @@ class KernelFeatures(BaseKernel):
     kind: ClassVar[str]
 
     @abstractmethod
-    def fitted(self, X: NDArray | Rows) -> FeatureMap:
+    def fitted(self, X: Rows) -> FeatureMap:
         """Choose what depends on the training objects (N, D)."""
 
-    def around(self, X: NDArray | Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
+    def around(self, X: Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
         """Features of a kernel shifted where centring cancels the shift, and the steps left."""
         return self, steps
 
@@ -131,12 +131,12 @@ class ExactFeatures(KernelFeatures):
     kind = "exact"
 
     @override
-    def around(self, X: NDArray | Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
+    def around(self, X: Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
         base, steps = around(self.base, X, steps)
         return replace(self, base=base), steps
 
     @override
-    def fitted(self, X: NDArray | Rows) -> FeatureMap:
+    def fitted(self, X: Rows) -> FeatureMap:
         return exact_map(self.base, X.shape[1])
 
 
@@ -272,15 +272,13 @@ class _NormalizedMap:
         return values, diagonal
 
 
-def normalized_map(
-    base: KernelFeatures, X: NDArray | Rows, steps: Sequence[str], name: str
-) -> FeatureMap:
+def normalized_map(base: KernelFeatures, X: Rows, steps: Sequence[str], name: str) -> FeatureMap:
     """Features of a normalised kernel.
 
     Parameters
     ----------
     base : KernelFeatures
-    X : ndarray or Rows (N, D)
+    X : Rows (N, D)
         Training objects.
     steps : sequence of {"trace", "unit", "center"}
     name : str
@@ -311,7 +309,7 @@ def normalized_map(
     return base.after_steps(features, normalized)
 
 
-def _to_trace(normalized: _NormalizedMap, X: NDArray | Rows, name: str) -> Step:
+def _to_trace(normalized: _NormalizedMap, X: Rows, name: str) -> Step:
     width = normalized.n_features
     trace = sum(normalized.self_similarity(x).sum() for _, x in blocks_of(X, width))
     if not trace > 0:
@@ -326,7 +324,7 @@ def _to_trace(normalized: _NormalizedMap, X: NDArray | Rows, name: str) -> Step:
     return step
 
 
-def _to_unit(normalized: _NormalizedMap, X: NDArray | Rows, name: str) -> Step:
+def _to_unit(normalized: _NormalizedMap, X: Rows, name: str) -> Step:
     def step(values: NDArray | None, diagonal: NDArray) -> tuple[NDArray | None, NDArray]:
         if not np.all(diagonal > 0):
             worst = int(np.argmin(diagonal))
@@ -342,7 +340,7 @@ def _to_unit(normalized: _NormalizedMap, X: NDArray | Rows, name: str) -> Step:
     return step
 
 
-def _to_zero_mean(normalized: _NormalizedMap, X: NDArray | Rows, name: str) -> Step:
+def _to_zero_mean(normalized: _NormalizedMap, X: Rows, name: str) -> Step:
     width = normalized.n_features
     mean = np.zeros(width)
     for _, x in blocks_of(X, width):
@@ -355,7 +353,7 @@ def _to_zero_mean(normalized: _NormalizedMap, X: NDArray | Rows, name: str) -> S
     return step
 
 
-STEPS: dict[str, Callable[[_NormalizedMap, NDArray | Rows, str], Step]] = {
+STEPS: dict[str, Callable[[_NormalizedMap, Rows, str], Step]] = {
     "trace": _to_trace,
     "unit": _to_unit,
     "center": _to_zero_mean,

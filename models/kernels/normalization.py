@@ -162,9 +162,7 @@ class Around(BaseKernel):
         return self.base.describe(space)
 
 
-def around(
-    base: BaseKernel, X: NDArray | Rows, steps: Sequence[str]
-) -> tuple[BaseKernel, Sequence[str]]:
+def around(base: BaseKernel, X: Rows, steps: Sequence[str]) -> tuple[BaseKernel, Sequence[str]]:
     """Kernel of features shifted to around zero where centring cancels the shift, and steps left.
 
     Products of features far from zero lose as many digits as their squares are larger. A trace
@@ -173,7 +171,7 @@ def around(
     Parameters
     ----------
     base : BaseKernel
-    X : ndarray or Rows (N, D)
+    X : Rows (N, D)
         Training objects.
     steps : sequence of {"trace", "unit", "center"}
     """
@@ -186,5 +184,5 @@ def around(
         if not trace > 0:
             return base, steps  # the step refuses it
         scale = len(X) / trace
-    centre = np.median(X[evenly_spaced(len(X), 1000)], axis=0)
+    centre = np.median(np.asarray(X[evenly_spaced(len(X), 1000)]), axis=0)
     return Around(base, centre, scale), steps[first:]

@@ -57,7 +57,7 @@ class NystroemFeatures(KernelFeatures):
     kind = "nystroem"
 
     @override
-    def fitted(self, X: NDArray | Rows) -> FeatureMap:
+    def fitted(self, X: Rows) -> FeatureMap:
         """Choose landmarks; O(m^3), and what their choice costs."""
         if self.n_components > len(X):
             raise argument_error(
@@ -135,20 +135,20 @@ class _Projection:
         return self.base.pairwise(X, self.landmarks) @ self.root
 
 
-def _uniform(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
+def _uniform(base: BaseKernel, X: Rows, m: int, rng: np.random.Generator) -> NDArray:
     """Draw training objects that differ as far as there are different ones.
 
     Imputed objects may be equal: many equal landmarks would be a single column.
     """
     chosen = rng.choice(len(X), m, replace=False)
-    rows = X[chosen]
+    rows = np.asarray(X[chosen])
     repeated = _repeated(rows)
     if not repeated.any():
         return rows
     left = rng.permutation(np.setdiff1d(np.arange(len(X)), chosen))
     while repeated.any() and len(left):
         places = np.flatnonzero(repeated)[: len(left)]
-        rows[places], left = X[left[: len(places)]], left[len(places) :]
+        rows[places], left = np.asarray(X[left[: len(places)]]), left[len(places) :]
         repeated = _repeated(rows)
     return rows
 
@@ -160,7 +160,7 @@ def _repeated(rows: NDArray) -> NDArray:
     return repeated
 
 
-def _by_k_means(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Generator) -> NDArray:
+def _by_k_means(base: BaseKernel, X: Rows, m: int, rng: np.random.Generator) -> NDArray:
     """Centres of clusters of the training objects, which need not be objects themselves.
 
     Zhang, Tsang & Kwok (2008), Improved Nystroem low-rank approximation and error analysis.
@@ -175,7 +175,7 @@ def _by_k_means(base: BaseKernel, X: NDArray | Rows, m: int, rng: np.random.Gene
     return clusters.fit(sample - centre).cluster_centers_ + centre
 
 
-LANDMARKS: dict[str, Callable[[BaseKernel, NDArray | Rows, int, np.random.Generator], NDArray]] = {
+LANDMARKS: dict[str, Callable[[BaseKernel, Rows, int, np.random.Generator], NDArray]] = {
     "uniform": _uniform,
     "kmeans": _by_k_means,
 }

@@ -52,7 +52,7 @@ class RandomFeatures(KernelFeatures):
     kind = "random features"
 
     @override
-    def fitted(self, X: NDArray | Rows) -> FeatureMap:
+    def fitted(self, X: Rows) -> FeatureMap:
         rng = np.random.default_rng(self.seed)
         directions = _normal_vectors(self.n_components // 2, X.shape[1], rng, self.orthogonal)
         return _Waves(frequencies(self.base, directions, rng))

@@ -17,6 +17,7 @@ D features.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import chain, count
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -38,15 +39,15 @@ from .base import (
     BasisExpansion,
     Precomputed,
 )
-from .blocks import KernelsInBlocks, feature_labels
+from .dask_stack import kernels_of_dask, values_of
 from .features import Objects, feature_spaces
 from .kernel_features import ExactFeatures, KernelFeatures, check_exact
 from .learned import LearnedCovariance, LearnedKernel, ParametricStack
 from .member import FittedMember, Member
-from .memory import check_fits
 from .normalization import NORMALIZATIONS
 from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
 from .random_features import RandomFeatures, check_frequencies
+from .rows import slices_of
 from .stack import with_origin
 from .warnings import warn_of_unequal_scales
 
@@ -177,9 +178,8 @@ class Kernels:
 
         Notes
         -----
-        The stack costs O(S (m^3 + N m (m + D))). It is made in blocks, in float64 because the
-        models take nothing else. No N x N matrix is formed, and arrays, memory maps and arrays on
-        disk are read in blocks.
+        The stack costs O(S (m^3 + N m (m + D))), and is float64 because the models take nothing
+        else. No N x N matrix is formed.
 
         Examples
         --------
@@ -334,52 +334,6 @@ class Kernels:
                 )
         return Kernels(tuple(replace(m, base=features(m.base)) for m in self.members))
 
-    def in_blocks(self, X: Any, X_train: Any = None, *, size: int | None = None) -> KernelsInBlocks:
-        """Kernels of very many objects, computed block by block when they are needed.
-
-        `predict` takes those of new objects, and models take ``in_blocks(X_train).to_dask()``.
-
-        Parameters
-        ----------
-        X : array, DataFrame, or dict of them
-            The objects of the rows, as in a call of the specification. Arrays, memory maps, and
-            arrays on disk such as zarr's are read a block at a time.
-        X_train : the same, optional
-            The training objects; needed if `X` are new objects.
-        size : int, optional
-            Objects a block. Default: so many that a block has 64 MB.
-
-        Returns
-        -------
-        KernelsInBlocks
-            What landmarks and normalisations take from the training objects is computed once.
-
-        Raises
-        ------
-        ValueError
-            As a call of the specification does; also for kernels with parameters to learn, and for
-            basis expansions by a function. NaN raises when its block is read.
-
-        Examples
-        --------
-        >>> kz.predict(model, result, kernels.in_blocks(X_new, X_train))
-        """
-        if size is not None:
-            check_count(size, "size", "in_blocks")
-        for member in self.members:
-            if isinstance(member.base, (LearnedCovariance, BasisExpansion)):
-                raise argument_error(
-                    "kernels",
-                    "in_blocks",
-                    "kernels without parameters to learn, or features in place of them",
-                    repr(member.name_on(None)),
-                )
-        same = X_train is None
-        train, entries = self._trained(X if same else X_train)
-        new = train if same else feature_spaces(X, train, in_blocks=True)
-        new.check_has(space for _, _, space in entries)
-        return self._blocks(entries, new, train, size)
-
     def _with(self, **changes: Any) -> "Kernels":
         return Kernels(tuple(replace(member, **changes) for member in self.members))
 
@@ -388,11 +342,13 @@ class Kernels:
 
         Parameters
         ----------
-        X : array-like or DataFrame of shape (n, D), or dict of them
+        X : array-like, DataFrame or Dask array of shape (n, D), or dict of them
             The objects of the rows.  A dict has one entry per feature space, with the same objects.
             DataFrames are aligned by label: the index has the ids of the objects, and columns of
             new objects get the order of the training features.  A precomputed kernel takes
-            similarities instead of features: (N, N) for training, (n, N) for new objects.
+            similarities instead of features: (N, N) for training, (n, N) for new objects.  Of a
+            Dask array, in chunks of whole rows, kernels are computed when they are needed; as
+            training objects it serves landmarks and features.
         X_train : the same of N rows, optional
             The training objects; needed if `X` are new objects.
 
@@ -402,15 +358,17 @@ class Kernels:
             Dims "kernel", "obs", "basis", with coords; float64.  For a training stack of kernels
             the labels of "basis" are those of "obs".  The numbers of new objects without ids
             continue those of the training objects.  The attributes describe the kernels with given
-            names.  If a kernel has parameters to learn (`Theta`): a `ParametricStack`, which models
-            and `predict` accept instead.
+            names.  If X is a Dask array, so is the stack, in the same chunks of objects or smaller
+            ones of 64 MB.  If a kernel has parameters to learn (`Theta`): a `ParametricStack`,
+            which models and `predict` accept instead.
 
         Raises
         ------
         ValueError
             For inputs that are not finite and two-dimensional, differ in objects or features
-            (which are named), lack a feature space, cannot be normalised, are so large that kernels
-            overflow, or are so many that kernels do not fit into memory.
+            (which are named), lack a feature space, cannot be normalised, or are so large that
+            kernels overflow; and for a Dask array that the kernels cannot read by rows. NaN in a
+            Dask array raises when its chunk is read.
 
         Warns
         -----
@@ -429,32 +387,15 @@ class Kernels:
 
     def _stack(self, X: Any, X_train: Any) -> Any:
         train, entries = self._trained(X if X_train is None else X_train)
-        features = self._are_features
-        new = train if X_train is None else feature_spaces(X, train, in_blocks=features)
-        new.check_has(space for _, _, space in entries)
+        new = train if X_train is None else feature_spaces(X, train)
+        spaces = [space for _, _, space in entries]
+        new.check_has(spaces)
         if new is train:
             added_up = {space for _, member, space in entries if member.base.adds_features_up}
             warn_of_unequal_scales({s: train.features[s] for s in train.features if s in added_up})
-        if features:
-            return self._blocks(entries, new, train).whole()
-        if all(member.base.is_kernel for member in self.members):
-            check_fits((len(entries), len(new.labels), len(train.labels)), "X", "Kernels")
-        fitted = {
-            name: member.fitted(name, train, space)
-            for name, member, space in entries
-            if new is not train or isinstance(member.base, KernelFeatures)
-        }
-        columns = [
-            (name, fitted[name](new) if name in fitted else member.train(name, train, space))
-            for name, member, space in entries
-        ]
-        _check_overflow(dict(columns), new)
-        shapes = {name: values.shape for name, values in columns}
-        if len(set(shapes.values())) > 1:
-            raise argument_error(
-                "X", "Kernels", "mapped to as many basis functions by every kernel", str(shapes)
-            )
-        values = np.stack([values for _, values in columns])
+        of_dask = new.are_dask(spaces)
+        if of_dask:
+            self._check_row_by_row()
         learned = tuple(
             LearnedKernel(
                 *(name, position, member.base, member.steps, space),
@@ -463,17 +404,40 @@ class Kernels:
             for position, (name, member, space) in enumerate(entries)
             if isinstance(member.base, LearnedCovariance)
         )
+        if self._are_features or of_dask:
+            if self._are_features:
+                fitted = [each for _, each in self._fitted(train)]
+            else:
+                fitted = [member.fitted(name, train, space) for name, member, space in entries]
+            values = _values_by_rows(fitted, new)
+        else:
+            fitted, values = _values_at_once(entries, new, train)
         expansion = not all(member.base.is_kernel for member in self.members)
-        basis = feature_labels(values.shape[2], [*fitted.values()]) if expansion else train.labels
         stack = xr.DataArray(
             values,
             dims=("kernel", "obs", "basis"),
-            coords={"kernel": [name for name, _ in columns], "obs": new.coord, "basis": basis},
+            coords={
+                "kernel": [name for name, _, _ in entries],
+                "obs": new.coord,
+                "basis": feature_labels(values.shape[2], fitted) if expansion else train.labels,
+            },
             name="kernels",
-            attrs=_descriptions(entries),
+            attrs={n: m.base.describe(space) for n, m, space in entries if m.name is not None},
         )
         stack = with_origin(stack, {n: m.origin(train, space) for n, m, space in entries})
         return ParametricStack(stack, learned) if learned else stack
+
+    def _check_row_by_row(self) -> None:
+        """Raise for kernels whose rows cannot be computed by chunks of a Dask array."""
+        for member in self.members:
+            if isinstance(member.base, LearnedCovariance | BasisExpansion):
+                raise argument_error(
+                    "kernels",
+                    "Kernels",
+                    "kernels without parameters to learn, or features in place of them, for a Dask "
+                    "array",
+                    repr(member.name_on(None)),
+                )
 
     @property
     def grams(self) -> set[str | None]:
@@ -487,10 +451,18 @@ class Kernels:
 
     def _trained(self, X_train: Any) -> tuple[Objects, list[Entry]]:
         """Training objects, and kernels with their names and feature spaces."""
-        train = feature_spaces(X_train, in_blocks=self._are_features, grams=self.grams)
+        train = feature_spaces(X_train, grams=self.grams)
         if self._are_features:
             return train, [entry for entry, _ in self._fitted(train)]
         entries = list(self._resolve(train))
+        if train.are_dask(space for _, _, space in entries):
+            raise argument_error(
+                "X",
+                "Kernels",
+                "training objects in memory, for kernels that keep all of them: X.compute(), or "
+                "kernels.landmarks(500)",
+                "a Dask array",
+            )
         for name, member, space in entries:
             if isinstance(member.base, Precomputed):
                 train = train.with_gram(space, name)
@@ -508,15 +480,6 @@ class Kernels:
                 for name, member, space in self._resolve(train)
             ]
         return known[self]
-
-    def _blocks(
-        self, entries: Sequence[Entry], new: Objects, train: Objects, size: int | None = None
-    ) -> KernelsInBlocks:
-        if self._are_features:
-            fitted = [each for _, each in self._fitted(train)]
-        else:
-            fitted = [member.fitted(name, train, space) for name, member, space in entries]
-        return KernelsInBlocks.of(new, fitted, train.labels, _descriptions(entries), size)
 
     def _resolve(self, objects: Objects) -> Iterator[Entry]:
         """Yield name, kernel and feature space of every entry, given the training objects."""
@@ -536,9 +499,63 @@ class Kernels:
             yield name, member, space
 
 
-def _descriptions(entries: Sequence[Entry]) -> dict[str, str]:
-    """Descriptions of kernels with given names."""
-    return {name: m.base.describe(space) for name, m, space in entries if m.name is not None}
+def feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
+    """Label n features, so that those of other training objects have other labels.
+
+    Features may depend on the order of the training objects, which nothing else tells.
+    """
+    # Models take the kernels in any order.
+    told = sorted(f"{k.name} {k.fingerprint}" for k in kernels if k.fingerprint)
+    code = f" {sha256(' '.join(told).encode()).hexdigest()[:8]}" if told else ""
+    return np.array([f"phi{m}{code}" for m in range(n)])
+
+
+def _values_by_rows(kernels: Sequence[FittedMember], objects: Objects) -> Any:
+    """Kernels (S, n, M), computed by blocks of rows: an array, or a Dask array of a Dask array.
+
+    Exact features are fewer than others are: columns of zeros are added, which change no inner
+    product.
+
+    Raises
+    ------
+    ValueError
+        If other kernels have different numbers of basis functions.
+    """
+    widths = {kernel.name: kernel.n_basis for kernel in kernels}
+    most = max(widths.values())
+    if any(k.n_basis < most and not isinstance(k.base, ExactFeatures) for k in kernels):
+        raise _unequal_widths(widths)
+    if objects.are_dask(kernel.space for kernel in kernels):
+        return kernels_of_dask(kernels, objects, most)
+    values = np.empty((len(kernels), len(objects.labels), most))
+    for rows in slices_of(len(objects.labels), most):
+        values[:, rows] = values_of(kernels, objects.block(rows), most)
+    return values
+
+
+def _values_at_once(
+    entries: Sequence[Entry], new: Objects, train: Objects
+) -> tuple[list[FittedMember], NDArray]:
+    """Kernels (S, n, M), and those that were fitted to the training objects before."""
+    fitted = {
+        name: member.fitted(name, train, space)
+        for name, member, space in entries
+        if new is not train or isinstance(member.base, KernelFeatures)
+    }
+    columns = {
+        name: fitted[name](new) if name in fitted else member.train(name, train, space)
+        for name, member, space in entries
+    }
+    _check_overflow(columns, new)
+    widths = {name: values.shape[1] for name, values in columns.items()}
+    if len(set(widths.values())) > 1:
+        raise _unequal_widths(widths)
+    return [*fitted.values()], np.stack([*columns.values()])
+
+
+def _unequal_widths(widths: Mapping[str, int]) -> ValueError:
+    rule = "mapped to as many basis functions by every kernel"
+    return argument_error("X", "Kernels", rule, str(widths))
 
 
 def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:

@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...user_warnings import warn_user
-from .rows import Rows, column_scales
+from .rows import Rows
 
 __all__ = [
     "KernelWarning",
@@ -112,7 +112,7 @@ def _is_nearly_identity(gram: NDArray) -> bool:
     return 2 * int(np.count_nonzero(neighbours < NEIGHBOURS)) > n
 
 
-def warn_of_unequal_scales(features: Mapping[str | None, NDArray | Rows]) -> None:
+def warn_of_unequal_scales(features: Mapping[str | None, Rows]) -> None:
     """Warn if a quarter of the features or more are negligible beside the one of largest scale.
 
     Scales are standard deviations; constant features are ignored.
@@ -132,10 +132,10 @@ def warn_of_unequal_scales(features: Mapping[str | None, NDArray | Rows]) -> Non
         )
 
 
-def _unequal_scales(X: NDArray | Rows, space: str | None) -> str | None:
+def _unequal_scales(X: Rows, space: str | None) -> str | None:
     """Name the feature that dominates the others, or None."""
     # Rounding can give a constant column a nonzero deviation.
-    deviations, sizes = column_scales(X)
+    deviations, sizes = np.asarray(X.std(axis=0)), np.asarray(abs(X).max(axis=0))
     spread = np.sort(deviations[deviations > 1e-12 * sizes])
     if len(spread) < 2:
         return None

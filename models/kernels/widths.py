@@ -25,7 +25,7 @@ __all__ = ["median_of_distances", "median_of_squared_distances", "variance_of_en
 MOST_OBJECTS = 1_000
 
 
-def variance_of_entries(X: NDArray | Rows, owner: str) -> float:
+def variance_of_entries(X: Rows, owner: str) -> float:
     """Gamma by the rule "scale"."""
     variance = float(X.var())
     if not variance > 0:
@@ -34,19 +34,19 @@ def variance_of_entries(X: NDArray | Rows, owner: str) -> float:
     return 1 / (X.shape[1] * variance)
 
 
-def median_of_squared_distances(X: NDArray | Rows, owner: str) -> float:
+def median_of_squared_distances(X: Rows, owner: str) -> float:
     """Gamma of a Gaussian kernel by the rule "median"."""
     return 1 / (2 * _median_distance(X, "sqeuclidean", owner))
 
 
-def median_of_distances(X: NDArray | Rows, owner: str) -> float:
+def median_of_distances(X: Rows, owner: str) -> float:
     """Gamma of a Laplace kernel by the rule "median"."""
     return 1 / _median_distance(X, "cityblock", owner)
 
 
-def _median_distance(X: NDArray | Rows, metric: str, owner: str) -> float:
+def _median_distance(X: Rows, metric: str, owner: str) -> float:
     """Median over pairs of training objects; O(min(N, 1000)^2 D)."""
-    drawn = _sample(X) if len(X) > MOST_OBJECTS else X[:]
+    drawn = _sample(X) if len(X) > MOST_OBJECTS else np.asarray(X)
     median = float(np.median(pdist(drawn, metric))) if len(X) > 1 else 0.0
     if not median > 0:
         raise argument_error(
@@ -60,7 +60,7 @@ def _median_distance(X: NDArray | Rows, metric: str, owner: str) -> float:
     return median
 
 
-def _check_overflow(size: float, X: NDArray | Rows, owner: str) -> None:
+def _check_overflow(size: float, X: Rows, owner: str) -> None:
     if not np.isfinite(size):
         largest = max(float(np.abs(block).max()) for _, block in blocks_of(X, X.shape[1]))
         got = f"entries up to {largest:.3g} in size"
@@ -68,19 +68,19 @@ def _check_overflow(size: float, X: NDArray | Rows, owner: str) -> None:
         raise argument_error("X", owner, rule, got)
 
 
-def _sample(X: NDArray | Rows) -> NDArray:
+def _sample(X: Rows) -> NDArray:
     """Draw objects with a fixed seed, the same for any order of the rows.
 
     Kernels of training and of new objects, and of shuffled data, must have the same width.
     """
     chosen = np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)
-    return X[np.argsort(_ranks(X), kind="stable")[chosen]]
+    return np.asarray(X[np.argsort(_ranks(X), kind="stable")[chosen]])
 
 
-def _ranks(X: NDArray | Rows) -> NDArray[np.intp]:
+def _ranks(X: Rows) -> NDArray[np.intp]:
     """Ranks of the rows (N,) in the order of their bytes; equal rows have equal ranks.
 
-    Columns are read in groups until all rows differ, because data on disk may not fit into memory;
+    Columns are read in groups until all rows differ, because a Dask array may not fit into memory;
     the first group suffices for most data. O(N log N) a group.
     """
     ranks = np.zeros(len(X), dtype=np.intp)

@@ -26,7 +26,6 @@ from kernelzoo.estimators import (
 )
 from kernelzoo.estimators import blocks as estimator_blocks
 from kernelzoo.estimators.predictor import seed_of, weights_of
-from kernelzoo.models.kernels import blocks as kernel_blocks
 
 VB = kz.VB(tolerance=0.1, remaining=1.0)
 FEW = {"engine": VB, "draws": 30, "random_state": 5}
@@ -198,18 +197,17 @@ def test_many_new_objects_are_predicted_in_blocks(kernels, data, monkeypatch):
     sizes = []
 
     def recorded(model, result, given, **options):
-        sizes.extend(stack.sizes["obs"] for stack in given)
+        sizes.append(given.sizes["obs"])
         return kz.predict(model, result, given, **options)
 
     monkeypatch.setattr(estimator_blocks, "MANY", 3)
-    monkeypatch.setattr(kernel_blocks, "LARGEST", 50)
     monkeypatch.setattr(predictor, "predict", recorded)
     np.testing.assert_allclose(fitted.predict_proba(data.new.X), whole, rtol=1e-9)
     assert len(sizes) > 1
     assert sum(sizes) == len(whole)
 
 
-def test_many_new_objects_under_kernels_that_have_no_blocks(data, monkeypatch):
+def test_many_new_objects_of_a_precomputed_kernel(data, monkeypatch):
     monkeypatch.setattr(estimator_blocks, "MANY", 3)
     features = data.train.X.to_numpy() if hasattr(data.train.X, "to_numpy") else data.train.X
     gram = np.asarray(kz.linear()(features)[0])

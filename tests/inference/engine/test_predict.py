@@ -337,10 +337,9 @@ def test_kernels_that_are_normalised_otherwise_are_refused(declare, y):
         model = declare(trained(X), y)
         fitted = kz.fit(model, kz.VB(starts=1), **options)
         kz.predict(model, fitted, trained(X_new, X))
-        kz.predict(model, fitted, trained.in_blocks(X_new, X, size=3))
         # Arrays tell nothing of their making.
         kz.predict(model, fitted, other(X_new, X).values)
-        for new in (other(X_new, X), other.in_blocks(X_new, X, size=3)):
+        for new in (other(X_new, X), other(X_new, X).chunk(obs=3)):
             with pytest.raises(ValueError, match=message):
                 kz.predict(model, fitted, new)
         # After a normalisation by hand.
@@ -369,7 +368,7 @@ def by_position():
 def test_kernels_against_other_training_objects_are_refused(change, by_position):
     kernels, X, model, fitted = by_position
     X_new = objects(4, 1).to_numpy()
-    for new in (kernels(X_new, change(X)), kernels.in_blocks(X_new, change(X), size=3)):
+    for new in (kernels(X_new, change(X)), kernels(X_new, change(X)).chunk(obs=3)):
         with pytest.raises(ValueError, match=r"'gaussian\(0.3\)' against objects with other feat"):
             kz.predict(model, fitted, new)
     kz.predict(model, fitted, kernels(X_new, change(X)).to_numpy())

@@ -1,6 +1,5 @@
-"""Features in place of kernels: exact and random ones, normalised, from arrays read in blocks."""
+"""Features in place of kernels: exact and random ones, normalised, from arrays and Dask arrays."""
 
-import os
 import tracemalloc
 
 import numpy as np
@@ -135,43 +134,15 @@ SPECIFICATIONS = {
 
 
 @pytest.mark.parametrize("name", SPECIFICATIONS)
-def test_features_of_arrays_on_disk_are_those_of_arrays(name, tmp_path, monkeypatch):
-    """Memory maps in single precision, and zarr and Dask arrays where these are installed."""
+def test_features_of_dask_arrays_are_those_of_arrays(name, monkeypatch):
+    da = pytest.importorskip("dask.array")
     monkeypatch.setattr(rows, "BLOCK", 3_000)
     kernels = SPECIFICATIONS[name]
     many = np.random.default_rng(1).normal(size=(1_200, 3)).astype(np.float32)
-    on_disk = np.memmap(tmp_path / "X", np.float32, "w+", shape=many.shape)
-    on_disk[:] = many
-    expected = kernels(many.astype(float))
-    np.testing.assert_array_equal(kernels(on_disk), expected)
-    np.testing.assert_array_equal(kernels(on_disk[:9], on_disk), kernels(many[:9], many))
-    np.testing.assert_allclose(kernels(on_disk[:9], on_disk), expected[:, :9], atol=1e-10)
-    zarr = pytest.importorskip("zarr")
-    stored = zarr.create_array(tmp_path / "X.zarr", data=many, chunks=(100, 3))
-    np.testing.assert_array_equal(kernels(stored), expected)
-    chunked = pytest.importorskip("dask.array").from_array(many, chunks=(100, 3))
-    np.testing.assert_array_equal(kernels(chunked), expected)
-
-
-@pytest.mark.parametrize("kind", ["memory map", "zarr"])
-def test_a_store_that_shrinks_while_it_is_read_is_an_error(kind, tmp_path, monkeypatch):
-    """A mapped file would end the process, and missing chunks would read as zeros."""
-    monkeypatch.setattr(rows, "BLOCK", 300)
-    many = np.random.default_rng(1).normal(size=(1_200, 3))
-    if kind == "zarr":
-        zarr = pytest.importorskip("zarr")
-        source = zarr.create_array(tmp_path / "X", data=many, chunks=(100, 3))
-    else:
-        source = np.memmap(tmp_path / "X", float, "w+", shape=many.shape)
-        source[:] = many
-    blocks = iter(gaussian(0.1).nystroem(8).in_blocks(source, many[:50], size=400))
-    next(blocks)
-    if kind == "zarr":
-        (tmp_path / "X" / "c" / "5" / "0").unlink()
-    else:
-        os.truncate(tmp_path / "X", many.nbytes // 2)
-    with pytest.raises(ValueError, match=r"'X' argument of Kernels .* has shrunk from [0-9,]+ to"):
-        next(blocks)
+    chunked, expected = da.from_array(many, chunks=(100, 3)), kernels(many.astype(float))
+    xr.testing.assert_allclose(kernels(chunked).compute(), expected, atol=1e-12)
+    found = kernels(chunked[:9], chunked).compute()
+    xr.testing.assert_allclose(found, kernels(many[:9], many), atol=1e-12)
 
 
 def test_exact_features_are_padded_with_zeros():
@@ -234,22 +205,6 @@ def test_what_is_refused(make, message):
         make()
 
 
-class Shrinking:
-    """A store whose later rows have gone since its shape was read."""
-
-    shape, dtype = (40, 4), np.dtype(float)
-
-    def __getitem__(self, index):
-        return X[:35][index]
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("kernels", [gaussian().random_features(4), gaussian().nystroem(20)])
-def test_a_store_that_shrinks_is_refused(kernels):
-    with pytest.raises(ValueError, match=r"of shape \(40, 4\) throughout. Got shape"):
-        kernels(Shrinking())
-
-
 MAPS = {
     "uniform": kz.gaussian(0.3).nystroem(6, seed=1),
     "kmeans": kz.gaussian(0.3).nystroem(6, seed=1, by="kmeans"),
@@ -275,9 +230,8 @@ def test_features_of_another_training_set_are_refused(name):
     with pytest.raises(ValueError, match="training objects, in their order"):
         as_stack(kernels(new, turned), like=like)
     if name != "beside":
-        for block in kernels.in_blocks(new, turned, size=2):
-            with pytest.raises(ValueError, match="training objects, in their order"):
-                as_stack(block, like=like)
+        with pytest.raises(ValueError, match="training objects, in their order"):
+            as_stack(kernels(new, turned).chunk(obs=2).compute(), like=like)
 
 
 def test_features_go_by_the_names_of_their_kernels():

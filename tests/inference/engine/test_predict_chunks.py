@@ -1,4 +1,4 @@
-"""Predictions in blocks of objects: those in one piece, with the memory of a block."""
+"""Predictions by chunks of a Dask array: those in one piece, with the memory of a chunk."""
 
 import tracemalloc
 
@@ -9,8 +9,9 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import predict_blocks
-from kernelzoo.models.kernels import Theta, basis_expansion
+from kernelzoo.inference.engine import predict_chunks
+
+da = pytest.importorskip("dask.array")
 
 RNG = np.random.default_rng(5)
 X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(101, 4))
@@ -41,6 +42,10 @@ def result_of(model, draws=6):
     return tree
 
 
+def chunked(X_new, size):
+    return da.from_array(X_new, chunks=(size, -1))
+
+
 def predict(model, kernels_new, **options):
     return kz.predict(model, result_of(model), kernels_new, progressbar=False, **options)
 
@@ -51,12 +56,10 @@ def test_blocks_give_the_predictions_in_one_piece(name, keep_draws):
     kernels = SPECIFICATIONS[name]
     model = kz.MultinomialProbit(kernels(X), LABELS)
     whole = predict(model, kernels(X_NEW, X), keep_draws=keep_draws)
-    blocks = kernels.in_blocks(X_NEW, X, size=20)
-    assert [block.sizes["obs"] for block in blocks] == [20] * 5 + [1]
+    blocks = kernels(chunked(X_NEW, 20), X)
+    assert blocks.chunksizes["obs"] == (20, 20, 20, 20, 20, 1)
     xr.testing.assert_allclose(predict(model, blocks, keep_draws=keep_draws), whole, atol=1e-10)
     assert predict(model, blocks).attrs == whole.attrs
-    xr.testing.assert_allclose(predict(model, kernels.in_blocks(X_NEW, X)), predict(
-        model, kernels(X_NEW, X)), atol=1e-10)  # fmt: skip
 
 
 def test_regression_in_blocks():
@@ -64,17 +67,18 @@ def test_regression_in_blocks():
     model = kz.CompositeKernelRegression(kernels(X), X[:, 0])
     result = kz.fit(model, "vb", draws=20, random_seed=1, progressbar=False)
     whole = kz.predict(model, result, kernels(X_NEW, X))
-    blocks = kz.predict(model, result, kernels.in_blocks(X_NEW, X, size=30), progressbar=False)
+    blocks = kz.predict(model, result, kernels(chunked(X_NEW, 30), X), progressbar=False)
     xr.testing.assert_allclose(blocks, whole)
 
 
-def test_ids_of_objects_are_kept_and_features_aligned():
-    kernels = SPECIFICATIONS["features"]
+def test_ids_of_objects_come_from_a_table_beside_the_dask_array():
+    kernels = kz.gaussian(0.2).nystroem(9)
     train = pd.DataFrame(X, [f"t{i}" for i in range(30)], list("abcd"))
     new = pd.DataFrame(X_NEW, [f"object {i}" for i in range(101)], list("abcd"))
-    model = kz.MultinomialProbit(kernels(train), pd.Series(LABELS, train.index))
-    whole = predict(model, kernels(new, train))
-    blocks = predict(model, kernels.in_blocks(new[list("dbca")], train, size=20))
+    model = kz.MultinomialProbit(kernels({"a": train, "b": X}), pd.Series(LABELS, train.index))
+    whole = predict(model, kernels({"a": new, "b": X_NEW}, {"a": train, "b": X}))
+    spaces = {"a": new[list("dbca")], "b": chunked(X_NEW, 20)}
+    blocks = predict(model, kernels(spaces, {"a": train, "b": X}))
     xr.testing.assert_allclose(blocks, whole, atol=1e-10)
     assert blocks["obs"].values.tolist() == list(new.index)
 
@@ -89,7 +93,7 @@ def test_a_store_of_predictions_says_that_it_is_unfinished(tmp_path):
         raise RuntimeError("planted")
 
     with pytest.raises(RuntimeError, match="planted"):
-        predict_blocks._written(blocks(), path)
+        predict_chunks._written(blocks(), path)
     opened = xr.open_zarr(path, consolidated=False)
     assert opened["p"].values.tolist() == [0, 0, 0, 1, 1, 1]
     assert opened.attrs["note"].startswith("unfinished")
@@ -99,9 +103,9 @@ def test_of_two_predictions_in_one_store_the_second_is_refused(tmp_path):
     """Both have found nothing there."""
     pytest.importorskip("zarr")
     path, block = tmp_path / "p.zarr", xr.Dataset({"p": ("obs", np.arange(3))})
-    predict_blocks._written(iter([block]), path)
+    predict_chunks._written(iter([block]), path)
     with pytest.raises(ValueError, match=r"'store' argument of predict .* another process has"):
-        predict_blocks._written(iter([block]), path)
+        predict_chunks._written(iter([block]), path)
     assert xr.open_zarr(path, consolidated=False).sizes["obs"] == 3
 
 
@@ -110,7 +114,7 @@ def test_predictions_in_a_store_are_those_in_memory(tmp_path):
     kernels = SPECIFICATIONS["features"]
     model = kz.MultinomialProbit(kernels(X), np.array(["no", "yes", "perhaps"])[LABELS])
     whole = predict(model, kernels(X_NEW, X), keep_draws=True)
-    blocks = kernels.in_blocks(X_NEW, X, size=20)
+    blocks = kernels(chunked(X_NEW, 20), X)
     stored = predict(model, blocks, keep_draws=True, store=tmp_path / "blocks.zarr")
     xr.testing.assert_allclose(stored.load(), whole, atol=1e-10)
     assert stored.attrs == whole.attrs
@@ -127,9 +131,7 @@ def test_memory_is_that_of_a_block():
     model = kz.MultinomialProbit(kernels(X), LABELS)
     result = result_of(model, draws=1)
     tracemalloc.start()
-    predictions = kz.predict(
-        model, result, kernels.in_blocks(many, X, size=1_000), progressbar=False
-    )
+    predictions = kz.predict(model, result, kernels(chunked(many, 1_000), X), progressbar=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     held = predictions.nbytes + many.shape[0] * 8
@@ -139,23 +141,9 @@ def test_memory_is_that_of_a_block():
     np.testing.assert_allclose(predictions["probability"][-3:], few["probability"], atol=1e-10)
 
 
-def with_nan():
+def test_a_value_that_is_not_finite_is_named():
     bad = X_NEW.copy()
     bad[77, 1] = np.nan
-    return bad
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: kz.linear().in_blocks(X_NEW, X, size=0), "'size' argument of in_blocks"),
-        (lambda: kz.gaussian(Theta(1, 1)).in_blocks(X_NEW, X), "without parameters to learn"),
-        (lambda: basis_expansion(np.square).in_blocks(X_NEW, X), "argument of in_blocks.*square"),
-        (lambda: list(kz.linear().in_blocks(with_nan(), X, size=9)), r"position \(77, 1\)"),
-        (lambda: list(kz.linear().in_blocks(X_NEW[:, :2], X)), "of 4 features.* Got 2 features"),
-        (lambda: kz.linear().on("a").in_blocks({"b": X_NEW}, {"a": X}), "'a'"),
-    ],
-)
-def test_what_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+    model = kz.MultinomialProbit(kz.linear()(X), LABELS)
+    with pytest.raises(ValueError, match=r"position \(77, 1\)"):
+        predict(model, kz.linear()(chunked(bad, 9), X))

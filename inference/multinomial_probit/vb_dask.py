@@ -1,4 +1,4 @@
-"""Expectations of the multinomial probit's kernels that stay in Dask's blocks.
+"""Expectations of the multinomial probit's kernels in a Dask array.
 
 Each pass maps sums over the blocks and adds them where they are; this process does the algebra of
 the columns. An iteration moves W (C, M) to each worker, and S C M numbers from one of them; the
@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...models.kernels.stack_in_blocks import StackInBlocks, rows_of
+from ...models.kernels.dask_stack import DaskStack, rows_of
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.threads import blocks_of
 from ...validation import argument_error
@@ -34,18 +34,18 @@ class KernelsOfBlocks:
 
     Parameters
     ----------
-    stack : StackInBlocks
+    stack : DaskStack
     products : KernelProducts
     labels : sequence
         Class codes of each block's objects, where the workers are.
     """
 
-    stack: StackInBlocks
+    stack: DaskStack
     products: KernelProducts
     labels: Sequence[Any]
 
     @classmethod
-    def of(cls, stack: StackInBlocks, labels: npt.NDArray[np.intp]) -> Self:
+    def of(cls, stack: DaskStack, labels: npt.NDArray[np.intp]) -> Self:
         """Compute the products; O(S^2 N M^2)."""
         (products,) = stack.total(_products)
         pairs = np.triu_indices(stack.shape[0])

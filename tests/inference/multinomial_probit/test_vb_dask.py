@@ -1,11 +1,9 @@
-"""Kernels in Dask's blocks: VB as in memory, refusals of what the blocks hold, one cluster."""
+"""Kernels in a Dask array: VB as in memory, refusals of what the chunks hold, one cluster."""
 
 import gc
-import multiprocessing
 import os
 import signal
 import weakref
-from concurrent.futures import CancelledError
 from threading import Timer
 
 import cloudpickle
@@ -18,7 +16,7 @@ import kernelzoo as kz
 from kernelzoo.inference import identified
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
-from kernelzoo.models.kernels import stack_in_blocks
+from kernelzoo.models.kernels import dask_stack
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")
@@ -40,7 +38,7 @@ def one_thread():
 
 
 def stack(size=17):
-    return KERNELS.in_blocks(X, size=size).to_dask()
+    return KERNELS(da.from_array(X, chunks=(size, -1)))
 
 
 def in_memory_and_in_blocks(**settings):
@@ -51,9 +49,7 @@ def test_the_blocks_are_those_of_the_kernels():
     found = stack()
     assert found.chunksizes["obs"] == (17, 17, 16)
     xr.testing.assert_allclose(found.compute(), KERNELS(X))
-    single = KERNELS.in_blocks(X, size=17).to_dask("float32")
-    assert single.dtype == np.float32
-    np.testing.assert_allclose(single.values, KERNELS(X).values, rtol=1e-6, atol=1e-6)
+    xr.testing.assert_identical(found.coords.to_dataset(), KERNELS(X).coords.to_dataset())
 
 
 @pytest.mark.parametrize("size", [50, 7, 3, 1])
@@ -67,9 +63,9 @@ def test_the_blocks_are_added_in_any_number(size):
 @pytest.mark.parametrize("size", [1, 4, 10])
 def test_parts_of_a_block_are_all_of_it(size, monkeypatch):
     """Also where the last is smaller than the others."""
-    monkeypatch.setattr(stack_in_blocks, "ROWS", 4)
+    monkeypatch.setattr(dask_stack, "ROWS", 4)
     block = np.arange(3 * size * 2).reshape(3, size, 2)
-    parts = [block[:, part] for part in stack_in_blocks.rows_of(block)]
+    parts = [block[:, part] for part in dask_stack.rows_of(block)]
     assert max(part.shape[1] for part in parts) <= 4
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), block)
 
@@ -80,14 +76,70 @@ def number_of_objects(block):
 
 def test_objects_on_disk_are_read_by_the_tasks(tmp_path):
     zarr = pytest.importorskip("zarr")
-    store = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(10, 4), dtype=float)
+    store = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(17, 4), dtype=float)
     store[:] = X
-    for source in (store, da.from_array(X, chunks=(20, 4)), np.asarray(X)):
-        found = KERNELS.in_blocks(source, size=17).to_dask()
-        np.testing.assert_allclose(found.values, KERNELS(X).values, atol=1e-12)
+    mapped = np.memmap(tmp_path / "x", float, "w+", shape=X.shape)
+    mapped[:] = X
+    for source in (da.from_zarr(store), da.from_array(mapped, chunks=(20, -1))):
+        np.testing.assert_allclose(KERNELS(source).values, KERNELS(X).values, atol=1e-12)
     store[31, 2] = np.nan
-    with pytest.raises(ValueError, match=r"31"):
-        KERNELS.in_blocks(store, size=17).to_dask().compute()
+    with pytest.raises(ValueError, match=r"position \(31, 2\)"):
+        KERNELS(da.from_zarr(store), X).compute()
+
+
+@pytest.mark.parametrize(
+    "kernels", [KERNELS, kz.linear().normalize("trace", "center").exact_features()]
+)
+@pytest.mark.parametrize("dtype", [float, np.float32, int])
+def test_several_spaces_of_which_one_is_in_memory(kernels, dtype):
+    both = {"a": X.astype(dtype), "b": X[:, :2]}
+    chunked = {"a": da.from_array(both["a"], chunks=(13, -1)), "b": both["b"]}
+    found = kernels(chunked)
+    assert found.chunksizes["obs"] == (13, 13, 13, 11)
+    np.testing.assert_allclose(found.values, kernels(both).values, atol=1e-12)
+
+
+def test_large_chunks_are_made_smaller(monkeypatch):
+    monkeypatch.setattr(dask_stack, "LARGEST", 2 * 9 * 8)
+    found = stack(17)
+    assert max(found.chunksizes["obs"]) == 8
+    np.testing.assert_allclose(found.values, KERNELS(X).values, atol=1e-12)
+
+
+def unknown(array):
+    keep = np.arange(len(array)) < 25
+    return array[da.from_array(keep, chunks=17)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: KERNELS(da.from_array(X, chunks=(10, 2))), r"whole rows: \.rechunk\("),
+        (lambda: KERNELS(unknown(da.from_array(X, chunks=(17, 4)))), "compute_chunk_sizes"),
+        (
+            lambda: KERNELS(unknown(da.from_array(X, chunks=(17, 4))).compute_chunk_sizes()),
+            r"whole rows: \.rechunk\(",
+        ),
+        (lambda: KERNELS(da.from_array(X[:, 0], chunks=10)), "objects, features"),
+        (lambda: KERNELS(da.from_array(X.astype(str), chunks=(10, -1))), "numbers of shape"),
+        (lambda: kz.linear()(da.from_array(X, chunks=(10, -1))), r"training objects in memory"),
+        (
+            lambda: kz.gaussian(kz.kernels.Theta(1, 1))(da.from_array(X, chunks=(10, -1)), X),
+            "without parameters to learn",
+        ),
+        (
+            lambda: kz.kernels.basis_expansion(np.square)(da.from_array(X, chunks=(10, -1)), X),
+            "for a Dask array. Got 'square'",
+        ),
+        (
+            lambda: KERNELS(da.from_array(X[:, :2], chunks=(10, -1)), X).compute(),
+            "of 4 features.* Got 2 features",
+        ),
+    ],
+)
+def test_arrays_that_cannot_be_read_by_rows_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("begin", ["zero", "random"])
@@ -107,7 +159,7 @@ def test_the_answer_is_that_in_memory(rule, begin):
     assert other.attrs["pareto_k"] == pytest.approx(one.attrs["pareto_k"], rel=1e-5)
 
 
-def test_the_density_and_its_gradient_are_those_in_memory(monkeypatch):
+def test_the_density_is_that_in_memory_and_has_no_gradient(monkeypatch):
     one, other = in_memory_and_in_blocks()
     values = kz.fit(one, "vb", **QUIET)["posterior"].isel(chain=0)
     draws = {name: values[name].values[:3] for name in values.data_vars}
@@ -118,26 +170,19 @@ def test_the_density_and_its_gradient_are_those_in_memory(monkeypatch):
     )
     np.testing.assert_allclose(log_density(other, draws), log_density(one, draws), rtol=1e-10)
     assert len(passes) == 1
-    point = one.initial_point(random_seed=3)
-    with dask.config.set(scheduler="synchronous"):
-        slopes = [m.compile_dlogp(mode="FAST_COMPILE")(point) for m in (one, other)]
-    np.testing.assert_allclose(slopes[1], slopes[0], rtol=1e-9, atol=1e-10)
-
-
-def test_pymc_draws_and_climbs_on_blocks():
-    _, model = in_memory_and_in_blocks()
-    with model:
+    with pytest.raises(ValueError, match="have no gradient: use VB"):
+        other.compile_dlogp(mode="FAST_COMPILE")
+    with other:
         prior = pm.sample_prior_predictive(5, random_seed=1)
     assert prior["prior_predictive"]["t"].shape == (1, 5, 50)
-    found = kz.fit(model, kz.MAP(space="unconstrained"), **QUIET)
-    assert np.isfinite(found["posterior"]["W"].values).all()
 
 
 def test_engines_say_that_they_need_memory():
     _, model = in_memory_and_in_blocks()
     reasons = {row.engine: row.reason for row in kz.engines(model).rows}
-    assert reasons["VB"] is None
-    assert "in memory" in reasons["Gibbs"]
+    assert [engine for engine, reason in reasons.items() if reason is None] == ["VB"]
+    for engine in ("Gibbs", "NUTS", "SMC", "MAP", "ADVI", "Laplace", "Pathfinder"):
+        assert "compute()" in reasons[engine] or "installed" in reasons[engine]
     with pytest.raises(ValueError, match=r"compute\(\)"):
         kz.fit(model, "gibbs", **QUIET)
     with pytest.raises(ValueError, match="batch"):
@@ -156,11 +201,13 @@ def test_results_predict_compare_and_save(tmp_path):
     xr.testing.assert_allclose(kz.predict(other, found, K_new)["probability"], expected, rtol=1e-5)
     found.to_netcdf(tmp_path / "found.nc")
     loaded = xr.load_datatree(tmp_path / "found.nc")
-    again = kz.predict(other, loaded, KERNELS.in_blocks(X_NEW, X, size=3))["probability"]
+    again = kz.predict(other, loaded, KERNELS(da.from_array(X_NEW, chunks=(3, -1)), X))[
+        "probability"
+    ]
     xr.testing.assert_allclose(again, expected, rtol=1e-5)
     table = kz.compare_engines({"a": found, "b": loaded}, model=other)
     assert {"contrast", "beta"} <= set(table.variables.reset_index()["variable"])
-    with pytest.raises(ValueError, match="kernels in memory and one on kernels in blocks"):
+    with pytest.raises(ValueError, match="in memory and one on kernels in a Dask array"):
         kz.predict(one, loaded, K_new)
 
 
@@ -171,7 +218,7 @@ def test_results_of_other_data_are_refused():
     shuffled = centred[:, RNG.permutation(50)]
 
     def model_of(array, size=17):
-        blocks = da.from_array(array, chunks=(1, size, 4))
+        blocks = da.from_array(array, chunks=(-1, size, -1))
         return kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
 
     found = kz.fit(model_of(centred), "vb", **QUIET)
@@ -185,34 +232,6 @@ def test_results_of_other_data_are_refused():
     fitted = kz.fit(in_memory, "vb", **QUIET)
     expected = kz.compare_engines({"a": fitted, "b": fitted}, model=in_memory)
     assert len(table.elements) == len(expected.elements)
-
-
-def test_forked_processes_cannot_read_blocks_of_workers(monkeypatch):
-    distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "dashboard_address": ":0", "protocol": "inproc://"}
-    with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster,
-        distributed.Client(cluster),
-    ):
-        held, read = (kz.MultinomialProbit(K, LABELS).blocks for K in (stack().persist(), stack()))
-        # As if another process had started the threads.
-        monkeypatch.setattr(stack_in_blocks, "_PROCESS", -1)
-        with pytest.raises(RuntimeError, match="pass cores=1"):
-            held.check_unchanged("a child")
-        read.check_unchanged("a child")
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_processes_read_blocks():
-    """Threads of Dask's pool, which the declaration starts, do not survive a fork."""
-    with dask.config.set(scheduler="threads"):
-        model = kz.MultinomialProbit(stack(), LABELS)
-        forked = multiprocessing.get_context("fork")
-        child = forked.Process(target=model.blocks.check_unchanged, args=("a child",))
-        child.start()
-        child.join(20)
-        child.kill()
-    assert child.exitcode == 0
 
 
 def test_kernels_go_with_their_model():
@@ -240,7 +259,7 @@ def test_data_that_stand_for_kernels_cannot_be_set():
     _, model = in_memory_and_in_blocks()
     with model:
         pm.set_data({"K_projection": np.zeros((2, 9))})
-    with pytest.raises(ValueError, match="stands for kernels in blocks"):
+    with pytest.raises(ValueError, match="stands for kernels in a Dask array"):
         kz.fit(model, "vb", **QUIET)
 
 
@@ -252,27 +271,18 @@ def test_labels_of_more_objects_than_the_blocks_have_are_refused():
         kz.fit(model, "vb", **QUIET)
 
 
-def test_numpyro_says_that_it_reads_no_blocks():
-    pytest.importorskip("numpyro")
-    _, model = in_memory_and_in_blocks()
-    with pytest.raises(ValueError, match="JAX reads no kernels in blocks"):
-        kz.fit(model, kz.NUTS(backend="numpyro"), **QUIET)
-
-
-def test_blocks_without_objects_do_not_count_and_unknown_sizes_are_refused():
-    keep = np.arange(50) < 25
-    blocks = da.from_array(KERNELS(X).values, chunks=(2, 17, 9))[:, da.from_array(keep, chunks=17)]
+def test_chunks_that_split_columns_or_are_empty_or_unknown_are_refused():
+    values, keep = KERNELS(X), np.arange(50) < 25
+    blocks = da.from_array(values.values, chunks=(2, 17, 9))
+    unknown_rows = blocks[:, da.from_array(keep, chunks=17)]
     with pytest.raises(ValueError, match="compute_chunk_sizes"):
-        kz.MultinomialProbit(xr.DataArray(blocks, dims=("kernel", "obs", "basis")), LABELS[keep])
-    known = KERNELS(X)[:, keep].copy(data=blocks.compute_chunk_sizes())
-    assert 0 in known.chunksizes["obs"]
-    found = kz.fit(kz.MultinomialProbit(known, LABELS[keep]), kz.VB(starts=1), **QUIET)
-    expected = kz.MultinomialProbit(KERNELS(X)[:, keep], LABELS[keep])
-    bounds = [
-        each["trajectory"]["elbo"].values
-        for each in (found, kz.fit(expected, kz.VB(starts=1), **QUIET))
-    ]
-    np.testing.assert_allclose(*bounds, rtol=1e-8)
+        kz.MultinomialProbit(xr.DataArray(unknown_rows, dims=values.dims), LABELS[keep])
+    empty = values[:, keep].copy(data=unknown_rows.compute_chunk_sizes())
+    assert 0 in empty.chunksizes["obs"]
+    split = [values.copy(data=blocks.rechunk(chunks)) for chunks in ((1, 17, 9), (2, 17, 4))]
+    for K, labels in ((empty, LABELS[keep]), *((each, LABELS) for each in split)):
+        with pytest.raises(ValueError, match=r"whole rows: \.chunk\("):
+            kz.MultinomialProbit(K, labels)
 
 
 def test_models_are_pickled_with_their_blocks():
@@ -290,7 +300,7 @@ def with_entry(value):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_the_first_entry_that_is_not_finite_is_named(value, monkeypatch):
-    monkeypatch.setattr(stack_in_blocks, "ROWS", 2)
+    monkeypatch.setattr(dask_stack, "ROWS", 2)
     with pytest.raises(
         ValueError, match=r"kernel landmarks linear.*object 20 \(row 20\), column 3"
     ):
@@ -317,59 +327,6 @@ def test_blocks_without_real_numbers_are_refused(dtype, promised):
     blocks = da.from_delayed(dask.delayed(lambda: values)(), values.shape, dtype=dtype)
     with pytest.raises(ValueError, match=r"'kernels' argument .* numbers.* Got .*(complex128|<U)"):
         kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("engine", ["vb", kz.MAP(method="gradient")], ids=["VB", "MAP"])
-def test_blocks_with_other_numbers_at_each_read_are_refused(engine):
-    rng = np.random.default_rng(0)
-    draw = dask.delayed(lambda: rng.normal(size=(2, 50, 9)), pure=False)
-    blocks = da.from_delayed(draw(), (2, 50, 9), dtype=float)
-    model = kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
-    with pytest.raises(ValueError, match="has changed meanwhile"):
-        kz.fit(model, engine, **QUIET)
-
-
-def test_changed_blocks_are_named_in_place_of_what_they_lead_to():
-    values = KERNELS(X).values.copy()
-    read = dask.delayed(lambda: values.copy(), pure=False)
-    blocks = da.from_delayed(read(), values.shape, dtype=float)
-    model = kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
-    values[0, 30] += 1.0
-
-    def fail():
-        with model.blocks.unchanged("fit"):
-            raise ArithmeticError("curvatures up to 1e16")
-
-    with pytest.raises(ValueError, match="has changed meanwhile"):
-        fail()
-
-
-def test_a_lost_scheduler_is_named(monkeypatch):
-    model = kz.MultinomialProbit(stack(), LABELS)
-
-    def lost(*tasks, **options):
-        raise CancelledError("scheduler-connection-lost")
-
-    monkeypatch.setattr(dask, "compute", lost)
-    with pytest.raises(ConnectionError, match=r"The Dask scheduler was lost.*make the blocks"):
-        kz.fit(model, "vb", **QUIET)
-
-
-def test_blocks_that_change_while_they_are_read_are_refused():
-    values = KERNELS(X).values.copy()
-
-    def block(start, stop):
-        return values[:, start:stop]
-
-    parts = [
-        da.from_delayed(dask.delayed(block, pure=False)(a, a + 25), (2, 25, 9), dtype=float)
-        for a in (0, 25)
-    ]
-    model = kz.MultinomialProbit(KERNELS(X).copy(data=da.concatenate(parts, axis=1)), LABELS)
-    values[0, 30] += 1.0
-    with pytest.raises(ValueError, match="has changed meanwhile"):
-        kz.fit(model, "vb", **QUIET)
 
 
 @pytest.mark.slow

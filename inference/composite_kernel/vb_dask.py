@@ -1,4 +1,4 @@
-"""Likelihoods of the composite-kernel models' mean field whose kernels stay in Dask's blocks.
+"""Likelihoods of the composite-kernel models' mean field whose kernels are in a Dask array.
 
 Regression forms its sums in one pass over the blocks, which are not read again. In classification
 an iteration passes twice: the square roots of the weights (N,) go to the blocks, a matrix (M, M)
@@ -18,7 +18,7 @@ from ...models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
 )
-from ...models.kernels.stack_in_blocks import StackInBlocks
+from ...models.kernels.dask_stack import DaskStack
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.threads import blocks_of
 from .vb_likelihoods import (
@@ -36,7 +36,7 @@ type Array = npt.NDArray[np.float64]
 
 
 def gaussian_of_blocks(
-    model: CompositeKernelRegression, blocks: StackInBlocks, shared_noise: bool
+    model: CompositeKernelRegression, blocks: DaskStack, shared_noise: bool
 ) -> Gaussian:
     """Form the sums of a regression; O(K^2 N M^2), in one pass."""
     targets = model.target_values
@@ -48,7 +48,7 @@ def gaussian_of_blocks(
     return Gaussian.of_sums(KernelProducts(pairs, products), projections, targets, shared_noise)
 
 
-def bernoulli_of_blocks(model: CompositeKernelClassification, blocks: StackInBlocks) -> Bernoulli:
+def bernoulli_of_blocks(model: CompositeKernelClassification, blocks: DaskStack) -> Bernoulli:
     """Form the products of the labels with the kernels (K, N, M), in one pass."""
     signs = model.label_codes - 0.5
     (projections,) = blocks.total(_of_labels, model.functions, by_object=[blocks.parts(signs)])
@@ -59,7 +59,7 @@ def bernoulli_of_blocks(model: CompositeKernelClassification, blocks: StackInBlo
 class KernelsInBlocks(WeightedKernels):
     """Passes over blocks; the matrices (K, N, M) are made of each when it is read."""
 
-    stack: StackInBlocks
+    stack: DaskStack
     functions: Basis
 
     @override

@@ -1,4 +1,4 @@
-"""Scores of objects whose kernels are in blocks, as one operation with its gradient."""
+"""Scores of objects whose kernels are a Dask array, as one operation of PyTensor."""
 
 import weakref
 from collections.abc import Sequence
@@ -13,22 +13,24 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.blockwise import vectorize_node_fallback
 
-from ..kernels.stack_in_blocks import StackInBlocks, rows_of
+from ..kernels.dask_stack import DaskStack, rows_of
 
-__all__ = ["ScoresInBlocks", "scores_in_blocks"]
+__all__ = ["DaskScores", "dask_scores"]
 
 
-class BlocksOfModel:
+class _StackOfModel:
     """Reference to a stack that a model owns: PyTensor keeps operations when models have gone."""
 
-    def __init__(self, stack: StackInBlocks, keep: bool = False) -> None:
+    def __init__(self, stack: DaskStack, keep: bool = False) -> None:
         self._stack = weakref.ref(stack)
         self._kept = stack if keep else None
 
-    def __call__(self) -> StackInBlocks:
+    def __call__(self) -> DaskStack:
         """Return the stack; raise RuntimeError when its model has gone."""
         if (stack := self._stack()) is None:
-            raise RuntimeError("The kernels in blocks have gone with their model: keep the model.")
+            raise RuntimeError(
+                "The kernels in a Dask array have gone with their model: keep the model."
+            )
         return stack
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,14 +39,14 @@ class BlocksOfModel:
 
 
 @dataclass(frozen=True)
-class ScoresInBlocks(Op):
+class DaskScores(Op):
     """Scores (N, C) of weights beta (S,) and regressors W (C, M): sum_s beta_s K_s W'.
 
     Each evaluation is a pass over the blocks, O(S N M C). Draws (draw, S) and (draw, C, M) have
     scores (draw, N, C) by one pass.
     """
 
-    stack: BlocksOfModel
+    stack: _StackOfModel
     n_obs: int
     __props__ = ("stack", "n_obs")
 
@@ -69,15 +71,16 @@ class ScoresInBlocks(Op):
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        slopes: Any = _SlopesInBlocks(self.stack)(*inputs, *cotangents)
-        return list(slopes)
+        raise ValueError(
+            "Scores of kernels in a Dask array have no gradient: use VB, or compute() of the stack."
+        )
 
     def __str__(self) -> str:
         return type(self).__name__
 
 
-@_vectorize_node.register(ScoresInBlocks)
-def _of_draws(op: ScoresInBlocks, node: Apply, beta: Any, W: Any) -> Any:
+@_vectorize_node.register(DaskScores)
+def _of_draws(op: DaskScores, node: Apply, beta: Any, W: Any) -> Any:
     """One pass for all draws of the weights, the regressors or both."""
     if beta.ndim > 2 or W.ndim > 3 or node.inputs[1].type.ndim == 3:
         return vectorize_node_fallback(op, node, beta, W)
@@ -86,37 +89,9 @@ def _of_draws(op: ScoresInBlocks, node: Apply, beta: Any, W: Any) -> Any:
     return op.make_node(weights, pt.broadcast_to(W, (draws, *W.shape[-2:]))).outputs
 
 
-@dataclass(frozen=True)
-class _SlopesInBlocks(Op):
-    """Slopes of sum(G * scores) in the weights (S,) and in the regressors (C, M)."""
-
-    stack: BlocksOfModel
-    __props__ = ("stack",)
-    gufunc_signature = "(s),(c,m),(n,c)->(s),(c,m)"
-
-    @override
-    def make_node(self, beta: TensorLike, W: TensorLike, G: TensorLike) -> Apply:  # type: ignore[override]
-        inputs: list[Any] = [pt.as_tensor(x).astype("float64") for x in (beta, W, G)]
-        return Apply(self, inputs, [x.type() for x in inputs[:2]])
-
-    @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        beta, W, G = inputs
-        stack = self.stack()
-        of_beta, of_W = stack.total(_slopes, beta, W, by_object=[stack.parts(G)])
-        output_storage[0][0], output_storage[1][0] = of_beta, of_W
-
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shapes of the slopes, those of what they are in."""
-        return [*shapes[:2]]
-
-    def __str__(self) -> str:
-        return type(self).__name__
-
-
-def scores_in_blocks(stack: StackInBlocks, beta: TensorLike, W: TensorLike) -> TensorVariable:
+def dask_scores(stack: DaskStack, beta: TensorLike, W: TensorLike) -> TensorVariable:
     """Scores (N, C) of weights (S,) and regressors (C, M), by a pass over the blocks."""
-    scores: Any = ScoresInBlocks(BlocksOfModel(stack), len(stack))(beta, W)
+    scores: Any = DaskScores(_StackOfModel(stack), len(stack))(beta, W)
     return scores
 
 
@@ -129,12 +104,3 @@ def _scores(block: np.ndarray, beta: np.ndarray, W: np.ndarray) -> np.ndarray:
         for part in rows_of(block):
             f[part] += np.asarray(kernel[part], dtype=float) @ weighted
     return f.reshape(-1, n_draws, n_classes).transpose(1, 0, 2)
-
-
-def _slopes(
-    block: np.ndarray, G: np.ndarray, beta: np.ndarray, W: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    by_kernel = np.zeros((len(block), *W.shape))
-    for part in rows_of(block):
-        by_kernel += G[part].T @ np.asarray(block[:, part], dtype=float)
-    return np.tensordot(by_kernel, W, axes=2), np.tensordot(beta, by_kernel, axes=1)
