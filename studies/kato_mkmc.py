@@ -53,7 +53,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "EM as printed": {
         "by": "EM",
         "lam": 0.001,
-        "engine": {"start": "zero", "memory": 0, "iterations": 100},
+        "engine": {"start": "zero", "memory": 0, "max_iterations": 100},
     },
     "Gibbs": {
         "by": "Gibbs",

@@ -34,7 +34,7 @@ QUICK = {
     ),
     "Gibbs": ({}, {"draws": 60, "tune": 60, "chains": 2}),
     "SMC": ({}, {"draws": 20, "chains": 2}),
-    "ADVI": ({"iterations": 300}, {"draws": 60}),
+    "ADVI": ({"max_iterations": 300}, {"draws": 60}),
     "MAP": ({"space": "unconstrained"}, {"draws": 60}),
     "Laplace": ({}, {"draws": 60}),
     "Pathfinder": ({"paths": 2}, {"draws": 60}),
@@ -430,7 +430,7 @@ def test_bad_settings_are_refused_at_once(make):
     [
         (kz.VB, "max_iter", "max_iterations"),
         (kz.Gibbs, "shceme", "scheme"),
-        (kz.EM, "iteration", "iterations"),
+        (kz.EM, "max_iteration", "max_iterations"),
         (kz.MAP, "spcae", "space"),
         (kz.NUTS, "target_acept", "target_accept"),
     ],

@@ -137,8 +137,8 @@ def test_linear_growth_in_the_papers_setting():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"iterations": 0}, "'iterations' argument"),
-        ({"iterations": None}, "grows linearly"),
+        ({"max_iterations": 0}, "'max_iterations' argument"),
+        ({"max_iterations": None}, "grows linearly"),
         ({"tolerance": 0.0}, "'tolerance' argument"),
         ({"start": "posterior"}, "'prior' or a matrix"),
         ({"start": np.eye(3)}, r"of shape \(5, 5\)"),

@@ -14,7 +14,7 @@ class Renamed(kz.WishartKernelMixture):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"iterations": 0},
+        {"max_iterations": 0},
         {"start": "posterior"},
         {"start": np.eye(3)},
         {"start": -np.eye(5)},

@@ -59,7 +59,7 @@ def some_matrix(n, seed=0):
 
 def stationary(problem, **options):
     objective = MutualObjective.of(problem)
-    settings = {"iterations": 3_000, "tolerance": 1e-7, "memory": 5} | options
+    settings = {"max_iterations": 3_000, "tolerance": 1e-7, "memory": 5} | options
     found = minimize(objective, objective.start(means=True), **settings)
     return found, found.last.factor @ found.last.factor.T
 
@@ -347,7 +347,7 @@ def test_interruption_leaves_what_there_is():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"iterations": 0}, "'iterations' argument"),
+        ({"max_iterations": 0}, "'max_iterations' argument"),
         ({"tolerance": -1.0}, "'tolerance' argument"),
         ({"start": "ones"}, "'start' argument"),
         ({"memory": -1}, "'memory' argument"),
