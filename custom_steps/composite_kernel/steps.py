@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 from pytensor.tensor import TensorVariable
@@ -40,11 +40,11 @@ class CompositeKernelGibbs(GibbsBlock):
     vars : sequence of TensorVariable, optional
         alpha, if the model has it, and any of phi, beta, varphi, gamma. Default: all free variables
         of the declaration.
-    collapsed : bool, default=True
-        Move beta and varphi together with alpha integrated out, by elliptical slice sampling, which
-        needs no tuning. If False, move them by Metropolis given alpha, as the paper sketches; such
-        a chain may keep its weights for thousands of sweeps. Selections move with alpha integrated
-        out.
+    scheme : {"marginal", "paper"}, default="marginal"
+        "marginal" moves beta and varphi together with alpha integrated out, by elliptical slice
+        sampling, which needs no tuning. "paper" moves them by Metropolis given alpha, as the paper
+        sketches; such a chain may keep its weights for thousands of sweeps. Selections need
+        "marginal".
     moves : int, default=2
         Number of moves of beta, and of varphi, a sweep.
     block : int, default=2
@@ -58,14 +58,14 @@ class CompositeKernelGibbs(GibbsBlock):
     TypeError
         When the model is neither of the two.
     ValueError
-        When `vars` lacks the model's alpha, when `collapsed` is False for a selection or for a beta
+        When `vars` lacks the model's alpha, when `scheme` is "paper" for a selection or for a beta
         of a model without alpha, or when `moves` or `block` is below one.
 
     Notes
     -----
     Sample statistics: ``beta_accept`` and ``varphi_accept``, the mean acceptance probabilities of
     the Metropolis moves in a sweep, NaN without such moves; ``evaluations``, the number of
-    evaluations of the evidence in a collapsed sweep. Source: girolami2005, sections 3 and 4.
+    evaluations of the evidence in a marginal sweep. Source: girolami2005, sections 3 and 4.
 
     Examples
     --------
@@ -86,13 +86,13 @@ class CompositeKernelGibbs(GibbsBlock):
         self,
         vars: Sequence[TensorVariable | str] | None = None,
         *,
-        collapsed: bool = True,
+        scheme: Literal["marginal", "paper"] = "marginal",
         moves: Count = 2,
         block: Count = 2,
         **shared: Unpack[Shared],
     ):
         check_arguments(CompositeKernelGibbs.__init__, locals())
-        self._collapsed, self._moves, self._block = collapsed, moves, block
+        self._marginal, self._moves, self._block = scheme == "marginal", moves, block
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
@@ -105,16 +105,16 @@ class CompositeKernelGibbs(GibbsBlock):
             raise ValueError(
                 f"The 'vars' argument of {owner} must include alpha. Got {sorted(self._owned)}."
             )
-        if marginal and not self._collapsed and "beta" in self._owned:
+        if marginal and not self._marginal and "beta" in self._owned:
             raise ValueError(
-                f"The 'collapsed' argument of {owner} must be True where the model has alpha "
-                "integrated out: its beta cannot be moved given alpha. Got False."
+                f"The 'scheme' argument of {owner} must be 'marginal' where the model has alpha "
+                "integrated out: its beta cannot be moved given alpha. Got 'paper'."
             )
         self._likelihoods, self._prior = _likelihoods(model), _prior(model)
-        if self._prior.selection is not None and not self._collapsed:
+        if self._prior.selection is not None and not self._marginal:
             raise ValueError(
-                f"The 'collapsed' argument of {owner} must be True for Binary: a selection hardly "
-                "moves given alpha. Got False."
+                f"The 'scheme' argument of {owner} must be 'marginal' for Binary: a selection "
+                "hardly moves given alpha. Got 'paper'."
             )
         design = model.design
         self._design = Design.of(design, constant=model.bias_apart)
@@ -136,7 +136,7 @@ class CompositeKernelGibbs(GibbsBlock):
         There are one sweep's proposals for each output that shares nothing, else for all.
         """
         k = len(self._design.stack)
-        by_ellipse = {"beta", "varphi"} if self._collapsed and "beta" in self._owned else set()
+        by_ellipse = {"beta", "varphi"} if self._marginal and "beta" in self._owned else set()
         by_metropolis = self._owned - by_ellipse
         tuning = Tuning(
             initial_weight_tuning(k) if "beta" in by_metropolis else None,

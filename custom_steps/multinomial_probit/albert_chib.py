@@ -36,7 +36,7 @@ class AlbertChib(GibbsBlock):
     moves : int, default=5
         Number of Metropolis moves in a sweep given utilities and regressors. They move weights and
         concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none.
-    collapsed : int, default=1
+    marginal_moves : int, default=1
         Number of Metropolis moves in a sweep of exponents and kernel parameters with the regressors
         integrated out. They are longer and cost C Cholesky factorisations each. 0 for none.
     block : int, default=6
@@ -57,9 +57,9 @@ class AlbertChib(GibbsBlock):
     Notes
     -----
     Sample statistics are mean acceptance probabilities of a sweep, NaN without such moves:
-    ``beta_accept`` and ``rho_accept`` for `Mean`; ``kernel_accept`` and ``collapsed_accept`` for
+    ``beta_accept`` and ``rho_accept`` for `Mean`; ``kernel_accept`` and ``marginal_accept`` for
     exponents and parameters, given the regressors and with them integrated out. Source:
-    damoulas2009, appendix A; the collapsed moves are ours.
+    damoulas2009, appendix A; the marginal moves are ours.
 
     Examples
     --------
@@ -71,13 +71,13 @@ class AlbertChib(GibbsBlock):
     declarations = (MultinomialProbit,)
     shown: ClassVar[Mapping[str, str]] = {
         "beta_accept": "Weights accepted",
-        "collapsed_accept": "Kernels accepted",
+        "marginal_accept": "Kernels accepted",
     }
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "beta_accept": (np.float64, []),
         "rho_accept": (np.float64, []),
         "kernel_accept": (np.float64, []),
-        "collapsed_accept": (np.float64, []),
+        "marginal_accept": (np.float64, []),
     }
 
     def __init__(
@@ -85,12 +85,12 @@ class AlbertChib(GibbsBlock):
         vars: Sequence[TensorVariable | str] | None = None,
         *,
         moves: CountOrZero = 5,
-        collapsed: CountOrZero = 1,
+        marginal_moves: CountOrZero = 1,
         block: Count = 6,
         **shared: Unpack[Shared],
     ):
         check_arguments(AlbertChib.__init__, locals())
-        self._moves = Moves(moves, collapsed, block)
+        self._moves = Moves(moves, marginal_moves, block)
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
@@ -148,6 +148,6 @@ class AlbertChib(GibbsBlock):
             "beta_accept": info.weights,
             "rho_accept": info.concentrations.mean(),
             "kernel_accept": info.given_regressors,
-            "collapsed_accept": info.collapsed,
+            "marginal_accept": info.collapsed,
         }
         return new, stats

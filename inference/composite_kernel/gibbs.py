@@ -1,5 +1,7 @@
 """Gibbs steps of the composite-kernel models (Girolami & Rogers 2005, sections 3 and 4)."""
 
+from typing import Literal
+
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.composite_kernel.steps import RULES, CompositeKernelGibbs
@@ -22,7 +24,7 @@ def composite_kernel_steps(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
     *,
-    collapsed: bool = True,
+    scheme: Literal["marginal", "paper"] = "marginal",
     moves: Count = 2,
     block: Count = 2,
 ) -> list[BlockedStep]:
@@ -40,4 +42,4 @@ def composite_kernel_steps(
     list of BlockedStep
         Steps for ``pm.sample``.
     """
-    return [CompositeKernelGibbs(model=model, collapsed=collapsed, moves=moves, block=block)]
+    return [CompositeKernelGibbs(model=model, scheme=scheme, moves=moves, block=block)]

@@ -461,8 +461,13 @@ class Gibbs(PaperEngine[Sequence[Any]]):
         a selection. "auto" (the default) is "marginal" if weights or selections move, or if there
         are at least as many basis functions as objects, as in Gram matrices, and "paper" otherwise.
         The marginal scheme takes `length`, `target_accept` and, for `Binary`, `stages`; the paper's
-        takes `moves` and, where they apply, `collapsed` (`Product`, kernel parameters) and `block`
-        (`Binary`).
+        takes `moves` and, where they apply, `marginal_moves` (`Product`, kernel parameters) and
+        `block` (`Binary`).
+
+        Composite kernels: "marginal" (the default) moves beta and varphi with alpha integrated out,
+        by elliptical slice sampling, which needs no tuning; "paper" moves them by Metropolis given
+        alpha, as the paper sketches, and such a chain may keep its weights for thousands of sweeps.
+        Selections need "marginal".
     length : float, optional
         Marginal scheme: expected length of a trajectory, in units of the mass matrix. Cost is
         proportional to it; longer trajectories give less correlated draws. Tuning uses an eighth of
@@ -477,14 +482,10 @@ class Gibbs(PaperEngine[Sequence[Any]]):
         utilities and regressors; they move weights and concentrations (`Mean`), exponents
         (`Product`) and kernel parameters; 0 for none. Composite kernels: number of moves of beta,
         and of varphi, per sweep. Default: 5; 2 for composite kernels.
-    collapsed : bool or int, optional
+    marginal_moves : int, optional
         Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep of exponents
         and kernel parameters with the regressors integrated out; they are longer and cost C
-        Cholesky factorisations each; 0 for none. Composite kernels: whether beta and varphi move
-        with alpha integrated out, by elliptical slice sampling, which needs no tuning. If False,
-        they move by Metropolis given alpha, as the paper sketches; such a chain may keep its
-        weights for thousands of sweeps. Selections need True. Default: 1; True for composite
-        kernels.
+        Cholesky factorisations each; 0 for none. Default: 1.
     block : int, optional
         Number of kernels of a binary selection that are drawn jointly, from all 2^block states.
         Paper's scheme of `MultinomialProbit`: each state costs C Cholesky factorisations; chains of
@@ -526,7 +527,7 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     target_accept: Fraction | None = None
     stages: Count | None = None
     moves: CountOrZero | None = None
-    collapsed: bool | CountOrZero | None = None
+    marginal_moves: CountOrZero | None = None
     block: Count | None = None
     alpha: float | None = None
     p_step: Literal["joint", "inverse-wishart"] | None = None

@@ -33,7 +33,7 @@ def multinomial_probit_steps(
     target_accept: Fraction = 0.75,
     stages: Count = STAGES,
     moves: CountOrZero = 5,
-    collapsed: CountOrZero = 1,
+    marginal_moves: CountOrZero = 1,
     block: Count = 6,
 ) -> list[BlockedStep]:
     r"""One block for all variables; `Gibbs` explains the settings.
@@ -89,7 +89,7 @@ def multinomial_probit_steps(
     """
     settings: dict[str, Any] = {
         **{"length": length, "target_accept": target_accept, "stages": stages},
-        **{"moves": moves, "collapsed": collapsed, "block": block},
+        **{"moves": moves, "marginal_moves": marginal_moves, "block": block},
     }
     known = serves(model)
     if scheme == "marginal" and not known:
@@ -100,7 +100,11 @@ def multinomial_probit_steps(
     walked = NormalCoordinates.of(model.combination, len(model.coords["kernel"]), model.parametric)
     step: type[BlockedStep] = AlbertChib
     # A rule from elsewhere may use every setting.
-    applies = {"moves": True, "collapsed": bool(walked) or not known, "block": selects or not known}
+    applies = {
+        "moves": True,
+        "marginal_moves": bool(walked) or not known,
+        "block": selects or not known,
+    }
     if scheme == "marginal" or (scheme == "auto" and known and (model.learned or _is_gram(model))):
         step = MarginalProbit
         applies = {"length": True, "target_accept": True, "stages": selects}

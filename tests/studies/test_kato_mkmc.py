@@ -84,7 +84,11 @@ def test_published_numbers_stand_beside_nothing_of_ours(studies):
 
 def test_methods_are_the_recipes(studies):
     assert METHODS["EM as printed"]["lam"] == 0.001
-    assert METHODS["EM as printed"]["engine"] == {"start": "zero", "memory": 0, "max_iterations": 100}
+    assert METHODS["EM as printed"]["engine"] == {
+        "start": "zero",
+        "memory": 0,
+        "max_iterations": 100,
+    }
     assert {METHODS[name]["lam"] for name in ("zero", "mean", "EM", "Gibbs")} == {0.1}
     assert kato_mkmc.PARTS["large"] == pytest.approx(1000 / 2318, abs=0.002)
     repeated = {t.column: t.splits for t in studies[2].tasks if "Gibbs" not in t.rows[0]}

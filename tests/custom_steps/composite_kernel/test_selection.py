@@ -166,7 +166,7 @@ def test_sparse_weights_exceed_a_threshold_as_often_as_quadrature_says(varphi):
 
 def test_selections_do_not_move_given_alpha():
     model = declared(kz.CompositeKernelRegression)
-    with pytest.raises(ValueError, match=r"'collapsed' argument .* must be True for Binary"):
-        CompositeKernelGibbs(model=model, collapsed=False)
+    with pytest.raises(ValueError, match=r"'scheme' argument .* must be 'marginal' for Binary"):
+        CompositeKernelGibbs(model=model, scheme="paper")
     with pytest.raises(ValueError, match="'block' argument of CompositeKernelGibbs"):
         CompositeKernelGibbs(model=model, block=0)

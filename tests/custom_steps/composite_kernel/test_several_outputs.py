@@ -77,7 +77,7 @@ def joint_test(shared, stack=TALL, rule=DIRICHLET, replicates=1_000, **settings)
     [
         {},
         {"stack": WIDE},
-        {"collapsed": False},
+        {"scheme": "paper"},
         {"rule": Binary(0.4)},
     ],
     ids=["joint", "wide", "metropolis", "selection"],

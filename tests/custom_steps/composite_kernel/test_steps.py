@@ -76,11 +76,13 @@ def test_wrong_requests(regression):
         CompositeKernelGibbs([regression["beta"]], model=regression)
     with pytest.raises(ValueError, match="'moves' argument of CompositeKernelGibbs"):
         CompositeKernelGibbs(model=regression, moves=0)
-    with pytest.raises(ValueError, match=r"'collapsed' argument of Comp.* must be True or False"):
-        CompositeKernelGibbs(model=regression, collapsed="no")
+    with pytest.raises(
+        ValueError, match=r"'scheme' argument of Comp.* must be one of 'marginal', 'paper'"
+    ):
+        CompositeKernelGibbs(model=regression, scheme="no")
     collapsed = CompositeKernelRegression.example(collapsed=True)
-    with pytest.raises(ValueError, match=r"'collapsed' argument .* alpha integrated out"):
-        CompositeKernelGibbs(model=collapsed, collapsed=False)
+    with pytest.raises(ValueError, match=r"'scheme' argument .* alpha integrated out"):
+        CompositeKernelGibbs(model=collapsed, scheme="paper")
 
 
 def functionals(tree):
@@ -101,11 +103,11 @@ def assert_agree(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("collapsed", [True, False])
-def test_gibbs_agrees_with_nuts(model, collapsed):
+@pytest.mark.parametrize("scheme", ["marginal", "paper"])
+def test_gibbs_agrees_with_nuts(model, scheme):
     with model:
         options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
-        step = CompositeKernelGibbs(collapsed=collapsed)
+        step = CompositeKernelGibbs(scheme=scheme)
         gibbs = pm.sample(10_000, tune=1_000, step=[step], **options)
         nuts = pm.sample(2_000, tune=1_000, nuts_sampler="pymc", target_accept=0.95, **options)
     assert_agree(gibbs, nuts)

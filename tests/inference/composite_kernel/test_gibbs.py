@@ -22,6 +22,6 @@ def test_fit(declared):
 
 def test_as_the_paper_sketches_it():
     model = CompositeKernelRegression.example()
-    result = kz.fit(model, kz.Gibbs(collapsed=False, moves=3), progressbar=False, **OPTIONS)
+    result = kz.fit(model, kz.Gibbs(scheme="paper", moves=3), progressbar=False, **OPTIONS)
     assert float(result["sample_stats"]["beta_accept"].mean()) > 0
     assert float(result["sample_stats"]["evaluations"].max()) == 0

@@ -50,7 +50,7 @@ def vb_results():
     [
         (VB, {"draws": 20}),
         (kz.Gibbs(), {"draws": 20, "tune": 10, "chains": 1}),
-        (kz.Gibbs(collapsed=False), {"draws": 20, "tune": 10, "chains": 1}),
+        (kz.Gibbs(scheme="paper"), {"draws": 20, "tune": 10, "chains": 1}),
     ],
     ids=["VB", "Gibbs", "Gibbs given alpha"],
 )

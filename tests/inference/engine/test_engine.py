@@ -412,7 +412,7 @@ def test_bad_requests_are_refused(model, engine, options, message):
         lambda: kz.VB(batch=0),
         lambda: kz.VB(remaining=0),
         lambda: kz.VB(max_iterations=0),
-        lambda: kz.Gibbs(collapsed=-1),
+        lambda: kz.Gibbs(marginal_moves=-1),
         lambda: kz.EM(memory=-1),
         lambda: kz.Laplace(max_iterations=-1),
         lambda: kz.Pathfinder(paths=0),

@@ -59,7 +59,7 @@ def test_settings_of_the_moves_that_are_made_are_taken():
     assert step_of("mean", scheme="paper", moves=2) is AlbertChib
     # Nothing moves, but the algorithm is the same: one kernel and several take the same settings.
     assert step_of("fixed", scheme="paper", moves=2) is AlbertChib
-    assert step_of("product", scheme="paper", moves=2, collapsed=2) is AlbertChib
+    assert step_of("product", scheme="paper", moves=2, marginal_moves=2) is AlbertChib
     assert step_of("binary", scheme="paper", block=2) is AlbertChib
     assert step_of("binary", stages=5) is MarginalProbit
 
