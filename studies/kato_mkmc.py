@@ -119,7 +119,7 @@ def _gibbs(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
     with warnings.catch_warnings():
         # The module's docstring gives the effective draws of the slowest entry.
         warnings.filterwarnings("ignore", message=".* effective draws: standard deviations")
-        completed = predict(model, result, level=recipe["level"])
+        completed = predict(model, result, ci_prob=recipe["level"])
     coverage = float(entry_coverage(completed, given.kernels, entries).mean())
     M = completed["model_matrix"].to_numpy()
     return Completed(completed["kernel_mean"], M, coverage)

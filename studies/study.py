@@ -228,8 +228,8 @@ def run_study(
         {unit.name: unit for unit in study.units(splits) if unit.key not in finished},
         title=study.name,
         owner="run_study",
-        out=out / name,
-        jobs=jobs,
+        store=out / name,
+        cores=jobs,
         progressbar=progressbar,
     )
     keys = {unit.name: dict(zip(_KEY, unit.key, strict=True)) for unit in study.units(splits)}

@@ -45,9 +45,9 @@ def calibrate(
     replicates: int,
     method: Literal["prior", "posterior"] = "prior",
     quantities: str | Sequence[str] | None = None,
-    jobs: Count | None = None,
+    cores: Count | None = None,
     random_seed: Seed = None,
-    out: str | PathLike[str] | None = None,
+    store: str | PathLike[str] | None = None,
     progressbar: bool = True,
     **options: Any,
 ) -> DataTree:
@@ -75,12 +75,12 @@ def calibrate(
         Names among the quantities that the data identify (as in `compare_engines`) and
         ``log_likelihood``, the sum over all data, for engines that draw all free variables.
         Default: all.
-    jobs : int, default=1
-        Number of processes; with an active Dask client, its workers take their place. The result
-        does not depend on it.
+    cores : int, default=1
+        Number of processes, each of which fits on one core; with an active Dask client, its workers
+        take their place. The result does not depend on it.
     random_seed : int, SeedSequence or Generator, optional
         The seed of a replicate depends on this and on the replicate's number only.
-    out : path, optional
+    store : path, optional
         Folder for a file for each finished replicate. Those that were made by the same call (model,
         data, engine, options, seed and versions) are not made again; a call with more replicates
         goes on from them.
@@ -107,7 +107,7 @@ def calibrate(
         When an argument is out of range, the engine does not apply, data cannot be simulated, or
         no replicate could be fitted.
     KeyboardInterrupt
-        At Ctrl-C. The finished replicates are in `out`.
+        At Ctrl-C. The finished replicates are in `store`.
 
     Notes
     -----
@@ -149,7 +149,7 @@ def calibrate(
     check_count(replicates, "replicates", OWNER, least=20)
     engine = _checked_engine(model, engine, method)
     seed = integer_seed(random_seed, "random_seed", OWNER)
-    if own := sorted({"store", "start", "log_likelihood"} & options.keys()):
+    if own := sorted({"start", "log_likelihood"} & options.keys()):
         raise argument_error("options", OWNER, "arguments of fit other than these", ", ".join(own))
     asked = [quantities] if isinstance(quantities, str) else quantities
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
@@ -161,8 +161,8 @@ def calibrate(
         names,
         title=f"Calibration of {engine.name}",
         owner=OWNER,
-        out=out,
-        jobs=jobs or 1,
+        store=store,
+        cores=cores or 1,
         progressbar=progressbar,
     )
     with closing(found):

@@ -72,11 +72,11 @@ def predict(
         Result of `fit` on it, by any engine.
     kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
         Kernels between the new objects (rows) and the training objects (columns), normalised like
-        the training kernels: ``kernels(X_new, X_train)``. For very many objects,
-        A DataArray of a Dask array is computed a chunk at a time. For
-        completed kernels, ``completion.of(new, train)``: predictions are averaged over the
-        completions, and ``..._between`` are their standard deviations between completions. Leave
-        out for kernel completion, whose kernel matrices contain the new objects already.
+        the training kernels: ``kernels(X_new, X_train)``. A DataArray of a Dask array, for very
+        many objects, is computed chunk by chunk. For completed kernels,
+        ``completion.of(new, train)``: predictions are averaged over the completions, and
+        ``..._between`` are their standard deviations between completions. Leave out for kernel
+        completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw (draws x objects numbers), for example for the Monte
         Carlo error by ``az.mcse``.
@@ -113,9 +113,9 @@ def predict(
         rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
             Classifier in the feature space of the kernel.
 
-        `MutualKernelCompletion`: ``level``.
+        `MutualKernelCompletion`: ``ci_prob``.
 
-        level : float, default=0.9
+        ci_prob : float, default=0.9
             Probability of the intervals, with equal tails.
 
     Returns
@@ -181,6 +181,7 @@ def predict(
     --------
     >>> predictions = kz.predict(model, result, kernels(data.X_test, data.X_train))
     >>> predictions["probability"].sel(obs=0)
+    >>> import dask.array as da
     >>> kz.predict(model, result, kernels(da.from_array(X_many), X_train), store="all.zarr")
     >>> kz.predict(model, result, kernels(X_test, X_train), extend=True)["predictions"]["t"]
     >>> kz.predict(completion, exact, labels=y_train)["label"]

@@ -49,7 +49,7 @@ _TURN = Lock()
 
 
 def completed(
-    task: Task, arguments: Sequence[Any], jobs: int, owner: str
+    task: Task, arguments: Sequence[Any], cores: int, owner: str
 ) -> Generator[tuple[int, Outcome]]:
     """Run a task with each argument; yield the argument's index and the outcome, as they come.
 
@@ -58,7 +58,7 @@ def completed(
     task : callable (argument) -> mapping
         Its exceptions are outcomes.
     arguments : sequence
-    jobs : int
+    cores : int
         Number of processes. The workers of an active Dask client take their place.
     owner : str
         Function whose argument the task is, for messages.
@@ -74,7 +74,7 @@ def completed(
     """
     client = active_client()
     # Tasks within a task of a worker would wait for its turn.
-    if client is None and (jobs == 1 or _TURN.locked()):
+    if client is None and (cores == 1 or _TURN.locked()):
         for index, argument in enumerate(arguments):
             yield index, _attempt(task, argument)
         return
@@ -88,12 +88,12 @@ def completed(
         return
     from joblib import Parallel, delayed
 
-    parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1)
+    parallel = Parallel(cores, return_as="generator_unordered", batch_size=1)
     try:
         yield from parallel(delayed(_run)(each, pickled) for each in enumerate(arguments))
     except BrokenProcessPool as error:
         raise ChildProcessError(
-            "A process was killed, perhaps for lack of memory: fewer jobs need less. Finished "
+            "A process was killed, perhaps for lack of memory: fewer cores need less. Finished "
             "tasks are kept."
         ) from error
 
@@ -223,8 +223,8 @@ def replicate(
     task: Callable[[int], Any],
     seeds: Iterable[int],
     *,
-    out: str | PathLike[str] | None = None,
-    jobs: Count | None = None,
+    store: str | PathLike[str] | None = None,
+    cores: Count | None = None,
     progressbar: bool = True,
 ) -> Results:
     """Run a function of a seed for many seeds, on this machine or on a Dask cluster.
@@ -238,13 +238,13 @@ def replicate(
         calls.
     seeds : iterable of int
         Different integers, 0 or more.
-    out : path, optional
+    store : path, optional
         Folder for a file ``SEED.json`` for each finished task. The tasks whose files are there are
         not run again: the same call goes on after Ctrl-C or a crash, and so does a call with more
         seeds. A folder belongs to one recipe. For a function that you have changed, or for other
         data, choose another folder: neither its code nor its data are compared, only its name and
         the version of this package.
-    jobs : int, optional
+    cores : int, optional
         Number of processes on this machine (``joblib.Parallel``), by default 1. If a
         ``dask.distributed.Client`` is active in this process, the tasks run on its workers instead.
         The results do not depend on either.
@@ -261,13 +261,13 @@ def replicate(
     ------
     ValueError
         When an argument is not as described, when the task or its data cannot be pickled, and when
-        `out` has files of another task or of another version of this package.
+        `store` has files of another task or of another version of this package.
     KeyboardInterrupt
-        At Ctrl-C. The finished tasks are in `out`.
+        At Ctrl-C. The finished tasks are in `store`.
     ConnectionError
-        When the cluster's scheduler is lost. The finished tasks are in `out`.
+        When the cluster's scheduler is lost. The finished tasks are in `store`.
     ChildProcessError
-        When a process of this machine is killed. The finished tasks are in `out`.
+        When a process of this machine is killed. The finished tasks are in `store`.
 
     Warns
     -----
@@ -290,7 +290,7 @@ def replicate(
     ...     vb = kz.fit(model, "vb", draws=50, random_seed=seed, progressbar=False)
     ...     predicted = kz.predict(model, vb, kernels(split.X_test, split.X_train))["label"]
     ...     return (predicted.values == split.y_test).mean()
-    >>> accuracies = kz.replicate(accuracy, range(3), out="accuracies")
+    >>> accuracies = kz.replicate(accuracy, range(3), store="accuracies")
     >>> sum(accuracies) / len(accuracies)
     """
     check_arguments(replicate, locals())
@@ -303,9 +303,9 @@ def replicate(
         {str(seed): seed for seed in seeds},
         title=name,
         owner=OWNER,
-        out=out,
+        store=store,
         recipe={"task": name, "kernelzoo": versions()["kernelzoo"]},
-        jobs=jobs or 1,
+        cores=cores or 1,
         progressbar=progressbar,
     )
     with closing(found):
@@ -327,9 +327,9 @@ def records(
     *,
     title: str,
     owner: str,
-    out: str | PathLike[str] | None = None,
+    store: str | PathLike[str] | None = None,
     recipe: Record | None = None,
-    jobs: int = 1,
+    cores: int = 1,
     progressbar: bool = True,
 ) -> Generator[tuple[str, Record]]:
     """Run a task with each argument that has no record yet; yield names and records.
@@ -347,11 +347,11 @@ def records(
         Arguments by the names of their records' files.
     title, owner : str
         Title of the progress bar; function that messages name.
-    out : path, optional
+    store : path, optional
         Folder for a file ``NAME.json`` for each record.
     recipe : mapping, optional
         What all records of the folder have in common.
-    jobs : int, default=1
+    cores : int, default=1
     progressbar : bool, default=True
 
     Raises
@@ -364,7 +364,7 @@ def records(
         When a record cannot be written.
     """
     recipe = dict(recipe or {})
-    paths = {} if out is None else {name: Path(out) / f"{name}.json" for name in arguments}
+    paths = {} if store is None else {name: Path(store) / f"{name}.json" for name in arguments}
     finished = {name: read(path, recipe, owner) for name, path in paths.items() if path.exists()}
     left = [name for name in arguments if name not in finished]
     done, failed = len(finished), 0
@@ -374,7 +374,7 @@ def records(
             yield from finished.items()
             task = make_task() if left else None
             given = [arguments[name] for name in left]
-            for index, outcome in completed(task, given, jobs, owner) if task else ():
+            for index, outcome in completed(task, given, cores, owner) if task else ():
                 record = {**recipe, **outcome}
                 if "error" in record:
                     failed += 1
@@ -384,9 +384,9 @@ def records(
                 bar.advance(failed=str(failed))
                 yield left[index], record
     except KeyboardInterrupt:
-        kept = "with 'out', finished tasks are kept"
+        kept = "with 'store', finished tasks are kept"
         if paths:
-            kept = f"the finished ones are in {out}, and the same call goes on from them"
+            kept = f"the finished ones are in {store}, and the same call goes on from them"
         raise KeyboardInterrupt(
             f"{owner} was interrupted after {done} of {len(arguments)} tasks: {kept}."
         ) from None
@@ -399,10 +399,10 @@ def read(path: Path, recipe: Record, owner: str) -> Record:
         found = {name: record.get(name) for name in recipe}
     except (ValueError, AttributeError) as error:
         rule = "a folder of finished tasks: move other files away"
-        raise argument_error("out", owner, rule, f"{path}, which is no record") from error
+        raise argument_error("store", owner, rule, f"{path}, which is no record") from error
     if found != recipe:
         rule = f"a folder of its own for the recipe {recipe}"
-        raise argument_error("out", owner, rule, f"{path}, a record of {found}")
+        raise argument_error("store", owner, rule, f"{path}, a record of {found}")
     return dict(record)
 
 

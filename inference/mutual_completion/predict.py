@@ -26,7 +26,7 @@ def completed_kernels(
     kernels_new: Any = None,
     *,
     keep_draws: bool = False,
-    level: float = 0.9,
+    ci_prob: float = 0.9,
 ) -> Dataset:
     """Completed kernels, their standard deviations, and intervals of the monitored entries.
 
@@ -39,7 +39,7 @@ def completed_kernels(
         Not used: the model contains all its objects.
     keep_draws : bool, default=False
         Also return the draws of the model's `entries`.
-    level
+    ci_prob
         See `predict`.
 
     Returns
@@ -47,7 +47,7 @@ def completed_kernels(
     Dataset
         See `predict`.
 
-        The attribute ``level`` is the probability of the intervals. For chains, the attributes
+        The attribute ``ci_prob`` is the probability of the intervals. For chains, the attributes
         ``slowest`` and ``least_effective_draws`` give the monitored quantity (`entries`,
         ``missing_Q``, ``unseen_M``, if kept) with the fewest effective draws, and their number.
 
@@ -59,8 +59,8 @@ def completed_kernels(
     Raises
     ------
     ValueError
-        For kernels of new objects, a level outside (0, 1), a result without moments, draws or a
-        point, or a result of other data than the model's current data.
+        For kernels of new objects, a probability outside (0, 1), a result without moments, draws
+        or a point, or a result of other data than the model's current data.
     """
     if kernels_new is not None:
         raise argument_error(
@@ -69,8 +69,8 @@ def completed_kernels(
             "left out for a MutualKernelCompletion: it contains its objects",
             "kernels",
         )
-    if not (isinstance(level, Real) and 0 < level < 1):
-        raise argument_error("level", OWNER, "one number between 0 and 1", repr(level))
+    if not (isinstance(ci_prob, Real) and 0 < ci_prob < 1):
+        raise argument_error("ci_prob", OWNER, "one number between 0 and 1", repr(ci_prob))
     kernels = model.problem.kernels
     objects = np.asarray(model.coords["object"])
     mean = np.stack([kernel.unit * kernel.with_zeros() for kernel in kernels])
@@ -95,14 +95,14 @@ def completed_kernels(
         entries = _draws(result, f"entries_{kernel.name}")
         if entries is None or model.collapsed:
             continue
-        tail = (1 - level) / 2
+        tail = (1 - ci_prob) / 2
         bounds = entries.quantile([tail, 1 - tail], dim=("chain", "draw"))
         predictions[f"mean_{kernel.name}"] = entries.mean(("chain", "draw"))
         predictions[f"lower_{kernel.name}"] = bounds.isel(quantile=0, drop=True)
         predictions[f"upper_{kernel.name}"] = bounds.isel(quantile=1, drop=True)
         if keep_draws:
             predictions[f"draws_{kernel.name}"] = entries
-    predictions.attrs["level"] = level
+    predictions.attrs["ci_prob"] = ci_prob
     if (slowest := _slowest(model, result)) is not None:
         predictions.attrs |= slowest._asdict()
         _warn_of(slowest)

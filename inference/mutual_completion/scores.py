@@ -210,7 +210,7 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
     Returns
     -------
     DataArray (kernel)
-        Compare with ``completed.attrs["level"]``. Errors of entries that share an object are
+        Compare with ``completed.attrs["ci_prob"]``. Errors of entries that share an object are
         dependent, so the standard error is larger than for independent entries.
 
     Raises

@@ -38,7 +38,7 @@ def plot_reliability(
     bins: Count = 10,
     min_count: Count = 10,
     of_class: Hashable | None = None,
-    prob: Fraction = 0.95,
+    ci_prob: Fraction = 0.95,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
     """Draw a reliability diagram: frequency of a class by predicted probability.
@@ -63,7 +63,7 @@ def plot_reliability(
     of_class : optional
         Class whose probability is compared with its frequency. Default: the probability of the
         predicted class (confidence) is compared with the frequency of correct predictions.
-    prob : float, default=0.95
+    ci_prob : float, default=0.95
         Probability of the intervals, equal-tailed for a proportion under Jeffreys' prior.
     figure_kwargs : mapping, optional
         Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
@@ -107,7 +107,7 @@ def plot_reliability(
         assigned = np.clip(assigned, 0.0, 1.0)
         counts.append(np.histogram(assigned, edges)[0])
         pooled = _pooled_edges(counts[-1], edges, min_count)
-        tables.append(_calibration(assigned, happened, pooled, prob))
+        tables.append(_calibration(assigned, happened, pooled, ci_prob))
     names = list(named)
     data = Dataset(
         {
@@ -145,7 +145,7 @@ def plot_reliability(
         else ""
     )
     diagram.set(
-        ylabel=f"{seen}\n({100 * prob:g} % Jeffreys intervals)",
+        ylabel=f"{seen}\n({100 * ci_prob:g} % Jeffreys intervals)",
         xlim=(-0.02, 1.02),
         ylim=(-0.02, 1.02),
         title=f"Reliability on {len(happened)} objects{rule}",
@@ -220,12 +220,14 @@ def _pooled_edges(counts: NDArray, edges: NDArray, min_count: int) -> NDArray:
     return np.array(kept)
 
 
-def _calibration(assigned: NDArray, happened: NDArray, edges: NDArray, prob: float) -> xr.DataArray:
+def _calibration(
+    assigned: NDArray, happened: NDArray, edges: NDArray, ci_prob: float
+) -> xr.DataArray:
     """Calibration by bin (summary, bin)."""
     n = np.histogram(assigned, edges)[0].astype(float)
     k = np.histogram(assigned, edges, weights=happened.astype(float))[0]
     total = np.histogram(assigned, edges, weights=assigned)[0]
-    lower, upper = stats.beta.ppf([[(1 - prob) / 2], [(1 + prob) / 2]], k + 0.5, n - k + 0.5)
+    lower, upper = stats.beta.ppf([[(1 - ci_prob) / 2], [(1 + ci_prob) / 2]], k + 0.5, n - k + 0.5)
     summaries = {
         "probability": total / n,
         "frequency": k / n,

@@ -82,7 +82,7 @@ class Calibration:
                 case.engine,
                 replicates=number,
                 random_seed=case.seed,
-                out=case.scratch / f"calibration-{case.cell.slug}",
+                store=case.scratch / f"calibration-{case.cell.slug}",
                 progressbar=False,
                 **self.options,
             )

@@ -65,10 +65,10 @@ def test_two_processes_a_cluster_and_none_give_the_same_bytes(tmp_path, cluster)
     from distributed import Client
 
     options = {"progressbar": False}
-    serial = kz.replicate(a_fit(), range(6), out=tmp_path / "serial", **options)
-    assert kz.replicate(a_fit(), range(6), out=tmp_path / "two", jobs=2, **options) == serial
+    serial = kz.replicate(a_fit(), range(6), store=tmp_path / "serial", **options)
+    assert kz.replicate(a_fit(), range(6), store=tmp_path / "two", cores=2, **options) == serial
     with Client(cluster):
-        there = kz.replicate(a_fit(), range(6), out=tmp_path / "cluster", **options)
+        there = kz.replicate(a_fit(), range(6), store=tmp_path / "cluster", **options)
     assert there == serial
     assert lines(tmp_path / "serial") == lines(tmp_path / "two") == lines(tmp_path / "cluster")
 
@@ -88,7 +88,7 @@ def test_a_calibration_is_the_same_on_a_cluster(tmp_path, cluster):
         )
 
     serial = ranks()
-    assert ranks(jobs=2).identical(serial)
+    assert ranks(cores=2).identical(serial)
     with Client(cluster):
         assert ranks().identical(serial)
 
@@ -115,7 +115,7 @@ def test_workers_killed_at_random_moments(tmp_path, client):
         # As many folders as it takes until all kills have happened.
         while len(killed) < KILLS:
             out = tmp_path / str(rounds)
-            found = kz.replicate(a_task(), seeds, out=out, progressbar=False)
+            found = kz.replicate(a_task(), seeds, store=out, progressbar=False)
             assert dict(zip(seeds, found, strict=True)) == lines(out) == expected
             rounds += 1
     finally:
@@ -134,7 +134,7 @@ def task(seed):
     return np.random.default_rng(seed).normal(size=3).tolist()
 
 if __name__ == "__main__":
-    kz.replicate(task, range(int(sys.argv[2])), out=sys.argv[1], jobs=2, progressbar=False)
+    kz.replicate(task, range(int(sys.argv[2])), store=sys.argv[1], cores=2, progressbar=False)
 """
 
 
@@ -192,12 +192,12 @@ def test_a_killed_scheduler(tmp_path):
         with start():
             Thread(target=kill_scheduler, daemon=True).start()
             with pytest.raises(ConnectionError, match="Finished tasks are kept"):
-                kz.replicate(a_task(), range(200), out=out, progressbar=False)
+                kz.replicate(a_task(), range(200), store=out, progressbar=False)
         kept = lines(out)
         assert 4 <= len(kept) < 200
         stop()
         with start():
-            found = kz.replicate(a_task(), range(len(kept) + 6), out=out, progressbar=False)
+            found = kz.replicate(a_task(), range(len(kept) + 6), store=out, progressbar=False)
         assert lines(out).items() >= kept.items()
         assert found == [a_task()(seed) for seed in range(len(kept) + 6)]
     finally:

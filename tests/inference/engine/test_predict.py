@@ -252,7 +252,7 @@ GIVEN = {
     "WishartCompletion": {"labels": [0, 0, 1]},
     "DiagonalWishartCompletion": {"labels": [0, 0, 1]},
     "WishartKernelMixture": {"labels": [0, 0, 1]},
-    "MutualKernelCompletion": {"level": 0.5},
+    "MutualKernelCompletion": {"ci_prob": 0.5},
 }
 
 

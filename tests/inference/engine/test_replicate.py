@@ -64,26 +64,26 @@ def test_results_are_the_same_written_or_not(tmp_path):
 
     fresh = run(task, [3])
     assert fresh == [{"1": [0.1, [0, 1]], "nested": [{"seed": 3}], "x": None}]
-    assert run(task, [3], out=tmp_path) == run(task, [3], out=tmp_path) == fresh
+    assert run(task, [3], store=tmp_path) == run(task, [3], store=tmp_path) == fresh
 
 
 def test_finished_tasks_are_not_run_again(tmp_path):
-    assert run(counted, range(3), out=tmp_path) == [0, 1, 2]
-    assert run(counted, [4, 1, 0], out=tmp_path) == [4, 1, 0]
+    assert run(counted, range(3), store=tmp_path) == [0, 1, 2]
+    assert run(counted, [4, 1, 0], store=tmp_path) == [4, 1, 0]
     assert CALLS == [0, 1, 2, 4]
     assert {path.name for path in tmp_path.iterdir()} == {f"{n}.json" for n in (0, 1, 2, 4)}
 
 
 def test_a_folder_of_another_recipe_is_refused(tmp_path, monkeypatch):
-    run(counted, [1, 2], out=tmp_path)
-    with pytest.raises(ValueError, match=r"'out' .* a folder of its own .*'numbers'.*'counted'"):
-        run(numbers, [1], out=tmp_path)
+    run(counted, [1, 2], store=tmp_path)
+    with pytest.raises(ValueError, match=r"'store' .* a folder of its own .*'numbers'.*'counted'"):
+        run(numbers, [1], store=tmp_path)
     monkeypatch.setattr(replicate, "versions", lambda: {"kernelzoo": "99.0"})
     with pytest.raises(ValueError, match=r"'kernelzoo': '99.0'"):
-        run(counted, [1], out=tmp_path)
+        run(counted, [1], store=tmp_path)
     (tmp_path / "3.json").write_text("[1,")
     with pytest.raises(ValueError, match=r"3.json, which is no record"):
-        run(counted, [3], out=tmp_path)
+        run(counted, [3], store=tmp_path)
     assert CALLS == [1, 2]
 
 
@@ -92,17 +92,17 @@ def test_each_task_is_on_disk_before_the_next_begins(tmp_path):
         assert len(written(tmp_path)) == seed
         return seed
 
-    assert not run(task, range(3), out=tmp_path).failures
+    assert not run(task, range(3), store=tmp_path).failures
 
 
 def test_a_full_disk_names_the_file_and_leaves_no_part_of_it(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    run(counted, [1], out=tmp_path)
+    run(counted, [1], store=tmp_path)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"could not be written \(No space left.*2\.json"):
-        run(counted, [1, 2], out=tmp_path)
+        run(counted, [1, 2], store=tmp_path)
     assert written(tmp_path) == [1]
 
 
@@ -111,13 +111,13 @@ def test_a_full_disk_names_the_file_and_leaves_no_part_of_it(tmp_path, monkeypat
 
 def test_failures_are_told_and_run_again(tmp_path):
     with pytest.warns(UserWarning, match="2 of 7 tasks failed: seed 3: ArithmeticError: no answer"):
-        results = run(failing, range(7), out=tmp_path)
+        results = run(failing, range(7), store=tmp_path)
     assert results.failures == {seed: f"ArithmeticError: no answer for {seed}" for seed in (3, 5)}
     assert results[5] == Failure(5, "ArithmeticError: no answer for 5")
     assert [each for each in results if not isinstance(each, Failure)] == [0.0, 1, 2, 4, 6]
     assert written(tmp_path) == [0, 1, 2, 4, 6]
     with pytest.warns(UserWarning, match="2 of 7"):
-        run(failing, range(7), out=tmp_path)
+        run(failing, range(7), store=tmp_path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), np.array([1, np.inf]), object(), {1j}])
@@ -136,8 +136,8 @@ def test_what_a_file_cannot_hold_is_a_failure(value):
         ({"seeds": [1, 2, 1]}, "'seeds' .* must be different from each other. Got 1 twice"),
         ({"seeds": [1.5]}, "'seeds' .* must be an integer of 0 or more"),
         ({"seeds": [-1]}, "'seeds' .* must be an integer of 0 or more"),
-        ({"jobs": 0}, "'jobs' .* must be an integer of 1 or more"),
-        ({"task": (n for n in ()).send, "jobs": 2}, "'task' .* that can be pickled"),
+        ({"cores": 0}, "'cores' .* must be an integer of 1 or more"),
+        ({"task": (n for n in ()).send, "cores": 2}, "'task' .* that can be pickled"),
     ],
 )
 def test_arguments(arguments, message, tmp_path, monkeypatch):
@@ -156,7 +156,7 @@ def test_ctrl_c_leaves_the_finished_tasks(tmp_path):
     with pytest.raises(
         KeyboardInterrupt, match=r"after 2 of 4 tasks: .* goes on from them"
     ) as told:
-        run(task, range(4), out=tmp_path)
+        run(task, range(4), store=tmp_path)
     assert told.value.__suppress_context__
     assert written(tmp_path) == [0, 1]
 
@@ -169,7 +169,7 @@ def test_a_partial_result_after_ctrl_c_is_not_finished(tmp_path):
             return "partial"
 
     with pytest.raises(KeyboardInterrupt):
-        run(task, range(4), out=tmp_path)
+        run(task, range(4), store=tmp_path)
     assert not written(tmp_path)
 
 
@@ -181,7 +181,7 @@ def test_tasks_within_a_task_run_in_its_process(monkeypatch):
 
     monkeypatch.setattr("joblib.Parallel", others)
     with replicate._TURN:
-        assert run(lambda seed: os.getpid(), [1, 2], jobs=2) == [os.getpid()] * 2
+        assert run(lambda seed: os.getpid(), [1, 2], cores=2) == [os.getpid()] * 2
 
 
 def test_sigterm_within_a_task_is_no_failure():
@@ -231,7 +231,7 @@ def test_dask_runs_the_tasks_of_this_machine(client, tmp_path):
         return [get_worker().id, replicate.active_client() is None]
 
     assert replicate.active_client() is client
-    results = run(task, range(4), out=tmp_path)
+    results = run(task, range(4), store=tmp_path)
     assert {worker for worker, _ in results} <= {w.id for w in client.cluster.workers.values()}
     assert all(nested for _, nested in results)
     with pytest.warns(UserWarning, match="1 of 4 tasks failed: seed 3: ArithmeticError"):
@@ -246,7 +246,7 @@ def test_a_task_that_exits_has_failed(jobs):
         return seed
 
     with pytest.warns(UserWarning, match="1 of 2 tasks failed: seed 3: SystemExit: no licence"):
-        assert run(exiting, [3, 4], jobs=jobs)[1] == 4
+        assert run(exiting, [3, 4], cores=jobs)[1] == 4
 
 
 def test_a_closed_client_is_not_active(monkeypatch):
@@ -283,7 +283,7 @@ def test_a_lost_scheduler_is_told(client, monkeypatch, tmp_path):
 
     monkeypatch.setattr(distributed, "as_completed", lost)
     with pytest.raises(ConnectionError, match="Finished tasks are kept"):
-        run(counted, [1, 2, 3], out=tmp_path)
+        run(counted, [1, 2, 3], store=tmp_path)
     assert written(tmp_path) == [1]
 
 
@@ -294,9 +294,9 @@ def test_a_killed_process_is_told_and_finished_tasks_are_kept(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
         return seed
 
-    assert run(killed, [1], out=tmp_path, jobs=2) == [1]
+    assert run(killed, [1], store=tmp_path, cores=2) == [1]
     with pytest.raises(ChildProcessError, match="A process was killed, perhaps for lack of memory"):
-        run(killed, [1, 2], out=tmp_path, jobs=2)
+        run(killed, [1, 2], store=tmp_path, cores=2)
     assert written(tmp_path) == [1]
 
 

@@ -33,7 +33,7 @@ def drawn():
 
 def test_moments_and_intervals(drawn):
     model, result = drawn
-    completed = kz.predict(model, result, level=0.8, keep_draws=True)
+    completed = kz.predict(model, result, ci_prob=0.8, keep_draws=True)
     b = completed.sel(kernel="b")
     np.testing.assert_allclose(completed["kernel_mean"].sel(kernel="a"), KERNELS[0])
     np.testing.assert_allclose(b["kernel_mean"].values[SEEN], KERNELS[1][SEEN])
@@ -48,7 +48,7 @@ def test_moments_and_intervals(drawn):
     inside = (draws > completed["lower_b"]) & (draws < completed["upper_b"])
     np.testing.assert_allclose(inside.mean("sample"), 0.8, atol=0.01)
     assert list(completed["entry_b"].values) == ["3|0", "3|3"]
-    assert completed.attrs["level"] == 0.8
+    assert completed.attrs["ci_prob"] == 0.8
     assert "draws_b" not in kz.predict(model, result)
 
 
@@ -89,8 +89,8 @@ def test_what_cannot_be_asked(drawn):
     with pytest.raises(ValueError, match="it contains its objects"):
         kz.predict(model, result, KERNELS)
     for level in (1.0, [0.5, 0.9]):
-        with pytest.raises(ValueError, match="'level' argument"):
-            kz.predict(model, result, level=level)
+        with pytest.raises(ValueError, match="'ci_prob' argument"):
+            kz.predict(model, result, ci_prob=level)
 
 
 def test_a_chain_is_judged_by_its_slowest_entry():

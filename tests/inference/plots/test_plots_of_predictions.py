@@ -40,7 +40,9 @@ def probabilities(rows):
 def test_reliability_of_hand_counted_bins():
     # Confidence .6 three times (one right), .9 twice (both right), 1.0 once (wrong).
     p = probabilities([[0.6, 0.4], [0.4, 0.6], [0.6, 0.4], [0.9, 0.1], [0.1, 0.9], [1.0, 0.0]])
-    pc = plot_reliability({"x": p}, ["u", "u", "v", "u", "v", "v"], bins=4, min_count=3, prob=0.9)
+    pc = plot_reliability(
+        {"x": p}, ["u", "u", "v", "u", "v", "v"], bins=4, min_count=3, ci_prob=0.9
+    )
     x, y = pc.viz["frequency"]["calibration"].sel(model="x").item().get_data()
     np.testing.assert_allclose(x, [0.6, (0.9 + 0.9 + 1.0) / 3])
     np.testing.assert_allclose(y, [1 / 3, 2 / 3])
