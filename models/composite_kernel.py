@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any, Literal, Self, override
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..validation import (
     check_targets,
     integer_seed,
 )
-from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights, for_kernels
+from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
 from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
@@ -41,8 +40,7 @@ __all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegr
 #: the noise, or nothing.
 type Shared = Literal["weights", "all", "none"]
 
-#: Rules of combination by name. Learned weights must sum to 1, or the rule must be registered with
-#: `bias_apart`. VB, Gibbs and MAP apply to rules registered with them, the generic engines to all.
+#: Rules of combination by name. Learned weights sum to 1, except those of `Binary`.
 type Rule = DirichletWeights | FixedWeights | Binary
 
 COMBINATIONS: dict[str, type[Rule]] = {
@@ -53,17 +51,6 @@ COMBINATIONS: dict[str, type[Rule]] = {
 
 
 STACK = ("kernel", "obs", "basis")
-
-
-@singledispatch
-def bias_apart(rule: Combination) -> bool:
-    """Whether the bias needs a matrix of its own, because learned weights do not sum to 1."""
-    return False
-
-
-@bias_apart.register
-def _(rule: Binary) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
@@ -135,7 +122,7 @@ class _CompositeKernel(pm.Model):
                 "MultinomialProbit)",
                 repr(combination),
             )
-        rule: Rule = for_kernels(combination, stack["kernel"].values)
+        rule: Any = combination.for_kernels(stack["kernel"].values)
         self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
@@ -218,7 +205,8 @@ class _CompositeKernel(pm.Model):
     @property
     def bias_apart(self) -> bool:
         """Whether the last matrix of `design` holds the bias alone, with weight 1."""
-        return self.bias and bias_apart(self.combination)
+        # The weights of a selection do not sum to 1.
+        return self.bias and isinstance(self.combination, Binary)
 
     def matrix_weights(self, beta: np.ndarray) -> np.ndarray:
         """Weights (..., matrix) of the matrices of `design` for random beta (..., kernel)."""

@@ -9,7 +9,6 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from ..validation import argument_error, check_labels, check_name, check_positive
-from .combinations.sums import for_kernels
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import check_distinct, listed
 from .multinomial_probit import COMBINATIONS, declare_regressors
@@ -91,7 +90,7 @@ def joint_probit(
         _positions(ids, objects, name) for ids, name in ((labels.index, "labels"), (new, "new"))
     )
     codes, known = check_labels(labels, "labels", OWNER)
-    rule = for_kernels(COMBINATIONS[combination](), np.asarray(model.coords["kernel"]))
+    rule = COMBINATIONS[combination]().for_kernels(np.asarray(model.coords["kernel"]))
     names = ("obs", objects[train]), ("basis", objects[train]), ("new", objects[others])
     model.add_coords({**dict(names), "class": known})
     with model:

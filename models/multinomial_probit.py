@@ -26,7 +26,6 @@ from .combinations.sums import (
     FixedWeights,
     Mean,
     WeightedSum,
-    for_kernels,
 )
 from .declaration import Declaration
 from .distributions.categorical_probit import CategoricalProbit
@@ -208,7 +207,7 @@ class MultinomialProbit(Declaration):
             raise argument_error(
                 "kernels", owner, "with parameters named 'theta'", repr(self.parametric.name)
             )
-        rule: Combination = for_kernels(combination, stack["kernel"].values)
+        rule: Combination = combination.for_kernels(stack["kernel"].values)
         if self.blocks is not None and not isinstance(rule, WeightedSum):
             raise argument_error(
                 "combination",

@@ -19,7 +19,7 @@ from .moments import pooled
 from .paper import PAPERS, papers_of
 from .predict_chunks import in_chunks, predict_chunks
 from .predictions_by_draw import stack_of_new_objects
-from .provenance import check_fitted
+from .provenance import check_fitted, check_model
 from .result import with_group
 
 __all__ = ["predict"]
@@ -187,6 +187,7 @@ def predict(
     >>> kz.predict(completion, exact, labels=y_train)["label"]
     """
     check_arguments(predict, locals())
+    check_model(model, "predict")
     function = _predictive(model)
     taken = _check_options(model, function, options)
     check_fitted(model, result, "predict")

@@ -19,7 +19,6 @@ unlike the prior of its coordinate.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Self
 
 import numpy as np
@@ -108,15 +107,11 @@ class NormalCoordinates:
         return total
 
 
-@singledispatch
 def _exponents(rule: Combination, n_kernels: int) -> tuple[int, float, float]:
     """Return the number of learned exponents and the rates of their hyperparameters' priors."""
+    if isinstance(rule, Product):
+        return n_kernels, rule.pi_rate, rule.chi_rate
     return 0, 1.0, 1.0
-
-
-@_exponents.register
-def _(rule: Product, n_kernels: int) -> tuple[int, float, float]:
-    return n_kernels, rule.pi_rate, rule.chi_rate
 
 
 def draw_hyperparameters(

@@ -30,7 +30,6 @@ from .sums import (
     Numbers,
     as_weights,
     check_length,
-    for_kernels,
     numbers_in_order,
     weighted_sum,
 )
@@ -145,6 +144,10 @@ class FixedProduct(_WeightedProduct):
             object.__setattr__(self, "exponents", exponents)
 
     @override
+    def for_kernels(self, names: Iterable[Any]) -> "FixedProduct":
+        return numbers_in_order(self, "exponents", names)
+
+    @override
     def check(self, stack: xr.DataArray) -> None:
         check_length(self.exponents, "exponents", "FixedProduct", stack)
         super().check(stack)
@@ -152,11 +155,6 @@ class FixedProduct(_WeightedProduct):
     @override
     def declare(self) -> TensorVariable:
         names = pm.modelcontext(None).coords["kernel"]
-        given = for_kernels(self, names).exponents
+        given = self.for_kernels(names).exponents
         exponents = given if given is not None else np.ones(len(names))
         return pm.Data("beta", np.asarray(exponents, dtype=float), dims="kernel")
-
-
-@for_kernels.register
-def _(rule: FixedProduct, names: Iterable[Any]) -> FixedProduct:
-    return numbers_in_order(rule, "exponents", names)

@@ -17,7 +17,6 @@ lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import singledispatch
 from typing import Any, Protocol, override
 
 import numpy as np
@@ -44,7 +43,6 @@ __all__ = [
     "FixedWeights",
     "Mean",
     "WeightedSum",
-    "for_kernels",
     "weighted_sum",
 ]
 
@@ -76,6 +74,23 @@ class Combination(Protocol):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         RULES[cls.__name__] = cls
+
+    def for_kernels(self, names: Iterable[Any]) -> "Combination":
+        """Return the rule with its numbers in the order of a model's kernels.
+
+        A convex combination of one kernel becomes the fixed weight 1.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Names of the model's kernels. Numbers without names are assumed to be in this order.
+
+        Raises
+        ------
+        ValueError
+            If the names of the numbers differ from those of the kernels.
+        """
+        return self
 
     def check(self, stack: xr.DataArray) -> None:
         """Raise a ValueError if the rule does not fit a stack (kernel, obs, basis)."""
@@ -183,6 +198,10 @@ class Mean(WeightedSum):
         check_positive(self.lam, "lam", "Mean")
 
     @override
+    def for_kernels(self, names: Iterable[Any]) -> Combination:
+        return FixedWeights([1.0]) if len(list(names)) == 1 else self
+
+    @override
     def check(self, stack: xr.DataArray) -> None:
         """Accept any stack, but warn of vanishing weights."""
         if len(stack) > 1:
@@ -229,6 +248,10 @@ class DirichletWeights(WeightedSum):
         check_positive(self.nu, "nu", "DirichletWeights")
         if self.varphi is not None:
             check_positive(self.varphi, "varphi", "DirichletWeights")
+
+    @override
+    def for_kernels(self, names: Iterable[Any]) -> Combination:
+        return FixedWeights([1.0]) if len(list(names)) == 1 else self
 
     @override
     def check(self, stack: xr.DataArray) -> None:
@@ -280,6 +303,10 @@ class FixedWeights(WeightedSum):
             object.__setattr__(self, "weights", as_weights(self.weights, "weights", "FixedWeights"))
 
     @override
+    def for_kernels(self, names: Iterable[Any]) -> "FixedWeights":
+        return numbers_in_order(self, "weights", names)
+
+    @override
     def check(self, stack: xr.DataArray) -> None:
         check_length(self.weights, "weights", "FixedWeights", stack)
 
@@ -287,7 +314,7 @@ class FixedWeights(WeightedSum):
     def declare(self, along: str | None = None) -> TensorVariable:
         """Declare the weights (kernel,) as data, the same `along` any dim."""
         names = pm.modelcontext(None).coords["kernel"]
-        given = for_kernels(self, names).weights
+        given = self.for_kernels(names).weights
         weights = given if given is not None else np.full(len(names), 1 / len(names))
         return pm.Data("beta", np.asarray(weights, dtype=float), dims="kernel")
 
@@ -331,6 +358,10 @@ class Binary(WeightedSum):
         object.__setattr__(self, "probability", tuple(plain) if values.ndim else plain)
 
     @override
+    def for_kernels(self, names: Iterable[Any]) -> "Binary":
+        return numbers_in_order(self, "probability", names)
+
+    @override
     def check(self, stack: xr.DataArray) -> None:
         if not isinstance(self.probability, float):
             check_length(self.probability, "probability", "Binary", stack)
@@ -347,7 +378,7 @@ class Binary(WeightedSum):
     def declare(self, along: str | None = None) -> TensorVariable:
         """Declare the selection; with a dim `along`, one for each of its entries."""
         names = pm.modelcontext(None).coords["kernel"]
-        p = for_kernels(self, names).probabilities(len(names))
+        p = self.for_kernels(names).probabilities(len(names))
         dims: Any = (along, "kernel") if along else "kernel"
         if along:
             p = np.broadcast_to(p, (len(pm.modelcontext(None).coords[along]), len(names)))
@@ -388,42 +419,6 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
     return ((kernel == first) | later).astype(np.int64)
 
 
-@singledispatch
-def for_kernels(rule: Any, names: Iterable[Any]) -> Any:
-    """Return a rule with its numbers in the order of a model's kernels.
-
-    A convex combination of one kernel becomes the fixed weight 1.
-
-    Parameters
-    ----------
-    rule : Combination
-        Numbers without names are assumed to be in this order.
-    names : iterable of str
-        Names of the model's kernels.
-
-    Raises
-    ------
-    ValueError
-        If the names of the numbers differ from those of the kernels.
-    """
-    return rule
-
-
-@for_kernels.register
-def _(rule: Mean | DirichletWeights, names: Iterable[Any]) -> Combination:
-    return FixedWeights([1.0]) if len(list(names)) == 1 else rule
-
-
-@for_kernels.register
-def _(rule: FixedWeights, names: Iterable[Any]) -> FixedWeights:
-    return numbers_in_order(rule, "weights", names)
-
-
-@for_kernels.register
-def _(rule: Binary, names: Iterable[Any]) -> Binary:
-    return numbers_in_order(rule, "probability", names)
-
-
 def numbers_in_order[R: Any](rule: R, argument: str, names: Iterable[Any]) -> R:
     """Return a rule with the numbers in its attribute `argument` in the order of the names."""
     if rule.kernels is None:
@@ -435,14 +430,8 @@ def numbers_in_order[R: Any](rule: R, argument: str, names: Iterable[Any]) -> R:
     return replace(rule, **{argument: ordered})
 
 
-@singledispatch
 def _without_names(values: Any) -> Any:
-    return values
-
-
-@_without_names.register
-def _(values: Mapping) -> Any:
-    return list(values.values())
+    return list(values.values()) if isinstance(values, Mapping) else values
 
 
 def as_weights(weights: Numbers, argument: str, owner: str) -> tuple[float, ...]:
