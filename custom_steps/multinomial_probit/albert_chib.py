@@ -7,7 +7,7 @@ import numpy as np
 from pytensor.tensor import TensorVariable
 
 from ...models.multinomial_probit import MultinomialProbit
-from ...validation import Count, CountOrZero, check_arguments
+from ...validation import Count, CountOrZero, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
 from .sweep import MOVES, Moves, Tuning, adapt, initial_tuning, sweep
 
@@ -35,7 +35,8 @@ class AlbertChib(GibbsBlock):
         declaration.
     moves : int, default=5
         Number of Metropolis moves in a sweep given utilities and regressors. They move weights and
-        concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none.
+        concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none, where
+        marginal moves serve.
     marginal_moves : int, default=1
         Number of Metropolis moves in a sweep of exponents and kernel parameters with the regressors
         integrated out. They are longer and cost C Cholesky factorisations each. 0 for none.
@@ -121,6 +122,12 @@ class AlbertChib(GibbsBlock):
                 f"The 'vars' argument of {owner} must include {', '.join(sorted(missing))}. "
                 f"Got {sorted(self._owned)}."
             )
+        tuning, (given_regressors, collapsed, _) = self.initial_tuning(), self._moves
+        on_simplex = tuning.weights is not None or tuning.concentrations is not None
+        walked = tuning.given_regressors is not None and not collapsed
+        if not given_regressors and (on_simplex or walked):
+            rule = "1 or more: no other move changes the weights or kernel parameters"
+            raise argument_error("moves", owner, rule, "0")
         return owned, left
 
     def initial_tuning(self) -> Tuning:

@@ -480,8 +480,9 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     moves : int, optional
         Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep given
         utilities and regressors; they move weights and concentrations (`Mean`), exponents
-        (`Product`) and kernel parameters; 0 for none. Composite kernels: number of moves of beta,
-        and of varphi, per sweep. Default: 5; 2 for composite kernels.
+        (`Product`) and kernel parameters; 0 for none, where marginal moves serve. Composite
+        kernels: number of moves of beta, and of varphi, per sweep. Default: 5; 2 for composite
+        kernels.
     marginal_moves : int, optional
         Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep of exponents
         and kernel parameters with the regressors integrated out; they are longer and cost C

@@ -12,9 +12,9 @@ The inner products phi(x)'phi(l) with the landmarks are the columns k(x, l) of t
 which are the basis functions of the models.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import override
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ...validation import argument_error
 from .base import BaseKernel
 from .kernel_features import FeatureMap, KernelFeatures
+from .normalization import around
 from .rows import Rows
 
 __all__ = ["LANDMARKS", "LandmarkColumns", "NystroemFeatures"]
@@ -55,6 +56,11 @@ class NystroemFeatures(KernelFeatures):
     by: str = "uniform"
 
     kind = "nystroem"
+
+    @override
+    def around(self, X: Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
+        base, steps = around(self.base, X, steps)
+        return replace(self, base=base), steps
 
     @override
     def fitted(self, X: Rows) -> FeatureMap:

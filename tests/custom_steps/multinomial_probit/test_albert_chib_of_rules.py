@@ -129,6 +129,66 @@ def test_joint_law_of_the_declaration_is_invariant_in_a_long_run(rule):
     joint_test(rule, replicates=15_000)
 
 
+class Means:
+    """Generator whose draws are their means."""
+
+    def standard_normal(self, shape):
+        return np.zeros(shape)
+
+    def standard_exponential(self, shape=()):
+        return np.ones(shape)
+
+    def standard_gamma(self, shape, size=()):
+        return np.broadcast_to(shape, size or np.shape(shape))
+
+
+@pytest.mark.parametrize("rule", ["mean", "product"])
+def test_a_sweep_has_the_conditionals_of_each_kernel_and_class(rule, monkeypatch):
+    """Given utilities, with kernels and classes that all differ; exchanged ones show at once."""
+    rng, seen = np.random.default_rng(3), []
+    y = rng.normal(size=(N_OBJECTS, N_CLASSES))
+
+    def given_utilities(scores, labels, rng):
+        seen.append((scores, labels))
+        return y
+
+    step = AlbertChib(moves=1, marginal_moves=0, model=declaration(rule))
+    beta, theta = np.array([0.2, 0.8]), 0.7
+    values = {
+        "W": rng.normal(size=(N_CLASSES, N_BASIS)),
+        "zeta": np.array([[0.3], [1.0], [4.0]]) * rng.uniform(0.5, 2.0, (N_CLASSES, N_BASIS)),
+        "beta": beta,
+        "theta": np.array([theta]),
+        **({"rho": np.array([1.0, 3.0])} if rule == "mean" else dict.fromkeys(("pi", "chi"), beta)),
+    }
+    monkeypatch.setattr(probit_kernel_sweep, "sample_cone", given_utilities)
+    new, _ = step.sweep(values, Means())
+
+    squared = ((X[:, None] - X[:N_BASIS]) ** 2).sum(-1)
+    if rule == "mean":
+        K = beta[0] * np.exp(-theta * squared) + beta[1] * X @ X[:N_BASIS].T
+        np.testing.assert_allclose(new["rho"], values["rho"])
+    else:
+        K = np.exp(-theta * squared) ** beta[0] * np.exp(-3.0 * squared) ** beta[1]
+        pi = 2.0 / (0.2 + np.log(1 + 2.0 / beta))
+        np.testing.assert_allclose(new["pi"], pi)
+        np.testing.assert_allclose(new["chi"], (pi + 1) / (2.0 + beta))
+    ((scores, labels),) = seen
+    np.testing.assert_allclose(scores, K @ values["W"].T)
+    np.testing.assert_array_equal(labels, LABELS)
+    zeta, q = values["zeta"], 0.0
+    for c in range(N_CLASSES):
+        q += y[:, c] @ np.linalg.solve(np.eye(N_OBJECTS) + (K * zeta[c]) @ K.T, y[:, c])
+    W = np.array(
+        [np.linalg.solve(K.T @ K + np.diag(1 / zeta[c]), K.T @ y[:, c]) for c in range(N_CLASSES)]
+    )
+    W *= np.sqrt(y.size / q)
+    W -= (W / zeta).sum(axis=0) / (1 / zeta).sum(axis=0)
+    np.testing.assert_allclose(new["W"], W)
+    np.testing.assert_allclose(new["zeta"], (UPSILON + W**2 / 2) / (TAU + 0.5))
+    np.testing.assert_allclose(new["beta"], beta)
+
+
 def shift_labels(monkeypatch):
     correct = kernel_albert_chib.sweep
     monkeypatch.setattr(
@@ -209,6 +269,12 @@ def test_rules_it_does_not_know_are_refused():
     model = kz.MultinomialProbit(kernels, labels, combination=kz.combinations.DirichletWeights())
     with pytest.raises(TypeError, match=r"available for .*Mean.*Got DirichletWeights"):
         AlbertChib(model=model)
+
+
+@pytest.mark.parametrize(("rule", "marginal_moves"), [("mean", 1), ("product", 0)])
+def test_weights_that_no_move_changes_are_refused(rule, marginal_moves):
+    with pytest.raises(ValueError, match=r"'moves' argument .* 1 or more: no other move"):
+        AlbertChib(moves=0, marginal_moves=marginal_moves, model=declaration(rule))
 
 
 @pytest.mark.parametrize("name", ["X", "K"])

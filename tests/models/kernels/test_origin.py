@@ -30,6 +30,9 @@ CENTRED = {
     "polynomial": polynomial(1, gamma=0.5, coef0=2.0).normalize("center", "unit"),
     "exact features": linear().normalize("center", "unit").exact_features(),
     "exact features, trace": polynomial(1).normalize("center", "trace").exact_features(),
+    "nystroem": linear().normalize("center").nystroem(5),
+    "nystroem, trace": polynomial(1).normalize("center", "trace").nystroem(5, by="kmeans"),
+    "landmarks": linear().normalize("center").landmarks(5),
     "pymc": covariance(pm.gp.cov.Linear(2, c=1.0)).normalize("center"),
     "sum in pymc": covariance(
         2.0 * pm.gp.cov.Linear(2, c=1.0) + pm.gp.cov.ExpQuad(2, ls=1.0)
