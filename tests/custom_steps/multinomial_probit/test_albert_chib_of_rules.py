@@ -240,7 +240,7 @@ def drop_jacobian(monkeypatch):
             pytest.param(*bug, marks=pytest.mark.slow)
             for bug in (
                 ("binary", shift_labels, 500),
-                ("product", keep_hyperparameters, 500),
+                ("product", keep_hyperparameters, 2_000),
                 ("binary, empty", keep_regressors, 2_500),
             )
         ),
