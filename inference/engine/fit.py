@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -277,6 +278,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
     else:
         missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
     run = replace(run, log_likelihood=missing is None)
+    dask_stack, owner = getattr(model, "blocks", None), f"{engine.name} on {type(model).__name__}"
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
@@ -285,6 +287,7 @@ def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None)
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),
         explaining_damaged_files(),
+        nullcontext() if dask_stack is None else dask_stack.unchanged(owner),
     ):
         if has_workers(engine, run):
             tree = sample_on_workers(engine, model, run)

@@ -1,6 +1,8 @@
 """Stacks of kernels as Dask arrays: their objects are read by chunks, where Dask has them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -22,6 +24,8 @@ __all__ = ["DaskStack", "kernels_of_dask", "rows_of", "stack_and_blocks", "value
 LARGEST = 4 * BLOCK
 #: Rows of a chunk that are converted to float64 at once.
 ROWS = 4096
+#: Relative difference between two passes that is rounding.
+ROUNDING = 1e-9
 #: Chunks whose sums one task adds: fewer would make more tasks, with a latency each.
 ADDED = 8
 
@@ -140,18 +144,41 @@ class DaskStack:
                 "in memory if they are Gram matrices; landmarks and features can be Dask arrays",
                 "a Dask array whose labels of 'obs' and 'basis' are the same",
             )
-        unread, chosen = (
-            cls(stack, np.empty(0), np.empty(0)),
-            evenly_spaced(stack.shape[1], COMPARED_OBJECTS),
-        )
         try:
-            summary = unread.total(_summary, unread.shape, chosen, by_object=[unread.slices])
+            summary = cls(stack, np.empty(0), np.empty(0))._read()
         except _Wrong as wrong:
             kernel, row, column = wrong.args
             name, label = stack["kernel"].values[kernel], stack["obs"].values[row]
             got = f"NaN or infinity in kernel {name}, object {label} (row {row}), column {column}"
             raise argument_error(argument, owner, "finite", got) from None
         return cls(stack, *summary)
+
+    def _read(self) -> tuple[NDArray, NDArray]:
+        """Compute `rows` and `projection`; one pass."""
+        chosen = evenly_spaced(len(self), COMPARED_OBJECTS)
+        rows, projection = self.total(_summary, self.shape, chosen, by_object=[self.slices])
+        return rows, projection
+
+    @contextmanager
+    def unchanged(self, owner: str) -> Iterator[None]:
+        """Raise ValueError in the end unless the chunks hold the same numbers as at first.
+
+        Also after an error, which changed chunks may have caused. One pass.
+        """
+        try:
+            yield
+        except (ValueError, ArithmeticError):
+            self._check_unchanged(owner)
+            raise
+        self._check_unchanged(owner)
+
+    def _check_unchanged(self, owner: str) -> None:
+        for now, then in zip(self._read(), (self.rows, self.projection), strict=True):
+            if np.abs(now - then).max() > ROUNDING * np.abs(then).max():
+                raise ValueError(
+                    f"{owner} has read other numbers from the kernels' chunks in the end than in "
+                    "the beginning: a file or a store has changed meanwhile."
+                )
 
     @property
     def data(self) -> Mapping[str, tuple[NDArray, tuple[str, ...]]]:
@@ -211,9 +238,7 @@ class DaskStack:
         by_object : sequence of sequence
             One part for each chunk of arrays (N, ...), as `parts` and `held` give them.
         """
-        import dask
-
-        return list(dask.compute(*self._tasks(function, shared, by_object)))
+        return list(_computed(*self._tasks(function, shared, by_object)))
 
     def total(
         self,
@@ -232,7 +257,7 @@ class DaskStack:
         add = dask.delayed(_added, pure=False)
         while len(parts) > 1:
             parts = [add(*parts[i : i + ADDED]) for i in range(0, len(parts), ADDED)]
-        return parts[0].compute()
+        return _computed(parts[0])[0]
 
     def _tasks(
         self,
@@ -251,6 +276,18 @@ class DaskStack:
     @cached_property
     def _chunks(self) -> list[Any]:
         return list(self.stack.data.to_delayed().ravel())
+
+
+def _computed(*tasks: Any) -> tuple[Any, ...]:
+    import dask
+
+    try:
+        return dask.compute(*tasks)
+    except CancelledError as error:
+        raise ConnectionError(
+            "The Dask scheduler was lost, or chunks that its workers held: connect a client, make "
+            f"the Dask array again and declare the model from it. {error}"
+        ) from error
 
 
 def _same[T](value: T) -> T:

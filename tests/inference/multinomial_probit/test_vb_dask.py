@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import weakref
+from concurrent.futures import CancelledError
 from threading import Timer
 
 import cloudpickle
@@ -327,6 +328,43 @@ def test_blocks_without_real_numbers_are_refused(dtype, promised):
     blocks = da.from_delayed(dask.delayed(lambda: values)(), values.shape, dtype=dtype)
     with pytest.raises(ValueError, match=r"'kernels' argument .* numbers.* Got .*(complex128|<U)"):
         kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_chunks_with_other_numbers_at_each_read_are_refused():
+    rng = np.random.default_rng(0)
+    draw = dask.delayed(lambda: rng.normal(size=(2, 50, 9)), pure=False)
+    chunks = da.from_delayed(draw(), (2, 50, 9), dtype=float)
+    model = kz.MultinomialProbit(KERNELS(X).copy(data=chunks), LABELS)
+    with pytest.raises(ValueError, match="has changed meanwhile"):
+        kz.fit(model, "vb", **QUIET)
+
+
+def test_chunks_that_change_during_a_fit_are_refused():
+    values = KERNELS(X).values.copy()
+
+    def chunk(start, stop):
+        return values[:, start:stop]
+
+    parts = [
+        da.from_delayed(dask.delayed(chunk, pure=False)(a, a + 25), (2, 25, 9), dtype=float)
+        for a in (0, 25)
+    ]
+    model = kz.MultinomialProbit(KERNELS(X).copy(data=da.concatenate(parts, axis=1)), LABELS)
+    values[0, 30] += 1.0
+    with pytest.raises(ValueError, match="has changed meanwhile"):
+        kz.fit(model, "vb", **QUIET)
+
+
+def test_a_lost_scheduler_is_named(monkeypatch):
+    model = kz.MultinomialProbit(stack(), LABELS)
+
+    def lost(*tasks, **options):
+        raise CancelledError("scheduler-connection-lost")
+
+    monkeypatch.setattr(dask, "compute", lost)
+    with pytest.raises(ConnectionError, match=r"The Dask scheduler was lost.*make the Dask array"):
+        kz.fit(model, "vb", **QUIET)
 
 
 @pytest.mark.slow
