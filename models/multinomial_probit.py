@@ -103,6 +103,8 @@ class MultinomialProbit(Declaration):
 
     Attributes
     ----------
+    design : ndarray of shape (S, N, M)
+        Training kernels.
     combination : Combination
         Rule in use.
     tau, upsilon : float

@@ -1,4 +1,11 @@
-"""What an engine is, and what all engines share."""
+"""What an engine is, and what all engines share.
+
+A fit: `fit` -> [`completions`, one fit for each set of completed kernels] -> ``Engine.run`` -> the
+paper's function, which ``PaperEngine.implement`` finds in `PAPERS`. Its output becomes draws in
+`independent`, chains in `mcmc`, or a point in `result`. Engines written for papers are in
+`paper_engines` (Exact, VB, EM, MAP) and `mcmc` (Gibbs); NUTS is in `mcmc`, Laplace in `mode`, and
+ADVI, Pathfinder and SMC are in ``inference/generic``.
+"""
 
 from .engine import Engine, Run
 from .independent import lean_tree

@@ -39,9 +39,9 @@ from .result import with_group
 __all__ = [
     "COMPLETION",
     "POOLED",
-    "fit_completions",
+    "fit_each_completion",
     "number_of_fits",
-    "predict_completions",
+    "predict_each_completion",
     "rubin",
 ]
 
@@ -59,7 +59,7 @@ COMPLETION = "completion"
 SPREADS = {"probability_sd": "probability", "sd": "mean", "response_sd": "mean"}
 
 
-def fit_completions(
+def fit_each_completion(
     fit_one: Callable[[pm.Model, Run], DataTree],
     model: pm.Model,
     run: Run,
@@ -241,7 +241,7 @@ def _check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any)
         raise argument_error("kernels_new", "predict", rule, type(kernels_new).__name__)
 
 
-def predict_completions(
+def predict_each_completion(
     predicted: Callable[[pm.Model, DataTree, Any], Dataset],
     model: pm.Model,
     result: DataTree,

@@ -29,7 +29,7 @@ from ...validation import (
     integer_seed,
 )
 from .applicability import small_only
-from .chains import has_workers, sample_on_workers
+from .chains_on_dask import has_workers, sample_on_workers
 from .clock import Clock, interruptible
 from .compilation import (
     check_compile_kwargs,
@@ -37,7 +37,7 @@ from .compilation import (
     explaining_damaged_files,
     python_mode,
 )
-from .completions import fit_completions
+from .completions import fit_each_completion
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .draws_on_disk import check_store, finish_store
@@ -262,14 +262,14 @@ def fit(
         settings=engine.settings_on(model),
         own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
     )
-    fit_one = partial(_fitted, engine=engine, blas_threads=blas_threads)
-    result = fit_completions(fit_one, model, run, completions)
+    fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)
+    result = fit_each_completion(fit_one, model, run, completions)
     if is_unreliable(k_hat := k_hat_of(result)):
         warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
     return result
 
 
-def _fitted(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
+def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
     """Run an engine on a model, and add the log likelihood if `run` asks for it."""
     if not run.log_likelihood:
         missing: str | None = "not asked for"

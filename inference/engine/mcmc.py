@@ -143,7 +143,7 @@ def _log_warnings(tree: DataTree) -> None:
     log_warnings(wrong)
 
 
-def _sample(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
+def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
     """Run `pm.sample`; keep the run's variables and the moments of streamed variables.
 
     Samplers without callbacks keep the streamed variables' draws until their moments are known.
@@ -410,7 +410,9 @@ class NUTS(Engine):
             if self.mass_matrix == "curvature":
                 tree = self._sample_by_curvature(model, run, options)
             else:
-                tree = _sample(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
+                tree = _run_chains(
+                    model, run, callbacks=own, nuts_sampler=self.backend, nuts=options
+                )
         if self.backend == "numpyro":
             import jax
 
@@ -438,13 +440,13 @@ class NUTS(Engine):
         run = replace(run, sampler_options=given)
         if self.backend == "pymc":
             step = pm.NUTS(model=model, scaling=precision, logp_dlogp_func=density, **options)
-            return _sample(model, run, step=step, nuts_sampler="pymc")
+            return _run_chains(model, run, step=step, nuts_sampler="pymc")
         options |= {
             "inverse_mass_matrix": covariance,
             "dense_mass": True,
             "adapt_mass_matrix": False,
         }
-        return _sample(model, run, callbacks=False, nuts_sampler=self.backend, nuts=options)
+        return _run_chains(model, run, callbacks=False, nuts_sampler=self.backend, nuts=options)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -555,4 +557,4 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         steps = self.implement(model, run)
-        return _sample(model, run, step=list(steps))
+        return _run_chains(model, run, step=list(steps))

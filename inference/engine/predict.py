@@ -13,7 +13,7 @@ from xarray import Dataset, DataTree
 from ...models.kernels.learned import ParametricStack
 from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
-from .completions import predict_completions
+from .completions import predict_each_completion
 from .extend import check_absent, with_groups
 from .moments import pooled
 from .paper import PAPERS, papers_of
@@ -216,7 +216,7 @@ def predict(
 
     def predict_one(kernels: Any) -> Dataset:
         predicted = partial(function, keep_draws=keep_draws, **options)
-        predictions = predict_completions(predicted, model, result, kernels)
+        predictions = predict_each_completion(predicted, model, result, kernels)
         predictions.attrs.update(
             {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
         )

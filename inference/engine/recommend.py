@@ -19,11 +19,11 @@ from .clock import Clock
 from .compilation import compiling_with, python_mode
 from .completions import number_of_fits
 from .engine import Engine, Kind, Run
-from .engines import BY_GRADIENTS
 from .fit import checked_model
 from .mcmc import Gibbs, chains_in_turn
 from .outputs import ExactOutput, VariationalOutput
 from .paper import PaperEngine
+from .paper_engines import BY_GRADIENTS
 from .progress import track
 from .table import PrintedTable
 

@@ -12,7 +12,7 @@ from .diagonal_exact import (
 )
 from .diagonal_gibbs import diagonal_wishart_completion_steps
 from .diagonal_vb import fit_diagonal_wishart_completion
-from .em import fit_completion
+from .em import completion_by_em
 from .exact import evidence_of_completion, sample_completion
 from .gibbs import completion_steps
 from .predict import completed_labels
@@ -23,9 +23,9 @@ __all__ = [
     "MIXTURE",
     "OBJECTIVES",
     "WISHART",
+    "completion_by_em",
     "completion_steps",
     "diagonal_wishart_completion_steps",
-    "fit_completion",
     "leave_one_out_rows",
     "log_lambda",
     "sample_completion",
@@ -36,8 +36,8 @@ WISHART = Paper(
     WishartCompletion,
     exact=Algorithm(sample_completion),
     gibbs=Algorithm(completion_steps),
-    vb=Algorithm(vb.fit_completion),
-    em=Algorithm(em.fit_completion, unless=em.without_mode),
+    vb=Algorithm(vb.completion_by_vb),
+    em=Algorithm(em.completion_by_em, unless=em.without_mode),
     predict=completed_labels,
     log_evidence=evidence_of_completion,
 )
@@ -46,8 +46,8 @@ MIXTURE = Paper(
     WishartKernelMixture,
     exact=Algorithm(sample_completion, unless=WishartKernelMixture.not_conjugate),
     gibbs=Algorithm(completion_steps, unless=WishartKernelMixture.not_conjugate),
-    vb=Algorithm(vb.fit_completion, unless=WishartKernelMixture.not_conjugate),
-    em=Algorithm(em.fit_completion, unless=em.without_match_or_mode),
+    vb=Algorithm(vb.completion_by_vb, unless=WishartKernelMixture.not_conjugate),
+    em=Algorithm(em.completion_by_em, unless=em.without_match_or_mode),
     predict=completed_labels,
     log_evidence=evidence_of_completion,
 )

@@ -1,4 +1,8 @@
-"""Gibbs steps of `DiagonalWishartCompletion` (Zhang, Yeung & Kwok 2004, section 4)."""
+"""Gibbs steps of `DiagonalWishartCompletion` (Zhang, Yeung & Kwok 2004, section 4).
+
+This file only chooses the steps. The draws are in
+``custom_steps/kernel_completion/diagonal_tanner_wong.py``.
+"""
 
 from typing import Literal
 

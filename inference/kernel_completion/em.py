@@ -46,7 +46,7 @@ from ...validation import (
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput
 
-__all__ = ["fit_completion"]
+__all__ = ["completion_by_em"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def without_match_or_mode(model: WishartKernelMixture) -> str | None:
     return model.not_conjugate() or _without_mode(model.parameters)
 
 
-def fit_completion(
+def completion_by_em(
     model: WishartCompletion | WishartKernelMixture,
     run: Run,
     *,

@@ -1,6 +1,8 @@
 """Gibbs steps of `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3).
 
 `WishartKernelMixture` with an inverse-Wishart prior uses them with the matched parameters.
+This file only chooses the steps. The draws are in
+``custom_steps/kernel_completion/tanner_wong.py``.
 """
 
 from typing import Literal

@@ -33,12 +33,14 @@ from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, s
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput
 
-__all__ = ["fit_completion"]
+__all__ = ["completion_by_vb"]
 
 type Array = npt.NDArray[np.float64]
 
 
-def fit_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> VariationalOutput:
+def completion_by_vb(
+    model: WishartCompletion | WishartKernelMixture, run: Run
+) -> VariationalOutput:
     """Compute the mean field's fixed point in closed form.
 
     Parameters

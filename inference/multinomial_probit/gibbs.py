@@ -1,4 +1,8 @@
-"""Gibbs steps of `MultinomialProbit` (Damoulas & Girolami 2009, section 3.2 and appendix A)."""
+"""Gibbs steps of `MultinomialProbit` (Damoulas & Girolami 2009, section 3.2 and appendix A).
+
+This file only chooses the steps. The draws are in
+``custom_steps/multinomial_probit/sweep.py`` and ``marginal_sweep.py``.
+"""
 
 from inspect import signature
 from typing import Any, Literal

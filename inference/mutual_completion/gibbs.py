@@ -1,4 +1,8 @@
-"""Gibbs steps of `MutualKernelCompletion`."""
+"""Gibbs steps of `MutualKernelCompletion`.
+
+This file only chooses the steps. The draws are in
+``custom_steps/mutual_completion/steps.py``.
+"""
 
 from pymc.step_methods.compound import BlockedStep
 

@@ -8,9 +8,9 @@ from scipy import stats
 
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.engine.engines import EM
 from kernelzoo.inference.engine.fit import fit
-from kernelzoo.inference.kernel_completion.em import fit_completion
+from kernelzoo.inference.engine.paper_engines import EM
+from kernelzoo.inference.kernel_completion.em import completion_by_em
 from kernelzoo.models.wishart_completion import WishartCompletion
 from kernelzoo.numerics.completion_spectrum import Spectrum
 
@@ -50,7 +50,7 @@ def test_iterates_are_the_printed_ones(eta, start, iterations):
     prior = isinstance(start, str)
     C = eta * np.linalg.inv(model.theta) if prior else np.linalg.inv(start)
     C = printed_iterations(model, C, iterations)
-    answer = fit_completion(model, RUN, max_iterations=iterations, start=start)
+    answer = completion_by_em(model, RUN, max_iterations=iterations, start=start)
     Sigma = np.linalg.inv(C)
     n1, K11 = model.n_train, model.K11_values
     B = np.linalg.solve(Sigma[:n1, :n1], Sigma[:n1, n1:]).T
@@ -75,14 +75,14 @@ def test_iterates_are_the_printed_ones(eta, start, iterations):
 @pytest.mark.parametrize("start", ["prior", START], ids=["prior", "own"])
 @pytest.mark.parametrize("eta", [12.5, 6.0])
 def test_objective_never_falls(eta, start):
-    objective = fit_completion(model_of(eta), RUN, max_iterations=50, start=start).objective
+    objective = completion_by_em(model_of(eta), RUN, max_iterations=50, start=start).objective
     assert (np.diff(objective) >= -1e-10).all()
 
 
 def test_declaration_is_stationary_at_the_limit():
     """With K21 and K22.1 integrated out, and Sigma's density taken over Sigma^-1, as EM does."""
     model = model_of()
-    answer = fit_completion(model, RUN, max_iterations=None, start=START)
+    answer = completion_by_em(model, RUN, max_iterations=None, start=START)
     assert answer.converged == "yes"
     names = ("Sigma11", "Sigma22_1", "B")
     rvs = [model[name] for name in names]
@@ -100,7 +100,7 @@ def test_declaration_is_stationary_at_the_limit():
     point = ValueMap(model, rvs).unconstrain(answer.values)
     at_limit = gradient(*(point[value.name] for value in values))
     np.testing.assert_allclose(np.concatenate([g.ravel() for g in at_limit]), 0, atol=1e-7)
-    elsewhere = fit_completion(model, RUN, max_iterations=3, start=START)
+    elsewhere = completion_by_em(model, RUN, max_iterations=3, start=START)
     point = ValueMap(model, rvs).unconstrain(elsewhere.values)
     away = gradient(*(point[value.name] for value in values))
     assert max(np.abs(g).max() for g in away) > 1e-2
@@ -109,13 +109,13 @@ def test_declaration_is_stationary_at_the_limit():
 def test_limit_and_what_the_result_says_on_the_way():
     model = model_of()
     theta22_1 = Spectrum.of(model.theta, model.K11_values).theta22_1
-    limit = fit_completion(model, RUN, max_iterations=None, start=START)
+    limit = completion_by_em(model, RUN, max_iterations=None, start=START)
     scale = (model.r - model.n_train) / (model.eta - len(model.theta) - 1)
     np.testing.assert_allclose(limit.values["K22_1"], scale * theta22_1)
-    far = fit_completion(model, RUN, max_iterations=400, start=START)
+    far = completion_by_em(model, RUN, max_iterations=400, start=START)
     assert far.converged == "yes"
     np.testing.assert_allclose(far.objective[-1], limit.objective[-1])
-    near = fit_completion(model, RUN, max_iterations=4, start=START)
+    near = completion_by_em(model, RUN, max_iterations=4, start=START)
     assert near.converged == "no"
     assert "use max_iterations=None for the limit" in near.note
 
@@ -123,7 +123,7 @@ def test_limit_and_what_the_result_says_on_the_way():
 def test_linear_growth_in_the_papers_setting():
     model = model_of(eta=6.0)
     theta22_1 = Spectrum.of(model.theta, model.K11_values).theta22_1
-    at = {t: fit_completion(model, RUN, max_iterations=t) for t in (100, 101, 1_000_000)}
+    at = {t: completion_by_em(model, RUN, max_iterations=t) for t in (100, 101, 1_000_000)}
     step = at[101].values["K22_1"] - at[100].values["K22_1"]
     np.testing.assert_allclose(step, (model.r - 3) / model.r * theta22_1, rtol=1e-9)
     grown = at[1_000_000].values["K22_1"] - at[100].values["K22_1"]

@@ -12,7 +12,7 @@ from family import assert_mean
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.quantities import log_evidence
-from kernelzoo.inference.kernel_completion.vb import _Approximation, fit_completion
+from kernelzoo.inference.kernel_completion.vb import _Approximation, completion_by_vb
 from kernelzoo.models.wishart_completion import WishartCompletion
 
 RUN = Run(progressbar=False)
@@ -26,7 +26,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def answer(model):
-    return fit_completion(model, RUN)
+    return completion_by_vb(model, RUN)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_bound_is_below_the_evidence_and_stationary(n1, n2, excess_r, excess_eta
     a, b = rng.normal(size=(n, n + 1)), rng.normal(size=(n1, n1 + 1))
     theta, K11 = a @ a.T + 0.1 * np.eye(n), b @ b.T + 0.1 * np.eye(n1)
     model = WishartCompletion(theta, K11, r=n - 1 + excess_r, eta=n - 1 + excess_eta)
-    bound = fit_completion(model, RUN).elbo[0][-1]
+    bound = completion_by_vb(model, RUN).elbo[0][-1]
     assert bound <= log_evidence(model)
     q = _Approximation.of(model.parameters)
     missed = q.missed_information()

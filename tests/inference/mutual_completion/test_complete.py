@@ -10,7 +10,7 @@ import xarray as xr
 import kernelzoo as kz
 from kernelzoo.inference.completion import CompletedKernels, complete_kernels, joint_probit
 from kernelzoo.inference.engine import recommend
-from kernelzoo.inference.engine.completions import fit_completions, number_of_fits, rubin
+from kernelzoo.inference.engine.completions import fit_each_completion, number_of_fits, rubin
 from kernelzoo.inference.engine.engine import Run
 
 N = 24
@@ -310,7 +310,7 @@ def test_an_interrupt_keeps_the_completions_before_it(completion, fitted):
             tree.attrs["ended_by"] = "interrupt"
         return tree
 
-    pooled = fit_completions(fit_one, model, Run(progressbar=False), None)
+    pooled = fit_each_completion(fit_one, model, Run(progressbar=False), None)
     assert len(fits) == pooled["posterior"].sizes["chain"] == 2
     assert pooled.attrs["ended_by"] == "interrupt"
     assert pooled.attrs["converged"] == "no"

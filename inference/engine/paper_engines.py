@@ -1,4 +1,7 @@
-"""Engines that turn the outputs of papers' algorithms into results: Exact, VB, EM and MAP."""
+"""Engines that turn the outputs of papers' algorithms into results: Exact, VB, EM and MAP.
+
+Gibbs, whose output is step methods, is in `mcmc`.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
