@@ -5,7 +5,7 @@ engine                       "yes" if
 ============================ ====================================================================
 chains (NUTS, Gibbs)         all draws were made by two chains or more; of every identified quantity
                              R-hat is at most 1.01, with 100 effective draws or more; at most one
-                             draw in 1,000 diverged; a selection did change
+                             draw in 1,000 diverged; every variable did change
 particles (SMC)              the same, but for effective draws; 100 particles or more a chain; the
                              last moves of every chain accepted a tenth of the proposals
 ADVI                         over its last half the bound rises by at most three standard errors of
@@ -67,7 +67,7 @@ def convergence_of_chains(
             f"{float(stats['diverging'].mean()):.1%} of the draws diverged: raise target_accept."
         )
         return "no"
-    if stuck := constant_selections(tree, model):
+    if stuck := constant_variable(tree, model):
         tree.attrs["note"] = f"No draw of {stuck} differs from another: chains cannot be compared."
         return "no"
     # R-hat is NaN for constants and for states that no chain has left.
@@ -99,10 +99,10 @@ def convergence_of_chains(
     return "no"
 
 
-def constant_selections(tree: DataTree, model: pm.Model) -> str:
-    """Name the first discrete variable of which all draws are the same; empty if there is none."""
+def constant_variable(tree: DataTree, model: pm.Model) -> str:
+    """Name the first variable of which all draws are the same; empty if there is none."""
     for rv in model.free_RVs:
-        if rv.dtype.startswith(("int", "bool")) and rv.name in tree["posterior"]:
+        if rv.name in tree["posterior"]:
             draws = tree["posterior"].to_dataset()[rv.name]
             if (draws == draws[0, 0]).all():
                 return str(rv.name)
@@ -133,10 +133,7 @@ def convergence_of_ascent(
     tree: DataTree, model: pm.Model, k_hat: float, converged: bool
 ) -> Converged:
     """Apply the rule of coordinate ascent, see the module."""
-    if converged and is_unreliable(k_hat) and (stuck := constant_selections(tree, model)):
-        tree.attrs["note"] = (
-            f"All draws of {stuck} are the same, at a Pareto k-hat of {k_hat:.2g}: the ascent does "
-            "not leave a selection."
-        )
+    if converged and is_unreliable(k_hat) and (stuck := constant_variable(tree, model)):
+        tree.attrs["note"] = f"All draws of {stuck} are the same, at a Pareto k-hat of {k_hat:.2g}."
         return "no"
     return "yes" if converged else "no"

@@ -64,12 +64,14 @@ class Paper:
         Functions for the engines. They return an `ExactOutput`, a list of PyMC step methods, a
         `VariationalOutput`, a `PointOutput` and a `ModeOutput`.
     predict : callable, optional
-        (model, result, kernels_new, *, keep_draws, options) -> Dataset, for `predict`. A function
-        that loops over the draws takes `progressbar`, gets only the draws that the user asked for,
-        and reads them in blocks, so that its work arrays are of bounded size. One that takes
-        `random_seed` adds draws of the observed variable of new objects, under its name in the
-        model, unless the seed is None. The moments in `result` are pooled over chains, weighted by
-        their numbers of draws.
+        (model, result, kernels_new, *, keep_draws, ...) -> Dataset, for `predict`; further keyword
+        arguments with defaults are options of `predict` on this model. `kernels_new` is what the
+        user passed: ``stack_of_new_objects(model, kernels_new)`` of ``predictions_by_draw`` checks
+        and aligns it. A function that loops over the draws takes `progressbar`, gets only the draws
+        that the user asked for, and reads them in blocks, so that its work arrays are of bounded
+        size. One that takes ``random_seed=None`` gets a seed if the user asks for `extend`, and
+        then adds draws of the observed variable of new objects, under its name in the model. The
+        moments in `result` are pooled over chains, weighted by their numbers of draws.
     identified : callable, optional
         (result, variant) -> Dataset of the quantities that the data identify, for `identified`.
     identified_reads : sequence of str, optional

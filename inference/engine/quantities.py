@@ -27,6 +27,8 @@ def log_evidence(model: pm.Model) -> float:
     TypeError
         When no closed form is known for the model. ``fit(model, "smc")`` estimates the log evidence
         (``result.attrs["log_evidence"]``); the bound of ``VB`` lies below it.
+    ValueError
+        When terms were added to the declaration.
 
     Examples
     --------
@@ -34,6 +36,8 @@ def log_evidence(model: pm.Model) -> float:
     """
     for paper in papers_of(type(model)):
         if paper.log_evidence is not None:
+            if reason := paper.why_not(model):
+                raise ValueError(f"The closed form of log_evidence is {reason}.")
             return paper.log_evidence(model)
     written = ", ".join(p.model.__name__ for p in PAPERS.values() if p.log_evidence)
     raise TypeError(

@@ -12,7 +12,7 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
 from ...custom_steps.multinomial_probit.marginal_sweep import STAGES
-from ...custom_steps.multinomial_probit.sweep import MOVES
+from ...custom_steps.multinomial_probit.sweep import MOVES, RuleMoves
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
@@ -25,7 +25,7 @@ __all__ = ["multinomial_probit_steps", "unknown_rule"]
 
 def unknown_rule(model: MultinomialProbit) -> str | None:
     """Why Gibbs does not apply to a model's rule of combination; None when it does."""
-    return unknown_combination(model, MOVES)
+    return unknown_combination(model, MOVES, f" and what is added to {RuleMoves.__module__}.MOVES")
 
 
 def multinomial_probit_steps(

@@ -205,6 +205,16 @@ def test_settings_in_force_are_recorded(results):
     assert settings["begin"] == "zero"
 
 
+def test_an_amended_model_has_no_closed_form_of_the_evidence():
+    """The evidence of the declaration alone was given for that of the amended model."""
+    model = kz.WishartCompletion.example()
+    assert np.isfinite(kz.log_evidence(model))
+    with model:
+        pm.Potential("pull", -(model["B"][0, 0] ** 2))
+    with pytest.raises(ValueError, match=r"log_evidence is not available .* added terms: 'pull'"):
+        kz.log_evidence(model)
+
+
 def test_an_amended_model_loses_its_handwritten_engines():
     amended = kz.MultinomialProbit.example()
     with amended:

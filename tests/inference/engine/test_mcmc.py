@@ -58,6 +58,15 @@ def test_chains_at_one_selection_are_not_convergence():
         assert convergence_of_chains(tree, model, 500) == expected
 
 
+def test_chains_that_never_move_a_variable_are_not_convergence(pair):
+    """Gibbs(moves=0) with a rule from outside: R-hat of a constant is NaN, below no bound."""
+    z = np.random.default_rng(0).normal(size=(4, 500))
+    assert convergence_of_chains(chains(z[::-1], z), pair, 500) == "yes"
+    still = chains(np.full((4, 500), 0.3), z)
+    assert convergence_of_chains(still, pair, 500) == "no"
+    assert "No draw of x differs" in still.attrs["note"]
+
+
 @pytest.mark.parametrize(
     ("particles", "acceptance", "expected"),
     [(500, 0.3, "yes"), (500, 0.05, "no"), (99, 0.3, "no"), (500, np.nan, "no")],
