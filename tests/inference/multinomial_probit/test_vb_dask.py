@@ -340,7 +340,10 @@ def test_chunks_with_other_numbers_at_each_read_are_refused():
         kz.fit(model, "vb", **QUIET)
 
 
-def test_chunks_that_change_during_a_fit_are_refused():
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("change", [1.0, np.nan])
+def test_chunks_that_change_during_a_fit_are_refused(change):
+    """Bug: with NaN, the error was that of an objective that is not finite."""
     values = KERNELS(X).values.copy()
 
     def chunk(start, stop):
@@ -351,7 +354,7 @@ def test_chunks_that_change_during_a_fit_are_refused():
         for a in (0, 25)
     ]
     model = kz.MultinomialProbit(KERNELS(X).copy(data=da.concatenate(parts, axis=1)), LABELS)
-    values[0, 30] += 1.0
+    values[0, 30] += change
     with pytest.raises(ValueError, match="has changed meanwhile"):
         kz.fit(model, "vb", **QUIET)
 
