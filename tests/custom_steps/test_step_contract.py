@@ -62,7 +62,7 @@ CASES = {
     "MarginalProbit": Case(MarginalProbit, kz.MultinomialProbit.example, may_stay=WEIGHTS),
     "composite regression": Case(CompositeKernelGibbs, kz.CompositeKernelRegression.example),
     "composite regression, Metropolis": Case(
-        CompositeKernelGibbs, kz.CompositeKernelRegression.example, {"collapsed": False}, WEIGHTS
+        CompositeKernelGibbs, kz.CompositeKernelRegression.example, {"scheme": "paper"}, WEIGHTS
     ),
     "composite classification": Case(
         CompositeKernelGibbs, kz.CompositeKernelClassification.example

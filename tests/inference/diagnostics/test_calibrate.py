@@ -219,7 +219,7 @@ def test_an_interrupted_calibration_goes_on(tmp_path):
 def test_finished_replicates_are_used_by_the_same_call_only(tmp_path):
     def fits(**options):
         FITS.clear()
-        calibrate(**{"replicates": 20, "out": tmp_path} | options)
+        calibrate(**{"replicates": 20, "store": tmp_path} | options)
         return len(FITS)
 
     assert fits() == 20
