@@ -69,7 +69,7 @@ def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
         f"wine: {len(data.y_train)} objects to learn from, {len(data.y_test)} held out, "
         f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}\n{_able(model)}"
     )
-    gibbs = {"chains": 4, "draws": 1000, "tune": 500, "cores": cores}
+    gibbs = {"chains": 4, "draws": 2000, "tune": 500, "cores": cores}
     results = _fit(model, ((VB(), {}), (Gibbs(), gibbs)), "wine", out, seed)
     comparison = compare_engines(
         results, model=model, kernels_new=test_kernels, labels_new=data.y_test
