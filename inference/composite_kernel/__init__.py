@@ -1,9 +1,12 @@
 """Engines of the composite-kernel models, and their predictions."""
 
+from functools import partial
+
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..engine.paper import Algorithm, Paper
+from ..engine.predictions_by_draw import predict_classes
 from . import gibbs, map, vb
-from .predict import identified_quantities, predict_labels, predict_targets
+from .predict import identified_quantities, predict_targets, probabilities_of
 from .variance import variance_of_kernels
 from .vb import fit_composite_kernel
 
@@ -25,7 +28,7 @@ CLASSIFICATION = Paper(
     gibbs=Algorithm(gibbs.composite_kernel_steps, unless=gibbs.unknown_rule),
     vb=Algorithm(fit_composite_kernel, unless=vb.other_weights, in_blocks=True),
     map=Algorithm(map.find_composite_kernel_mode, unless=map.uneven_weights),
-    predict=predict_labels,
+    predict=partial(predict_classes, probabilities_of),
     identified=identified_quantities,
     identified_reads=["alpha"],
 )

@@ -23,7 +23,6 @@ from ..engine.predictions_by_draw import (
     check_draws,
     compared_rows,
     composite_functions,
-    predict_classes,
     stack_of_new_objects,
     tracked_blocks,
 )
@@ -216,30 +215,13 @@ def _expected_responses(
     return _Responses(expected, spread, responses)
 
 
-def predict_labels(
-    model: CompositeKernelClassification,
-    result: DataTree,
-    kernels_new: Any,
-    *,
-    keep_draws: bool,
-    progressbar: bool,
-    random_seed: int | None = None,
-) -> Dataset:
-    """Class probabilities and labels of new objects; see `predict`."""
-    drawn = _probabilities(model, result["posterior"].to_dataset(), kernels_new)
-    return predict_classes(
-        model,
-        result,
-        drawn,
-        keep_draws=keep_draws,
-        progressbar=progressbar,
-        random_seed=random_seed,
-    )
-
-
-def _probabilities(
+def probabilities_of(
     model: CompositeKernelClassification, posterior: Dataset, kernels_new: Any
 ) -> ProbabilityDraws:
+    """Return the class probabilities of new objects by draw, for `predict_classes`.
+
+    Reads the draws of alpha and beta in `posterior`. `kernels_new` is as in `predict`.
+    """
     check_draws(model, posterior, "alpha", "beta")
     design = _design_of_new_objects(model, kernels_new)
     new, parameters = design.to_numpy(), _Parameters.of(model, posterior)

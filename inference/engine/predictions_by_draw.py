@@ -164,9 +164,10 @@ class ProbabilityDraws(NamedTuple):
 
 
 def predict_classes(
+    probabilities_of: Callable[[Any, Dataset, Any], ProbabilityDraws],
     model: pm.Model,
     result: DataTree,
-    drawn: ProbabilityDraws,
+    kernels_new: Any,
     *,
     keep_draws: bool,
     progressbar: bool,
@@ -176,9 +177,9 @@ def predict_classes(
 
     Parameters
     ----------
-    model, result, keep_draws, progressbar
+    probabilities_of : callable (model, posterior, kernels_new) -> ProbabilityDraws
+    model, result, kernels_new, keep_draws, progressbar
         As in `predict`.
-    drawn : ProbabilityDraws
     random_seed : int, optional
         Seed of the classes drawn for the new objects; by default none are drawn.
 
@@ -188,7 +189,7 @@ def predict_classes(
         See `predict`.
     """
     posterior = result["posterior"].to_dataset()
-    probabilities, obs = drawn
+    probabilities, obs = probabilities_of(model, posterior, kernels_new)
     classes = np.asarray(model.coords["class"])
     chains = posterior.sizes["chain"], posterior.sizes["draw"]
     n_draws, shape = chains[0] * chains[1], (len(obs), len(classes))

@@ -1,9 +1,12 @@
 """Engines of `MultinomialProbit`, and its predictions."""
 
+from functools import partial
+
 from ...models.multinomial_probit import MultinomialProbit
 from ..engine.paper import Algorithm, Paper
+from ..engine.predictions_by_draw import predict_classes
 from .gibbs import multinomial_probit_steps, unknown_rule
-from .predict import identified_quantities, predict_labels
+from .predict import identified_quantities, probabilities_of
 from .vb import fit_multinomial_probit, unsupported
 
 __all__ = ["PROBIT", "fit_multinomial_probit"]
@@ -12,7 +15,7 @@ PROBIT = Paper(
     MultinomialProbit,
     gibbs=Algorithm(multinomial_probit_steps, unless=unknown_rule),
     vb=Algorithm(fit_multinomial_probit, unless=unsupported, in_blocks=True),
-    predict=predict_labels,
+    predict=partial(predict_classes, probabilities_of),
     identified=identified_quantities,
     identified_reads=["W"],
 )

@@ -25,7 +25,6 @@ from ..engine.predictions_by_draw import (
     check_draws,
     combined_functions,
     compared_rows,
-    predict_classes,
     stack_of_new_objects,
 )
 from ..engine.provenance import equal_but_for_rounding
@@ -140,30 +139,13 @@ def _same_function(new: LearnedKernel, own: LearnedKernel) -> bool:
     return np.allclose(K_new, K, rtol=1e-6, atol=1e-12 * np.abs(K).max())
 
 
-def predict_labels(
-    model: MultinomialProbit,
-    result: DataTree,
-    kernels_new: Any,
-    *,
-    keep_draws: bool,
-    progressbar: bool,
-    random_seed: int | None = None,
-) -> Dataset:
-    """Class probabilities and labels of new objects; see `predict`."""
-    drawn = _probabilities(model, result["posterior"].to_dataset(), kernels_new)
-    return predict_classes(
-        model,
-        result,
-        drawn,
-        keep_draws=keep_draws,
-        progressbar=progressbar,
-        random_seed=random_seed,
-    )
-
-
-def _probabilities(
+def probabilities_of(
     model: MultinomialProbit, posterior: Dataset, kernels_new: Any
 ) -> ProbabilityDraws:
+    """Return the class probabilities of new objects by draw, for `predict_classes`.
+
+    Reads the draws of W, beta and theta in `posterior`. `kernels_new` is as in `predict`.
+    """
     check_draws(model, posterior, "W", "beta", "theta")
     if model.parametric is not None and isinstance(kernels_new, ParametricStack):
         kernels_new = kernels_new.in_order_of(model.parametric)
