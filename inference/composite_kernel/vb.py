@@ -52,7 +52,7 @@ from ..variational.gamma import Gamma
 from ..variational.rules import why_not
 from ..variational.simplex import warn_of_imprecision
 from .vb_batches import BatchedBernoulli
-from .vb_dask import bernoulli_of_blocks, gaussian_of_blocks
+from .vb_dask import bernoulli_of_dask, gaussian_of_dask
 from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
 from .vb_output import Approximation
 from .vb_updates import COORDINATES, Data, State, start, update_in_turns
@@ -88,14 +88,14 @@ def _likelihoods(
     """Likelihood of each independent part of a model, and the prior of its noise."""
     if isinstance(model, CompositeKernelClassification):
         if model.blocks is not None:
-            return [bernoulli_of_blocks(model, model.blocks)], {}
+            return [bernoulli_of_dask(model, model.blocks)], {}
         if batch is None:
             return [Bernoulli.of(model.design, model.label_codes)], {}
         return [BatchedBernoulli.of(model.design, model.label_codes, batch)], {}
     priors, targets = {"gamma": Gamma(model.rho, model.varrho)}, model.target_values
     shared_noise = model.shared != "weights" or not model.several
     if model.blocks is not None:
-        return [gaussian_of_blocks(model, model.blocks, shared_noise)], priors
+        return [gaussian_of_dask(model, model.blocks, shared_noise)], priors
     first = Gaussian.of(model.design, targets[:, 0] if model.apart else targets, shared_noise)
     others = targets.T[1:] if model.apart else ()
     return [first, *(first.with_targets(model.design, column) for column in others)], priors

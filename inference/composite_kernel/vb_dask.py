@@ -30,12 +30,12 @@ from .vb_likelihoods import (
     weighted_gram,
 )
 
-__all__ = ["bernoulli_of_blocks", "gaussian_of_blocks"]
+__all__ = ["bernoulli_of_dask", "gaussian_of_dask"]
 
 type Array = npt.NDArray[np.float64]
 
 
-def gaussian_of_blocks(
+def gaussian_of_dask(
     model: CompositeKernelRegression, blocks: DaskStack, shared_noise: bool
 ) -> Gaussian:
     """Form the sums of a regression; O(K^2 N M^2), in one pass."""
@@ -48,7 +48,7 @@ def gaussian_of_blocks(
     return Gaussian.of_sums(KernelProducts(pairs, products), projections, targets, shared_noise)
 
 
-def bernoulli_of_blocks(model: CompositeKernelClassification, blocks: DaskStack) -> Bernoulli:
+def bernoulli_of_dask(model: CompositeKernelClassification, blocks: DaskStack) -> Bernoulli:
     """Form the products of the labels with the kernels (K, N, M), in one pass."""
     signs = model.label_codes - 0.5
     (projections,) = blocks.total(_of_labels, model.functions, by_object=[blocks.parts(signs)])

@@ -23,13 +23,13 @@ from .expected_utilities import (
     sums_of_utilities,
 )
 
-__all__ = ["KernelsOfBlocks"]
+__all__ = ["KernelsOfDask"]
 
 type Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class KernelsOfBlocks:
+class KernelsOfDask:
     """Known kernels (S, N, M) in blocks, and their products; as `ExpectedKernels`.
 
     Parameters

@@ -21,7 +21,7 @@ from ..variational.concentration import ConcentrationFactor, concentration_facto
 from ..variational.regressors import precision_factor, regressors_bound
 from ..variational.simplex import TINY, SimplexFactor, moments_around, simplex_factor
 from .expected_utilities import BatchedUtilities, ExpectedUtilities
-from .vb_dask import KernelsOfBlocks
+from .vb_dask import KernelsOfDask
 from .vb_inner_steps import ascend, inner_steps
 from .vb_kernel_parameters import Normal
 from .vb_kernels import ExpectedKernels, KernelFamily
@@ -45,7 +45,7 @@ class Data:
     tau, upsilon : float
     family : KernelFamily
         The kernels whose weighted sum is the composite kernel.
-    known : ExpectedKernels, KernelsOfBlocks or None
+    known : ExpectedKernels, KernelsOfDask or None
         These kernels, if they are known.
     batches : tuple of slice
         Objects whose utilities are updated together; none where all are.
@@ -56,16 +56,16 @@ class Data:
     tau: float
     upsilon: float
     family: KernelFamily
-    known: ExpectedKernels | KernelsOfBlocks | None
+    known: ExpectedKernels | KernelsOfDask | None
     batches: tuple[slice, ...] = ()
 
     @classmethod
     def of(cls, model: MultinomialProbit, batch: int | None = None) -> Self:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
         family = KernelFamily.of(model)
-        known: ExpectedKernels | KernelsOfBlocks | None = None
+        known: ExpectedKernels | KernelsOfDask | None = None
         if model.blocks is not None:
-            known = KernelsOfBlocks.of(model.blocks, model.label_codes)
+            known = KernelsOfDask.of(model.blocks, model.label_codes)
         elif not len(family.coordinates):
             known = ExpectedKernels.of(family.stack(np.empty(0)))
         labels = model.label_codes
@@ -102,7 +102,7 @@ class State:
     W_weights: Array
     W_products: KernelProducts
     zeta_rate: Array
-    kernels: ExpectedKernels | KernelsOfBlocks
+    kernels: ExpectedKernels | KernelsOfDask
     beta_mean: Array
     beta_second: Array
     rho_mean: Array
