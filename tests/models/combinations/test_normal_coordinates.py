@@ -14,12 +14,13 @@ from kernelzoo.models.combinations.normal_coordinates import (
 )
 
 A, B = 1.5, 0.6
-PSI = NormalCoordinates(2, A, B, np.array([2.0, 0.3]), np.array([3.0, 0.1]))
+# More exponents than parameters: coordinates counted from the wrong end show.
+PSI = NormalCoordinates(3, A, B, np.array([2.0, 0.3]), np.array([3.0, 0.1]))
 
 
 def test_values_of_normal_draws_have_the_prior():
     rng = np.random.default_rng(1)
-    values = PSI.values(rng.standard_normal((20_000, 4)))
+    values = PSI.values(rng.standard_normal((20_000, 5)))
     pi, chi = rng.exponential(1 / A, 20_000), rng.exponential(1 / B, 20_000)
     beta = np.maximum(rng.gamma(pi) / chi, SMALLEST)
     for column in values["beta"].T:
@@ -30,19 +31,19 @@ def test_values_of_normal_draws_have_the_prior():
 
 @pytest.mark.parametrize("size", [1.0, 2.5, 7.0])
 def test_psi_is_the_inverse_of_values(size):
-    psi = np.clip(size * np.random.default_rng(2).normal(size=(500, 4)), -9, 9)
+    psi = np.clip(size * np.random.default_rng(2).normal(size=(500, 5)), -9, 9)
     values = PSI.values(psi)
     inside = values["beta"] > SMALLEST
     found = PSI.psi(values)
-    np.testing.assert_allclose(found[:, :2][inside], psi[:, :2][inside], atol=1e-9)
+    np.testing.assert_allclose(found[:, :3][inside], psi[:, :3][inside], atol=1e-9)
     inside = values["theta"] > SMALLEST
-    np.testing.assert_allclose(found[:, 2:][inside], psi[:, 2:][inside], atol=1e-7)
+    np.testing.assert_allclose(found[:, 3:][inside], psi[:, 3:][inside], atol=1e-7)
 
 
 def test_density_is_the_jacobian_of_psi():
     """p(value) dvalue = phi(psi) dpsi, by central differences."""
-    step = 1e-5 * np.eye(4)
-    for psi in np.random.default_rng(3).normal(size=(4, 4)):
+    step = 1e-5 * np.eye(5)
+    for psi in np.random.default_rng(3).normal(size=(4, 5)):
         log_slopes = []
         for i, direction in enumerate(step):
             up, down = (

@@ -116,7 +116,9 @@ def test_imputations():
 
 
 def test_halves_add_up_to_the_weighted_sum():
-    kernels = checked(given()).kernels
+    # Two objects are hidden in the first kernel, so that what is above the diagonal shows.
+    visible = VISIBLE & ([[True, True]] * 4 + [[False, True]])
+    kernels = checked({"one": whole(0), "two": whole(1)}, visible).kernels
     rng = np.random.default_rng(2)
     half = half_of_visible(kernels, [2.0, 3.0], N, 0.7)
     total = 0.7 * np.eye(N)
