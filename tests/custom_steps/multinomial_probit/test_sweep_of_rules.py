@@ -218,9 +218,17 @@ def test_joint_law_is_invariant_under_moves_by_gradients_in_a_long_run(name):
     joint_test(name, replicates=10_000, transition_of=by_gradients)
 
 
-@pytest.mark.parametrize("name", ["product", "mean, theta", "product, theta", "fixed, theta"])
+# Three kernels, of which the second and the third have parameters, one and two; a basis.
+THREE = gaussian(0.3) | gaussian(Theta(1.5, 2.0)) | gaussian(Theta(2.0, 3.0, ard=True))
+THREE = THREE(X, X[:N_BASIS])
+DIFFERENTIATED = ["product", "mean, theta", "product, theta", "fixed, theta"]
+GRADIENTS = {name: COMPOSITIONS[name] for name in DIFFERENTIATED}
+GRADIENTS["product, three"] = Composition(Product(1.5, 2.0), np.ones(3), None, THREE)
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
 def test_gradient(name):
-    kernels = KernelCoordinates.of(COMPOSITIONS[name])
+    kernels = KernelCoordinates.of(GRADIENTS[name])
     now = Target.of(kernels, np.arange(N_OBJECTS) % N_CLASSES, N_CLASSES, TAU, UPSILON)
     rng = np.random.default_rng(1)
     for scale in (0.1, 0.5, 1.5):
