@@ -7,6 +7,7 @@ from pymc.logprob.utils import ParameterValueError
 from scipy import integrate, stats
 
 from family import assert_ks, assert_mean
+from kernelzoo.models.distributions.positive_definite import PositiveDefinite
 from kernelzoo.models.distributions.wishart import MatrixF
 
 MODE = "FAST_COMPILE"
@@ -85,6 +86,9 @@ def test_free_variable_has_the_transform_and_a_start():
         MatrixF("X", 5.5, 7.5, PSI)
     point = model.initial_point()
     assert point["X_cholesky__"].shape == (6,)
+    # The Wishart's mean at the mode of its scale, an inverse Wishart matrix.
+    start = PositiveDefinite().backward(point["X_cholesky__"]).eval(mode=MODE)
+    np.testing.assert_allclose(start, 5.5 * PSI / (7.5 + 3 + 1), rtol=1e-12)
     assert np.isfinite(model.compile_logp(mode=MODE)(point))
     start = pm.draw(model["X"], random_seed=3, mode=MODE)
     assert np.linalg.eigvalsh(start).min() > 0
