@@ -102,8 +102,8 @@ class BaseKernel(ABC):
         check_columns(X, X_train.shape[1], name)
         return self.pairwise(X, X_train)
 
-    def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
-        """Self-similarity of each new object; `given` is for kernels that cannot compute it."""
+    def new_diagonal(self, X: NDArray) -> NDArray | None:
+        """Self-similarity of each new object, or None if it cannot be computed."""
         return self.diagonal(X)
 
 
@@ -373,8 +373,8 @@ class Precomputed(BaseKernel):
         return np.diagonal(X)
 
     @override
-    def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
-        return given
+    def new_diagonal(self, X: NDArray) -> NDArray | None:
+        return None
 
     @override
     def describe(self, space: str | None) -> str:

@@ -48,8 +48,6 @@ def kernels_of_dask(kernels: Sequence[FittedMember], objects: Objects, width: in
     import dask.array as da
 
     spaces = list(dict.fromkeys(kernel.space for kernel in kernels))
-    if objects.self_similarity.keys() & set(spaces):
-        raise argument_error("X", "Kernels", "in memory for a cross_gram", "a Dask array")
     features = [objects.features[space] for space in spaces]
     rows = next(X.chunks[0] for X in features if is_dask(X))
     most = max(1, LARGEST // (len(kernels) * width))
@@ -66,7 +64,7 @@ def kernels_of_dask(kernels: Sequence[FittedMember], objects: Objects, width: in
 def _chunk_of_stack(
     *features: NDArray, kernels: Sequence[FittedMember], spaces: Sequence[str | None], width: int
 ) -> NDArray:
-    objects = Objects(dict(zip(spaces, features, strict=True)), np.arange(len(features[0])), {})
+    objects = Objects(dict(zip(spaces, features, strict=True)), np.arange(len(features[0])))
     return values_of(kernels, objects, width)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ...validation import (
     argument_error,
@@ -20,13 +20,11 @@ from ...validation import (
 )
 from .alignment import (
     NUMBERED,
-    aligned,
     as_frame,
     check_complete,
     check_ids,
     check_repeated,
     counts_rows,
-    labels_of,
     made_up,
     order_of,
     with_ids_of_columns,
@@ -38,42 +36,6 @@ from .rows import is_dask
 SINGLE = 1e-4
 
 
-@dataclass(frozen=True)
-class CrossGram:
-    """Precomputed similarities of new objects, with their self-similarities; see `cross_gram`."""
-
-    similarities: Any
-    self_similarity: NDArray
-
-
-def cross_gram(similarities: ArrayLike, *, self_similarity: ArrayLike) -> CrossGram:
-    """Combine similarities of new objects with self-similarities, for the "unit" normalisation.
-
-    Parameters
-    ----------
-    similarities : array-like or DataFrame of shape (n, N)
-        k(x_i, x_j) of new objects i and training objects j.
-    self_similarity : array-like or Series of shape (n,)
-        k(x_i, x_i) of the new objects.
-
-    Examples
-    --------
-    >>> similarities = np.array([[1.0, 0.5, 0.2]])
-    >>> new = kz.kernels.cross_gram(similarities, self_similarity=[1.0])
-    """
-    similarities = as_frame(similarities)
-    shape = np.shape(similarities)
-    ids = labels_of(similarities) or range(shape[0] if shape else 0)
-    diagonal = aligned(self_similarity, ids, "self_similarity", "cross_gram")
-    diagonal = check_real(diagonal, "self_similarity", "cross_gram")
-    if diagonal.shape != shape[:1]:
-        raise argument_error(
-            "self_similarity", "cross_gram", f"of shape {shape[:1]}", f"shape {diagonal.shape}"
-        )
-    check_finite(diagonal, "self_similarity", "cross_gram")
-    return CrossGram(similarities, diagonal)
-
-
 @dataclass(frozen=True, eq=False)
 class Objects:
     """The same n objects in one or several feature spaces.
@@ -83,8 +45,6 @@ class Objects:
     features : dict
         Feature space -> ndarray or Dask array of shape (n, D); a single array has the key None.
     labels : ndarray of shape (n,)
-    self_similarity : dict
-        Feature space -> ndarray of shape (n,), for precomputed kernels if given.
     columns : dict
         Feature space -> names of its features, if it has any.
     numbered : bool
@@ -93,7 +53,6 @@ class Objects:
 
     features: dict[str | None, Any]
     labels: NDArray
-    self_similarity: dict[str | None, NDArray]
     columns: dict[str | None, pd.Index] = field(default_factory=dict)
     numbered: bool = False
 
@@ -101,15 +60,13 @@ class Objects:
         """State without indexes and keys that are None, which skops cannot store."""
         return self.__dict__ | {
             "features": list(self.features.items()),
-            "self_similarity": list(self.self_similarity.items()),
             "columns": [(space, list(names)) for space, names in self.columns.items()],
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore dicts and indexes."""
         columns = {s: pd.Index(names, tupleize_cols=False) for s, names in state["columns"]}
-        named = {name: dict(state[name]) for name in ("features", "self_similarity")}
-        self.__dict__.update(state | named | {"columns": columns})
+        self.__dict__.update(state | {"features": dict(state["features"]), "columns": columns})
 
     @property
     def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
@@ -122,7 +79,6 @@ class Objects:
             self,
             features={space: values[rows] for space, values in self.features.items()},
             labels=self.labels[rows],
-            self_similarity={s: values[rows] for s, values in self.self_similarity.items()},
         )
 
     def are_dask(self, spaces: Iterable[str | None]) -> bool:
@@ -209,7 +165,7 @@ def feature_spaces(
 
     Parameters
     ----------
-    X : array-like, DataFrame, `CrossGram`, or dict of them; or Objects, which are returned
+    X : array-like, DataFrame, or dict of them; or Objects, which are returned
     train : Objects, optional
         The training objects, if `X` are new objects.
     order : Index, optional
@@ -260,17 +216,8 @@ def feature_spaces(
         labels = labels_after(train.labels, n)
     else:
         labels = np.arange(n) if reference is None else reference.to_numpy()
-    return Objects(
-        features,
-        labels,
-        {
-            space: table.self_similarity
-            for space, table in checked.items()
-            if table.self_similarity is not None
-        },
-        {space: table.columns for space, table in checked.items() if table.columns is not None},
-        numbered,
-    )
+    columns = {s: table.columns for s, table in checked.items() if table.columns is not None}
+    return Objects(features, labels, columns, numbered)
 
 
 @dataclass(frozen=True)
@@ -280,12 +227,9 @@ class _Table:
     values: Any
     labels: pd.Index | None = None
     columns: pd.Index | None = None
-    self_similarity: NDArray | None = None
 
 
 def _read(table: Any, *, gram: bool = False) -> _Table:
-    if isinstance(table, CrossGram):
-        return replace(_read(table.similarities), self_similarity=table.self_similarity)
     frame = as_frame(table)
     if not isinstance(frame, pd.DataFrame):
         return _Table(frame)
@@ -305,7 +249,7 @@ def _checked(
     argument = "X" if space is None else f'X["{space}"]'
     if is_dask(table.values):
         return replace(table, values=_features_of_dask(table.values, argument))
-    values, own = _as_features(table.values, argument), table.self_similarity
+    values = _as_features(table.values, argument)
     columns = table.columns
     if table.labels is not None and reference is not None:
         requirement = "of the same objects as the first table with ids"
@@ -313,7 +257,7 @@ def _checked(
             *(table.labels, reference, argument, "Kernels", requirement), by_position=False
         )
         if rows is not None:
-            values, own = values[rows], None if own is None else own[rows]
+            values = values[rows]
     if table.labels is not None:
         check_ids(table.labels, argument, "Kernels")
         check_repeated(table.labels, table.values, argument, "Kernels")
@@ -325,7 +269,7 @@ def _checked(
         order = order_of(columns, expected, argument, "Kernels", requirement)
         if order is not None:
             values, columns = values[:, order], columns[order]
-    return _Table(values, table.labels, columns, own)
+    return _Table(values, table.labels, columns)
 
 
 def _features_of_dask(X: Any, argument: str) -> Any:

@@ -80,7 +80,7 @@ class Member:
             # The function goes to the workers of a cluster, without the training objects.
             n_features = X_train.shape[1]
 
-            def phi(X: NDArray, given: NDArray | None) -> NDArray:
+            def phi(X: NDArray) -> NDArray:
                 check_columns(X, n_features, name)
                 return features(X)
 
@@ -93,11 +93,11 @@ class Member:
         gram = base.train(X_train, name) if needs_training_gram(steps) else None
         part = Similarities(gram, base.diagonal(X_train)) if steps else None
 
-        def similarities(X: NDArray, given: NDArray | None) -> NDArray:
+        def similarities(X: NDArray) -> NDArray:
             values = base.cross(X, X_train, name)
             if part is None:
                 return values
-            new = Similarities(values, base.new_diagonal(X, given))
+            new = Similarities(values, base.new_diagonal(X))
             return normalize(new, part, steps, name)
 
         origin = self.origin(train, space)
@@ -115,7 +115,7 @@ class FittedMember:
     space : str or None
         Feature space.
     function : callable
-        Maps features (n, D) and self-similarities (n,), if there are any, to values (n, M).
+        Maps features (n, D) to values (n, M).
     n_basis : int
         Number of columns M; without meaning for basis expansions.
     origin : Origin
@@ -126,12 +126,11 @@ class FittedMember:
     name: str
     base: BaseKernel
     space: str | None
-    function: Callable[[NDArray, NDArray | None], NDArray]
+    function: Callable[[NDArray], NDArray]
     n_basis: int
     origin: Origin
     fingerprint: str = ""
 
     def __call__(self, objects: Objects) -> NDArray:
         """Normalised values (n, M) of new objects."""
-        X = objects.features[self.space]
-        return self.function(X, objects.self_similarity.get(self.space))
+        return self.function(objects.features[self.space])

@@ -37,7 +37,7 @@ class Similarities:
     values : ndarray of shape (n, N) or None
         k(x_i, x_j).  None for a training Gram matrix that no step needs; only centring does.
     diagonal : ndarray of shape (n,) or None
-        k(x_i, x_i).  None for precomputed similarities of new objects without self-similarities.
+        k(x_i, x_i).  None for precomputed similarities of new objects.
     """
 
     values: NDArray | None
@@ -63,10 +63,9 @@ def _scale_to_unit(new: Similarities, train: Similarities, name: str) -> Similar
         raise argument_error(
             "X",
             name,
-            "cross_gram(similarities, self_similarity=...) for new objects of a precomputed kernel "
-            "with the 'unit' normalisation, which divides by the self-similarity of each new "
-            "object",
-            "similarities to the training objects only",
+            "normalised beforehand, k(x, x') / sqrt(k(x, x) k(x', x')), for new objects of a "
+            "precomputed kernel with the 'unit' normalisation",
+            "similarities without the new objects' own",
         )
     assert train.diagonal is not None
     for part in (new.diagonal, train.diagonal):
