@@ -12,7 +12,7 @@ shape and the rate of its Gamma prior.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, override
+from typing import Any, override
 
 import numpy as np
 import pymc as pm
@@ -200,35 +200,6 @@ def _diagonal(base: LearnedCovariance, n_features: int) -> Callable[..., NDArray
     return compile_function([theta, X], diagonal, on_unused_input="ignore")
 
 
-class _Similarities(NamedTuple):
-    """Similarities (n, N) of n objects to the training objects, and self-similarities (n,)."""
-
-    values: TensorVariable
-    diagonal: TensorVariable
-
-
-def _scale_to_trace(new: _Similarities, train: _Similarities) -> _Similarities:
-    scale = train.diagonal.shape[0] / train.diagonal.sum()
-    return _Similarities(new.values * scale, new.diagonal * scale)
-
-
-def _scale_to_unit(new: _Similarities, train: _Similarities) -> _Similarities:
-    rows, columns = pt.sqrt(new.diagonal), pt.sqrt(train.diagonal)
-    return _Similarities(new.values / (rows[:, None] * columns), pt.ones_like(new.diagonal))
-
-
-def _center(new: _Similarities, train: _Similarities) -> _Similarities:
-    rows, columns = new.values.mean(axis=1), train.values.mean(axis=1)
-    grand = columns.mean()
-    return _Similarities(
-        new.values - (rows[:, None] + columns) + grand, new.diagonal - 2 * rows + grand
-    )
-
-
-# The NumPy normalisations cannot be reused: they check values, which tensors do not have.
-_NORMALIZATIONS = {"trace": _scale_to_trace, "unit": _scale_to_unit, "center": _center}
-
-
 @dataclass(frozen=True)
 class LearnedKernel:
     """One kernel with parameters in a stack.
@@ -287,12 +258,9 @@ class LearnedKernel:
         function = self.base.tensor_at(theta, n_features)
         rows = pt.specify_shape(rows, (None, n_features)) - self.centre
         columns = self.columns - self.centre
-        new = _Similarities(function(rows, columns), function(rows, diag=True))
-        train = _Similarities(function(columns), function(columns, diag=True))
-        for step in self.steps:
-            change = _NORMALIZATIONS[step]
-            new, train = change(new, train), change(train, train)
-        return new.values
+        new = Similarities(function(rows, columns), function(rows, diag=True))
+        train = Similarities(function(columns), function(columns, diag=True))
+        return normalize(new, train, self.steps, self.name)
 
     def evaluate(self, theta: NDArray, rows: slice) -> NDArray:
         """Kernel (n, N) of a slice of the objects, at parameters (n_parameters,)."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from .base import BaseKernel, check_columns
 from .features import Objects
-from .kernel_features import KernelFeatures, fingerprint, normalized_map
+from .kernel_features import KernelFeatures, fingerprint
 from .learned import LearnedCovariance
 from .normalization import Similarities, around, needs_training_gram, normalize
 from .stack import Origin
@@ -76,7 +76,7 @@ class Member:
         """Kernel with all that it takes from the training objects."""
         X_train = train.features[space]
         if isinstance(self.base, KernelFeatures):
-            features = normalized_map(self.base, X_train, self.steps, name)
+            features = self.base.normalized(X_train, self.steps, name)
             # The function goes to the workers of a cluster, without the training objects.
             n_features = X_train.shape[1]
 

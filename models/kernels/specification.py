@@ -30,7 +30,6 @@ from ...validation import (
     Seed,
     argument_error,
     check_count,
-    check_flag,
     check_name,
     integer_seed,
 )
@@ -41,12 +40,19 @@ from .base import (
 )
 from .dask_stack import kernels_of_dask, values_of
 from .features import Objects, feature_spaces
-from .kernel_features import ExactFeatures, KernelFeatures, check_exact
+from .kernel_features import (
+    LANDMARKS,
+    ExactFeatures,
+    KernelFeatures,
+    LandmarkColumns,
+    NystroemFeatures,
+    RandomFeatures,
+    check_exact,
+    check_frequencies,
+)
 from .learned import LearnedCovariance, LearnedKernel, ParametricStack
 from .member import FittedMember, Member
 from .normalization import NORMALIZATIONS
-from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
-from .random_features import RandomFeatures, check_frequencies
 from .rows import slices_of
 from .stack import with_origin
 from .warnings import warn_of_unequal_scales
@@ -243,20 +249,16 @@ class Kernels:
         number = integer_seed(seed, "seed", owner)
         return self._in_place(owner, lambda base: features(base, n_components, number, by))
 
-    def random_features(
-        self, n_components: int, *, orthogonal: bool = True, seed: Seed = 0
-    ) -> "Kernels":
+    def random_features(self, n_components: int, *, seed: Seed = 0) -> "Kernels":
         """Replace every kernel by random Fourier features, for many objects.
 
         Parameters
         ----------
         n_components : int
             Number of features M, even: a cosine and a sine of each frequency.
-        orthogonal : bool, default=True
-            Whether frequencies are orthogonal in groups of D, which reduces the error of a Gaussian
-            kernel (Yu et al. 2016).
         seed : int, SeedSequence, Generator or None, default=0
-            Seed of the frequencies. All kernels of a stack get the same directions.
+            Seed of the frequencies, which are orthogonal in groups of D (Yu et al. 2016). All
+            kernels of a stack get the same directions.
 
         Returns
         -------
@@ -283,18 +285,13 @@ class Kernels:
         """
         check_count(n_components, "n_components", "random_features")
         if n_components % 2:
-            raise argument_error(
-                "n_components",
-                "random_features",
-                "even, a cosine and a sine of each frequency",
-                str(n_components),
-            )
-        check_flag(orthogonal, "orthogonal", "random_features")
+            rule = "even, a cosine and a sine of each frequency"
+            raise argument_error("n_components", "random_features", rule, str(n_components))
         seed = integer_seed(seed, "seed", "random_features")
         for member in self.members:
             check_frequencies(member.base)
         return self._in_place(
-            "random_features", lambda base: RandomFeatures(base, n_components, seed, orthogonal)
+            "random_features", lambda base: RandomFeatures(base, n_components, seed)
         )
 
     def exact_features(self) -> "Kernels":
