@@ -7,7 +7,6 @@ such.  In a cross stack (new objects against training objects) and a basis expan
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import singledispatch
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -293,31 +292,22 @@ def _in_order_of(
     return stack if columns is None else stack.isel(basis=columns)
 
 
-@singledispatch
 def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
     """Return kernels in any form as a DataArray with the dims of a stack and coords on each."""
-    if callable(kernels):
-        raise argument_error(
-            argument,
-            owner,
-            "computed from data: kernels(X_train)",
-            "a specification, or kernels with parameters",
-        )
-    if like is None:
-        return _build(kernels, None, None, None, owner, argument)
-    names = like["kernel"].values.tolist()
-    return _build(kernels, None, like["basis"].values, names, owner, argument)
-
-
-@_labelled.register
-def _(kernels: xr.DataArray, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
+    if not isinstance(kernels, xr.DataArray):
+        if callable(kernels):
+            got = "a specification, or kernels with parameters"
+            raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
+        if like is None:
+            return _build(kernels, None, None, None, owner, argument)
+        names = like["kernel"].values.tolist()
+        return _build(kernels, None, like["basis"].values, names, owner, argument)
     if set(kernels.dims) != set(DIMS):
         raise argument_error(argument, owner, f"of dims {DIMS}", f"dims {kernels.dims}")
     stack = kernels.transpose(*DIMS)
     if 0 in stack.shape or stack.dtype.kind not in "fiub":
-        raise argument_error(
-            argument, owner, "numbers with nonempty dims", f"{stack.dtype}, {stack.shape}"
-        )
+        got = f"{stack.dtype}, {stack.shape}"
+        raise argument_error(argument, owner, "numbers with nonempty dims", got)
     n = stack.sizes["obs"]
     default: dict[str, Any] = {
         "kernel": [f"K{s}" for s in range(stack.sizes["kernel"])],
