@@ -40,15 +40,9 @@ SINGLE = 1e-4
 class Objects:
     """The same n objects in one or several feature spaces.
 
-    Parameters
-    ----------
-    features : dict
-        Feature space -> ndarray or Dask array of shape (n, D); a single array has the key None.
-    labels : ndarray of shape (n,)
-    columns : dict
-        Feature space -> names of its features, if it has any.
-    numbered : bool
-        Whether the labels number new objects without ids.
+    `features` has an array or Dask array (n, D) for each feature space, a single one under None;
+    `columns` has the names of the features, if there are any. If `numbered`, the labels number new
+    objects without ids.
     """
 
     features: dict[str | None, Any]
@@ -104,39 +98,27 @@ class Objects:
             return fingerprint((mean, values - mean))
 
     def with_gram(self, space: str | None, name: str) -> "Objects":
-        """Return training objects with the columns of a Gram matrix in the order of its rows.
-
-        `space` holds the Gram matrix; `name` is the name of the kernel, for messages.
-        """
+        """Return training objects with the columns of the Gram matrix `name` as its rows are."""
         labels, columns = pd.Index(self.labels), self.columns.get(space)
         if self.features[space].shape[1] != len(labels):
             return self
-        order = None
+        gram, order = self.features[space], None
         if columns is not None:
             requirement = "labelled alike in rows and columns"
             order = order_of(columns, labels, "X", name, requirement)
-        if order is not None:
-            gram = self.features[space][:, order]
-            return replace(
-                self,
-                features=self.features | {space: gram},
-                columns=self.columns | {space: labels},
-            )
-        if columns is None or counts_rows(columns):
-            return replace(self, columns=self.columns | {space: labels})
-        return self
+            if order is None and not counts_rows(columns):
+                return self
+        gram = gram if order is None else gram[:, order]
+        features = self.features | {space: gram}
+        return replace(self, features=features, columns=self.columns | {space: labels})
 
     def spaces_of(self, space: str | None) -> list[str | None]:
         """Feature spaces of a kernel: the space that it is bound to, or all."""
         if space is None:
             return list(self.features)
         if None in self.features:
-            raise argument_error(
-                "X",
-                "Kernels",
-                f"a dict with the feature space {space!r} of a kernel",
-                "one array",
-            )
+            rule = f"a dict with the feature space {space!r} of a kernel"
+            raise argument_error("X", "Kernels", rule, "one array")
         check_name(space, [str(known) for known in self.features], "space", "on")
         return [space]
 
@@ -144,14 +126,10 @@ class Objects:
         """Raise if one of `spaces` is missing."""
         missing = [space for space in spaces if space not in self.features]
         if missing:
-            raise argument_error(
-                "X",
-                "Kernels",
-                "one array, as the training objects are"
-                if None in missing
-                else f"a dict with the feature space {missing[0]!r} of the training objects",
-                "one array" if None in self.features else f"a dict with {list(self.features)}",
-            )
+            rule = f"a dict with the feature space {missing[0]!r} of the training objects"
+            rule = "one array, as the training objects are" if None in missing else rule
+            got = "one array" if None in self.features else f"a dict with {list(self.features)}"
+            raise argument_error("X", "Kernels", rule, got)
 
 
 def feature_spaces(
@@ -161,29 +139,12 @@ def feature_spaces(
     order: pd.Index | None = None,
     grams: Collection[str | None] = (),
 ) -> Objects:
-    """Validate objects.
+    """Check objects: an array, a table, or a dict of them; `train` if they are new objects.
 
-    Parameters
-    ----------
-    X : array-like, DataFrame, or dict of them; or Objects, which are returned
-    train : Objects, optional
-        The training objects, if `X` are new objects.
-    order : Index, optional
-        Ids of the objects in the order that rows get. Default: those of the first space with ids.
-    grams : collection of feature spaces
-        Those that hold Gram matrices; all, if None is among them.
-
-    Raises
-    ------
-    ValueError
-        For arrays that are not two-dimensional, numeric and finite, feature spaces with different
-        objects, and new objects with different features.
-
-    Notes
-    -----
-    DataFrames are aligned by label: rows get the order of the first space that has ids, columns of
-    new objects that of the training objects. The numbers of new objects without labels, or with
-    the same default labels as the training objects, continue those of the training objects.
+    Rows get the order of the ids `order`, by default those of the first space that has ids; columns
+    of new objects get that of the training objects. The numbers of new objects without labels, or
+    with the same default labels as the training objects, continue those of the training objects.
+    `grams` are the spaces that hold Gram matrices; all, if None is among them.
     """
     if isinstance(X, Objects):
         return X
@@ -252,10 +213,8 @@ def _checked(
     values = _as_features(table.values, argument)
     columns = table.columns
     if table.labels is not None and reference is not None:
-        requirement = "of the same objects as the first table with ids"
-        rows = order_of(
-            *(table.labels, reference, argument, "Kernels", requirement), by_position=False
-        )
+        rule = "of the same objects as the first table with ids"
+        rows = order_of(table.labels, reference, argument, "Kernels", rule, by_position=False)
         if rows is not None:
             values = values[rows]
     if table.labels is not None:
@@ -273,14 +232,7 @@ def _checked(
 
 
 def _features_of_dask(X: Any, argument: str) -> Any:
-    """Dask array of float64 whose entries are checked when they are read.
-
-    Raises
-    ------
-    ValueError
-        For another shape than (n, D), no numbers, and chunks that split columns, are empty or of
-        unknown size; on reading, for NaN and infinite entries, whose position is named.
-    """
+    """Dask array of float64 whose entries are checked when they are read."""
     if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
         got = f"{X.dtype} of shape {X.shape}"
         raise argument_error(argument, "Kernels", "numbers of shape (objects, features)", got)

@@ -18,18 +18,9 @@ __all__ = ["FittedMember", "Member"]
 
 @dataclass(frozen=True)
 class Member:
-    """One kernel of a specification.
+    """One kernel of a specification, with its normalisations in the order applied.
 
-    Parameters
-    ----------
-    base : BaseKernel
-        Kernel function of two sets of objects.
-    name : str, optional
-        Default: the description of `base` and the feature space.
-    space : str, optional
-        Feature space of the kernel. Default: all feature spaces.
-    steps : tuple of {"trace", "unit", "center"}
-        Normalisations, in the order applied.
+    The default name describes `base` and the feature space; without a space it is on all of them.
     """
 
     base: BaseKernel
@@ -84,11 +75,8 @@ class Member:
                 check_columns(X, n_features, name)
                 return features(X)
 
-            return FittedMember(
-                *(name, self.base, space, phi, features.n_features),
-                self.origin(train, space),
-                fingerprint(features.constants),
-            )
+            told = fingerprint(features.constants)
+            return FittedMember(name, self.base, space, phi, features.n_features, told)
         base, steps = around(self.base, X_train, self.steps)
         gram = base.train(X_train, name) if needs_training_gram(steps) else None
         part = Similarities(gram, base.diagonal(X_train)) if steps else None
@@ -100,27 +88,15 @@ class Member:
             new = Similarities(values, base.new_diagonal(X))
             return normalize(new, part, steps, name)
 
-        origin = self.origin(train, space)
-        return FittedMember(name, self.base, space, similarities, len(X_train), origin)
+        return FittedMember(name, self.base, space, similarities, len(X_train))
 
 
 @dataclass(frozen=True, eq=False)
 class FittedMember:
     """A kernel of new objects with the training objects, or their features.
 
-    Parameters
-    ----------
-    name : str
-    base : BaseKernel
-    space : str or None
-        Feature space.
-    function : callable
-        Maps features (n, D) to values (n, M).
-    n_basis : int
-        Number of columns M; without meaning for basis expansions.
-    origin : Origin
-    fingerprint : str
-        Of features: tells those of other training objects or of another order of them.
+    `function` maps features (n, D) to values (n, M); `n_basis` is M, without meaning for basis
+    expansions. The fingerprint tells features of other training objects, or of another order.
     """
 
     name: str
@@ -128,7 +104,6 @@ class FittedMember:
     space: str | None
     function: Callable[[NDArray], NDArray]
     n_basis: int
-    origin: Origin
     fingerprint: str = ""
 
     def __call__(self, objects: Objects) -> NDArray:
