@@ -30,7 +30,7 @@ from .alignment import (
     with_ids_of_columns,
 )
 from .kernel_features import fingerprint
-from .rows import is_dask
+from .rows import check_sizes, check_whole_rows, is_dask
 
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
 SINGLE = 1e-4
@@ -236,12 +236,9 @@ def _features_of_dask(X: Any, argument: str) -> Any:
     if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
         got = f"{X.dtype} of shape {X.shape}"
         raise argument_error(argument, "Kernels", "numbers of shape (objects, features)", got)
-    if np.isnan(X.shape).any():
-        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
-        raise argument_error(argument, "Kernels", "of chunks of known size", got)
-    if len(X.chunks[1]) > 1 or 0 in X.chunks[0]:
-        rule = "of chunks of whole rows: .rechunk((10_000, -1))"
-        raise argument_error(argument, "Kernels", rule, f"chunks {X.chunks}")
+    check_sizes(X, argument, "Kernels")
+    chunks = dict(zip(("rows", "columns"), X.chunks, strict=True))
+    check_whole_rows(chunks, "rows", argument, "Kernels", ".rechunk((10_000, -1))")
     return X.map_blocks(_finite, argument=argument, dtype=float, meta=np.empty((0, 0)))
 
 

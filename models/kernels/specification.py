@@ -94,9 +94,8 @@ class Kernels:
         given = Counter(member.name for member in self.members if member.name is not None)
         repeated = [name for name, times in given.items() if times > 1]
         if repeated:
-            raise argument_error(
-                "name", "named", "different for each kernel of a stack", f"{repeated[0]!r} twice"
-            )
+            rule = "different for each kernel of a stack"
+            raise argument_error("name", "named", rule, f"{repeated[0]!r} twice")
 
     def __or__(self, other: "Kernels") -> "Kernels":
         if not isinstance(other, Kernels):
@@ -112,9 +111,8 @@ class Kernels:
     def named(self, name: str) -> "Kernels":
         """Return this kernel under another name; raise a ValueError for several kernels."""
         if len(self.members) != 1:
-            raise argument_error(
-                "name", "named", "given to one kernel, before '|'", f"{len(self.members)} kernels"
-            )
+            got = f"{len(self.members)} kernels"
+            raise argument_error("name", "named", "given to one kernel, before '|'", got)
         return self._with(name=str(name))
 
     def on(self, space: str) -> "Kernels":
@@ -139,13 +137,12 @@ class Kernels:
             check_name(step, NORMALIZATIONS, "steps", "normalize")
         for member in self.members:
             if not member.base.is_kernel:
-                raise argument_error(
-                    "steps",
-                    "normalize",
+                rule = (
                     "applied to kernels: before features take their place, and inside the function "
-                    "of a basis expansion",
-                    f"the basis expansion {member.name_on(None)!r}",
+                    "of a basis expansion"
                 )
+                got = f"the basis expansion {member.name_on(None)!r}"
+                raise argument_error("steps", "normalize", rule, got)
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
 
     def nystroem(
@@ -320,15 +317,10 @@ class Kernels:
     def _in_place(self, owner: str, features: Callable[[BaseKernel], BaseKernel]) -> "Kernels":
         """Put features in place of every kernel."""
         for member in self.members:
-            if isinstance(member.base, (Precomputed, LearnedCovariance)) or not (
-                member.base.is_kernel
-            ):
-                raise argument_error(
-                    "kernels",
-                    owner,
-                    "functions of features, without parameters to learn",
-                    repr(member.name_on(None)),
-                )
+            base = member.base
+            if isinstance(base, Precomputed | LearnedCovariance) or not base.is_kernel:
+                rule = "functions of features, without parameters to learn"
+                raise argument_error("kernels", owner, rule, repr(member.name_on(None)))
         return Kernels(tuple(replace(m, base=features(m.base)) for m in self.members))
 
     def _with(self, **changes: Any) -> "Kernels":
@@ -428,13 +420,11 @@ class Kernels:
         """Raise for kernels whose rows cannot be computed by chunks of a Dask array."""
         for member in self.members:
             if isinstance(member.base, LearnedCovariance | BasisExpansion):
-                raise argument_error(
-                    "kernels",
-                    "Kernels",
+                rule = (
                     "kernels without parameters to learn, or features in place of them, for a Dask "
-                    "array",
-                    repr(member.name_on(None)),
+                    "array"
                 )
+                raise argument_error("kernels", "Kernels", rule, repr(member.name_on(None)))
 
     @property
     def grams(self) -> set[str | None]:
@@ -453,13 +443,11 @@ class Kernels:
             return train, [entry for entry, _ in self._fitted(train)]
         entries = list(self._resolve(train))
         if train.are_dask(space for _, _, space in entries):
-            raise argument_error(
-                "X",
-                "Kernels",
+            rule = (
                 "training objects in memory, for kernels that keep all of them: X.compute(), or "
-                "kernels.landmarks(500)",
-                "a Dask array",
+                "kernels.landmarks(500)"
             )
+            raise argument_error("X", "Kernels", rule, "a Dask array")
         for name, member, space in entries:
             if isinstance(member.base, Precomputed):
                 train = train.with_gram(space, name)
@@ -510,13 +498,8 @@ def feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
 def _values_by_rows(kernels: Sequence[FittedMember], objects: Objects) -> Any:
     """Kernels (S, n, M), computed by blocks of rows: an array, or a Dask array of a Dask array.
 
-    Exact features are fewer than others are: columns of zeros are added, which change no inner
+    Exact features may be fewer than others: columns of zeros are added, which change no inner
     product.
-
-    Raises
-    ------
-    ValueError
-        If other kernels have different numbers of basis functions.
     """
     widths = {kernel.name: kernel.n_basis for kernel in kernels}
     most = max(widths.values())
@@ -560,9 +543,6 @@ def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:
     for name, values in kernels.items():
         if not np.isfinite(values).all():
             largest = max(float(np.abs(each).max()) for each in objects.features.values())
-            raise argument_error(
-                "X",
-                "Kernels",
-                "small enough that kernels do not overflow: standardise the features",
-                f"entries up to {largest:.3g} in size, for which {name!r} is not finite",
-            )
+            rule = "small enough that kernels do not overflow: standardise the features"
+            got = f"entries up to {largest:.3g} in size, for which {name!r} is not finite"
+            raise argument_error("X", "Kernels", rule, got)
