@@ -13,66 +13,17 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
-from .features import Objects
-from .member import FittedMember
-from .rows import (
-    BLOCK,
-    COMPARED_OBJECTS,
-    check_sizes,
-    check_whole_rows,
-    evenly_spaced,
-    is_dask,
-)
+from .rows import COMPARED_OBJECTS, check_sizes, check_whole_rows, evenly_spaced
 from .stack import as_stack, check_gram, labelled
 
-__all__ = ["DaskStack", "kernels_of_dask", "rows_of", "stack_and_blocks", "values_of"]
+__all__ = ["DaskStack", "rows_of", "stack_and_blocks"]
 
-#: Largest chunk of a stack, in numbers (64 MB).
-LARGEST = 4 * BLOCK
 #: Rows of a chunk that are converted to float64 at once.
 ROWS = 4096
 #: Relative difference between two passes that is rounding.
 ROUNDING = 1e-9
 #: Chunks whose sums one task adds: fewer would make more tasks, with a latency each.
 ADDED = 8
-
-
-def values_of(kernels: Sequence[FittedMember], objects: Objects, width: int) -> NDArray:
-    """Kernels (S, n, M) of objects; those with fewer columns than others leave zeros."""
-    values = np.zeros((len(kernels), len(objects.labels), width))
-    for out, kernel in zip(values, kernels, strict=True):
-        columns = kernel(objects)
-        out[:, : columns.shape[1]] = columns
-    return values
-
-
-def kernels_of_dask(kernels: Sequence[FittedMember], objects: Objects, width: int) -> Any:
-    """Dask array (S, n, M) of the kernels of objects whose features are Dask arrays.
-
-    Its chunks of objects are those of the features, or smaller if these make more than 64 MB.
-    """
-    import dask
-    import dask.array as da
-
-    spaces = list(dict.fromkeys(kernel.space for kernel in kernels))
-    features = [objects.features[space] for space in spaces]
-    rows = next(X.chunks[0] for X in features if is_dask(X))
-    most = max(1, LARGEST // (len(kernels) * width))
-    features = [da.asarray(X).rechunk((rows if max(rows) <= most else most, -1)) for X in features]
-    # One task holds the kernels, which go to each worker once.
-    shared = dask.delayed(_same, pure=False)(dask.delayed(list(kernels), traverse=False))
-    return da.map_blocks(
-        _chunk_of_stack, *features, kernels=shared, spaces=spaces, width=width,
-        new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
-        meta=np.empty((0, 0, 0)),
-    )  # fmt: skip
-
-
-def _chunk_of_stack(
-    *features: NDArray, kernels: Sequence[FittedMember], spaces: Sequence[str | None], width: int
-) -> NDArray:
-    objects = Objects(dict(zip(spaces, features, strict=True)), np.arange(len(features[0])))
-    return values_of(kernels, objects, width)
 
 
 def stack_and_blocks(kernels: Any, owner: str) -> tuple[xr.DataArray, "DaskStack | None"]:

@@ -1,19 +1,25 @@
-"""One kernel of a specification, and its values on objects."""
+"""One kernel of a specification; values of fitted kernels on objects in memory or in Dask."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...validation import argument_error
 from .base import BaseKernel, check_columns
 from .features import Objects
-from .kernel_features import KernelFeatures, fingerprint
+from .kernel_features import ExactFeatures, KernelFeatures, fingerprint
 from .learned import LearnedCovariance
 from .normalization import Similarities, around, needs_training_gram, normalize
+from .rows import BLOCK, is_dask, slices_of
 from .stack import Origin
 
-__all__ = ["FittedMember", "Member"]
+__all__ = ["FittedMember", "Member", "unequal_widths", "values_by_rows"]
+
+#: Largest chunk of a Dask array of kernels, in numbers (64 MB).
+LARGEST = 4 * BLOCK
 
 
 @dataclass(frozen=True)
@@ -109,3 +115,62 @@ class FittedMember:
     def __call__(self, objects: Objects) -> NDArray:
         """Normalised values (n, M) of new objects."""
         return self.function(objects.features[self.space])
+
+
+def values_by_rows(kernels: Sequence[FittedMember], objects: Objects) -> Any:
+    """Kernels (S, n, M), computed by blocks of rows: an array, or a Dask array of a Dask array.
+
+    Exact features may be fewer than others: columns of zeros are added, which change no inner
+    product.
+    """
+    widths = {kernel.name: kernel.n_basis for kernel in kernels}
+    most = max(widths.values())
+    if any(k.n_basis < most and not isinstance(k.base, ExactFeatures) for k in kernels):
+        raise unequal_widths(widths)
+    if objects.are_dask(kernel.space for kernel in kernels):
+        return _dask_values(kernels, objects, most)
+    values = np.empty((len(kernels), len(objects.labels), most))
+    for rows in slices_of(len(objects.labels), most):
+        values[:, rows] = _values(kernels, objects.block(rows), most)
+    return values
+
+
+def unequal_widths(widths: Mapping[str, int]) -> ValueError:
+    """Error for kernels with different numbers of basis functions."""
+    rule = "mapped to as many basis functions by every kernel"
+    return argument_error("X", "Kernels", rule, str(widths))
+
+
+def _values(kernels: Sequence[FittedMember], objects: Objects, width: int) -> NDArray:
+    """Kernels (S, n, M) of objects; those with fewer columns than others leave zeros."""
+    values = np.zeros((len(kernels), len(objects.labels), width))
+    for out, kernel in zip(values, kernels, strict=True):
+        columns = kernel(objects)
+        out[:, : columns.shape[1]] = columns
+    return values
+
+
+def _dask_values(kernels: Sequence[FittedMember], objects: Objects, width: int) -> Any:
+    """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
+    import dask
+    import dask.array as da
+
+    spaces = list(dict.fromkeys(kernel.space for kernel in kernels))
+    features = [objects.features[space] for space in spaces]
+    rows = next(X.chunks[0] for X in features if is_dask(X))
+    most = max(1, LARGEST // (len(kernels) * width))
+    features = [da.asarray(X).rechunk((rows if max(rows) <= most else most, -1)) for X in features]
+    # One task holds the kernels, which go to each worker once.
+    shared = dask.delayed(list, pure=False)(dask.delayed(list(kernels), traverse=False))
+    return da.map_blocks(
+        _values_of_chunk, *features, kernels=shared, spaces=spaces, width=width,
+        new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
+        meta=np.empty((0, 0, 0)),
+    )  # fmt: skip
+
+
+def _values_of_chunk(
+    *features: NDArray, kernels: Sequence[FittedMember], spaces: Sequence[str | None], width: int
+) -> NDArray:
+    objects = Objects(dict(zip(spaces, features, strict=True)), np.arange(len(features[0])))
+    return _values(kernels, objects, width)

@@ -38,7 +38,6 @@ from .base import (
     BasisExpansion,
     Precomputed,
 )
-from .dask_stack import kernels_of_dask, values_of
 from .features import Objects, feature_spaces
 from .kernel_features import (
     LANDMARKS,
@@ -51,9 +50,8 @@ from .kernel_features import (
     check_frequencies,
 )
 from .learned import LearnedCovariance, LearnedKernel, ParametricStack
-from .member import FittedMember, Member
+from .member import FittedMember, Member, unequal_widths, values_by_rows
 from .normalization import NORMALIZATIONS
-from .rows import slices_of
 from .stack import with_origin
 from .warnings import warn_of_unequal_scales
 
@@ -398,7 +396,7 @@ class Kernels:
                 fitted = [each for _, each in self._fitted(train)]
             else:
                 fitted = [member.fitted(name, train, space) for name, member, space in entries]
-            values = _values_by_rows(fitted, new)
+            values = values_by_rows(fitted, new)
         else:
             fitted, values = _values_at_once(entries, new, train)
         expansion = not all(member.base.is_kernel for member in self.members)
@@ -495,24 +493,6 @@ def feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
     return np.array([f"phi{m}{code}" for m in range(n)])
 
 
-def _values_by_rows(kernels: Sequence[FittedMember], objects: Objects) -> Any:
-    """Kernels (S, n, M), computed by blocks of rows: an array, or a Dask array of a Dask array.
-
-    Exact features may be fewer than others: columns of zeros are added, which change no inner
-    product.
-    """
-    widths = {kernel.name: kernel.n_basis for kernel in kernels}
-    most = max(widths.values())
-    if any(k.n_basis < most and not isinstance(k.base, ExactFeatures) for k in kernels):
-        raise _unequal_widths(widths)
-    if objects.are_dask(kernel.space for kernel in kernels):
-        return kernels_of_dask(kernels, objects, most)
-    values = np.empty((len(kernels), len(objects.labels), most))
-    for rows in slices_of(len(objects.labels), most):
-        values[:, rows] = values_of(kernels, objects.block(rows), most)
-    return values
-
-
 def _values_at_once(
     entries: Sequence[Entry], new: Objects, train: Objects
 ) -> tuple[list[FittedMember], NDArray]:
@@ -529,13 +509,8 @@ def _values_at_once(
     _check_overflow(columns, new)
     widths = {name: values.shape[1] for name, values in columns.items()}
     if len(set(widths.values())) > 1:
-        raise _unequal_widths(widths)
+        raise unequal_widths(widths)
     return [*fitted.values()], np.stack([*columns.values()])
-
-
-def _unequal_widths(widths: Mapping[str, int]) -> ValueError:
-    rule = "mapped to as many basis functions by every kernel"
-    return argument_error("X", "Kernels", rule, str(widths))
 
 
 def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:
