@@ -17,7 +17,7 @@ from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
 from ..models.kernels.alignment import as_frame, check_distinct, with_ids_of_columns
-from ..models.kernels.features import CrossGram, Objects, feature_spaces
+from ..models.kernels.features import Objects, feature_spaces
 from ..models.kernels.kernel_features import KernelFeatures
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.member import Member
@@ -595,6 +595,4 @@ def _as_input(objects: Objects, labelled: bool) -> Any:
     for block, values in objects.features.items():
         columns = objects.columns.get(block)
         tables[block] = pd.DataFrame(values, objects.labels, columns) if labelled else values
-        if block in objects.self_similarity:
-            tables[block] = CrossGram(values, objects.self_similarity[block])
     return _mapping(tables)

@@ -11,7 +11,6 @@ import xarray as xr
 from scipy.sparse import issparse
 
 from ..models.kernels.alignment import as_frame, check_distinct, ids_along, listed
-from ..models.kernels.features import CrossGram
 from ..validation import argument_error, check_count, check_one_table
 
 __all__ = ["Tables", "check_measured", "check_names", "ids_of", "in_blocks", "labelled", "select"]
@@ -70,8 +69,6 @@ def ids_of(X: Any) -> pd.Index | None:
     """
     if isinstance(X, Mapping):
         return next((ids for table in X.values() if (ids := ids_of(table)) is not None), None)
-    if isinstance(X, CrossGram):
-        return ids_of(X.similarities)
     if isinstance(X, xr.DataArray) and X.ndim != 2:
         return None if isinstance(ids := ids_along(X, "obs"), range) else ids
     frame = as_frame(X)

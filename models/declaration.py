@@ -57,15 +57,12 @@ class Declaration(pm.Model):
         Draws of the kernels, if they were completed; the data ``K`` are their means.
     blocks : DaskStack or None
         Kernels in a Dask array; there are no data ``K`` then.
-    normalization : dict of str to str, or None
-        Steps of normalisation by kernel, if a specification has made the kernels.
     """
 
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
     completed_rows: CompletedRows | None = None
     blocks: DaskStack | None = None
-    normalization: dict[str, str] | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the constructor's arguments for pickling."""

@@ -355,16 +355,6 @@ CASES = {
         lambda K, K_new: kz.kernels.precomputed().normalize("trace")(K_new, K),
         {"K": gram, "K_new": lambda ids: cross(ids)["g"]},
     ),
-    "cross_gram": Case(
-        lambda K, K_new, own: kz.kernels.precomputed().normalize("unit")(
-            kz.kernels.cross_gram(K_new, self_similarity=own), K
-        ),
-        {
-            "K": gram,
-            "K_new": lambda ids: cross(ids)["g"],
-            "own": lambda ids: pd.Series([1.0, 2.0, 3.0, 4.0], NEW_IDS),
-        },
-    ),
     "as_stack": Case(kz.kernels.as_stack, {"kernels": grams}),
     "kernel_stack": Case(kz.kernels.kernel_stack, {"arrays": grams}),
     "nearest_psd": Case(kz.kernels.nearest_psd, {"similarities": grams}),

@@ -58,8 +58,8 @@ def test_names_with_their_module_in_documentation_exist():
 
 
 def test_functions_that_messages_tell_to_call_are_public():
-    # Written like cross_gram(similarities, self_similarity=...).
+    # Written like as_stack(kernels, ...).
     call = re.compile(r"(?<![.\w])([a-z]\w*)\([^()]*\.\.\.[^()]*\)")
     named = {name for message in messages() for name in call.findall(message)}
-    assert "cross_gram" in named
+    assert "as_stack" in named
     assert named <= PUBLIC

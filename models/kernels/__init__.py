@@ -1,6 +1,5 @@
 """Kernel functions, their normalisation and stacks of kernel matrices."""
 
-from .features import cross_gram
 from .functions import (
     basis_expansion,
     cosine,
@@ -25,7 +24,6 @@ __all__ = [
     "basis_expansion",
     "cosine",
     "covariance",
-    "cross_gram",
     "gaussian",
     "kernel_stack",
     "laplace",

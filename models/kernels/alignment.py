@@ -19,8 +19,7 @@ labels. The rules for labels, targets, kernels and features are:
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import singledispatch
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import narwhals as nw
@@ -94,10 +93,9 @@ def check_distinct(
 def check_repeated(
     labels: Any, values: Any, argument: str, owner: str, *, tolerance: float = 0.0
 ) -> None:
-    """Raise if rows with the same id differ; the message lists these ids.
+    """Raise if rows with the same id differ by more than `tolerance`; the message lists the ids.
 
-    Rows that repeat as a whole are those of a bootstrap sample. Numbers may differ by `tolerance`.
-    Cost: O(n) for distinct labels.
+    Rows that repeat as a whole are those of a bootstrap sample.
     """
     ids = pd.Index(_plain(labels), tupleize_cols=False)
     repeated = ids.duplicated(keep=False)
@@ -126,29 +124,12 @@ def order_of(
     *,
     by_position: bool = True,
 ) -> list[int] | None:
-    """Positions of the wanted labels among the given labels.
+    """Positions of the wanted labels among the given ones, or None if they need no new order.
 
-    Parameters
-    ----------
-    given, wanted : sequence of labels
-        Labels of the objects or features to be ordered, and the labels in the wanted order.
-    argument, owner, requirement : str
-        For messages; the requirement completes "must be ...".
-    by_position : bool, default=True
-        Whether default labels (0 to n - 1) mean alignment by position. Otherwise both sides must
-        have the same labels.
-
-    Returns
-    -------
-    list of int, or None
-        None if the labels are in the same order already, or for alignment by position; in that
-        case the caller checks the length.
-
-    Raises
-    ------
-    ValueError
-        For repeated, unknown or missing labels if they determine the order, and for labels that
-        may be ids or positions.
+    Default labels (0 to n - 1) mean alignment by position, with lengths that the caller checks, if
+    `by_position`; otherwise both sides must have the same labels. Raises a ValueError for repeated,
+    unknown or missing labels if they determine the order, and for labels that may be ids or
+    positions; `requirement` completes "must be ...".
     """
     own, others = _plain(given), _plain(wanted)
     if own == others:
@@ -187,48 +168,27 @@ def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int
 
 
 def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
-    """Return values, one per object, in the order of the objects' ids.
+    """Return values, one per object, in the order of the objects' ids, as `order_of` finds it.
 
-    Parameters
-    ----------
-    values : array_like, Series or DataArray (obs,)
-        Labels, targets or a mask. Anything without labels is returned unchanged.
-    ids : sequence (obs,)
-        Ids of the objects.
-    argument, owner : str
-        For messages.
-
-    Raises
-    ------
-    ValueError
-        See `order_of`. The caller checks the number and type of the values.
+    Anything without labels is returned unchanged; the caller checks number and type.
     """
     values = as_frame(values)
     labels = labels_of(values)
     if labels is None:
         return values
-    requirement = "labelled by the ids of the objects"
-    order = order_of(labels, ids, argument, owner, requirement)
-    return values if order is None else _taken(values, order)
+    order = order_of(labels, ids, argument, owner, "labelled by the ids of the objects")
+    if order is None:
+        return values
+    return values.to_numpy()[order] if isinstance(values, xr.DataArray) else values.iloc[order]
 
 
-@singledispatch
 def labels_of(values: Any) -> list[Hashable] | None:
     """Labels of the rows of values, or None."""
+    if isinstance(values, pd.Series | pd.DataFrame):
+        return _plain(values.index)
+    if isinstance(values, xr.DataArray) and values.ndim and values.dims[0] in values.indexes:
+        return _plain(values.indexes[values.dims[0]])
     return None
-
-
-@labels_of.register(pd.Series)
-@labels_of.register(pd.DataFrame)
-def _(values: pd.Series | pd.DataFrame) -> list[Hashable] | None:
-    return _plain(values.index)
-
-
-@labels_of.register
-def _(values: xr.DataArray) -> list[Hashable] | None:
-    if not values.ndim or values.dims[0] not in values.indexes:
-        return None
-    return _plain(values.indexes[values.dims[0]])
 
 
 def ids_along(values: xr.DataArray, dim: Hashable) -> Any:
@@ -236,17 +196,6 @@ def ids_along(values: xr.DataArray, dim: Hashable) -> Any:
     if dim not in values.indexes or values[dim].attrs.items() >= NUMBERED.items():
         return range(values.sizes[dim])
     return values.indexes[dim]
-
-
-@singledispatch
-def _taken(values: Any, order: list[int]) -> Any:
-    """Rows of a Series or a DataFrame at positions."""
-    return values.iloc[order]
-
-
-@_taken.register
-def _(values: xr.DataArray, order: list[int]) -> Any:
-    return values.to_numpy()[order]
 
 
 def as_frame(table: Any) -> Any:
@@ -291,64 +240,45 @@ def with_ids_of_columns(gram: Any) -> Any:
     return gram.set_axis(gram.columns, axis=0) if named else gram
 
 
-@singledispatch
 def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None) -> Any:
-    """Bring labelled kernels of the same objects into one order of rows and of columns.
+    """Bring labelled kernels of the same objects, in any form, into one order of rows and columns.
 
-    Parameters
-    ----------
-    kernels : kernels in any form
-        Rows and columns of DataFrames get the order of the first DataFrame, or columns that of
-        `basis` if given. The columns of a square matrix get the order of its rows. Arrays and
-        invalid stacks are returned unchanged.
-    argument, owner : str
-        For messages.
-    basis : sequence of labels, optional
-        Labels of the training objects, if the rows are new objects.
-
-    Raises
-    ------
-    ValueError
-        For kernels with different labels, and for repeated labels that need another order.
+    DataFrames get the order of the first, or columns that of `basis`, the labels of the training
+    objects, if the rows are new objects. The columns of a square matrix get the order of its rows.
+    Arrays and invalid stacks are returned unchanged.
     """
+    if isinstance(kernels, pd.DataFrame):
+        return _aligned_frame(kernels, None, basis, argument, owner)
+    if isinstance(kernels, xr.DataArray):
+        if kernels.ndim != 3 or not {"obs", "basis"} <= set(kernels.indexes) or basis is not None:
+            return kernels
+        rows, columns = kernels.indexes["obs"], kernels.indexes["basis"]
+        order = square_order(rows, columns, argument, owner)
+        return kernels if order is None else kernels.isel(basis=order)
+    if isinstance(kernels, Mapping):
+        return _aligned_mapping(kernels, argument, owner, basis)
+    if isinstance(kernels, list | tuple):
+        named = {f"K{s}": as_frame(matrix) for s, matrix in enumerate(kernels)}
+        if not any(isinstance(matrix, pd.DataFrame) for matrix in named.values()):
+            return kernels
+        return list(_aligned_mapping(named, argument, owner, basis).values())
+    if hasattr(kernels, "stack_for"):  # completed kernels
+        return aligned_matrices(kernels.stack_for(argument, owner, basis), argument, owner, basis)
     frame = as_frame(kernels)
     return kernels if frame is kernels else aligned_matrices(frame, argument, owner, basis)
 
 
-@aligned_matrices.register
-def _(kernels: Mapping, argument: str, owner: str, basis: Any = None) -> Any:
+def _aligned_mapping(
+    kernels: Mapping[Any, Any], argument: str, owner: str, basis: Any
+) -> dict[Any, Any]:
     matrices = {name: as_frame(matrix) for name, matrix in kernels.items()}
-    frames = {name: each for name, each in matrices.items() if isinstance(each, pd.DataFrame)}
     first: pd.DataFrame | None = None
-    for name, frame in frames.items():
-        entry = f'{argument}["{name}"]'
-        matrices[name] = _aligned_frame(frame, first, basis, entry, owner)
-        first = matrices[name] if first is None else first
+    for name, frame in matrices.items():
+        if isinstance(frame, pd.DataFrame):
+            entry = f'{argument}["{name}"]'
+            matrices[name] = _aligned_frame(frame, first, basis, entry, owner)
+            first = matrices[name] if first is None else first
     return matrices
-
-
-@aligned_matrices.register(list)
-@aligned_matrices.register(tuple)
-def _(kernels: Sequence, argument: str, owner: str, basis: Any = None) -> Any:
-    named = {f"K{s}": as_frame(matrix) for s, matrix in enumerate(kernels)}
-    if not any(isinstance(matrix, pd.DataFrame) for matrix in named.values()):
-        return kernels
-    return list(aligned_matrices(named, argument, owner, basis).values())
-
-
-@aligned_matrices.register
-def _(kernels: pd.DataFrame, argument: str, owner: str, basis: Any = None) -> Any:
-    return _aligned_frame(kernels, None, basis, argument, owner)
-
-
-@aligned_matrices.register
-def _(kernels: xr.DataArray, argument: str, owner: str, basis: Any = None) -> Any:
-    labelled = {"obs", "basis"} <= set(kernels.indexes) and kernels.ndim == 3
-    if not labelled or basis is not None:
-        return kernels
-    rows, columns = kernels.indexes["obs"], kernels.indexes["basis"]
-    order = square_order(rows, columns, argument, owner)
-    return kernels if order is None else kernels.isel(basis=order)
 
 
 def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
@@ -370,15 +300,10 @@ def made_up(index: pd.Index) -> bool:
 
 
 def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | None:
-    """Kernel names that numbers, one per kernel, are labelled with, or None.
+    """Kernel names that numbers, one per kernel, are labelled with, or None; checked.
 
     Names are the coordinate "kernel" of a DataArray, the index of a Series or the keys of a
     mapping.
-
-    Raises
-    ------
-    ValueError
-        For missing or repeated names.
     """
     labels: Any = None
     if isinstance(values, xr.DataArray) and values.dims == ("kernel",):
@@ -413,26 +338,22 @@ def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requi
 def _aligned_frame(
     frame: pd.DataFrame, first: pd.DataFrame | None, basis: Any, argument: str, owner: str
 ) -> pd.DataFrame:
-    rows = None
+    rows = columns = None
     if basis is None:
         frame = with_ids_of_columns(frame)
     if first is not None:
-        requirement = "labelled as the first kernel is"
-        rows = order_of(
-            *(frame.index, first.index, argument, owner, requirement), by_position=False
-        )
+        of_first = (argument, owner, "labelled as the first kernel is")
+        rows = order_of(frame.index, first.index, *of_first, by_position=False)
+        if basis is None:
+            columns = order_of(frame.columns, first.columns, *of_first, by_position=False)
+    elif basis is None:
+        columns = square_order(frame.index, frame.columns, argument, owner)
     if basis is not None:
         requirement = (
             "kernels between new and training objects: for a table of features pass "
             "kernels(X_new, X_train)"
         )
         columns = order_of(frame.columns, basis, argument, owner, requirement)
-    elif first is not None:
-        columns = order_of(
-            *(frame.columns, first.columns, argument, owner, requirement), by_position=False
-        )
-    else:
-        columns = square_order(frame.index, frame.columns, argument, owner)
     frame = frame if rows is None else frame.iloc[rows]
     return frame if columns is None else frame.iloc[:, columns]
 

@@ -67,11 +67,12 @@ class BaseKernel(ABC):
     """A kernel of features, without normalisation.  Subclasses are frozen dataclasses."""
 
     is_kernel: ClassVar[bool] = True
+    _sums_features: ClassVar[bool] = False
 
     @property
     def adds_features_up(self) -> bool:
         """Whether the kernel sums over features without scaling them, so that scales matter."""
-        return False
+        return self._sums_features
 
     def is_affine(self, n_features: int) -> bool:
         """Whether shifts of the features change only what centring the kernel removes."""
@@ -89,9 +90,13 @@ class BaseKernel(ABC):
     def diagonal(self, X: NDArray) -> NDArray:
         """Self-similarity of each object, shape (n,)."""
 
-    @abstractmethod
     def describe(self, space: str | None) -> str:
         """Readable name, with the feature space if there are several."""
+        return label(self._name, space)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__.lower()
 
     def train(self, X: NDArray, name: str) -> NDArray:
         """Values of the training objects among themselves; `name` is for messages."""
@@ -102,20 +107,16 @@ class BaseKernel(ABC):
         check_columns(X, X_train.shape[1], name)
         return self.pairwise(X, X_train)
 
-    def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
-        """Self-similarity of each new object; `given` is for kernels that cannot compute it."""
+    def new_diagonal(self, X: NDArray) -> NDArray | None:
+        """Self-similarity of each new object, or None if it cannot be computed."""
         return self.diagonal(X)
 
 
 def check_columns(X: NDArray, n_features: int, name: str) -> None:
     """Raise unless new objects have as many features as the training objects."""
     if X.shape[1] != n_features:
-        raise argument_error(
-            "X",
-            name,
-            f"of {n_features} features, as the training objects are",
-            f"{X.shape[1]} features",
-        )
+        rule = f"of {n_features} features, as the training objects are"
+        raise argument_error("X", name, rule, f"{X.shape[1]} features")
 
 
 def label(name: str, space: str | None, *settings: str) -> str:
@@ -134,21 +135,13 @@ class _Radial(BaseKernel):
     gamma: float | str | None = None
     rule: str | None = None
     rules: ClassVar[Rules]
+    _sums_features = True
 
     def __post_init__(self) -> None:
         if isinstance(self.gamma, str):
             check_name(self.gamma, self.rules, "gamma", self._name)
         elif self.gamma is not None:
             check_positive(self.gamma, "gamma", self._name)
-
-    @property
-    def _name(self) -> str:
-        return type(self).__name__.lower()
-
-    @property
-    @override
-    def adds_features_up(self) -> bool:
-        return True
 
     @override
     def on_training(self, X: NDArray) -> Self:
@@ -208,6 +201,7 @@ class Polynomial(BaseKernel):
     degree: int = 2
     gamma: float = 1.0
     coef0: float = 1.0
+    _sums_features = True
 
     def __post_init__(self) -> None:
         degree = number_or_nan(self.degree)
@@ -215,17 +209,8 @@ class Polynomial(BaseKernel):
             raise argument_error("degree", "polynomial", "a whole number from 1", repr(self.degree))
         check_positive(self.gamma, "gamma", "polynomial")
         if not 0 <= number_or_nan(self.coef0) < np.inf:
-            raise argument_error(
-                "coef0",
-                "polynomial",
-                "0 or positive (below 0 the kernel is not positive semidefinite)",
-                repr(self.coef0),
-            )
-
-    @property
-    @override
-    def adds_features_up(self) -> bool:
-        return True
+            rule = "0 or positive (below 0 the kernel is not positive semidefinite)"
+            raise argument_error("coef0", "polynomial", rule, repr(self.coef0))
 
     @override
     def is_affine(self, n_features: int) -> bool:
@@ -253,10 +238,7 @@ class Polynomial(BaseKernel):
 class Linear(BaseKernel):
     """x'x."""
 
-    @property
-    @override
-    def adds_features_up(self) -> bool:
-        return True
+    _sums_features = True
 
     @override
     def is_affine(self, n_features: int) -> bool:
@@ -270,19 +252,12 @@ class Linear(BaseKernel):
     def diagonal(self, X: NDArray) -> NDArray:
         return np.einsum("nd,nd->n", X, X)
 
-    @override
-    def describe(self, space: str | None) -> str:
-        return label("linear", space)
-
 
 @dataclass(frozen=True)
 class Cosine(BaseKernel):
     """x'x / (||x|| ||x'||), and 0 if a norm is 0."""
 
-    @property
-    @override
-    def adds_features_up(self) -> bool:
-        return True
+    _sums_features = True
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -291,10 +266,6 @@ class Cosine(BaseKernel):
     @override
     def diagonal(self, X: NDArray) -> NDArray:
         return X.any(axis=1).astype(float)
-
-    @override
-    def describe(self, space: str | None) -> str:
-        return label("cosine", space)
 
 
 @dataclass(frozen=True)
@@ -325,12 +296,8 @@ class Covariance(BaseKernel):
         random = rvs_in_graph([graph])
         if random:
             listed = ", ".join(sorted(str(variable) for variable in random))
-            raise argument_error(
-                "function",
-                "covariance",
-                "a covariance with fixed hyperparameters",
-                f"the random variable {listed}",
-            )
+            rule, got = "a covariance with fixed hyperparameters", f"the random variable {listed}"
+            raise argument_error("function", "covariance", rule, got)
         # The graph is evaluated once, so optimising it would cost more than it saves.
         return np.asarray(graph.eval(mode="FAST_COMPILE"), dtype=float)
 
@@ -342,13 +309,11 @@ class Precomputed(BaseKernel):
     @override
     def train(self, X: NDArray, name: str) -> NDArray:
         if X.shape[0] != X.shape[1]:
-            raise argument_error(
-                "X",
-                name,
+            rule = (
                 "a square Gram matrix of the training objects (for new objects: their "
-                "similarities first, the training Gram matrix second)",
-                f"shape {X.shape}",
+                "similarities first, the training Gram matrix second)"
             )
+            raise argument_error("X", name, rule, f"shape {X.shape}")
         return self.pairwise(X, None)
 
     @override
@@ -356,12 +321,8 @@ class Precomputed(BaseKernel):
         n_train = self.train(X_train, name).shape[0]
         if X.shape[1] != n_train:
             hint = ", which looks transposed" if X.shape[0] == n_train else ""
-            raise argument_error(
-                "X",
-                name,
-                f"of shape (new objects, {n_train} training objects)",
-                f"shape {X.shape}{hint}",
-            )
+            rule = f"of shape (new objects, {n_train} training objects)"
+            raise argument_error("X", name, rule, f"shape {X.shape}{hint}")
         return self.pairwise(X, None)
 
     @override
@@ -373,8 +334,8 @@ class Precomputed(BaseKernel):
         return np.diagonal(X)
 
     @override
-    def new_diagonal(self, X: NDArray, given: NDArray | None) -> NDArray | None:
-        return given
+    def new_diagonal(self, X: NDArray) -> NDArray | None:
+        return None
 
     @override
     def describe(self, space: str | None) -> str:
@@ -399,12 +360,8 @@ class BasisExpansion(BaseKernel):
         check_unmasked(given, "function", "basis_expansion")
         features = np.asarray(given, dtype=float)
         if features.ndim != 2 or len(features) != len(X):
-            raise argument_error(
-                "function",
-                "basis_expansion",
-                f"a map of {len(X)} objects to features of shape ({len(X)}, M)",
-                f"shape {features.shape}",
-            )
+            rule = f"a map of {len(X)} objects to features of shape ({len(X)}, M)"
+            raise argument_error("function", "basis_expansion", rule, f"shape {features.shape}")
         check_finite(features, "function", "basis_expansion")
         return features
 

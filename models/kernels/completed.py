@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
-from .alignment import aligned_matrices, check_distinct, listed
+from .alignment import check_distinct, listed
 from .normalization import Similarities, normalize
 from .stack import DIMS
 
@@ -55,6 +55,10 @@ class CompletedRows:
     def __getitem__(self, completion: int) -> xr.DataArray:
         """Return one draw as a stack (kernel, obs, basis)."""
         return self.mean.copy(data=self.draws[completion])
+
+    def stack_for(self, argument: str, owner: str, basis: Any) -> xr.DataArray:
+        """Return the stack for where one is needed."""
+        return self.mean
 
     def __repr__(self) -> str:
         """Describe sizes."""
@@ -181,6 +185,13 @@ class CompletedKernels:
             target[:] = normalize(new, train, self.steps, str(name))
         return taken
 
+    def stack_for(self, argument: str, owner: str, basis: Any) -> xr.DataArray:
+        """Raise a ValueError: a model takes the kernels of its own objects."""
+        of = "of(train)" if basis is None else "of(new, train)"
+        raise argument_error(
+            argument, owner, f"completion.{of}, the kernels of some objects", "all"
+        )
+
     def to_dataset(self) -> xr.Dataset:
         """Dataset that netCDF can store; `from_dataset` reads it."""
         stored = xr.Dataset(
@@ -213,14 +224,3 @@ class CompletedKernels:
             tuple(stored.attrs["steps"].split()),
             *(stored[name].to_numpy() if name in stored else None for name in ("nu", "scales")),
         )
-
-
-@aligned_matrices.register
-def _(kernels: CompletedKernels, argument: str, owner: str, basis: Any = None) -> Any:
-    of = "of(train)" if basis is None else "of(new, train)"
-    raise argument_error(argument, owner, f"completion.{of}, the kernels of some objects", "all")
-
-
-@aligned_matrices.register
-def _(kernels: CompletedRows, argument: str, owner: str, basis: Any = None) -> Any:
-    return aligned_matrices(kernels.mean, argument, owner, basis)

@@ -13,15 +13,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
-from .features import Objects
-from .member import FittedMember
-from .rows import BLOCK, COMPARED_OBJECTS, evenly_spaced, is_dask
+from .rows import COMPARED_OBJECTS, check_sizes, check_whole_rows, evenly_spaced
 from .stack import as_stack, check_gram, labelled
 
-__all__ = ["DaskStack", "kernels_of_dask", "rows_of", "stack_and_blocks", "values_of"]
+__all__ = ["DaskStack", "rows_of", "stack_and_blocks"]
 
-#: Largest chunk of a stack, in numbers (64 MB).
-LARGEST = 4 * BLOCK
 #: Rows of a chunk that are converted to float64 at once.
 ROWS = 4096
 #: Relative difference between two passes that is rounding.
@@ -30,54 +26,11 @@ ROUNDING = 1e-9
 ADDED = 8
 
 
-def values_of(kernels: Sequence[FittedMember], objects: Objects, width: int) -> NDArray:
-    """Kernels (S, n, M) of objects; those with fewer columns than others leave zeros."""
-    values = np.zeros((len(kernels), len(objects.labels), width))
-    for out, kernel in zip(values, kernels, strict=True):
-        columns = kernel(objects)
-        out[:, : columns.shape[1]] = columns
-    return values
-
-
-def kernels_of_dask(kernels: Sequence[FittedMember], objects: Objects, width: int) -> Any:
-    """Dask array (S, n, M) of the kernels of objects whose features are Dask arrays.
-
-    Its chunks of objects are those of the features, or smaller if these make more than 64 MB.
-    """
-    import dask
-    import dask.array as da
-
-    spaces = list(dict.fromkeys(kernel.space for kernel in kernels))
-    if objects.self_similarity.keys() & set(spaces):
-        raise argument_error("X", "Kernels", "in memory for a cross_gram", "a Dask array")
-    features = [objects.features[space] for space in spaces]
-    rows = next(X.chunks[0] for X in features if is_dask(X))
-    most = max(1, LARGEST // (len(kernels) * width))
-    features = [da.asarray(X).rechunk((rows if max(rows) <= most else most, -1)) for X in features]
-    # One task holds the kernels, which go to each worker once.
-    shared = dask.delayed(_same, pure=False)(dask.delayed(list(kernels), traverse=False))
-    return da.map_blocks(
-        _chunk_of_stack, *features, kernels=shared, spaces=spaces, width=width,
-        new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
-        meta=np.empty((0, 0, 0)),
-    )  # fmt: skip
-
-
-def _chunk_of_stack(
-    *features: NDArray, kernels: Sequence[FittedMember], spaces: Sequence[str | None], width: int
-) -> NDArray:
-    objects = Objects(dict(zip(spaces, features, strict=True)), np.arange(len(features[0])), {})
-    return values_of(kernels, objects, width)
-
-
 def stack_and_blocks(kernels: Any, owner: str) -> tuple[xr.DataArray, "DaskStack | None"]:
     """Check kernels in any form: their stack, and the same if it is a DataArray of a Dask array.
 
-    Raises
-    ------
-    ValueError
-        As `as_stack` and `DaskStack.of`; and for matrices that are not square, which are most
-        likely features, unless a DataArray says that they are basis functions.
+    Matrices that are not square are most likely features, and refused, unless a DataArray says that
+    they are basis functions.
     """
     if not isinstance(kernels, xr.DataArray) or kernels.chunks is None:
         stack = as_stack(kernels, owner=owner)
@@ -102,15 +55,9 @@ class _Wrong(ValueError):
 class DaskStack:
     """Stack (kernel, obs, basis) whose chunks of objects stay where Dask has or makes them.
 
-    Attributes
-    ----------
-    stack : DataArray of shape (S, N, M)
-        Dask array of numbers, in one chunk along "kernel" and "basis".
-    rows : array of shape (S, R, M)
-        Rows of up to 40 objects, evenly spaced.
-    projection : array of shape (S, M)
-        Sums over the objects n, from 0, of cos(n + 1) times their rows: another order of the
-        objects has other sums.
+    `rows` (S, R, M) are those of up to 40 objects, evenly spaced; `projection` (S, M) has the sums
+    over the objects n, from 0, of cos(n + 1) times their rows: another order of the objects has
+    other sums.
     """
 
     stack: xr.DataArray
@@ -119,31 +66,15 @@ class DaskStack:
 
     @classmethod
     def of(cls, kernels: xr.DataArray, owner: str, argument: str = "kernels") -> Self:
-        """Check a stack of a Dask array; one pass over the chunks.
-
-        Raises
-        ------
-        ValueError
-            As `as_stack`; for matrices between the objects, and chunks that split the columns, are
-            empty or of unknown size; and for chunks that are not of the shape or the numbers that
-            the stack promises. The message names the kernel and the object of an entry that is NaN
-            or infinite.
-        """
-        if np.isnan(kernels.shape).any():
-            got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
-            raise argument_error(argument, owner, "of chunks of known size", got)
+        """Check a stack of a Dask array, and that its chunks hold what it promises; one pass."""
+        check_sizes(kernels, argument, owner)
         stack = labelled(kernels, None, owner, argument)
-        sizes = stack.chunksizes
-        if len(sizes["kernel"]) > 1 or len(sizes["basis"]) > 1 or 0 in sizes["obs"]:
-            rule = "of chunks of whole rows: .chunk({'kernel': -1, 'obs': 10_000, 'basis': -1})"
-            raise argument_error(argument, owner, rule, f"chunks {dict(sizes)}")
+        whole = ".chunk({'kernel': -1, 'obs': 10_000, 'basis': -1})"
+        check_whole_rows(stack.chunksizes, "obs", argument, owner, whole)
         if np.array_equal(stack["obs"].values, stack["basis"].values):
-            raise argument_error(
-                argument,
-                owner,
-                "in memory if they are Gram matrices; landmarks and features can be Dask arrays",
-                "a Dask array whose labels of 'obs' and 'basis' are the same",
-            )
+            rule = "in memory if they are Gram matrices; landmarks and features can be Dask arrays"
+            got = "a Dask array whose labels of 'obs' and 'basis' are the same"
+            raise argument_error(argument, owner, rule, got)
         try:
             summary = cls(stack, np.empty(0), np.empty(0))._read()
         except _Wrong as wrong:
@@ -230,16 +161,10 @@ class DaskStack:
         *shared: Any,
         by_object: Sequence[Sequence[Any]] = (),
     ) -> list[Any]:
-        """Values of a function on each chunk, in the order of the objects.
+        """Values of a function (chunk (S, n, M), *parts, *shared) on each chunk, in their order.
 
-        Parameters
-        ----------
-        function : callable (chunk of shape (S, n, M), *parts, *shared) -> value
-            Runs where the chunk is, so it must be importable there.
-        *shared
-            Arguments for all chunks, which go to each worker once.
-        by_object : sequence of sequence
-            One part for each chunk of arrays (N, ...), as `parts` and `held` give them.
+        The function is importable where the chunk is; `shared` goes to each worker once;
+        `by_object` has one part for each chunk of arrays (N, ...), as `parts` and `held` give them.
         """
         return list(_computed(*self._tasks(function, shared, by_object)))
 

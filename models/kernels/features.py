@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ...validation import (
     argument_error,
@@ -20,80 +20,33 @@ from ...validation import (
 )
 from .alignment import (
     NUMBERED,
-    aligned,
     as_frame,
     check_complete,
     check_ids,
     check_repeated,
     counts_rows,
-    labels_of,
     made_up,
     order_of,
     with_ids_of_columns,
 )
 from .kernel_features import fingerprint
-from .rows import is_dask
+from .rows import check_sizes, check_whole_rows, is_dask
 
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
 SINGLE = 1e-4
-
-
-@dataclass(frozen=True)
-class CrossGram:
-    """Precomputed similarities of new objects, with their self-similarities; see `cross_gram`."""
-
-    similarities: Any
-    self_similarity: NDArray
-
-
-def cross_gram(similarities: ArrayLike, *, self_similarity: ArrayLike) -> CrossGram:
-    """Combine similarities of new objects with self-similarities, for the "unit" normalisation.
-
-    Parameters
-    ----------
-    similarities : array-like or DataFrame of shape (n, N)
-        k(x_i, x_j) of new objects i and training objects j.
-    self_similarity : array-like or Series of shape (n,)
-        k(x_i, x_i) of the new objects.
-
-    Examples
-    --------
-    >>> similarities = np.array([[1.0, 0.5, 0.2]])
-    >>> new = kz.kernels.cross_gram(similarities, self_similarity=[1.0])
-    """
-    similarities = as_frame(similarities)
-    shape = np.shape(similarities)
-    ids = labels_of(similarities) or range(shape[0] if shape else 0)
-    diagonal = aligned(self_similarity, ids, "self_similarity", "cross_gram")
-    diagonal = check_real(diagonal, "self_similarity", "cross_gram")
-    if diagonal.shape != shape[:1]:
-        raise argument_error(
-            "self_similarity", "cross_gram", f"of shape {shape[:1]}", f"shape {diagonal.shape}"
-        )
-    check_finite(diagonal, "self_similarity", "cross_gram")
-    return CrossGram(similarities, diagonal)
 
 
 @dataclass(frozen=True, eq=False)
 class Objects:
     """The same n objects in one or several feature spaces.
 
-    Parameters
-    ----------
-    features : dict
-        Feature space -> ndarray or Dask array of shape (n, D); a single array has the key None.
-    labels : ndarray of shape (n,)
-    self_similarity : dict
-        Feature space -> ndarray of shape (n,), for precomputed kernels if given.
-    columns : dict
-        Feature space -> names of its features, if it has any.
-    numbered : bool
-        Whether the labels number new objects without ids.
+    `features` has an array or Dask array (n, D) for each feature space, a single one under None;
+    `columns` has the names of the features, if there are any. If `numbered`, the labels number new
+    objects without ids.
     """
 
     features: dict[str | None, Any]
     labels: NDArray
-    self_similarity: dict[str | None, NDArray]
     columns: dict[str | None, pd.Index] = field(default_factory=dict)
     numbered: bool = False
 
@@ -101,15 +54,13 @@ class Objects:
         """State without indexes and keys that are None, which skops cannot store."""
         return self.__dict__ | {
             "features": list(self.features.items()),
-            "self_similarity": list(self.self_similarity.items()),
             "columns": [(space, list(names)) for space, names in self.columns.items()],
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore dicts and indexes."""
         columns = {s: pd.Index(names, tupleize_cols=False) for s, names in state["columns"]}
-        named = {name: dict(state[name]) for name in ("features", "self_similarity")}
-        self.__dict__.update(state | named | {"columns": columns})
+        self.__dict__.update(state | {"features": dict(state["features"]), "columns": columns})
 
     @property
     def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
@@ -122,7 +73,6 @@ class Objects:
             self,
             features={space: values[rows] for space, values in self.features.items()},
             labels=self.labels[rows],
-            self_similarity={s: values[rows] for s, values in self.self_similarity.items()},
         )
 
     def are_dask(self, spaces: Iterable[str | None]) -> bool:
@@ -148,39 +98,27 @@ class Objects:
             return fingerprint((mean, values - mean))
 
     def with_gram(self, space: str | None, name: str) -> "Objects":
-        """Return training objects with the columns of a Gram matrix in the order of its rows.
-
-        `space` holds the Gram matrix; `name` is the name of the kernel, for messages.
-        """
+        """Return training objects with the columns of the Gram matrix `name` as its rows are."""
         labels, columns = pd.Index(self.labels), self.columns.get(space)
         if self.features[space].shape[1] != len(labels):
             return self
-        order = None
+        gram, order = self.features[space], None
         if columns is not None:
             requirement = "labelled alike in rows and columns"
             order = order_of(columns, labels, "X", name, requirement)
-        if order is not None:
-            gram = self.features[space][:, order]
-            return replace(
-                self,
-                features=self.features | {space: gram},
-                columns=self.columns | {space: labels},
-            )
-        if columns is None or counts_rows(columns):
-            return replace(self, columns=self.columns | {space: labels})
-        return self
+            if order is None and not counts_rows(columns):
+                return self
+        gram = gram if order is None else gram[:, order]
+        features = self.features | {space: gram}
+        return replace(self, features=features, columns=self.columns | {space: labels})
 
     def spaces_of(self, space: str | None) -> list[str | None]:
         """Feature spaces of a kernel: the space that it is bound to, or all."""
         if space is None:
             return list(self.features)
         if None in self.features:
-            raise argument_error(
-                "X",
-                "Kernels",
-                f"a dict with the feature space {space!r} of a kernel",
-                "one array",
-            )
+            rule = f"a dict with the feature space {space!r} of a kernel"
+            raise argument_error("X", "Kernels", rule, "one array")
         check_name(space, [str(known) for known in self.features], "space", "on")
         return [space]
 
@@ -188,14 +126,10 @@ class Objects:
         """Raise if one of `spaces` is missing."""
         missing = [space for space in spaces if space not in self.features]
         if missing:
-            raise argument_error(
-                "X",
-                "Kernels",
-                "one array, as the training objects are"
-                if None in missing
-                else f"a dict with the feature space {missing[0]!r} of the training objects",
-                "one array" if None in self.features else f"a dict with {list(self.features)}",
-            )
+            rule = f"a dict with the feature space {missing[0]!r} of the training objects"
+            rule = "one array, as the training objects are" if None in missing else rule
+            got = "one array" if None in self.features else f"a dict with {list(self.features)}"
+            raise argument_error("X", "Kernels", rule, got)
 
 
 def feature_spaces(
@@ -205,29 +139,12 @@ def feature_spaces(
     order: pd.Index | None = None,
     grams: Collection[str | None] = (),
 ) -> Objects:
-    """Validate objects.
+    """Check objects: an array, a table, or a dict of them; `train` if they are new objects.
 
-    Parameters
-    ----------
-    X : array-like, DataFrame, `CrossGram`, or dict of them; or Objects, which are returned
-    train : Objects, optional
-        The training objects, if `X` are new objects.
-    order : Index, optional
-        Ids of the objects in the order that rows get. Default: those of the first space with ids.
-    grams : collection of feature spaces
-        Those that hold Gram matrices; all, if None is among them.
-
-    Raises
-    ------
-    ValueError
-        For arrays that are not two-dimensional, numeric and finite, feature spaces with different
-        objects, and new objects with different features.
-
-    Notes
-    -----
-    DataFrames are aligned by label: rows get the order of the first space that has ids, columns of
-    new objects that of the training objects. The numbers of new objects without labels, or with
-    the same default labels as the training objects, continue those of the training objects.
+    Rows get the order of the ids `order`, by default those of the first space that has ids; columns
+    of new objects get that of the training objects. The numbers of new objects without labels, or
+    with the same default labels as the training objects, continue those of the training objects.
+    `grams` are the spaces that hold Gram matrices; all, if None is among them.
     """
     if isinstance(X, Objects):
         return X
@@ -260,17 +177,8 @@ def feature_spaces(
         labels = labels_after(train.labels, n)
     else:
         labels = np.arange(n) if reference is None else reference.to_numpy()
-    return Objects(
-        features,
-        labels,
-        {
-            space: table.self_similarity
-            for space, table in checked.items()
-            if table.self_similarity is not None
-        },
-        {space: table.columns for space, table in checked.items() if table.columns is not None},
-        numbered,
-    )
+    columns = {s: table.columns for s, table in checked.items() if table.columns is not None}
+    return Objects(features, labels, columns, numbered)
 
 
 @dataclass(frozen=True)
@@ -280,12 +188,9 @@ class _Table:
     values: Any
     labels: pd.Index | None = None
     columns: pd.Index | None = None
-    self_similarity: NDArray | None = None
 
 
 def _read(table: Any, *, gram: bool = False) -> _Table:
-    if isinstance(table, CrossGram):
-        return replace(_read(table.similarities), self_similarity=table.self_similarity)
     frame = as_frame(table)
     if not isinstance(frame, pd.DataFrame):
         return _Table(frame)
@@ -305,15 +210,13 @@ def _checked(
     argument = "X" if space is None else f'X["{space}"]'
     if is_dask(table.values):
         return replace(table, values=_features_of_dask(table.values, argument))
-    values, own = _as_features(table.values, argument), table.self_similarity
+    values = _as_features(table.values, argument)
     columns = table.columns
     if table.labels is not None and reference is not None:
-        requirement = "of the same objects as the first table with ids"
-        rows = order_of(
-            *(table.labels, reference, argument, "Kernels", requirement), by_position=False
-        )
+        rule = "of the same objects as the first table with ids"
+        rows = order_of(table.labels, reference, argument, "Kernels", rule, by_position=False)
         if rows is not None:
-            values, own = values[rows], None if own is None else own[rows]
+            values = values[rows]
     if table.labels is not None:
         check_ids(table.labels, argument, "Kernels")
         check_repeated(table.labels, table.values, argument, "Kernels")
@@ -325,27 +228,17 @@ def _checked(
         order = order_of(columns, expected, argument, "Kernels", requirement)
         if order is not None:
             values, columns = values[:, order], columns[order]
-    return _Table(values, table.labels, columns, own)
+    return _Table(values, table.labels, columns)
 
 
 def _features_of_dask(X: Any, argument: str) -> Any:
-    """Dask array of float64 whose entries are checked when they are read.
-
-    Raises
-    ------
-    ValueError
-        For another shape than (n, D), no numbers, and chunks that split columns, are empty or of
-        unknown size; on reading, for NaN and infinite entries, whose position is named.
-    """
+    """Dask array of float64 whose entries are checked when they are read."""
     if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
         got = f"{X.dtype} of shape {X.shape}"
         raise argument_error(argument, "Kernels", "numbers of shape (objects, features)", got)
-    if np.isnan(X.shape).any():
-        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
-        raise argument_error(argument, "Kernels", "of chunks of known size", got)
-    if len(X.chunks[1]) > 1 or 0 in X.chunks[0]:
-        rule = "of chunks of whole rows: .rechunk((10_000, -1))"
-        raise argument_error(argument, "Kernels", rule, f"chunks {X.chunks}")
+    check_sizes(X, argument, "Kernels")
+    chunks = dict(zip(("rows", "columns"), X.chunks, strict=True))
+    check_whole_rows(chunks, "rows", argument, "Kernels", ".rechunk((10_000, -1))")
     return X.map_blocks(_finite, argument=argument, dtype=float, meta=np.empty((0, 0)))
 
 

@@ -23,44 +23,47 @@ kernel have them exactly.
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from hashlib import sha256
 from math import comb
-from typing import Any, ClassVar, Protocol, Self, override
+from typing import Any, ClassVar, Self, override
 
 import numpy as np
+import pymc as pm
 from numpy.typing import NDArray
 
 from ...validation import argument_error
-from .base import BaseKernel, Linear, Polynomial
-from .normalization import Around, around
+from .base import BaseKernel, Covariance, Gaussian, Laplace, Linear, Polynomial
+from .normalization import Around, around, check_self_similarity, check_trace
 from .rows import Rows, blocks_of
 
 __all__ = [
-    *("ExactFeatures", "FeatureMap", "KernelFeatures"),
-    *("check_exact", "fingerprint", "normalized_map"),
+    *("LANDMARKS", "ExactFeatures", "FeatureMap", "KernelFeatures", "LandmarkColumns"),
+    *("NystroemFeatures", "RandomFeatures", "check_exact", "check_frequencies", "fingerprint"),
 ]
 
 # More exact features than this cost more than Nystroem features as good.
 MOST_FEATURES = 5_000
+# Eigenvalues of the landmarks' kernel below this fraction of the largest are dominated by rounding.
+RELATIVE_FLOOR = 1e-12
+# k-means is run on this many objects per cluster at most, so that they fit into memory.
+OBJECTS_PER_CLUSTER = 50
 
 
-class FeatureMap(Protocol):
-    """Map of objects (n, D) to features (n, M), with everything that depends on training data."""
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """Map of objects (n, D) to features (n, M), with everything that depends on training data.
 
-    @property
-    def n_features(self) -> int:
-        """Number of features M."""
-        ...
+    `constants` tell the map from maps with other training objects or another order of them.
+    """
 
-    @property
-    def constants(self) -> tuple[NDArray, ...]:
-        """Numbers that tell the map from maps with other training objects or another order."""
-        ...
+    function: Callable[[NDArray], NDArray]
+    n_features: int
+    constants: tuple[NDArray, ...]
+    landmarks: NDArray | None = None
 
     def __call__(self, X: NDArray) -> NDArray:
         """Features (n, M) of objects (n, D)."""
-        ...
+        return self.function(X)
 
 
 def fingerprint(constants: Sequence[NDArray]) -> str:
@@ -76,13 +79,7 @@ def fingerprint(constants: Sequence[NDArray]) -> str:
 
 @dataclass(frozen=True)
 class KernelFeatures(BaseKernel):
-    """Features in place of a kernel.
-
-    Parameters
-    ----------
-    base : BaseKernel
-        A function of features.
-    """
+    """Features in place of the kernel `base`, a function of features."""
 
     base: BaseKernel
     is_kernel: ClassVar[bool] = False
@@ -92,13 +89,10 @@ class KernelFeatures(BaseKernel):
     def fitted(self, X: Rows) -> FeatureMap:
         """Choose what depends on the training objects (N, D)."""
 
-    def around(self, X: Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
-        """Features of a kernel shifted where centring cancels the shift, and the steps left."""
-        return self, steps
-
-    def after_steps(self, fitted: FeatureMap, normalized: FeatureMap) -> FeatureMap:
-        """Make the columns of the stack from the features of the normalised kernel."""
-        return normalized
+    def normalized(self, X: Rows, steps: Sequence[str], name: str) -> FeatureMap:
+        """Features of the normalised kernel on training objects (N, D); `name` is for messages."""
+        base, steps = around(self.base, X, steps)
+        return _normalized(replace(self, base=base).fitted(X), base.diagonal, X, steps, name)
 
     @property
     @override
@@ -112,8 +106,7 @@ class KernelFeatures(BaseKernel):
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         """Features (n, M) of X, with the training objects Y."""
-        features = self.fitted(X if Y is None else Y)
-        return self.after_steps(features, features)(X)
+        return self.normalized(X if Y is None else Y, (), self.kind)(X)
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
@@ -124,6 +117,68 @@ class KernelFeatures(BaseKernel):
         return f"{self.kind} {self.base.describe(space)}"
 
 
+def _normalized(
+    features: FeatureMap,
+    diagonal: Callable[[NDArray], NDArray],
+    X: Rows,
+    steps: Sequence[str],
+    name: str,
+) -> FeatureMap:
+    """Features of a normalised kernel, from those of the kernel and its self-similarities.
+
+    "trace" and "center" read the training objects (N, D) once more, in blocks.
+    """
+    done: list[tuple[str, Any]] = []
+
+    def stepped(values: NDArray | None, similarity: NDArray) -> tuple[NDArray | None, NDArray]:
+        """Features (n, M) and self-similarities (n,) after the steps; features may be None."""
+        for step, constant in done:
+            values, similarity = _step(step, constant, values, similarity, name)
+        return values, similarity
+
+    def after_steps(x: NDArray) -> NDArray:
+        values, _ = stepped(features(x), diagonal(x))
+        assert values is not None
+        return values
+
+    for step in steps:
+        constant: Any = None
+        if step == "trace":
+            # Self-similarities depend on the features only after centring.
+            needed = any(before == "center" for before, _ in done)
+            trace = sum(
+                stepped(features(x) if needed else None, diagonal(x))[1].sum()
+                for _, x in blocks_of(X, features.n_features)
+            )
+            constant = len(X) / check_trace(trace, name)
+        elif step == "center":
+            constant = np.zeros(features.n_features)
+            for _, x in blocks_of(X, features.n_features):
+                constant += after_steps(x).sum(axis=0) / len(X)
+        done.append((step, constant))
+    if not done:
+        return features
+    # The steps' constants are told by what they do to one object, whose self-similarity is so
+    # large that no centre makes it negative.
+    told, _ = stepped(np.ones((1, features.n_features)), np.array([1e200]))
+    assert told is not None
+    return replace(features, function=after_steps, constants=(*features.constants, told))
+
+
+def _step(
+    step: str, constant: Any, values: NDArray | None, diagonal: NDArray, name: str
+) -> tuple[NDArray | None, NDArray]:
+    """Features (n, M), or None, and self-similarities (n,) after one step with its constant."""
+    if step == "trace":
+        return None if values is None else values * np.sqrt(constant), diagonal * constant
+    if step == "unit":
+        check_self_similarity(diagonal, name)
+        scaled = None if values is None else values / np.sqrt(diagonal)[:, None]
+        return scaled, np.ones_like(diagonal)
+    assert values is not None
+    return values - constant, diagonal - 2 * values @ constant + constant @ constant
+
+
 @dataclass(frozen=True)
 class ExactFeatures(KernelFeatures):
     """Features whose inner products are a linear or polynomial kernel."""
@@ -131,81 +186,31 @@ class ExactFeatures(KernelFeatures):
     kind = "exact"
 
     @override
-    def around(self, X: Rows, steps: Sequence[str]) -> tuple[Self, Sequence[str]]:
-        base, steps = around(self.base, X, steps)
-        return replace(self, base=base), steps
-
-    @override
     def fitted(self, X: Rows) -> FeatureMap:
-        return exact_map(self.base, X.shape[1])
+        base = self.base
+        if not isinstance(base, Around):
+            return _monomials(check_exact(base), X.shape[1])
+        features, root = _monomials(check_exact(base.base), X.shape[1]), np.sqrt(base.scale)
+
+        def shifted(X: NDArray) -> NDArray:
+            return features(X - base.centre) * root
+
+        constants = (*features.constants, base.centre, np.array([root]))
+        return replace(features, function=shifted, constants=constants)
 
 
-@singledispatch
-def exact_map(base: BaseKernel, n_columns: int) -> FeatureMap:
-    """Map of objects with `n_columns` features to exact features of a kernel."""
-    raise argument_error(
-        "kernels", "exact_features", "linear or polynomial", repr(base.describe(None))
-    )
+def check_exact(base: BaseKernel) -> Polynomial:
+    """Return a linear or polynomial kernel as a polynomial one; other kernels raise."""
+    if isinstance(base, Linear):
+        return Polynomial(1, 1.0, 0.0)
+    if isinstance(base, Polynomial):
+        return base
+    got = repr(base.describe(None))
+    raise argument_error("kernels", "exact_features", "linear or polynomial", got)
 
 
-def check_exact(base: BaseKernel) -> None:
-    """Raise unless a kernel has exact features."""
-    if exact_map.dispatch(type(base)) is exact_map.dispatch(BaseKernel):
-        exact_map(base, 1)
-
-
-@dataclass(frozen=True)
-class _Monomials:
-    """Monomials of the features, each multiplied by the root of its coefficient."""
-
-    monomials: Any
-    roots: NDArray
-
-    @property
-    def n_features(self) -> int:
-        return len(self.roots)
-
-    @property
-    def constants(self) -> tuple[NDArray, ...]:
-        return (self.roots,)
-
-    def __call__(self, X: NDArray) -> NDArray:
-        return self.monomials.transform(X) * self.roots
-
-
-@dataclass(frozen=True)
-class _Shifted:
-    """Features of another map, of objects minus `centre` (D,), times `root`."""
-
-    features: FeatureMap
-    centre: NDArray
-    root: float
-
-    @property
-    def n_features(self) -> int:
-        return self.features.n_features
-
-    @property
-    def constants(self) -> tuple[NDArray, ...]:
-        return (*self.features.constants, self.centre, np.array([self.root]))
-
-    def __call__(self, X: NDArray) -> NDArray:
-        return self.features(X - self.centre) * self.root
-
-
-@exact_map.register
-def _(base: Around, n_columns: int) -> FeatureMap:
-    return _Shifted(exact_map(base.base, n_columns), base.centre, np.sqrt(base.scale))
-
-
-@exact_map.register
-def _(base: Linear, n_columns: int) -> FeatureMap:
-    return exact_map(Polynomial(1, 1.0, 0.0), n_columns)
-
-
-@exact_map.register
-def _(base: Polynomial, n_columns: int) -> FeatureMap:
-    """Multinomial theorem: (gamma x'x + c)^d has the monomials of degree up to d."""
+def _monomials(base: Polynomial, n_columns: int) -> FeatureMap:
+    """Monomials times the roots of their coefficients in (gamma x'x + c)^d, multinomial theorem."""
     from scipy.special import gammaln
     from sklearn.preprocessing import PolynomialFeatures
 
@@ -214,147 +219,199 @@ def _(base: Polynomial, n_columns: int) -> FeatureMap:
     n_features = comb(n_columns + degree, degree)
     n_features -= comb(n_columns + degree - 1, degree - 1) if lowest else 0
     if n_features > MOST_FEATURES:
-        raise argument_error(
-            "kernels",
-            "exact_features",
-            f"of at most {MOST_FEATURES} features (or use nystroem)",
-            f"{n_features} for {base.describe(None)!r} of {n_columns} columns",
-        )
+        rule = f"of at most {MOST_FEATURES} features (or use nystroem)"
+        got = f"{n_features} for {base.describe(None)!r} of {n_columns} columns"
+        raise argument_error("kernels", "exact_features", rule, got)
     monomials = PolynomialFeatures((lowest, degree), include_bias=lowest == 0)
     powers = monomials.fit(np.zeros((1, n_columns))).powers_
     total = powers.sum(axis=1)
     logs = gammaln(degree + 1) - gammaln(powers + 1).sum(axis=1) - gammaln(degree - total + 1)
     scale = base.gamma**total * base.coef0 ** (degree - total)
-    return _Monomials(monomials, np.sqrt(np.exp(logs) * scale))
-
-
-type Block = tuple[NDArray, NDArray | None]
-# From features (n, M) and self-similarities (n,) to those after a step; features may be None.
-type Step = Callable[[NDArray | None, NDArray], tuple[NDArray | None, NDArray]]
+    roots = np.sqrt(np.exp(logs) * scale)
+    return FeatureMap(lambda X: monomials.transform(X) * roots, len(roots), (roots,))
 
 
 @dataclass(frozen=True)
-class _NormalizedMap:
-    """Features of a normalised kernel, with the constants of the training objects."""
+class NystroemFeatures(KernelFeatures):
+    """Nystroem features K_ll^(-1/2) k(x, l) with landmarks l_1..l_m.
 
-    features: FeatureMap
-    diagonal: Callable[[NDArray], NDArray]
-    steps: tuple[Step, ...] = ()
-    centred: bool = False
-
-    @property
-    def n_features(self) -> int:
-        return self.features.n_features
-
-    @property
-    def constants(self) -> tuple[NDArray, ...]:
-        # The steps' constants are told by what they do to one object, whose self-similarity is so
-        # large that no centre makes it negative.
-        values, _ = self._stepped(np.ones((1, self.n_features)), np.array([1e200]))
-        assert values is not None
-        return (*self.features.constants, values)
-
-    def __call__(self, X: NDArray) -> NDArray:
-        values, _ = self._normalized(X, self.features(X))
-        assert values is not None
-        return values
-
-    def self_similarity(self, X: NDArray) -> NDArray:
-        """Self-similarities after the steps; features are computed only if a step centres."""
-        return self._normalized(X, self.features(X) if self.centred else None)[1]
-
-    def _normalized(self, X: NDArray, values: NDArray | None) -> tuple[NDArray | None, NDArray]:
-        return self._stepped(values, self.diagonal(X))
-
-    def _stepped(self, values: NDArray | None, diagonal: NDArray) -> tuple[NDArray | None, NDArray]:
-        for step in self.steps:
-            values, diagonal = step(values, diagonal)
-        return values, diagonal
-
-
-def normalized_map(base: KernelFeatures, X: Rows, steps: Sequence[str], name: str) -> FeatureMap:
-    """Features of a normalised kernel.
-
-    Parameters
-    ----------
-    base : KernelFeatures
-    X : Rows (N, D)
-        Training objects.
-    steps : sequence of {"trace", "unit", "center"}
-    name : str
-        Name of the kernel, for messages.
-
-    Raises
-    ------
-    ValueError
-        For a trace or a self-similarity that is not positive.
-
-    Notes
-    -----
-    "trace" and "center" read the training objects once more, in blocks; "center" computes their
-    features, which are not kept.
+    Their inner products are the kernel projected on the landmarks, and the kernel itself if all
+    training objects are landmarks.  Williams & Seeger (2001), Using the Nystroem method to speed up
+    kernel machines.  The features of c times the kernel are sqrt(c) times those of the kernel.
+    scikit-learn's Nystroem takes no kernel with a shifted origin and compares eigenvalues with an
+    absolute floor.  The same training objects in the same order give the same landmarks.
     """
-    base, steps = base.around(X, steps)
-    features = base.fitted(X)
-    if not steps:
-        return base.after_steps(features, features)
-    normalized = _NormalizedMap(features, base.diagonal)
-    for step in steps:
-        constant = STEPS[step](normalized, X, name)
-        normalized = replace(
-            normalized,
-            steps=(*normalized.steps, constant),
-            centred=normalized.centred or step == "center",
-        )
-    return base.after_steps(features, normalized)
+
+    n_components: int
+    seed: int
+    by: str = "uniform"
+
+    kind = "nystroem"
+
+    @override
+    def fitted(self, X: Rows) -> FeatureMap:
+        """Choose landmarks; O(m^3), and what their choice costs."""
+        base, m = self.base, self.n_components
+        if m > len(X):
+            rule = f"at most the number of training objects, {len(X)}"
+            raise argument_error("n_components", self.kind, rule, str(m))
+        landmarks = LANDMARKS[self.by](X, m, np.random.default_rng(self.seed))
+        gram = base.pairwise(landmarks, None)
+        eigenvalues, axes = np.linalg.eigh(gram)
+        # The floor keeps division by small roots from amplifying rounding errors.
+        least = max(RELATIVE_FLOOR * eigenvalues[-1], np.finfo(float).tiny)
+        root = (axes / np.sqrt(np.maximum(eigenvalues, least))) @ axes.T
+        # The root has rounding errors that a small eigenvalue magnifies: the Gram matrix is told.
+        constants = (landmarks, gram)
+        return FeatureMap(lambda X: base.pairwise(X, landmarks) @ root, m, constants, landmarks)
 
 
-def _to_trace(normalized: _NormalizedMap, X: Rows, name: str) -> Step:
-    width = normalized.n_features
-    trace = sum(normalized.self_similarity(x).sum() for _, x in blocks_of(X, width))
-    if not trace > 0:
-        raise argument_error(
-            "X", name, "of positive trace for the 'trace' normalisation", f"a trace of {trace:.4g}"
-        )
-    scale = len(X) / trace
+@dataclass(frozen=True)
+class LandmarkColumns(NystroemFeatures):
+    """Columns k(x, l) of a kernel at landmarks, the basis functions of the models.
 
-    def step(values: NDArray | None, diagonal: NDArray) -> tuple[NDArray | None, NDArray]:
-        return None if values is None else values * np.sqrt(scale), diagonal * scale
+    They are the inner products of Nystroem features with those of the landmarks.
+    """
 
-    return step
+    kind = "landmarks"
 
-
-def _to_unit(normalized: _NormalizedMap, X: Rows, name: str) -> Step:
-    def step(values: NDArray | None, diagonal: NDArray) -> tuple[NDArray | None, NDArray]:
-        if not np.all(diagonal > 0):
-            worst = int(np.argmin(diagonal))
-            raise argument_error(
-                "X",
-                name,
-                "of positive self-similarities for the 'unit' normalisation",
-                f"{diagonal[worst]:.4g} for an object",
-            )
-        scaled = None if values is None else values / np.sqrt(diagonal)[:, None]
-        return scaled, np.ones_like(diagonal)
-
-    return step
+    @override
+    def normalized(self, X: Rows, steps: Sequence[str], name: str) -> FeatureMap:
+        features = super().normalized(X, steps, name)
+        assert features.landmarks is not None
+        at_landmarks = features(features.landmarks)
+        return replace(features, function=lambda X: features(X) @ at_landmarks.T)
 
 
-def _to_zero_mean(normalized: _NormalizedMap, X: Rows, name: str) -> Step:
-    width = normalized.n_features
-    mean = np.zeros(width)
-    for _, x in blocks_of(X, width):
-        mean += normalized(x).sum(axis=0) / len(X)
+def _uniform(X: Rows, m: int, rng: np.random.Generator) -> NDArray:
+    """Draw training objects that differ as far as there are different ones.
 
-    def step(values: NDArray | None, diagonal: NDArray) -> tuple[NDArray | None, NDArray]:
-        assert values is not None
-        return values - mean, diagonal - 2 * values @ mean + mean @ mean
+    Imputed objects may be equal: many equal landmarks would be a single column.
+    """
+    chosen = rng.choice(len(X), m, replace=False)
+    rows = np.asarray(X[chosen])
+    repeated = _repeated(rows)
+    if not repeated.any():
+        return rows
+    left = rng.permutation(np.setdiff1d(np.arange(len(X)), chosen))
+    while repeated.any() and len(left):
+        places = np.flatnonzero(repeated)[: len(left)]
+        rows[places], left = np.asarray(X[left[: len(places)]]), left[len(places) :]
+        repeated = _repeated(rows)
+    return rows
 
-    return step
+
+def _repeated(rows: NDArray) -> NDArray:
+    """Whether each row is that of an earlier one."""
+    repeated = np.ones(len(rows), dtype=bool)
+    repeated[np.unique(rows, axis=0, return_index=True)[1]] = False
+    return repeated
 
 
-STEPS: dict[str, Callable[[_NormalizedMap, Rows, str], Step]] = {
-    "trace": _to_trace,
-    "unit": _to_unit,
-    "center": _to_zero_mean,
+def _by_k_means(X: Rows, m: int, rng: np.random.Generator) -> NDArray:
+    """Centres of clusters of a uniform sample of the training objects.
+
+    Zhang, Tsang & Kwok (2008), Improved Nystroem low-rank approximation and error analysis.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    sample = _uniform(X, min(OBJECTS_PER_CLUSTER * m, len(X)), rng)
+    # scikit-learn forms distances from squares.
+    centre = np.median(sample, axis=0)
+    clusters = MiniBatchKMeans(m, random_state=int(rng.integers(2**31)), n_init=1)
+    return clusters.fit(sample - centre).cluster_centers_ + centre
+
+
+LANDMARKS: dict[str, Callable[[Rows, int, np.random.Generator], NDArray]] = {
+    "uniform": _uniform,
+    "kmeans": _by_k_means,
 }
+
+#: Twice the smoothness of Matern covariances: their frequencies are t with so many degrees
+#: (Rasmussen & Williams 2006, Gaussian processes for machine learning, eq 4.15).
+DEGREES: dict[type, float] = {
+    pm.gp.cov.ExpQuad: np.inf,
+    pm.gp.cov.Matern12: 1.0,
+    pm.gp.cov.Matern32: 3.0,
+    pm.gp.cov.Matern52: 5.0,
+}
+
+
+@dataclass(frozen=True)
+class RandomFeatures(KernelFeatures):
+    """Random Fourier features F^(-1/2) (cos omega_f'x, sin omega_f'x) of a kernel k(x - x').
+
+    The frequencies omega_f are drawn from the kernel's spectral distribution (Rahimi & Recht 2007,
+    Random features for large-scale kernel machines, figure 1).  Inner products have variances of
+    at most 1 / F, and phi(x)'phi(x) = 1.  A cosine and a sine of each frequency vary less than
+    cosines with random phases (Sutherland & Schneider 2015, On the error of random Fourier
+    features), which scikit-learn's RBFSampler has, for Gaussian kernels only.
+    """
+
+    n_components: int
+    seed: int
+
+    kind = "random features"
+
+    @override
+    def fitted(self, X: Rows) -> FeatureMap:
+        rng = np.random.default_rng(self.seed)
+        n = self.n_components // 2
+        omega = _frequencies(self.base, _orthogonal_normals(n, X.shape[1], rng), rng)
+
+        def waves(X: NDArray) -> NDArray:
+            phases = X @ omega.T
+            out = np.empty((len(X), 2 * n))
+            np.cos(phases, out=out[:, :n])
+            np.sin(phases, out=out[:, n:])
+            out /= np.sqrt(n)
+            return out
+
+        return FeatureMap(waves, 2 * n, (omega,))
+
+    @override
+    def normalized(self, X: Rows, steps: Sequence[str], name: str) -> FeatureMap:
+        # Differences of objects need no shift.
+        return _normalized(self.fitted(X), self.base.diagonal, X, steps, name)
+
+
+def _orthogonal_normals(n: int, n_columns: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw standard normal vectors (n, D), orthogonal within each D of them; O(n D^2).
+
+    Yu, Suresh, Choromanski, Holtmann-Rice & Kumar (2016), Orthogonal random features, eq 4.
+    """
+    z = rng.normal(size=(-(-n // n_columns), n_columns, n_columns))
+    directions, triangle = np.linalg.qr(z)
+    # Signs make the directions uniform (Mezzadri 2007); lengths are those of normal vectors.
+    directions *= np.sign(np.diagonal(triangle, axis1=1, axis2=2))[:, None, :]
+    lengths = np.sqrt(rng.chisquare(n_columns, size=z.shape[:2]))
+    return (directions * lengths[:, :, None]).reshape(-1, n_columns)[:n]
+
+
+def check_frequencies(base: BaseKernel) -> None:
+    """Raise unless a kernel has random features."""
+    if isinstance(base, Gaussian | Laplace):
+        return
+    if not isinstance(base, Covariance) or type(base.function) not in DEGREES:
+        rule = (
+            "gaussian, laplace, or covariance of pm.gp.cov.ExpQuad, Matern12, Matern32 or Matern52 "
+            "(for other kernels use nystroem)"
+        )
+        raise argument_error("kernels", "random_features", rule, repr(base.describe(None)))
+
+
+def _frequencies(base: BaseKernel, z: NDArray, rng: np.random.Generator) -> NDArray:
+    """Frequencies (F, D) of a kernel from standard normal vectors z (F, D)."""
+    if isinstance(base, Gaussian | Laplace):
+        gamma = 1 / z.shape[1] if base.number is None else base.number
+        if isinstance(base, Gaussian):
+            return z * np.sqrt(2 * gamma)
+        # Cauchy, as the ratio of two normal variables.
+        return z * gamma / np.abs(rng.normal(size=z.shape))
+    assert isinstance(base, Covariance)
+    function, omega = base.function, np.zeros_like(z)
+    active = np.asarray(function.active_dims)
+    omega[:, active] = z[:, active] / np.asarray(function.ls.eval(mode="FAST_COMPILE"))
+    if np.isfinite(degrees := DEGREES[type(function)]):
+        omega *= np.sqrt(degrees / rng.chisquare(degrees, size=len(z)))[:, None]
+    return omega

@@ -12,7 +12,7 @@ shape and the rate of its Gamma prior.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, override
+from typing import Any, override
 
 import numpy as np
 import pymc as pm
@@ -23,7 +23,7 @@ from pymc.pytensorf import compile as compile_function
 from pytensor.tensor import TensorVariable
 
 from ...validation import check_flag, check_positive
-from .base import BaseKernel, is_affine, is_stationary, label, near_zero
+from .base import BaseKernel, is_affine, is_stationary, near_zero
 from .normalization import Similarities, needs_training_gram, normalize
 
 __all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
@@ -63,13 +63,8 @@ class Theta:
 class LearnedCovariance(BaseKernel):
     """A covariance function of ``pm.gp.cov`` whose parameter is random.
 
-    Its values in NumPy are those at the prior mean of the parameter, where samplers start.
-
-    Parameters
-    ----------
-    theta : Theta
-    function : callable (theta) -> pymc.gp.cov.BaseCovariance
-        Takes a scalar tensor, or a vector with one entry per feature.
+    `function` maps theta, a scalar tensor or a vector with one entry per feature, to the covariance
+    function. Values in NumPy are those at the prior mean of theta, where samplers start.
     """
 
     theta: Theta
@@ -83,6 +78,14 @@ class LearnedCovariance(BaseKernel):
         """Covariance function at parameters (n_parameters,)."""
         return self.function(theta if self.theta.ard else theta[0])
 
+    def values_at(self, theta: NDArray, X: NDArray, Y: NDArray | None) -> NDArray:
+        """Values (n, m) at parameters (n_parameters,), by a function compiled at the first call."""
+        return _pairwise(self, X.shape[1])(theta, X, X if Y is None else Y)
+
+    def diagonal_at(self, theta: NDArray, X: NDArray) -> NDArray:
+        """Self-similarities (n,) at parameters (n_parameters,)."""
+        return _diagonal(self, X.shape[1])(theta, X)
+
     def is_stationary(self, n_features: int) -> bool:
         """Whether the kernel depends on differences of objects only."""
         return is_stationary(self.tensor_at(pt.vector(), n_features))
@@ -91,27 +94,24 @@ class LearnedCovariance(BaseKernel):
     def is_affine(self, n_features: int) -> bool:
         return is_affine(self.tensor_at(pt.vector(), n_features))
 
-    def fixed_at(self, theta: NDArray) -> BaseKernel:
-        """NumPy kernel at parameters (n_parameters,)."""
-        return _CompiledCovariance(self, theta)
-
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         if self.is_stationary(X.shape[1]):
             X, Y = near_zero(X, Y)
-        return self._at_prior_mean(X).pairwise(X, Y)
+        return self.values_at(self._prior_mean(X), X, Y)
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
-        return self._at_prior_mean(X).diagonal(X)
+        return self.diagonal_at(self._prior_mean(X), X)
 
+    @property
     @override
-    def describe(self, space: str | None) -> str:
-        return label("covariance", space)
+    def _name(self) -> str:
+        return "covariance"
 
-    def _at_prior_mean(self, X: NDArray) -> BaseKernel:
+    def _prior_mean(self, X: NDArray) -> NDArray:
         mean = self.theta.omega / self.theta.phi
-        return self.fixed_at(np.full(self.n_parameters(X.shape[1]), mean))
+        return np.full(self.n_parameters(X.shape[1]), mean)
 
 
 @dataclass(frozen=True)
@@ -132,25 +132,11 @@ class LearnedGaussian(LearnedCovariance):
         return self.function(n_features, ls=pt.sqrt(0.5 / scales))
 
     @override
-    def fixed_at(self, theta: NDArray) -> BaseKernel:
-        return _ScaledGaussian(theta)
-
-    @override
-    def describe(self, space: str | None) -> str:
-        return label("gaussian", space)
-
-
-@dataclass(frozen=True)
-class _ScaledGaussian(BaseKernel):
-    """`LearnedGaussian` at given parameters in NumPy, which needs no compilation."""
-
-    theta: NDArray
-
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        # scikit-learn's input validation takes longer than the kernel of a hundred objects.
-        rows = X * np.sqrt(self.theta)
-        columns = rows if Y is None else Y * np.sqrt(self.theta)
+    def values_at(self, theta: NDArray, X: NDArray, Y: NDArray | None) -> NDArray:
+        # NumPy needs no compilation; scikit-learn's input validation takes longer than the kernel
+        # of a hundred objects.
+        rows = X * np.sqrt(theta)
+        columns = rows if Y is None else Y * np.sqrt(theta)
         exponent = rows @ columns.T
         exponent *= 2.0
         exponent -= np.einsum("nd,nd->n", rows, rows)[:, None]
@@ -159,32 +145,13 @@ class _ScaledGaussian(BaseKernel):
         return np.exp(exponent, out=exponent)
 
     @override
-    def diagonal(self, X: NDArray) -> NDArray:
+    def diagonal_at(self, theta: NDArray, X: NDArray) -> NDArray:
         return np.ones(len(X))
 
+    @property
     @override
-    def describe(self, space: str | None) -> str:
-        return label("gaussian", space)
-
-
-@dataclass(frozen=True)
-class _CompiledCovariance(BaseKernel):
-    """A covariance function at given parameters, compiled once for all parameters."""
-
-    base: LearnedCovariance
-    theta: NDArray
-
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return _pairwise(self.base, X.shape[1])(self.theta, X, X if Y is None else Y)
-
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        return _diagonal(self.base, X.shape[1])(self.theta, X)
-
-    @override
-    def describe(self, space: str | None) -> str:
-        return self.base.describe(space)
+    def _name(self) -> str:
+        return "gaussian"
 
 
 @lru_cache(maxsize=32)
@@ -200,51 +167,11 @@ def _diagonal(base: LearnedCovariance, n_features: int) -> Callable[..., NDArray
     return compile_function([theta, X], diagonal, on_unused_input="ignore")
 
 
-class _Similarities(NamedTuple):
-    """Similarities (n, N) of n objects to the training objects, and self-similarities (n,)."""
-
-    values: TensorVariable
-    diagonal: TensorVariable
-
-
-def _scale_to_trace(new: _Similarities, train: _Similarities) -> _Similarities:
-    scale = train.diagonal.shape[0] / train.diagonal.sum()
-    return _Similarities(new.values * scale, new.diagonal * scale)
-
-
-def _scale_to_unit(new: _Similarities, train: _Similarities) -> _Similarities:
-    rows, columns = pt.sqrt(new.diagonal), pt.sqrt(train.diagonal)
-    return _Similarities(new.values / (rows[:, None] * columns), pt.ones_like(new.diagonal))
-
-
-def _center(new: _Similarities, train: _Similarities) -> _Similarities:
-    rows, columns = new.values.mean(axis=1), train.values.mean(axis=1)
-    grand = columns.mean()
-    return _Similarities(
-        new.values - (rows[:, None] + columns) + grand, new.diagonal - 2 * rows + grand
-    )
-
-
-# The NumPy normalisations cannot be reused: they check values, which tensors do not have.
-_NORMALIZATIONS = {"trace": _scale_to_trace, "unit": _scale_to_unit, "center": _center}
-
-
 @dataclass(frozen=True)
 class LearnedKernel:
-    """One kernel with parameters in a stack.
+    """One kernel with parameters, at a position of a stack, with its normalisations.
 
-    Parameters
-    ----------
-    name : str
-    position : int
-        Position in the stack.
-    base : LearnedCovariance
-    steps : tuple of {"trace", "unit", "center"}
-        Normalisations, in the order applied.
-    space : str or None
-        Feature space.
-    rows, columns : ndarray of shape (n, D) and (N, D)
-        Features of the objects, and of the training objects.
+    `rows` (n, D) are the features of the objects, `columns` (N, D) those of the training objects.
     """
 
     name: str
@@ -287,23 +214,19 @@ class LearnedKernel:
         function = self.base.tensor_at(theta, n_features)
         rows = pt.specify_shape(rows, (None, n_features)) - self.centre
         columns = self.columns - self.centre
-        new = _Similarities(function(rows, columns), function(rows, diag=True))
-        train = _Similarities(function(columns), function(columns, diag=True))
-        for step in self.steps:
-            change = _NORMALIZATIONS[step]
-            new, train = change(new, train), change(train, train)
-        return new.values
+        new = Similarities(function(rows, columns), function(rows, diag=True))
+        train = Similarities(function(columns), function(columns, diag=True))
+        return normalize(new, train, self.steps, self.name)
 
     def evaluate(self, theta: NDArray, rows: slice) -> NDArray:
         """Kernel (n, N) of a slice of the objects, at parameters (n_parameters,)."""
-        base = self.base.fixed_at(theta)
-        X, columns = self.rows[rows] - self.centre, self.columns - self.centre
-        values = base.pairwise(X, columns)
+        base, X, columns = self.base, self.rows[rows] - self.centre, self.columns - self.centre
+        values = base.values_at(theta, X, columns)
         if not self.steps:
             return values
-        gram = base.pairwise(columns, None) if needs_training_gram(self.steps) else None
-        new = Similarities(values, base.diagonal(X))
-        train = Similarities(gram, base.diagonal(columns))
+        gram = base.values_at(theta, columns, None) if needs_training_gram(self.steps) else None
+        new = Similarities(values, base.diagonal_at(theta, X))
+        train = Similarities(gram, base.diagonal_at(theta, columns))
         return normalize(new, train, self.steps, self.name)
 
 
@@ -381,15 +304,9 @@ class ParametricStack:
         features: Mapping[str, Any] | None = None,
         fixed: Any = None,
     ) -> TensorVariable:
-        """Stack (kernel, obs, basis) as a tensor.
+        """Stack (kernel, obs, basis) as a tensor, at theta (parameter,).
 
-        Parameters
-        ----------
-        theta : tensor (parameter,)
-        features : mapping of str to tensor (obs, feature), optional
-            Default: `features` of the stack.
-        fixed : tensor (kernel without parameters, obs, basis), optional
-            Default: `fixed` of the stack.
+        `features` and `fixed` stand for those of the stack, such as data of a model.
         """
         features = self.features if features is None else features
         fixed = self.fixed.to_numpy() if fixed is None else fixed
@@ -406,18 +323,10 @@ class ParametricStack:
         return self.tensor(self.declare())
 
     def evaluate(self, theta: NDArray, rows: slice = slice(None)) -> NDArray[np.float64]:
-        """Stack (kernel, obs, basis) at parameters (parameter,), a new array.
+        """Stack (kernel, obs, basis) of a slice of the objects at parameters (parameter,), a copy.
 
-        Parameters
-        ----------
-        theta : ndarray (parameter,)
-        rows : slice, optional
-            Objects for which the stack is evaluated. Default: all.
-
-        Notes
-        -----
-        Cost O(n N D) per kernel with parameters. Covariances other than the Gaussian are compiled
-        at the first call, which takes seconds.
+        O(n N D) per kernel with parameters. Covariances other than the Gaussian are compiled at the
+        first call, which takes seconds.
         """
         stack = self.start.to_numpy()[:, rows].copy()
         for kernel, part in self.parts():

@@ -1,35 +1,32 @@
-"""One kernel of a specification, and its values on objects."""
+"""One kernel of a specification; values of fitted kernels on objects in memory or in Dask."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...validation import argument_error
 from .base import BaseKernel, check_columns
 from .features import Objects
-from .kernel_features import KernelFeatures, fingerprint, normalized_map
+from .kernel_features import ExactFeatures, KernelFeatures, fingerprint
 from .learned import LearnedCovariance
 from .normalization import Similarities, around, needs_training_gram, normalize
+from .rows import BLOCK, is_dask, slices_of
 from .stack import Origin
 
-__all__ = ["FittedMember", "Member"]
+__all__ = ["FittedMember", "Member", "unequal_widths", "values_by_rows"]
+
+#: Largest chunk of a Dask array of kernels, in numbers (64 MB).
+LARGEST = 4 * BLOCK
 
 
 @dataclass(frozen=True)
 class Member:
-    """One kernel of a specification.
+    """One kernel of a specification, with its normalisations in the order applied.
 
-    Parameters
-    ----------
-    base : BaseKernel
-        Kernel function of two sets of objects.
-    name : str, optional
-        Default: the description of `base` and the feature space.
-    space : str, optional
-        Feature space of the kernel. Default: all feature spaces.
-    steps : tuple of {"trace", "unit", "center"}
-        Normalisations, in the order applied.
+    The default name describes `base` and the feature space; without a space it is on all of them.
     """
 
     base: BaseKernel
@@ -76,62 +73,104 @@ class Member:
         """Kernel with all that it takes from the training objects."""
         X_train = train.features[space]
         if isinstance(self.base, KernelFeatures):
-            features = normalized_map(self.base, X_train, self.steps, name)
+            features = self.base.normalized(X_train, self.steps, name)
             # The function goes to the workers of a cluster, without the training objects.
             n_features = X_train.shape[1]
 
-            def phi(X: NDArray, given: NDArray | None) -> NDArray:
+            def phi(X: NDArray) -> NDArray:
                 check_columns(X, n_features, name)
                 return features(X)
 
-            return FittedMember(
-                *(name, self.base, space, phi, features.n_features),
-                self.origin(train, space),
-                fingerprint(features.constants),
-            )
+            told = fingerprint(features.constants)
+            return FittedMember(name, self.base, space, phi, features.n_features, told)
         base, steps = around(self.base, X_train, self.steps)
         gram = base.train(X_train, name) if needs_training_gram(steps) else None
         part = Similarities(gram, base.diagonal(X_train)) if steps else None
 
-        def similarities(X: NDArray, given: NDArray | None) -> NDArray:
+        def similarities(X: NDArray) -> NDArray:
             values = base.cross(X, X_train, name)
             if part is None:
                 return values
-            new = Similarities(values, base.new_diagonal(X, given))
+            new = Similarities(values, base.new_diagonal(X))
             return normalize(new, part, steps, name)
 
-        origin = self.origin(train, space)
-        return FittedMember(name, self.base, space, similarities, len(X_train), origin)
+        return FittedMember(name, self.base, space, similarities, len(X_train))
 
 
 @dataclass(frozen=True, eq=False)
 class FittedMember:
     """A kernel of new objects with the training objects, or their features.
 
-    Parameters
-    ----------
-    name : str
-    base : BaseKernel
-    space : str or None
-        Feature space.
-    function : callable
-        Maps features (n, D) and self-similarities (n,), if there are any, to values (n, M).
-    n_basis : int
-        Number of columns M; without meaning for basis expansions.
-    origin : Origin
-    fingerprint : str
-        Of features: tells those of other training objects or of another order of them.
+    `function` maps features (n, D) to values (n, M); `n_basis` is M, without meaning for basis
+    expansions. The fingerprint tells features of other training objects, or of another order.
     """
 
     name: str
     base: BaseKernel
     space: str | None
-    function: Callable[[NDArray, NDArray | None], NDArray]
+    function: Callable[[NDArray], NDArray]
     n_basis: int
-    origin: Origin
     fingerprint: str = ""
 
     def __call__(self, objects: Objects) -> NDArray:
         """Normalised values (n, M) of new objects."""
-        X = objects.features[self.space]
-        return self.function(X, objects.self_similarity.get(self.space))
+        return self.function(objects.features[self.space])
+
+
+def values_by_rows(kernels: Sequence[FittedMember], objects: Objects) -> Any:
+    """Kernels (S, n, M), computed by blocks of rows: an array, or a Dask array of a Dask array.
+
+    Exact features may be fewer than others: columns of zeros are added, which change no inner
+    product.
+    """
+    widths = {kernel.name: kernel.n_basis for kernel in kernels}
+    most = max(widths.values())
+    if any(k.n_basis < most and not isinstance(k.base, ExactFeatures) for k in kernels):
+        raise unequal_widths(widths)
+    if objects.are_dask(kernel.space for kernel in kernels):
+        return _dask_values(kernels, objects, most)
+    values = np.empty((len(kernels), len(objects.labels), most))
+    for rows in slices_of(len(objects.labels), most):
+        values[:, rows] = _values(kernels, objects.block(rows), most)
+    return values
+
+
+def unequal_widths(widths: Mapping[str, int]) -> ValueError:
+    """Error for kernels with different numbers of basis functions."""
+    rule = "mapped to as many basis functions by every kernel"
+    return argument_error("X", "Kernels", rule, str(widths))
+
+
+def _values(kernels: Sequence[FittedMember], objects: Objects, width: int) -> NDArray:
+    """Kernels (S, n, M) of objects; those with fewer columns than others leave zeros."""
+    values = np.zeros((len(kernels), len(objects.labels), width))
+    for out, kernel in zip(values, kernels, strict=True):
+        columns = kernel(objects)
+        out[:, : columns.shape[1]] = columns
+    return values
+
+
+def _dask_values(kernels: Sequence[FittedMember], objects: Objects, width: int) -> Any:
+    """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
+    import dask
+    import dask.array as da
+
+    spaces = list(dict.fromkeys(kernel.space for kernel in kernels))
+    features = [objects.features[space] for space in spaces]
+    rows = next(X.chunks[0] for X in features if is_dask(X))
+    most = max(1, LARGEST // (len(kernels) * width))
+    features = [da.asarray(X).rechunk((rows if max(rows) <= most else most, -1)) for X in features]
+    # One task holds the kernels, which go to each worker once.
+    shared = dask.delayed(list, pure=False)(dask.delayed(list(kernels), traverse=False))
+    return da.map_blocks(
+        _values_of_chunk, *features, kernels=shared, spaces=spaces, width=width,
+        new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
+        meta=np.empty((0, 0, 0)),
+    )  # fmt: skip
+
+
+def _values_of_chunk(
+    *features: NDArray, kernels: Sequence[FittedMember], spaces: Sequence[str | None], width: int
+) -> NDArray:
+    objects = Objects(dict(zip(spaces, features, strict=True)), np.arange(len(features[0])))
+    return _values(kernels, objects, width)

@@ -18,7 +18,7 @@ name       result                                               property
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import override
+from typing import Any, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,28 +30,38 @@ from .rows import Rows, blocks_of, evenly_spaced
 
 @dataclass(frozen=True)
 class Similarities:
-    """Similarities of n objects (rows) to the N training objects, and self-similarities.
+    """Similarities (n, N) of n objects to the N training objects, and self-similarities (n,).
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, N) or None
-        k(x_i, x_j).  None for a training Gram matrix that no step needs; only centring does.
-    diagonal : ndarray of shape (n,) or None
-        k(x_i, x_i).  None for precomputed similarities of new objects without self-similarities.
+    Both are arrays, or tensors, whose values nothing checks.  `values` is None for a training Gram
+    matrix that no step needs; `diagonal` is None for precomputed similarities of new objects.
     """
 
-    values: NDArray | None
-    diagonal: NDArray | None
+    values: Any
+    diagonal: Any
+
+
+def check_trace(trace: float, name: str) -> float:
+    """Return the trace of a kernel, or raise unless it is positive."""
+    if not trace > 0:
+        rule = "of positive trace for the 'trace' normalisation"
+        raise argument_error("X", name, rule, f"a trace of {trace:.4g}")
+    return trace
+
+
+def check_self_similarity(diagonal: NDArray, name: str, in_row: bool = False) -> None:
+    """Raise unless self-similarities are positive; the message names the row if `in_row`."""
+    if not np.all(diagonal > 0):
+        worst = int(np.argmin(diagonal))
+        who = f"the object in row {worst}" if in_row else "an object"
+        rule = "of positive self-similarities for the 'unit' normalisation"
+        raise argument_error("X", name, rule, f"{diagonal[worst]:.4g} for {who}")
 
 
 def _scale_to_trace(new: Similarities, train: Similarities, name: str) -> Similarities:
-    assert train.diagonal is not None
     trace = train.diagonal.sum()
-    if not trace > 0:
-        raise argument_error(
-            "X", name, "of positive trace for the 'trace' normalisation", f"a trace of {trace:.4g}"
-        )
-    scale = train.diagonal.size / trace
+    if isinstance(trace, np.number):
+        check_trace(float(trace), name)
+    scale = train.diagonal.shape[0] / trace
     return Similarities(
         None if new.values is None else new.values * scale,
         None if new.diagonal is None else new.diagonal * scale,
@@ -63,37 +73,25 @@ def _scale_to_unit(new: Similarities, train: Similarities, name: str) -> Similar
         raise argument_error(
             "X",
             name,
-            "cross_gram(similarities, self_similarity=...) for new objects of a precomputed kernel "
-            "with the 'unit' normalisation, which divides by the self-similarity of each new "
-            "object",
-            "similarities to the training objects only",
+            "normalised beforehand, k(x, x') / sqrt(k(x, x) k(x', x')), for new objects of a "
+            "precomputed kernel with the 'unit' normalisation",
+            "similarities without the new objects' own",
         )
-    assert train.diagonal is not None
-    for part in (new.diagonal, train.diagonal):
-        if not np.all(part > 0):
-            worst = int(np.argmin(part))
-            raise argument_error(
-                "X",
-                name,
-                "of positive self-similarities for the 'unit' normalisation",
-                f"{part[worst]:.4g} for the object in row {worst}",
-            )
-    rows, columns = np.sqrt(new.diagonal), np.sqrt(train.diagonal)
-    return Similarities(
-        None if new.values is None else new.values / np.multiply.outer(rows, columns),
-        np.ones_like(new.diagonal),
-    )
+    for diagonal in (new.diagonal, train.diagonal):
+        if isinstance(diagonal, np.ndarray):
+            check_self_similarity(diagonal, name, in_row=True)
+    rows, columns = new.diagonal**0.5, train.diagonal**0.5
+    values = None if new.values is None else new.values / (rows[:, None] * columns)
+    return Similarities(values, new.diagonal**0)
 
 
 def _center(new: Similarities, train: Similarities, name: str) -> Similarities:
-    assert new.values is not None
-    assert train.values is not None
     # Row means replace the equal column means of the symmetric training matrix, and both are added
     # before they are subtracted: this keeps a symmetric matrix exactly symmetric.
     rows, columns = new.values.mean(axis=1), train.values.mean(axis=1)
     grand = columns.mean()
     return Similarities(
-        new.values - np.add.outer(rows, columns) + grand,
+        new.values - (rows[:, None] + columns) + grand,
         None if new.diagonal is None else new.diagonal - 2 * rows + grand,
     )
 
@@ -110,33 +108,16 @@ def needs_training_gram(steps: Sequence[str]) -> bool:
     return "center" in steps
 
 
-def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name: str) -> NDArray:
-    """Apply normalisations in the order given.
+def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name: str) -> Any:
+    """Similarities (n, N) after the steps; `train` itself as `new` for the training objects.
 
-    Parameters
-    ----------
-    new : Similarities
-        Similarities to normalise; `train` itself for the training stack.
-    train : Similarities
-        Those of the training objects; `values` may be None unless `needs_training_gram(steps)`.
-    steps : sequence of {"trace", "unit", "center"}
-    name : str
-        Name of the kernel, for messages.
-
-    Returns
-    -------
-    ndarray of shape (n, N)
-
-    Notes
-    -----
-    Costs O(n N) per step, and O(N^2) more if the training Gram matrix is needed.
+    O(n N) per step, and O(N^2) more if the training Gram matrix is needed; `name` is for messages.
     """
     for step in steps:
         function = NORMALIZATIONS[step]
         normalized = function(new, train, name)
         train = normalized if new is train else function(train, train, name)
         new = normalized
-    assert new.values is not None
     return new.values
 
 
@@ -166,14 +147,7 @@ def around(base: BaseKernel, X: Rows, steps: Sequence[str]) -> tuple[BaseKernel,
     """Kernel of features shifted to around zero where centring cancels the shift, and steps left.
 
     Products of features far from zero lose as many digits as their squares are larger. A trace
-    before the centring is that of the unshifted kernel.
-
-    Parameters
-    ----------
-    base : BaseKernel
-    X : Rows (N, D)
-        Training objects.
-    steps : sequence of {"trace", "unit", "center"}
+    before the centring is that of the unshifted kernel. X (N, D) are the training objects.
     """
     first = next((i for i, step in enumerate(steps) if step != "trace"), len(steps))
     if steps[first : first + 1] != ("center",) or not base.is_affine(X.shape[1]):

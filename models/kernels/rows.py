@@ -1,15 +1,17 @@
 """Passes over the features of many objects: of an array in memory, or of a Dask array."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...validation import argument_error
+
 __all__ = [
     *("BLOCK", "COMPARED_OBJECTS", "Rows"),
-    *("blocks_of", "evenly_spaced", "is_dask", "slices_of"),
+    *("blocks_of", "check_sizes", "check_whole_rows", "evenly_spaced", "is_dask", "slices_of"),
 ]
 
 #: Features (N, D): an array, or a Dask array as `feature_spaces` returns it.
@@ -32,16 +34,25 @@ def is_dask(X: Any) -> bool:
     return dask_array is not None and isinstance(X, dask_array.Array)
 
 
-def blocks_of(X: Rows, width: int) -> Iterator[tuple[slice, NDArray]]:
-    """Positions and values of blocks of rows.
+def check_sizes(X: Any, argument: str, owner: str) -> None:
+    """Raise unless all chunks of a Dask array are of known size."""
+    if np.isnan(X.shape).any():
+        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
+        raise argument_error(argument, owner, "of chunks of known size", got)
 
-    Parameters
-    ----------
-    X : Rows
-        Of shape (N, D).
-    width : int
-        Numbers that are computed for each row; a block of them has `BLOCK` numbers at most.
-    """
+
+def check_whole_rows(
+    chunks: Mapping[Any, tuple[int, ...]], rows: str, argument: str, owner: str, call: str
+) -> None:
+    """Raise unless chunks, by dim, split only the dim `rows`; `call` makes such chunks."""
+    split = [dim for dim, sizes in chunks.items() if len(sizes) > 1 and dim != rows]
+    if split or 0 in chunks[rows]:
+        rule = f"of chunks of whole rows: {call}"
+        raise argument_error(argument, owner, rule, f"chunks {dict(chunks)}")
+
+
+def blocks_of(X: Rows, width: int) -> Iterator[tuple[slice, NDArray]]:
+    """Positions and values of blocks of rows (N, D), with `width` numbers computed per row."""
     for rows in slices_of(len(X), max(width, X.shape[1])):
         yield rows, np.asarray(X[rows])
 

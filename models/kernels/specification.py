@@ -30,7 +30,6 @@ from ...validation import (
     Seed,
     argument_error,
     check_count,
-    check_flag,
     check_name,
     integer_seed,
 )
@@ -39,15 +38,20 @@ from .base import (
     BasisExpansion,
     Precomputed,
 )
-from .dask_stack import kernels_of_dask, values_of
 from .features import Objects, feature_spaces
-from .kernel_features import ExactFeatures, KernelFeatures, check_exact
+from .kernel_features import (
+    LANDMARKS,
+    ExactFeatures,
+    KernelFeatures,
+    LandmarkColumns,
+    NystroemFeatures,
+    RandomFeatures,
+    check_exact,
+    check_frequencies,
+)
 from .learned import LearnedCovariance, LearnedKernel, ParametricStack
-from .member import FittedMember, Member
+from .member import FittedMember, Member, unequal_widths, values_by_rows
 from .normalization import NORMALIZATIONS
-from .nystroem import LANDMARKS, LandmarkColumns, NystroemFeatures
-from .random_features import RandomFeatures, check_frequencies
-from .rows import slices_of
 from .stack import with_origin
 from .warnings import warn_of_unequal_scales
 
@@ -88,9 +92,8 @@ class Kernels:
         given = Counter(member.name for member in self.members if member.name is not None)
         repeated = [name for name, times in given.items() if times > 1]
         if repeated:
-            raise argument_error(
-                "name", "named", "different for each kernel of a stack", f"{repeated[0]!r} twice"
-            )
+            rule = "different for each kernel of a stack"
+            raise argument_error("name", "named", rule, f"{repeated[0]!r} twice")
 
     def __or__(self, other: "Kernels") -> "Kernels":
         if not isinstance(other, Kernels):
@@ -106,9 +109,8 @@ class Kernels:
     def named(self, name: str) -> "Kernels":
         """Return this kernel under another name; raise a ValueError for several kernels."""
         if len(self.members) != 1:
-            raise argument_error(
-                "name", "named", "given to one kernel, before '|'", f"{len(self.members)} kernels"
-            )
+            got = f"{len(self.members)} kernels"
+            raise argument_error("name", "named", "given to one kernel, before '|'", got)
         return self._with(name=str(name))
 
     def on(self, space: str) -> "Kernels":
@@ -133,13 +135,12 @@ class Kernels:
             check_name(step, NORMALIZATIONS, "steps", "normalize")
         for member in self.members:
             if not member.base.is_kernel:
-                raise argument_error(
-                    "steps",
-                    "normalize",
+                rule = (
                     "applied to kernels: before features take their place, and inside the function "
-                    "of a basis expansion",
-                    f"the basis expansion {member.name_on(None)!r}",
+                    "of a basis expansion"
                 )
+                got = f"the basis expansion {member.name_on(None)!r}"
+                raise argument_error("steps", "normalize", rule, got)
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
 
     def nystroem(
@@ -243,20 +244,16 @@ class Kernels:
         number = integer_seed(seed, "seed", owner)
         return self._in_place(owner, lambda base: features(base, n_components, number, by))
 
-    def random_features(
-        self, n_components: int, *, orthogonal: bool = True, seed: Seed = 0
-    ) -> "Kernels":
+    def random_features(self, n_components: int, *, seed: Seed = 0) -> "Kernels":
         """Replace every kernel by random Fourier features, for many objects.
 
         Parameters
         ----------
         n_components : int
             Number of features M, even: a cosine and a sine of each frequency.
-        orthogonal : bool, default=True
-            Whether frequencies are orthogonal in groups of D, which reduces the error of a Gaussian
-            kernel (Yu et al. 2016).
         seed : int, SeedSequence, Generator or None, default=0
-            Seed of the frequencies. All kernels of a stack get the same directions.
+            Seed of the frequencies, which are orthogonal in groups of D (Yu et al. 2016). All
+            kernels of a stack get the same directions.
 
         Returns
         -------
@@ -283,18 +280,13 @@ class Kernels:
         """
         check_count(n_components, "n_components", "random_features")
         if n_components % 2:
-            raise argument_error(
-                "n_components",
-                "random_features",
-                "even, a cosine and a sine of each frequency",
-                str(n_components),
-            )
-        check_flag(orthogonal, "orthogonal", "random_features")
+            rule = "even, a cosine and a sine of each frequency"
+            raise argument_error("n_components", "random_features", rule, str(n_components))
         seed = integer_seed(seed, "seed", "random_features")
         for member in self.members:
             check_frequencies(member.base)
         return self._in_place(
-            "random_features", lambda base: RandomFeatures(base, n_components, seed, orthogonal)
+            "random_features", lambda base: RandomFeatures(base, n_components, seed)
         )
 
     def exact_features(self) -> "Kernels":
@@ -323,15 +315,10 @@ class Kernels:
     def _in_place(self, owner: str, features: Callable[[BaseKernel], BaseKernel]) -> "Kernels":
         """Put features in place of every kernel."""
         for member in self.members:
-            if isinstance(member.base, (Precomputed, LearnedCovariance)) or not (
-                member.base.is_kernel
-            ):
-                raise argument_error(
-                    "kernels",
-                    owner,
-                    "functions of features, without parameters to learn",
-                    repr(member.name_on(None)),
-                )
+            base = member.base
+            if isinstance(base, Precomputed | LearnedCovariance) or not base.is_kernel:
+                rule = "functions of features, without parameters to learn"
+                raise argument_error("kernels", owner, rule, repr(member.name_on(None)))
         return Kernels(tuple(replace(m, base=features(m.base)) for m in self.members))
 
     def _with(self, **changes: Any) -> "Kernels":
@@ -409,7 +396,7 @@ class Kernels:
                 fitted = [each for _, each in self._fitted(train)]
             else:
                 fitted = [member.fitted(name, train, space) for name, member, space in entries]
-            values = _values_by_rows(fitted, new)
+            values = values_by_rows(fitted, new)
         else:
             fitted, values = _values_at_once(entries, new, train)
         expansion = not all(member.base.is_kernel for member in self.members)
@@ -431,13 +418,11 @@ class Kernels:
         """Raise for kernels whose rows cannot be computed by chunks of a Dask array."""
         for member in self.members:
             if isinstance(member.base, LearnedCovariance | BasisExpansion):
-                raise argument_error(
-                    "kernels",
-                    "Kernels",
+                rule = (
                     "kernels without parameters to learn, or features in place of them, for a Dask "
-                    "array",
-                    repr(member.name_on(None)),
+                    "array"
                 )
+                raise argument_error("kernels", "Kernels", rule, repr(member.name_on(None)))
 
     @property
     def grams(self) -> set[str | None]:
@@ -456,13 +441,11 @@ class Kernels:
             return train, [entry for entry, _ in self._fitted(train)]
         entries = list(self._resolve(train))
         if train.are_dask(space for _, _, space in entries):
-            raise argument_error(
-                "X",
-                "Kernels",
+            rule = (
                 "training objects in memory, for kernels that keep all of them: X.compute(), or "
-                "kernels.landmarks(500)",
-                "a Dask array",
+                "kernels.landmarks(500)"
             )
+            raise argument_error("X", "Kernels", rule, "a Dask array")
         for name, member, space in entries:
             if isinstance(member.base, Precomputed):
                 train = train.with_gram(space, name)
@@ -510,29 +493,6 @@ def feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
     return np.array([f"phi{m}{code}" for m in range(n)])
 
 
-def _values_by_rows(kernels: Sequence[FittedMember], objects: Objects) -> Any:
-    """Kernels (S, n, M), computed by blocks of rows: an array, or a Dask array of a Dask array.
-
-    Exact features are fewer than others are: columns of zeros are added, which change no inner
-    product.
-
-    Raises
-    ------
-    ValueError
-        If other kernels have different numbers of basis functions.
-    """
-    widths = {kernel.name: kernel.n_basis for kernel in kernels}
-    most = max(widths.values())
-    if any(k.n_basis < most and not isinstance(k.base, ExactFeatures) for k in kernels):
-        raise _unequal_widths(widths)
-    if objects.are_dask(kernel.space for kernel in kernels):
-        return kernels_of_dask(kernels, objects, most)
-    values = np.empty((len(kernels), len(objects.labels), most))
-    for rows in slices_of(len(objects.labels), most):
-        values[:, rows] = values_of(kernels, objects.block(rows), most)
-    return values
-
-
 def _values_at_once(
     entries: Sequence[Entry], new: Objects, train: Objects
 ) -> tuple[list[FittedMember], NDArray]:
@@ -549,13 +509,8 @@ def _values_at_once(
     _check_overflow(columns, new)
     widths = {name: values.shape[1] for name, values in columns.items()}
     if len(set(widths.values())) > 1:
-        raise _unequal_widths(widths)
+        raise unequal_widths(widths)
     return [*fitted.values()], np.stack([*columns.values()])
-
-
-def _unequal_widths(widths: Mapping[str, int]) -> ValueError:
-    rule = "mapped to as many basis functions by every kernel"
-    return argument_error("X", "Kernels", rule, str(widths))
 
 
 def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:
@@ -563,9 +518,6 @@ def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:
     for name, values in kernels.items():
         if not np.isfinite(values).all():
             largest = max(float(np.abs(each).max()) for each in objects.features.values())
-            raise argument_error(
-                "X",
-                "Kernels",
-                "small enough that kernels do not overflow: standardise the features",
-                f"entries up to {largest:.3g} in size, for which {name!r} is not finite",
-            )
+            rule = "small enough that kernels do not overflow: standardise the features"
+            got = f"entries up to {largest:.3g} in size, for which {name!r} is not finite"
+            raise argument_error("X", "Kernels", rule, got)

@@ -7,7 +7,6 @@ such.  In a cross stack (new objects against training objects) and a basis expan
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import singledispatch
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -55,8 +54,6 @@ def kernel_stack(
     basis: ArrayLike | None = None,
     *,
     jitter: float = 0.0,
-    owner: str = "kernel_stack",
-    argument: str = "kernels",
 ) -> xr.DataArray:
     """Build a kernel stack from arrays.
 
@@ -70,8 +67,6 @@ def kernel_stack(
         different labels.
     jitter : float, default=0
         Added to the diagonal of each Gram matrix.
-    owner, argument : str
-        Function called by the user and its argument, for messages.
 
     Returns
     -------
@@ -88,13 +83,10 @@ def kernel_stack(
     >>> stack = kz.kernels.kernel_stack({"text": truth["a"], "image": truth["b"]})
     >>> stack.sel(kernel="text")
     """
-    arrays = aligned_matrices(arrays, argument, owner)
-    return as_stack(
-        _build(arrays, obs, basis, None, owner, argument),
-        jitter=jitter,
-        owner=owner,
-        argument=argument,
-    )
+    owner = "kernel_stack"
+    arrays = aligned_matrices(arrays, "kernels", owner)
+    stack = _build(arrays, obs, basis, None, owner, "kernels")
+    return as_stack(stack, jitter=jitter, owner=owner)
 
 
 def as_stack(
@@ -215,9 +207,8 @@ def precision_of(kernels: Any) -> float:
 def _check_names(names: list, owner: str, argument: str) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise argument_error(
-            argument, owner, "of kernels with distinct names", f"{repeated[0]!r} more than once"
-        )
+        got = f"{repeated[0]!r} more than once"
+        raise argument_error(argument, owner, "of kernels with distinct names", got)
 
 
 def origin_of(stack: xr.DataArray) -> dict[str, Origin]:
@@ -256,68 +247,49 @@ def _in_order_of(
     n_train, given = like.sizes["basis"], stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""
-        raise argument_error(
-            argument,
-            owner,
+        rule = (
             f"of shape ({len(names)}, new objects, {n_train} training objects): for a table of "
-            "features pass kernels(X_new, X_train)",
-            f"shape {stack.shape}{hint}",
+            "features pass kernels(X_new, X_train)"
         )
-    columns = order_of(
-        *(stack.indexes["basis"], like.indexes["basis"], argument, owner),
-        "computed against the training objects, in their order: kernels(X_new, X_train)",
-        by_position=False,
-    )
+        raise argument_error(argument, owner, rule, f"shape {stack.shape}{hint}")
+    rule = "computed against the training objects, in their order: kernels(X_new, X_train)"
+    labels = stack.indexes["basis"], like.indexes["basis"]
+    columns = order_of(*labels, argument, owner, rule, by_position=False)
     own, trained = origin_of(stack), origin_of(like)
     for name in map(str, expected):
         if name not in own.keys() & trained:
             continue
         mine, theirs = own[name], trained[name]
         if mine.steps != theirs.steps:
-            raise argument_error(
-                argument,
-                owner,
+            rule = (
                 f"kernels normalised as the training kernels ({theirs.steps or 'not at all'}; "
-                "after a normalisation by hand, drop_attrs() of the kernels)",
-                f"{name}: {mine.steps or 'not at all'}",
+                "after a normalisation by hand, drop_attrs() of the kernels)"
             )
+            raise argument_error(argument, owner, rule, f"{name}: {mine.steps or 'not at all'}")
         # Of a part of the training objects, the fingerprint says nothing.
         if mine.n_train == theirs.n_train == n_train and mine.fingerprint != theirs.fingerprint:
-            raise argument_error(
-                argument,
-                owner,
-                "computed against the training objects, in their order: kernels(X_new, X_train) "
-                "(if they are, drop_attrs() of the kernels)",
-                f"{name!r} against objects with other features, or in another order",
-            )
+            rule = f"{rule} (if they are, drop_attrs() of the kernels)"
+            got = f"{name!r} against objects with other features, or in another order"
+            raise argument_error(argument, owner, rule, got)
     return stack if columns is None else stack.isel(basis=columns)
 
 
-@singledispatch
 def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
     """Return kernels in any form as a DataArray with the dims of a stack and coords on each."""
-    if callable(kernels):
-        raise argument_error(
-            argument,
-            owner,
-            "computed from data: kernels(X_train)",
-            "a specification, or kernels with parameters",
-        )
-    if like is None:
-        return _build(kernels, None, None, None, owner, argument)
-    names = like["kernel"].values.tolist()
-    return _build(kernels, None, like["basis"].values, names, owner, argument)
-
-
-@_labelled.register
-def _(kernels: xr.DataArray, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
+    if not isinstance(kernels, xr.DataArray):
+        if callable(kernels):
+            got = "a specification, or kernels with parameters"
+            raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
+        if like is None:
+            return _build(kernels, None, None, None, owner, argument)
+        names = like["kernel"].values.tolist()
+        return _build(kernels, None, like["basis"].values, names, owner, argument)
     if set(kernels.dims) != set(DIMS):
         raise argument_error(argument, owner, f"of dims {DIMS}", f"dims {kernels.dims}")
     stack = kernels.transpose(*DIMS)
     if 0 in stack.shape or stack.dtype.kind not in "fiub":
-        raise argument_error(
-            argument, owner, "numbers with nonempty dims", f"{stack.dtype}, {stack.shape}"
-        )
+        got = f"{stack.dtype}, {stack.shape}"
+        raise argument_error(argument, owner, "numbers with nonempty dims", got)
     n = stack.sizes["obs"]
     default: dict[str, Any] = {
         "kernel": [f"K{s}" for s in range(stack.sizes["kernel"])],
@@ -339,16 +311,27 @@ def _build(
     """Stack arrays; labels are those given, otherwise those of DataFrames, otherwise numbers."""
     named = _named(arrays, names, owner, argument)
     numbers = {name: _numbers(array, name, owner, argument) for name, array in named.items()}
+    common = Counter(array.shape for array in numbers.values()).most_common(1)[0][0]
+    expected = tuple(
+        size if labels is None else len(np.asarray(labels))
+        for size, labels in zip(common, (obs, basis), strict=True)
+    )
     what = "objects by basis functions"
     if names is not None:
         what = "new objects by training objects: for features pass kernels(X_new, X_train)"
-    _check_shapes(numbers, obs, basis, owner, argument, what)
+    for name, array in numbers.items():
+        if array.shape != expected:
+            transposed = array.shape[0] == expected[1] != array.shape[1]
+            hint = ", which looks transposed" if transposed else ""
+            rule = f"of shape {expected}, {what}"
+            raise argument_error(_entry(argument, name), owner, rule, f"shape {array.shape}{hint}")
     values = np.stack(list(numbers.values()))
-    found = _frame_labels(named)
-    columns = found[1] if basis is None else np.asarray(basis)
-    if columns is None:
-        columns = np.arange(values.shape[2])
-    rows: Any = found[0] if obs is None else np.asarray(obs)
+    # Alignment has made the labels of all DataFrames agree.
+    frame = next((array for array in named.values() if isinstance(array, pd.DataFrame)), None)
+    own = (None, None) if frame is None else (frame.index.to_numpy(), frame.columns.to_numpy())
+    rows: Any = own[0] if obs is None else np.asarray(obs)
+    columns: Any = own[1] if basis is None else np.asarray(basis)
+    columns = np.arange(values.shape[2]) if columns is None else columns
     if rows is None and basis is None:
         rows = np.arange(values.shape[1])
     elif rows is None or (obs is None and basis is not None and counts_as(rows, columns)):
@@ -374,72 +357,26 @@ def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[s
     try:
         shape = np.shape(arrays)
     except ValueError:
-        raise argument_error(
-            argument, owner, "of matrices of one shape", "a ragged sequence"
-        ) from None
+        rule, got = "of matrices of one shape", "a ragged sequence"
+        raise argument_error(argument, owner, rule, got) from None
     if len(shape) not in (2, 3) or shape[0] == 0:
-        raise argument_error(
-            argument,
-            owner,
-            "a dict of named arrays, or an array of shape (n, M) or (S, n, M)",
-            f"{type(arrays).__name__} of shape {shape}",
-        )
+        rule = "a dict of named arrays, or an array of shape (n, M) or (S, n, M)"
+        raise argument_error(argument, owner, rule, f"{type(arrays).__name__} of shape {shape}")
     matrices = [arrays] if len(shape) == 2 else list(arrays)
     if names is None:
         names = [f"K{s}" for s in range(len(matrices))]
     if len(names) != len(matrices):
-        raise argument_error(
-            argument,
-            owner,
-            f"the {len(names)} kernels {names}: for features pass kernels(X_new, X_train)",
-            f"an array of shape {shape}",
-        )
+        rule = f"the {len(names)} kernels {names}: for features pass kernels(X_new, X_train)"
+        raise argument_error(argument, owner, rule, f"an array of shape {shape}")
     return dict(zip(names, matrices, strict=True))
 
 
 def _numbers(array: Any, name: str, owner: str, argument: str) -> NDArray:
-    check_one_table(array, _entry(argument, name), owner)
-    check_unmasked(array, _entry(argument, name), owner)
+    entry = _entry(argument, name)
+    check_one_table(array, entry, owner)
+    check_unmasked(array, entry, owner)
     values = np.asarray(array)
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
-        raise argument_error(
-            _entry(argument, name),
-            owner,
-            "a two-dimensional array of numbers",
-            f"{values.dtype} of shape {values.shape}",
-        )
+        got = f"{values.dtype} of shape {values.shape}"
+        raise argument_error(entry, owner, "a two-dimensional array of numbers", got)
     return values
-
-
-def _check_shapes(
-    arrays: dict[str, NDArray],
-    obs: ArrayLike | None,
-    basis: ArrayLike | None,
-    owner: str,
-    argument: str,
-    what: str,
-) -> None:
-    """Raise unless all shapes fit the labels or, without labels, the most common shape."""
-    common = Counter(array.shape for array in arrays.values()).most_common(1)[0][0]
-    expected = (
-        common[0] if obs is None else len(np.asarray(obs)),
-        common[1] if basis is None else len(np.asarray(basis)),
-    )
-    for name, array in arrays.items():
-        if array.shape != expected:
-            n_basis_swapped = array.shape[0] == expected[1] != array.shape[1]
-            hint = ", which looks transposed" if n_basis_swapped else ""
-            raise argument_error(
-                _entry(argument, name),
-                owner,
-                f"of shape {expected}, {what}",
-                f"shape {array.shape}{hint}",
-            )
-
-
-def _frame_labels(arrays: dict[str, Any]) -> tuple[NDArray | None, NDArray | None]:
-    """Row and column labels of the first DataFrame; alignment has made all of them agree."""
-    for array in arrays.values():
-        if isinstance(array, pd.DataFrame):
-            return array.index.to_numpy(), array.columns.to_numpy()
-    return None, None

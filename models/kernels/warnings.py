@@ -46,22 +46,11 @@ class KernelWarning(UserWarning):
 
 
 def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
-    """Warn of Gram matrices in which most objects are similar to hardly any other.
+    """Warn of Gram matrices in which most objects are similar to hardly any other; O(N^2) each.
 
     The median absolute off-diagonal entry is negligible, and more than half of the objects have
     fewer than three objects that they are alike to. The second condition passes block-diagonal
-    kernels of clusters, which have many entries of zero, too.
-
-    Parameters
-    ----------
-    stack : DataArray (kernel, obs, basis)
-        As `as_stack` returns it. Basis expansions have no diagonal and pass.
-    owner : str
-        The model, for the message.
-
-    Notes
-    -----
-    Costs O(N^2) per kernel.
+    kernels of clusters, which have many entries of zero, too. Basis expansions have no diagonal.
     """
     if not np.array_equal(stack["obs"].values, stack["basis"].values):
         return
@@ -113,14 +102,9 @@ def _is_nearly_identity(gram: NDArray) -> bool:
 
 
 def warn_of_unequal_scales(features: Mapping[str | None, Rows]) -> None:
-    """Warn if a quarter of the features or more are negligible beside the one of largest scale.
+    """Warn if a quarter of the features (n, D) or more are negligible beside that of largest scale.
 
     Scales are standard deviations; constant features are ignored.
-
-    Parameters
-    ----------
-    features : mapping of feature space to ndarray or Rows (n, D)
-        Feature spaces of kernels that sum over features without scaling them.
     """
     found = [text for space, X in features.items() if (text := _unequal_scales(X, space))]
     if found:

@@ -49,13 +49,11 @@ def _median_distance(X: Rows, metric: str, owner: str) -> float:
     drawn = _sample(X) if len(X) > MOST_OBJECTS else np.asarray(X)
     median = float(np.median(pdist(drawn, metric))) if len(X) > 1 else 0.0
     if not median > 0:
-        raise argument_error(
-            "X",
-            owner,
+        rule = (
             "of training objects most of whose pairs differ, since the width is their median "
-            "distance (or give the width as a number)",
-            f"{len(X)} objects with a median distance of 0",
+            "distance (or give the width as a number)"
         )
+        raise argument_error("X", owner, rule, f"{len(X)} objects with a median distance of 0")
     _check_overflow(median, X, owner)
     return median
 

@@ -17,7 +17,7 @@ import kernelzoo as kz
 from kernelzoo.inference import identified
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
-from kernelzoo.models.kernels import dask_stack
+from kernelzoo.models.kernels import dask_stack, member
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")
@@ -101,7 +101,7 @@ def test_several_spaces_of_which_one_is_in_memory(kernels, dtype):
 
 
 def test_large_chunks_are_made_smaller(monkeypatch):
-    monkeypatch.setattr(dask_stack, "LARGEST", 2 * 9 * 8)
+    monkeypatch.setattr(member, "LARGEST", 2 * 9 * 8)
     found = stack(17)
     assert max(found.chunksizes["obs"]) == 8
     np.testing.assert_allclose(found.values, KERNELS(X).values, atol=1e-12)

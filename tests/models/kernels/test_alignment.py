@@ -21,7 +21,6 @@ from kernelzoo.models.kernels import (
     Theta,
     as_stack,
     basis_expansion,
-    cross_gram,
     gaussian,
     kernel_stack,
     linear,
@@ -329,14 +328,6 @@ def test_precomputed_similarities_go_by_the_ids_of_rows_and_columns():
     np.testing.assert_allclose(mixed[0], mixed[1])
 
 
-def test_self_similarities_follow_the_rows_of_their_kernel():
-    own = pd.Series((NEW**2).sum(axis=1))
-    kernels = linear().on("x").normalize("unit") | precomputed().on("s").normalize("unit")
-    given = cross_gram(CROSS.iloc[::-1], self_similarity=own)
-    stack = kernels({"x": NEW, "s": given}, {"x": frame(), "s": GRAM})
-    np.testing.assert_allclose(stack[0], stack[1])
-
-
 MASKED = np.ma.masked_array(FEATURES, np.isin(FEATURES, FEATURES[2, 1]))
 REFUSED_FEATURES = {
     "renamed": (
@@ -614,7 +605,6 @@ MASKED_PAIR = np.ma.masked_array([0.5, 0.5], [True, False])
         lambda: FixedWeights(MASKED_PAIR),
         lambda: FixedProduct(MASKED_PAIR),
         lambda: Binary(MASKED_PAIR),
-        lambda: cross_gram(np.eye(2), self_similarity=MASKED_PAIR),
         lambda: WishartCompletion([np.eye(3)] * 2, np.eye(2), weights=MASKED_PAIR),
         lambda: WishartCompletion(np.eye(3), np.ma.masked_array(np.eye(2), np.eye(2))),
         lambda: MutualKernelCompletion([np.eye(3)] * 2, nu=10 * MASKED_PAIR),

@@ -13,13 +13,12 @@ from kernelzoo.models.kernels import (
     as_stack,
     gaussian,
     linear,
-    nystroem,
     polynomial,
     precomputed,
 )
 from kernelzoo.models.kernels.base import BaseKernel, Gaussian, Linear
 from kernelzoo.models.kernels.features import feature_spaces
-from kernelzoo.models.kernels.nystroem import NystroemFeatures
+from kernelzoo.models.kernels.kernel_features import LANDMARKS, NystroemFeatures
 
 
 @dataclass(frozen=True)
@@ -150,10 +149,8 @@ def test_landmarks_differ_where_objects_are_repeated():
 
 def test_landmarks_of_training_objects_that_stay_are_chosen_once(monkeypatch):
     chosen = []
-    by_k_means = nystroem.LANDMARKS["kmeans"]
-    monkeypatch.setitem(
-        nystroem.LANDMARKS, "kmeans", lambda *args: chosen.append(1) or by_k_means(*args)
-    )
+    by_k_means = LANDMARKS["kmeans"]
+    monkeypatch.setitem(LANDMARKS, "kmeans", lambda *args: chosen.append(1) or by_k_means(*args))
     X = np.random.default_rng(0).normal(size=(30, 3))
     kernels = gaussian("median").landmarks(6, by="kmeans")
     train = feature_spaces(X)
