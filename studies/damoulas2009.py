@@ -24,9 +24,8 @@ from kernelzoo.inference import predict
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .damoulas2009_classifiers import PRIOR, error, fitted
-from .damoulas2009_published import CROSS_VALIDATED
 from .data import absence, objects
-from .report import Published
+from .report import printed
 from .study import Study, Task
 
 __all__ = ["KERNELS", "RECIPE", "cross_validated", "table_2"]
@@ -67,24 +66,10 @@ NOTES = (
 def cross_validated(
     column: str, seed: int, *, kernel: str, folds: int, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Cross-validate one kernel.
+    """Mean and standard deviation of the folds' test errors with a kernel of ``KERNELS``, per cent.
 
-    Parameters
-    ----------
-    column : str
-        One of ``DATA``.
-    seed : int
-        Seed of the division into folds.
-    kernel : str
-        One of ``KERNELS``.
-    folds : int
-    recipe : mapping
-        As in `damoulas2009_classifiers`.
-
-    Returns
-    -------
-    dict
-        Mean and standard deviation of the folds' test errors, per cent.
+    `column` is one of ``DATA``, `seed` that of the division, `recipe` as in
+    `damoulas2009_classifiers`.
     """
     errors = []
     for fold in objects(DATA[column], standardize=False).folds(folds, seed=seed):
@@ -118,11 +103,7 @@ def table_2() -> Study:
         ),
         splits=SPLITS,
         seed=SEED,
-        published={
-            (kernel, column): Published(*cells[kernel.partition(" ")[0]], rounding=0.05)
-            for column, cells in CROSS_VALIDATED.items()
-            for kernel in KERNELS
-        },
+        published=printed("damoulas2009-table2"),
         published_splits=FOLDS,
         irreproducible=IRREPRODUCIBLE,
         notes=NOTES,

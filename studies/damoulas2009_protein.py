@@ -37,9 +37,8 @@ from .damoulas2009_classifiers import (
     errors_of_combination,
     rows_of_combination,
 )
-from .damoulas2009_published import PROTEIN
 from .data import absence
-from .report import Published
+from .report import printed
 from .study import Study, Task
 
 __all__ = ["classifiers", "combined_spaces", "divide", "tables_8_to_10"]
@@ -82,53 +81,19 @@ def divide() -> Split:
 
 
 def classifiers(column: str, seed: int, *, recipe: Mapping[str, Any]) -> dict[str, float]:
-    """Classify by each feature space, and by the combinations of these classifiers.
-
-    Parameters
-    ----------
-    column : str
-        One of ``KERNELS``.
-    seed : int
-        Seed of the start and of the draws.
-    recipe : mapping
-        As in `damoulas2009_classifiers`.
-
-    Returns
-    -------
-    dict
-        Test errors by the paper's names, per cent.
-    """
+    """Classify by each feature space, and by the combinations of these classifiers, in per cent."""
     return errors_by_space(divide(), KERNELS[column], seed, recipe)
 
 
 def combined_spaces(
     column: str, seed: int, *, rule: str, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Classify by the combined feature spaces.
-
-    Parameters
-    ----------
-    column, seed, recipe
-        As in `classifiers`.
-    rule : str
-        One of the paper's names.
-
-    Returns
-    -------
-    dict
-        As in `damoulas2009_classifiers.errors_of_combination`.
-    """
+    """Classify by the combined feature spaces (see `errors_of_combination`)."""
     return errors_of_combination(divide(), KERNELS[column], seed, recipe, rule, rule)
 
 
 def tables_8_to_10(column: str = SCALED) -> Study:
-    """Tables 8 to 10: single spaces, combined classifiers, combined spaces.
-
-    Parameters
-    ----------
-    column : str
-        Scale of the kernels, one of ``KERNELS``.
-    """
+    """Tables 8 to 10: single spaces, combined classifiers, combined spaces; a scale of kernels."""
     absent = absence("protein_fold")
     too_wide = "the product of these kernels spans 25 orders of magnitude"
     rows = (*SPACES, *RULES, FIRST_OF_EQUALS)
@@ -145,10 +110,7 @@ def tables_8_to_10(column: str = SCALED) -> Study:
         tasks=tuple(tasks),
         splits=SPLITS,
         seed=SEED,
-        published={
-            (row, column): Published(*cell, rounding=0.05)
-            for row, cell in (PROTEIN | {FIRST_OF_EQUALS: PROTEIN["Maj"]}).items()
-        },
+        published=printed(NAMES[column]),
         published_splits=5,
         notes=NOTES,
     )

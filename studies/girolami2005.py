@@ -33,9 +33,8 @@ from kernelzoo.models.combinations import DirichletWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .data import absence, objects
-from .girolami2005_published import ACCURACIES, WEIGHT_MEANS
 from .girolami2005_type_two import TypeTwo, fit_type_two
-from .report import Published
+from .report import printed
 from .study import Study, Task
 
 __all__ = [
@@ -94,18 +93,9 @@ NOTES_2 = (
 def divide(
     column: str, seed: int, *, standardize: bool, test_size: float, n: int | None = None
 ) -> Split:
-    """Divide a data set at random, stratified by class.
+    """Divide a data set at random, stratified by class; standardise it by the training part.
 
-    Parameters
-    ----------
-    column : str
-        One of ``DATA``.
-    seed : int
-    standardize : bool
-        Scale features to mean 0 and standard deviation 1 over the training part.
-    test_size : float
-    n : int, optional
-        Number of objects of 2-norm: the same sample for every seed.
+    With `n` objects of 2-norm: the same sample for every seed.
     """
     data = objects(column, standardize=False) if n is None else _two_norm(n)
     return data.split(test_size, seed=seed, standardize=standardize)
@@ -147,24 +137,10 @@ def _fitted(
 def accuracies(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Classify the test part with each kernel alone and with all three.
+    """Test accuracy by the name in ``CLASSIFIERS``, per cent.
 
-    Parameters
-    ----------
-    column : str
-    seed : int
-    data : mapping
-        Settings of `divide`.
-    width : float
-        Width of the Gaussian kernel.
-    recipe : mapping
-        ``precisions`` and ``concentrations``, the priors; ``algorithm``, settings of
-        `fit_type_two`; and ``draws``, over which predictions are averaged.
-
-    Returns
-    -------
-    dict
-        Test accuracy by the name in ``CLASSIFIERS``, per cent.
+    `data` are settings of `divide`; `recipe` has ``precisions`` and ``concentrations``, the priors,
+    ``algorithm``, settings of `fit_type_two`, and ``draws``, over which predictions are averaged.
     """
     split, specification = divide(column, seed, **data), _specification(width)
     trained = specification(split.X_train)
@@ -181,18 +157,9 @@ def accuracies(
 def optima(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Find the final weights of each start, and how far its bound is below the highest.
+    """Find the final weights of each start, per cent, and how far its bound is below the highest.
 
-    Parameters
-    ----------
-    column, seed, data, width, recipe
-        As in `accuracies`. The draws are not used.
-
-    Returns
-    -------
-    dict
-        By ``"<start>: <kernel>"`` the mean of the kernel's weight, per cent, where ``HIGHEST`` is
-        the best start; by ``"<start>: bound"`` the distance of the bound from the highest, in nats.
+    Arguments are those of `accuracies`. The start ``HIGHEST`` is that of the highest bound.
     """
     split = divide(column, seed, **data)
     kernels = _specification(width)(split.X_train)
@@ -218,22 +185,8 @@ def clusters(
 ) -> tuple[NDArray, NDArray]:
     """Simulate two classes of two clusters each, on the two sides of the second axis.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    size : int
-        Number of objects of a cluster.
-    gap : float
-        Distance of the classes from the axis; the clusters of a class are 2 apart.
-    spread : float
-        Standard deviation within a cluster.
-
-    Returns
-    -------
-    X : ndarray of shape (4 size, 2)
-        Points in the order of the clusters.
-    y : ndarray of shape (4 size,)
-        Classes 0 and 1.
+    `gap` is the distance of the classes from the axis; the clusters of a class are 2 apart. Points
+    are in the order of the clusters, each of `size` points.
     """
     centres = np.array([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]])
     X = np.repeat(centres, size, axis=0)
@@ -243,12 +196,8 @@ def clusters(
 def eigenvector_kernels(gram: NDArray) -> tuple[NDArray, NDArray]:
     """Split a kernel into the rank-one kernels u_n u_n' of its eigenvectors (section 6.1).
 
-    Returns
-    -------
-    kernels : array (kernel, obs, obs)
-        By decreasing eigenvalue, without those of rounding error.
-    shares : array (kernel,)
-        Eigenvalues, divided by their sum.
+    Also return the eigenvalues, divided by their sum. They decrease; those of rounding error are
+    left out.
     """
     eigenvalues, vectors = np.linalg.eigh(gram)
     eigenvalues, vectors = eigenvalues[::-1], vectors.T[::-1]
@@ -267,23 +216,7 @@ def realignment(
 ) -> dict[str, float]:
     """Reweight the eigenvectors of a kernel, and align it with the labels before and after.
 
-    Parameters
-    ----------
-    column : str
-        Not used.
-    seed : int
-    points : mapping
-        Settings of `clusters`.
-    width : float
-        Width of the Gaussian kernel.
-    precisions : mapping
-        Prior of the precisions.
-
-    Returns
-    -------
-    dict
-        Per cent: alignments with the kernel of the labels, and the largest eigenvalue and the
-        largest weight, where eigenvalues and weights each add up to 100.
+    Eigenvalues and weights each add up to 100 per cent. `points` are settings of `clusters`.
     """
     X, y = clusters(np.random.default_rng(seed), **points)
     gram = gaussian(0.5 / width**2)(X)
@@ -333,12 +266,7 @@ def table_1() -> Study:
         ),
         splits=SPLITS,
         seed=SEED,
-        published={
-            (row, column): Published(*cells[name], rounding=0.005)
-            for column, cells in ACCURACIES.items()
-            for row in CLASSIFIERS
-            if (name := row.partition(",")[0]) in cells
-        },
+        published=printed("girolami2005-table1"),
         spread="se",
         notes=NOTES_1,
     )
@@ -357,12 +285,7 @@ def table_2() -> Study:
         ),
         splits=SPLITS,
         seed=SEED,
-        published={
-            (row, column): Published(*cell, rounding=0.05)
-            for column, cells in WEIGHT_MEANS.items()
-            for start in (EQUAL, HIGHEST)
-            for row, cell in zip(_rows(start), cells, strict=True)
-        },
+        published=printed("girolami2005-table2"),
         spread="se",
         notes=NOTES_2,
     )

@@ -90,21 +90,11 @@ def _kernels(width: float) -> Kernels:
 
 
 def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
-    """Run every engine on one draw of a problem.
+    """Run every engine on one draw of a problem; per cent, by engine.
 
-    Parameters
-    ----------
-    column : {"known truth", "Friedman"}
-    seed : int
-    **settings
-        As in ``SETTINGS``, and ``engines``: keyword arguments of `fit` by name.
-
-    Returns
-    -------
-    dict
-        By engine: coverage of new targets by normal intervals, root mean squared error in standard
-        deviations of the targets (times 100), and, if the truth is known, coverage of the kernels'
-        weights by central intervals of their draws; per cent.
+    Settings are those in ``SETTINGS``, and ``engines``: keyword arguments of `fit` by name. Counted
+    are new targets in normal intervals, the root mean squared error in standard deviations of the
+    targets, and, if the truth is known, the kernels' weights in central intervals of their draws.
     """
     problem = PROBLEMS[column](np.random.default_rng(seed), settings)
     level = settings["level"] / 100
