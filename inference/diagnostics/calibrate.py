@@ -157,7 +157,7 @@ def calibrate(
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
     by_number: dict[int, Record] = {}
     found = records(
-        lambda: runs.task(replicates),
+        lambda: runs.prepared(replicates),
         names,
         title=f"Calibration of {engine.name}",
         owner=OWNER,
