@@ -51,8 +51,7 @@ from .damoulas2009_classifiers import (
 )
 from .damoulas2009_figures import draw_weights
 from .data import absence
-from .report import printed
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = ["classifiers", "combined_spaces", "divide", "table_6", "table_7"]
 
@@ -76,18 +75,6 @@ LONG = {
     rule: GIBBS | {"sampling": {"tune": n, "draws": n, "chains": 2, "cores": 1}}
     for rule, n in {"FixProd": 300, "Bin": 300, "WProd": 500}.items()
 }
-
-SPLITS, SPLITS_OF_CHAINS = 50, 5
-SEED = 2009
-
-NOTES = (
-    "Errors FR to Maj are by Gibbs sampling in the paper. Weights and exponents are times 100; the "
-    "paper plots those of one trial, without numbers."
-)
-
-UNCONVERGED = (
-    f"The chains of {', '.join(LONG)} have not converged: agreement of their rows has no meaning."
-)
 
 
 def divide(seed: int, size: int) -> Split:
@@ -137,21 +124,6 @@ def _classifiers(recipe: Mapping[str, Any]) -> Task:
     return Task(COLUMN, rows, classifiers, settings, skip=absence("mfeat"))
 
 
-def _study(name: str, title: str, tasks: list[Task], splits: int, notes: str) -> Study:
-    return Study(
-        name=name,
-        title=f"Damoulas and Girolami (2009), {title}",
-        measure="Test error, per cent",
-        tasks=tuple(tasks),
-        splits=splits,
-        seed=SEED,
-        published=printed(name),
-        published_splits=50,
-        notes=notes,
-        draw=draw_weights,
-    )
-
-
 def table_7() -> Study:
     """Tables 4, 5 and 7 and Figure 8 by variational Bayes."""
     tasks = [_classifiers(RECIPE)]
@@ -160,12 +132,11 @@ def table_7() -> Study:
         if rule in SEVERAL:
             starts = {", from equal weights": RECIPE, ", highest bound": HIGHEST}
         tasks += [_task(rule, rule + start, recipe) for start, recipe in starts.items()]
-    return _study("damoulas2009-mfeat", "Tables 4, 5 and 7, by VB", tasks, SPLITS, NOTES)
+    return described("damoulas2009-mfeat", tasks, draw=draw_weights)
 
 
 def table_6() -> Study:
     """Tables 4 to 6 by Gibbs sampling."""
     tasks = [_classifiers(GIBBS)]
     tasks += [_task(rule, rule, LONG.get(rule, GIBBS)) for rule in COMBINATIONS]
-    title, notes = "Tables 4 to 6, by Gibbs", f"{NOTES} {UNCONVERGED}"
-    return _study("damoulas2009-mfeat-gibbs", title, tasks, SPLITS_OF_CHAINS, notes)
+    return described("damoulas2009-mfeat-gibbs", tasks, draw=draw_weights)

@@ -38,8 +38,7 @@ from .damoulas2009_classifiers import (
     rows_of_combination,
 )
 from .data import absence
-from .report import printed
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = ["classifiers", "combined_spaces", "divide", "tables_8_to_10"]
 
@@ -62,15 +61,6 @@ LONGER = RECIPE | {
     "algorithm": {**cast(dict, RECIPE["algorithm"]), "max_iterations": 100, "begin": "random"},
     "sampling": {"draws": 100},
 }
-
-SPLITS = 5
-SEED = 2009
-
-NOTES = (
-    "There is one division of the data: the sds are over starts. With 383 test objects an error "
-    "of 50 % has a standard error of 2.6 over the choice of these objects, which the verdicts "
-    "leave out. Weights and exponents are times 100."
-)
 
 
 def divide() -> Split:
@@ -103,14 +93,4 @@ def tables_8_to_10(column: str = SCALED) -> Study:
         rows = rows_of_combination(rule, rule, SPACES, LONGER)
         settings = {"rule": rule, "recipe": LONGER}
         tasks.append(Task(column, rows, combined_spaces, settings, skip=skip))
-    return Study(
-        name=NAMES[column],
-        title="Damoulas and Girolami (2009), Tables 8 to 10",
-        measure="Test error, per cent",
-        tasks=tuple(tasks),
-        splits=SPLITS,
-        seed=SEED,
-        published=printed(NAMES[column]),
-        published_splits=5,
-        notes=NOTES,
-    )
+    return described(NAMES[column], tasks)

@@ -35,8 +35,8 @@ from kernelzoo.models.kernels import kernel_stack
 
 from .damoulas2009_classifiers import PRIOR, fitted
 from .damoulas2009_figures import Regions, draw_boundaries_and_regions
-from .report import Report, printed
-from .study import Study, Task
+from .report import Report
+from .study import Study, Task, described
 
 __all__ = [
     "boundaries",
@@ -76,13 +76,6 @@ RATIO = "ratio"
 
 #: Number of grid points on a side of the figure.
 SIDE = 100
-
-SPLITS = 10
-SEED = 2009
-NOTES = (
-    "The times depend on machine and language. The paper's other numbers are for one set of "
-    "points, which is not printed."
-)
 
 
 def divided_plane(n: int, seed: int) -> tuple[NDArray, NDArray]:
@@ -261,24 +254,4 @@ def study() -> Study:
         ),
         Task(clock, (*SECONDS.values(), RATIO), durations, {"n": 400, "rounds": 3, "sweeps": 1000}),
     )
-    published = printed("damoulas2009-synthetic")
-    reasons = {plane: "the points are not printed", "Neal": "it is met without the noise"}
-    reasons[clock] = "another machine"
-    irreproducible = {
-        (row, column): reasons[column]
-        for row, column in published
-        if column in reasons and row != RATIO
-    }
-    return Study(
-        name="damoulas2009-synthetic",
-        title="Damoulas and Girolami (2009), section 4.1",
-        measure="Variances in thousandths, errors and shares per cent",
-        tasks=tasks,
-        splits=SPLITS,
-        seed=SEED,
-        published=published,
-        published_splits=2,
-        irreproducible=irreproducible,
-        notes=NOTES,
-        draw=draw,
-    )
+    return described("damoulas2009-synthetic", tasks, draw=draw)

@@ -15,7 +15,7 @@ reweights. The paper's points are not printed; here each class has two clusters,
 The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from operator import or_
 from typing import Any
@@ -34,8 +34,7 @@ from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .data import absence, objects
 from .girolami2005_type_two import TypeTwo, fit_type_two
-from .report import printed
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = [
     "accuracies",
@@ -74,20 +73,7 @@ CONCENTRATIONS = {"tau": 1.0, "nu": 1.0}
 # before the last one.
 ALGORITHM = {"type_two": True, "type_two_from": 5, "max_iterations": 100, "tolerance": 1e-300}
 
-SPLITS = 30
 SEED = 2005
-
-NOTES_1 = (
-    "Only the first of the rows of 2-norm could be read. Its spread of four points in the paper "
-    "corresponds to about 25 test objects, while the paper's weights on it are reproduced with 400 "
-    "objects in all, of which 120 are tested here."
-)
-NOTES_2 = (
-    "The bound has several maxima, and the paper does not give its initial weights. The weights at "
-    "the highest bound match the printed ones on heart (with their spread), sonar and 2-norm; the "
-    "weights found from equal weights do not. As the hyperparameters drift, all weights are those "
-    "of the hundredth iteration, and bounds are those of fitted priors."
-)
 
 
 def divide(
@@ -256,39 +242,22 @@ def _skip(column: str) -> str | None:
 
 def table_1() -> Study:
     """Table 1: accuracy with each kernel alone and with all three."""
-    return Study(
-        name="girolami2005-table1",
-        title="Girolami and Rogers (2005), Table 1, VB",
-        measure="Test accuracy in per cent",
-        tasks=tuple(
-            Task(column, tuple(CLASSIFIERS), accuracies, _settings(column, 1000), _skip(column))
-            for column in DATA
-        ),
-        splits=SPLITS,
-        seed=SEED,
-        published=printed("girolami2005-table1"),
-        spread="se",
-        notes=NOTES_1,
-    )
+    return _of_all_data("girolami2005-table1", tuple(CLASSIFIERS), accuracies, 1000)
 
 
 def table_2() -> Study:
     """Table 2: the kernels' weights, from equal weights and from other starts."""
     by_start = (row for start in STARTS for row in (*_rows(start), f"{start}: bound"))
-    rows = (*_rows(HIGHEST), *by_start)
-    return Study(
-        name="girolami2005-table2",
-        title="Girolami and Rogers (2005), Table 2, VB",
-        measure="Posterior mean of the kernels' weights in per cent; nats below the highest bound",
-        tasks=tuple(
-            Task(column, rows, optima, _settings(column, 100), _skip(column)) for column in DATA
-        ),
-        splits=SPLITS,
-        seed=SEED,
-        published=printed("girolami2005-table2"),
-        spread="se",
-        notes=NOTES_2,
+    return _of_all_data("girolami2005-table2", (*_rows(HIGHEST), *by_start), optima, 100)
+
+
+def _of_all_data(
+    name: str, rows: tuple[str, ...], function: Callable[..., dict[str, float]], draws: int
+) -> Study:
+    tasks = (
+        Task(column, rows, function, _settings(column, draws), _skip(column)) for column in DATA
     )
+    return described(name, tasks)
 
 
 def figure_3() -> Study:
@@ -296,15 +265,5 @@ def figure_3() -> Study:
     rows = ("alignment before", "alignment after", "largest eigenvalue", "largest weight")
     points = {"size": 20, "gap": 1.5, "spread": 0.3}
     settings = {"points": points, "width": 1.0, "precisions": PRECISIONS}
-    return Study(
-        name="girolami2005-figure3",
-        title="Girolami and Rogers (2005), Figure 3",
-        measure="Per cent",
-        tasks=(Task("two classes of two clusters", rows, realignment, settings),),
-        splits=SPLITS,
-        seed=SEED,
-        notes=(
-            "The paper shows one set of points and prints no numbers: the weights concentrate on "
-            "one eigenvector, and the weighted kernel is much more aligned with the labels."
-        ),
-    )
+    task = Task("two classes of two clusters", rows, realignment, settings)
+    return described("girolami2005-figure3", [task])

@@ -24,7 +24,7 @@ from kernelzoo.models import CompositeKernelRegression
 from kernelzoo.models.combinations import DirichletWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = ["coverage", "coverage_study"]
 
@@ -134,13 +134,4 @@ def coverage_study() -> Study:
         kinds = ["new targets", "error", *(["weights"] if column == "known truth" else [])]
         rows = tuple(f"{name}: {kind}" for name in ENGINES for kind in kinds)
         tasks.append(Task(column, rows, coverage, {**settings, "engines": ENGINES}))
-    return Study(
-        name="girolami2005-coverage",
-        title="Girolami and Rogers (2005): intervals of the regression",
-        measure="coverage of 90 % intervals (new targets; kernel weights), and error: rmse in "
-        "standard deviations of the targets; per cent",
-        tasks=tuple(tasks),
-        splits=50,
-        seed=2005,
-        notes="The paper has no regression experiment, so there are no published numbers.",
-    )
+    return described("girolami2005-coverage", tasks)

@@ -61,13 +61,15 @@ class Published:
 
 
 def printed(name: str) -> dict[tuple[str, str], Published]:
-    """Read the printed numbers of a study by (row, column) from ``printed/NAME.csv``."""
-    table = pd.read_csv(PRINTED / f"{name}.csv")
+    """Read the printed numbers of a study by (row, column) from ``printed/NAME.csv``, if any."""
+    path = PRINTED / f"{name}.csv"
+    if not path.exists():
+        return {}
     return {
         (line.row, line.column): Published(
             line.mean, None if np.isnan(line.spread) else line.spread, np.nan_to_num(line.rounding)
         )
-        for line in table.itertuples()
+        for line in pd.read_csv(path).itertuples()
     }
 
 

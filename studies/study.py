@@ -16,10 +16,12 @@ keep their units.
 
 import hashlib
 import json
+import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,9 +31,12 @@ from matplotlib.figure import Figure
 from kernelzoo.inference.engine import quiet_sampler, records, versions
 from kernelzoo.validation import argument_error, check_count
 
-from .report import Cell, Published, Report
+from .report import Cell, Published, Report, printed
 
-__all__ = ["Study", "Task", "read_units", "run_study", "tabulate"]
+__all__ = ["Study", "Task", "described", "read_units", "run_study", "tabulate"]
+
+#: Titles, sizes and notes of the studies.
+DESCRIPTIONS = tomllib.loads((Path(__file__).parent / "studies.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,26 @@ class Study:
     def unit(self, task: Task, split: int) -> "Unit":
         """One task on one split."""
         return Unit(task, split, self.seed_of(task.column, split))
+
+
+def described(name: str, tasks: Iterable[Task], **fields: Any) -> Study:
+    """Make the study that ``studies.toml`` describes, with the numbers of ``printed/NAME.csv``."""
+    told = DESCRIPTIONS[name]
+    told = DESCRIPTIONS.get(told.get("like"), {}) | told
+    reasons = {
+        cell: each["reason"]
+        for each in told.get("irreproducible", ())
+        for cell in product(each["rows"], each["columns"])
+    }
+    own = {key: value for key, value in told.items() if key not in ("like", "irreproducible")}
+    return Study(
+        name=name,
+        tasks=tuple(tasks),
+        published=printed(name),
+        irreproducible=reasons,
+        **own,
+        **fields,
+    )
 
 
 @dataclass(frozen=True)

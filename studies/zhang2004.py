@@ -32,23 +32,11 @@ from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
 
 from .data import absence, objects
 from .report import printed
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = ["Division", "baselines", "divide", "expectation_maximization", "table_1", "tanner_wong"]
 
 PUBLISHED = printed("zhang2004-table1")
-
-_WIDER = (
-    "beta = 2.5 is too narrow here for any scaling of the features (z-scores, ranges [0, 1] or "
-    "[-1, 1], unit norm, raw); with beta = 4 all cells of this data set would agree"
-)
-_DIVIDED = (
-    "with 39 test objects an accuracy of 0.93 has a standard deviation of 4, and the printed sds "
-    "are a third of that: 1 % was for training, see the last column"
-)
-IRREPRODUCIBLE = {(row, "wine"): _WIDER for row in ("KFDA", "SVM", "KNM")} | {
-    (row, column): _DIVIDED for row, column in PUBLISHED if column == "usps"
-}
 
 #: Ionosphere has two equal rows: A is singular without a jitter.
 SMALL: dict[str, Any] = {
@@ -224,21 +212,7 @@ def baselines(
 
 def table_1() -> Study:
     """Table 1: ionosphere, wine and, if the file is available, digits 1 to 4 of USPS."""
-    return Study(
-        name="zhang2004-table1",
-        title="Zhang, Yeung and Kwok (2004), Table 1",
-        measure="Test accuracy in per cent",
-        tasks=tuple(task for column in DATA for task in _tasks(column)),
-        splits=30,
-        seed=2004,
-        published=PUBLISHED,
-        irreproducible=IRREPRODUCIBLE,
-        notes=(
-            "The closed form is the posterior mean of K21 in both of the paper's models. The "
-            "paper does not state the ridge of KFDA: cross-validation in the training part "
-            "chooses it."
-        ),
-    )
+    return described("zhang2004-table1", (task for column in DATA for task in _tasks(column)))
 
 
 def _tasks(column: str) -> list[Task]:

@@ -28,7 +28,7 @@ from kernelzoo.inference.kernel_completion.classifiers import KernelNearestNeigh
 from kernelzoo.validation import check_name
 
 from .data import absence
-from .study import Study, Task
+from .study import Study, Task, described
 from .zhang_mixture import DATA_1, FIVE_WIDTHS, TYPES, WIDTHS, Division, divide
 
 __all__ = ["SETS", "accuracies", "accuracy", "best_single", "learned_weights"]
@@ -109,24 +109,9 @@ def learned_weights(kernels: str = "types") -> Study:
     recipe = SETS[check_name(kernels, SETS, "kernels", "learned_weights")]
     rows = ("equal weights", *recipe["kernels"], "best single kernel", *OBJECTIVES)
     columns = FIVE_WIDTHS if kernels == "widths" else DATA
-    return Study(
-        name="zhang-mixture-weights" + ("" if kernels == "types" else f"-{kernels}"),
-        title=f"Weights of a mixture of kernels ({kernels}): equal, single and learned",
-        measure="Test accuracy of the kernel nearest neighbour in per cent",
-        tasks=tuple(
-            Task(
-                column,
-                rows,
-                accuracies,
-                {"data": {**DATA[column], "test_size": 0.4}, **recipe},
-                absence(column),
-            )
-            for column in columns
-        ),
-        splits=30,
-        seed=2003,
-        notes=(
-            "The best single kernel is chosen by leave-one-out accuracy in the training part. The "
-            "last rows have weights learned by the objective of that name."
-        ),
-    )
+    tasks = []
+    for column in columns:
+        settings = {"data": {**DATA[column], "test_size": 0.4}, **recipe}
+        tasks.append(Task(column, rows, accuracies, settings, absence(column)))
+    suffix = "" if kernels == "types" else f"-{kernels}"
+    return described(f"zhang-mixture-weights{suffix}", tasks)
