@@ -118,8 +118,8 @@ def measure(data: Dataset, bar: Any) -> pd.DataFrame:
 def run(console: Console) -> None:
     """Print log loss and accuracy, mean and standard error over splits."""
     title = f"{SPLITS} splits, {100 * TEST_SIZE:g} % held out"
-    numbers = ("log loss", "se", "accuracy", "se", "s")
-    table = table_of(title, ("data", "classifier"), numbers)
+    columns = ("log loss", "se", "accuracy", "se", "s")
+    table = table_of(title, ("data", "classifier"), columns)
     left_out = []
     with track(SPLITS * len(PROBLEMS), "held out") as bar:
         for problem, read in PROBLEMS.items():

@@ -131,8 +131,8 @@ def run(console: Console) -> None:
     """Print effective draws per second of each engine on each problem."""
     for title, build, engines in PROBLEMS:
         model = build()
-        numbers = ("draws", "s else", "s tuning", "s drawing", "contrast, median")
-        numbers += ("contrast, least", "weights, least", "parameters, least", "largest R-hat")
+        numbers = ["draws", "s else", "s tuning", "s drawing", "contrast, median"]
+        numbers += ["contrast, least", "weights, least", "parameters, least", "largest R-hat"]
         table = table_of(f"effective draws per processor second, {title}", ("engine",), numbers)
         for engine, draws in engines:
             table.add_row(repr(engine), f"{CHAINS * draws:,}", *_row(model, engine, draws))

@@ -55,8 +55,8 @@ def run(console: Console) -> None:
     X, labels = objects()
     kernels = (gaussian(0.1).on("a") | gaussian(0.1).on("b")).nystroem(FEATURES)
     model = MultinomialProbit(kernels(X), labels)
-    numbers = ("seconds", "mean", "error", "sd", "draws", "effective draws")
-    numbers += ("R-hat, weight", "R-hat, all", "device")
+    numbers = ["seconds", "mean", "error", "sd", "draws", "effective draws"]
+    numbers += ["R-hat, weight", "R-hat, all", "device"]
     title = f"Weight of the first of two kernels, {OBJECTS:,} objects"
     table = table_of(title, ("engine",), numbers)
     clock = time.perf_counter()

@@ -251,11 +251,11 @@ def _check_comparable(results: Mapping[str, DataTree]) -> None:
     models = sorted({str(name) for name in named if name is not None})
     if len(models) > 1:
         raise refused("on the same model", ", ".join(models))
-    for one, other in combinations(map(data_in, results.values()), 2):
-        if differ := differing_data(one, other):
+    for data in combinations(map(data_in, results.values()), 2):
+        if differ := differing_data(*data):
             raise refused("on the same data", f"others of {differ}")
-    for one, other in combinations(attributes, 2):
-        if terms := differing_terms(one, other):
+    for attrs in combinations(attributes, 2):
+        if terms := differing_terms(*attrs):
             rule = "under the same priors and likelihood"
             raise refused(rule, f"results that differ in {', '.join(terms)}")
 
