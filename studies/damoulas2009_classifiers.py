@@ -1,13 +1,13 @@
 """Classifiers of Damoulas and Girolami's studies: by feature space, combined, on combined spaces.
 
-A recipe is a JSON-like mapping: ``engine``, one of ``ENGINES``; ``prior``, tau and upsilon;
+A recipe is a JSON-like mapping: ``engine``, "VB" or "Gibbs"; ``prior``, tau and upsilon;
 ``algorithm``, settings of the engine; and ``sampling``, the draws to make. The engine "VB" is the
 printed Algorithm 1 (`damoulas2009_printed`). For chains, the rows of a classifier include R-hat and
 effective draws of the log score: the mean over test objects of the log probability of the class,
 draw by draw.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import arviz as az
@@ -63,32 +63,13 @@ def fitted(
 ) -> tuple[MultinomialProbit, DataTree]:
     """Fit the multinomial probit by a recipe; `settings` are those of the model."""
     model = MultinomialProbit(kernels, labels, **recipe["prior"], **settings)
-    result = ENGINES[recipe["engine"]](model, seed, recipe["algorithm"], recipe["sampling"])
-    return model, result
-
-
-def _by_vb(
-    model: MultinomialProbit, seed: int, algorithm: Mapping[str, Any], sampling: Mapping[str, Any]
-) -> DataTree:
-    run = Run(random_seed=seed, progressbar=False, **sampling)
-    state = ascend(model, run, dict(algorithm))
-    return lean_tree(model, run, draws(model, state, run.draws, run.rng(1)), {})
-
-
-def _by_gibbs(
-    model: MultinomialProbit, seed: int, algorithm: Mapping[str, Any], sampling: Mapping[str, Any]
-) -> DataTree:
-    return fit(
-        model,
-        Gibbs(**algorithm),
-        random_seed=seed,
-        progressbar=False,
-        log_likelihood=False,
-        **sampling,
-    )
-
-
-ENGINES: dict[str, Callable[..., DataTree]] = {"VB": _by_vb, "Gibbs": _by_gibbs}
+    algorithm, sampling = recipe["algorithm"], recipe["sampling"]
+    if recipe["engine"] == "VB":
+        run = Run(random_seed=seed, progressbar=False, **sampling)
+        state = ascend(model, run, dict(algorithm))
+        return model, lean_tree(model, run, draws(model, state, run.draws, run.rng(1)), {})
+    options = {"random_seed": seed, "progressbar": False, "log_likelihood": False, **sampling}
+    return model, fit(model, Gibbs(**algorithm), **options)
 
 
 def mixing(predictions: Dataset, labels: NDArray) -> dict[str, float]:
