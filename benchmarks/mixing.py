@@ -55,7 +55,7 @@ def wine_widths() -> MultinomialProbit:
 
 
 def digits(a_class: int = DIGITS_A_CLASS) -> MultinomialProbit:
-    """Digits of ten classes, a Gaussian kernel a view."""
+    """Digits of ten classes, a Gaussian kernel per view."""
     data = load("mfeat")
     labels = np.asarray(data.y)
     chosen = np.concatenate([np.flatnonzero(labels == c)[:a_class] for c in sorted(set(labels))])

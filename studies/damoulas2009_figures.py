@@ -118,7 +118,7 @@ def _regions(target: Axes, regions: Regions, labels: NDArray) -> None:
 
 
 def draw_weights(report: Report) -> Figure:
-    """Draw Figure 8: weights of the feature spaces, a point a trial, a panel a combination.
+    """Draw Figure 8: weights of the spaces, a point per trial, a panel per combination.
 
     Bars show means over trials.
     """

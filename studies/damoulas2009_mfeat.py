@@ -4,7 +4,7 @@ Each of 50 trials has 20 training objects and 20 test objects of each class. Eac
 spaces FR (Fourier), KL (Karhunen-Loeve), PX (pixels) and ZM (Zernike) has a Gaussian kernel
 exp(-d^2 / D) of features that have mean 0 and standard deviation 1 over the training objects.
 
-- Table 4: one classifier a space. Table 5: these four combined by product, mean, maximum, vote.
+- Table 4: one classifier per space. Table 5: these four combined by product, mean, maximum, vote.
 Ties of the vote, which are frequent among four classifiers, go to the class with the highest mean
 probability, which gives lower errors than the paper, or to the first class, as perhaps in the
 paper.

@@ -226,9 +226,9 @@ def run_study(
     ----------
     study : Study
     out : Path
-        Folder of the table, ``<name>.csv`` and ``<name>.md``, and of the folder ``<ledger>`` of
-        units, a file each. Units of an earlier run in ``<ledger>.jsonl`` count, one a line, as the
-        folder's files are when they are joined.
+        Folder of the table, ``<name>.csv`` and ``<name>.md``, and of the folder ``<ledger>`` with a
+        file per unit. Units of an earlier run in ``<ledger>.jsonl`` count, too, one per line, as
+        the folder's files are when they are joined.
     splits : int, optional
         Number of splits in place of the study's. A later call with more splits reuses the units.
     jobs : int, default=1

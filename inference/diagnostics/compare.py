@@ -47,11 +47,11 @@ class Comparison:
     reference : str
         Name of the reference result.
     engines : DataFrame
-        One row a result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
+        One row per result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
         least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, and
         held-out scores when asked for.
     variables : DataFrame
-        One row a quantity and result, over the quantity's elements, in standard deviations of the
+        One row per quantity and result, over the quantity's elements, in standard deviations of the
         reference: ``difference``, the largest difference of means; ``z``, the largest difference
         divided by its Monte Carlo standard error; ``z_bound``, which ``z`` exceeds with probability
         1 % when the two results agree (if elements are independent; with less if they are
@@ -60,7 +60,7 @@ class Comparison:
         ``z`` if the draws are neither independent nor chains (SMC, Pathfinder). Elements without
         spread in the reference are left out.
     elements : DataFrame
-        One row an element: mean, sd, difference, ratio, Monte Carlo standard error, effective
+        One row per element: mean, sd, difference, ratio, Monte Carlo standard error, effective
         draws.
     left_out : tuple of str
         Quantities that some result lacks.

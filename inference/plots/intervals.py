@@ -201,7 +201,7 @@ def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:
 
 
 class _EngineLabeller(BaseLabeller):
-    """Labeller that names engines in a legend by given labels."""
+    """Labeller that names engines in a legend by their labels."""
 
     def __init__(self, labels: Mapping[str, str]):
         self.labels = labels
