@@ -13,10 +13,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 from rich.console import Console
-from rich.table import Table
 
 from kernelzoo.inference import engines
 from kernelzoo.models import MODELS
+
+from .record import table_of
 
 __all__ = ["cases", "first_and_second", "run"]
 
@@ -61,20 +62,9 @@ print(json.dumps([pymc_seconds, import_seconds, *seconds]))
 def first_and_second(
     declaration: str, engine: str, options: Mapping[str, object]
 ) -> tuple[float, float, float, float]:
-    """Measure processor seconds with empty caches.
+    """Processor seconds with empty caches of the imports, of PyMC and of all, and of two fits.
 
-    Parameters
-    ----------
-    declaration, engine : str
-        Python code that assigns ``model``, and that of an engine; ``kz`` is kernelzoo.
-    options : dict
-        Options of `fit`.
-
-    Returns
-    -------
-    tuple of float
-        Seconds of ``import pymc, arviz``, of this and ``import kernelzoo``, of the first fit, and
-        of a second one.
+    `declaration` is code that assigns ``model``, and `engine` that of an engine of ``kz``.
     """
     script = _SCRIPT.format(declaration=declaration, engine=engine, options=options)
     with tempfile.TemporaryDirectory() as folder:
@@ -112,9 +102,11 @@ def cases() -> Iterator[tuple[str, str, str, Mapping[str, object]]]:
 
 def run(console: Console) -> None:
     """Print the cost of the first and the second fit of every case."""
-    table = Table(title="processor seconds, empty caches of compiled code")
-    for column in ("model", "engine", "import pymc, arviz", "and kernelzoo", "first fit", "second"):
-        table.add_column(column, justify="left" if column in ("model", "engine") else "right")
+    table = table_of(
+        "processor seconds, empty caches of compiled code",
+        ("model", "engine"),
+        ("import pymc, arviz", "and kernelzoo", "first fit", "second"),
+    )
     for name, declaration, engine, options in cases():
         seconds = first_and_second(declaration, engine, options)
         table.add_row(name, engine, *(f"{value:.1f}" for value in seconds))

@@ -8,25 +8,24 @@ process of its own, whose peak memory includes the objects and their features.
 """
 
 import multiprocessing
+import resource
+import sys
 import time
-import warnings
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.inference import VB, predict
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import gaussian
 
-from .memory import megabytes
+from .record import quiet_fit, table_of
 
 __all__ = ["run"]
 
@@ -45,6 +44,12 @@ def objects(n: int) -> tuple[NDArray, NDArray]:
     return rng.normal(size=(len(labels), DIMENSIONS)) + centres[labels], labels
 
 
+def megabytes() -> float:
+    """Peak resident memory of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
 def whole_fits(n: int) -> dict[str, dict[str, float]]:
     """Seconds, memory and held-out scores of VB and of the linear classifier on n objects."""
     X, labels = objects(n)
@@ -54,7 +59,7 @@ def whole_fits(n: int) -> dict[str, dict[str, float]]:
     features = time.perf_counter() - clock
     clock = time.perf_counter()
     model = MultinomialProbit(stack, labels[:n])
-    result = _fit(model, VB(tolerance=1e-4, remaining=np.inf), 100)
+    result = quiet_fit(model, VB(tolerance=1e-4, remaining=np.inf), draws=100)
     seconds = time.perf_counter() - clock
     probability = predict(model, result, new)["probability"].to_numpy()
     ours = {
@@ -77,23 +82,13 @@ def iteration_seconds(n: int) -> float:
     X, labels = objects(n)
     kernels = (gaussian(0.05) | gaussian(0.2)).nystroem(SLOPE_LANDMARKS)
     model = MultinomialProbit(kernels(X[:n]), labels[:n])
-    _fit(model, VB(max_iterations=SHORT, starts=1), 1)  # compiles
+    quiet_fit(model, VB(max_iterations=SHORT, starts=1), draws=1)  # compiles
     seconds = []
     for iterations in (SHORT, LONG):
         clock = time.perf_counter()
-        _fit(model, VB(max_iterations=iterations, starts=1), 1)
+        quiet_fit(model, VB(max_iterations=iterations, starts=1), draws=1)
         seconds.append(time.perf_counter() - clock)
     return (seconds[1] - seconds[0]) / (LONG - SHORT)
-
-
-def _fit(model: MultinomialProbit, engine: VB, draws: int) -> Any:
-    with warnings.catch_warnings():
-        # Only time, memory and predictions are measured.
-        warnings.simplefilter("ignore", ApproximationWarning)
-        warnings.filterwarnings("ignore", "VB did not converge")
-        return fit(
-            model, engine, draws=draws, random_seed=1, progressbar=False, log_likelihood=False
-        )
 
 
 def _scores(probability: NDArray, labels: NDArray) -> dict[str, float]:
@@ -106,21 +101,20 @@ def _scores(probability: NDArray, labels: NDArray) -> dict[str, float]:
 def run(console: Console) -> None:
     """Print both tables."""
     spawn = multiprocessing.get_context("spawn")
-    table = Table(title=f"Two kernels of {LANDMARKS} features, {CLASSES} classes")
+    table = None
     for n in OBJECTS:
         with ProcessPoolExecutor(1, mp_context=spawn) as pool:
             rows = pool.submit(whole_fits, n).result()
-        if not table.columns:
-            for column in ("objects", "classifier", *rows["VB"]):
-                table.add_column(column, justify="left" if column == "classifier" else "right")
+        if table is None:
+            title = f"Two kernels of {LANDMARKS} features, {CLASSES} classes"
+            table = table_of(title, ("objects", "classifier"), tuple(rows["VB"]))
         for name, row in rows.items():
             cells = (f"{row[column]:.4g}" if column in row else "" for column in rows["VB"])
             table.add_row(f"{n:,}", name, *cells)
     console.print(table)
     seconds = []
-    slopes = Table(title=f"An iteration, {SLOPE_LANDMARKS} features a kernel")
-    for column in ("objects", "seconds", "slope from the row above"):
-        slopes.add_column(column, justify="right")
+    title = f"An iteration, {SLOPE_LANDMARKS} features per kernel"
+    slopes = table_of(title, (), ("objects", "seconds", "slope from the row above"))
     for n in SLOPE_OBJECTS:
         with ProcessPoolExecutor(1, mp_context=spawn) as pool:
             seconds.append(pool.submit(iteration_seconds, n).result())

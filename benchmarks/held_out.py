@@ -2,13 +2,12 @@
 
 Data with several blocks of features are split at random into 70 % for training and 30 % for
 testing, stratified by class. Features are z-scored on the training part. `MultinomialProbit` has
-one kernel a block. scikit-learn's classifiers use all blocks side by side, each divided by the root
-of its number of features, so that blocks have equal weight (which does not affect a forest). The
-SVC's probabilities are calibrated by cross-validation (Platt's sigmoid).
+one kernel per block. scikit-learn's classifiers use all blocks side by side, each divided by the
+root of its number of features, so that blocks have equal weight (which does not affect a forest).
+The SVC's probabilities are calibrated by cross-validation (Platt's sigmoid).
 """
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
@@ -20,7 +19,6 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from sklearn.base import ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier
@@ -28,11 +26,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from kernelzoo.datasets import Dataset, Split, cohort, load
-from kernelzoo.inference import VB, ApproximationWarning, Engine, Gibbs, fit, predict
+from kernelzoo.inference import VB, Engine, Gibbs, predict
 from kernelzoo.inference.engine import track
 from kernelzoo.inference.scores import held_out
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import Kernels, gaussian
+
+from .record import quiet_fit, table_of
 
 __all__ = ["run"]
 
@@ -86,12 +86,7 @@ def predictions(data: Dataset, split: Split, seed: int) -> Iterator[tuple[str, x
     kernels_new = kernels(test, train)
     for name, (engine, options) in ENGINES.items():
         start = time.perf_counter()
-        with warnings.catch_warnings():
-            # Only predictions are compared.
-            warnings.simplefilter("ignore", ApproximationWarning)
-            result = fit(
-                model, engine, random_seed=seed, progressbar=False, log_likelihood=False, **options
-            )
+        result = quiet_fit(model, engine, seed=seed, **options)
         predicted = predict(model, result, kernels_new)
         yield name, predicted, time.perf_counter() - start
     for name, make in CLASSIFIERS.items():
@@ -122,11 +117,9 @@ def measure(data: Dataset, bar: Any) -> pd.DataFrame:
 
 def run(console: Console) -> None:
     """Print log loss and accuracy, mean and standard error over splits."""
-    table = Table(title=f"{SPLITS} splits, {100 * TEST_SIZE:g} % held out")
-    for column in ("data", "classifier"):
-        table.add_column(column)
-    for column in ("log loss", "se", "accuracy", "se", "s"):
-        table.add_column(column, justify="right")
+    title = f"{SPLITS} splits, {100 * TEST_SIZE:g} % held out"
+    columns = ("log loss", "se", "accuracy", "se", "s")
+    table = table_of(title, ("data", "classifier"), columns)
     left_out = []
     with track(SPLITS * len(PROBLEMS), "held out") as bar:
         for problem, read in PROBLEMS.items():

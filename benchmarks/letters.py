@@ -9,12 +9,13 @@ of their own, and are left out.
 import time
 import warnings
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -25,9 +26,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from kernelzoo.datasets import load
-from kernelzoo.inference import VB, ApproximationWarning, fit, predict
+from kernelzoo.inference import VB, predict
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import Kernels, gaussian
+
+from .record import quiet_fit, table_of
 
 __all__ = ["run"]
 
@@ -48,10 +51,7 @@ def letters() -> Data:
 
 def kernels_of(widths: tuple[float, ...], landmarks: int) -> Kernels:
     """Gaussian kernels of some widths, at landmarks."""
-    first, *others = map(gaussian, widths)
-    for other in others:
-        first = first | other
-    return first.landmarks(landmarks)
+    return reduce(or_, map(gaussian, widths)).landmarks(landmarks)
 
 
 def fitted(
@@ -61,11 +61,7 @@ def fitted(
     X, X_new, y, _ = data
     kernels = kernels_of(widths, landmarks)
     model = MultinomialProbit(kernels(X), y, upsilon=upsilon)
-    options: dict[str, Any] = {"draws": 30, "random_seed": 1, "progressbar": False}
-    with warnings.catch_warnings():
-        # Only predictions are compared.
-        warnings.simplefilter("ignore", ApproximationWarning)
-        result = fit(model, ENGINE, log_likelihood=False, **options)
+    result = quiet_fit(model, ENGINE, draws=30)
     found = predict(model, result, kernels(X_new, X))
     note = f"{result['trajectory']['elbo'].count().item()} iterations"
     if len(widths) > 1:
@@ -135,9 +131,8 @@ def run(console: Console) -> None:
     """Print the table."""
     data = letters()
     *_, y, y_new = data
-    table = Table("classifier", title=f"{len(y):,} letters, {len(y_new):,} new ones")
-    for column in ("seconds", "right, %", "log loss"):
-        table.add_column(column, justify="right")
+    title = f"{len(y):,} letters, {len(y_new):,} new ones"
+    table = table_of(title, ("classifier",), ("seconds", "right, %", "log loss"))
     table.add_column("")
     for name, classify in CLASSIFIERS.items():
         clock = time.perf_counter()

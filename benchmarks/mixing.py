@@ -1,4 +1,4 @@
-"""Effective draws a second of contrasts, weights and parameters, by Gibbs schemes and NUTS.
+"""Effective draws per second of contrasts, weights and parameters, by Gibbs schemes and NUTS.
 
 Weights are those of a mean, exponents of a product, or a selection, for which only kernels that
 enter and leave it count. Seconds are processor seconds, so that ratios are stable on a busy
@@ -15,12 +15,13 @@ import arviz as az
 import numpy as np
 import xarray as xr
 from rich.console import Console
-from rich.table import Table
 
 from kernelzoo.datasets import load
-from kernelzoo.inference import NUTS, Engine, Gibbs, fit, identified
+from kernelzoo.inference import NUTS, Engine, Gibbs, identified
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import Theta, gaussian, kernel_stack, linear, polynomial
+
+from .record import quiet_fit, table_of
 
 __all__ = ["run"]
 
@@ -54,7 +55,7 @@ def wine_widths() -> MultinomialProbit:
 
 
 def digits(a_class: int = DIGITS_A_CLASS) -> MultinomialProbit:
-    """Digits of ten classes, a Gaussian kernel a view."""
+    """Digits of ten classes, a Gaussian kernel per view."""
     data = load("mfeat")
     labels = np.asarray(data.y)
     chosen = np.concatenate([np.flatnonzero(labels == c)[:a_class] for c in sorted(set(labels))])
@@ -80,11 +81,7 @@ def landmarks() -> MultinomialProbit:
 type Problem = tuple[str, Callable[[], MultinomialProbit], tuple[tuple[Engine, int], ...]]
 
 PROBLEMS: tuple[Problem, ...] = (
-    (
-        "60 wines, 3 classes, 3 kernels",
-        wines,
-        ((Gibbs(), 1_500), (PAPER, 10_000), (NUTS(), 200)),
-    ),
+    ("60 wines, 3 classes, 3 kernels", wines, ((Gibbs(), 1_500), (PAPER, 10_000), (NUTS(), 200))),
     (
         "60 wines, product of 3 kernels",
         lambda: wine_groups("product"),
@@ -100,16 +97,8 @@ PROBLEMS: tuple[Problem, ...] = (
         wine_widths,
         ((Gibbs(), 1_500), (PAPER, 4_000), (NUTS(), 200)),
     ),
-    (
-        "60 digits, 10 classes, 4 kernels",
-        lambda: digits(6),
-        ((Gibbs(), 1_000), (PAPER, 8_000)),
-    ),
-    (
-        "200 digits, 10 classes, 4 kernels",
-        digits,
-        ((Gibbs(), 2_000), (PAPER, 16_000)),
-    ),
+    ("60 digits, 10 classes, 4 kernels", lambda: digits(6), ((Gibbs(), 1_000), (PAPER, 8_000))),
+    ("200 digits, 10 classes, 4 kernels", digits, ((Gibbs(), 2_000), (PAPER, 16_000))),
     (
         "200 points, 3 classes, 30 basis functions",
         landmarks,
@@ -139,36 +128,22 @@ class Clock:
 
 
 def run(console: Console) -> None:
-    """Print effective draws a second of each engine on each problem."""
+    """Print effective draws per second of each engine on each problem."""
     for title, build, engines in PROBLEMS:
         model = build()
-        table = Table(title=f"effective draws a second of the processor, {title}")
-        for column in (
-            *("engine", "draws", "s else", "s tuning", "s drawing"),
-            *("contrast, median", "contrast, least", "weights, least", "parameters, least"),
-            "largest R-hat",
-        ):
-            table.add_column(column, justify="left" if column == "engine" else "right")
+        numbers = ["draws", "s else", "s tuning", "s drawing", "contrast, median"]
+        numbers += ["contrast, least", "weights, least", "parameters, least", "largest R-hat"]
+        table = table_of(f"effective draws per processor second, {title}", ("engine",), numbers)
         for engine, draws in engines:
             table.add_row(repr(engine), f"{CHAINS * draws:,}", *_row(model, engine, draws))
         console.print(table)
 
 
 def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
-    """Seconds, effective draws (rank-normalised) a second of drawing, and R-hat."""
+    """Seconds, effective draws (rank-normalised) per second of drawing, and R-hat."""
     clock, start = Clock(), time.process_time()
-    result = fit(
-        model,
-        engine,
-        draws=draws,
-        tune=TUNE,
-        chains=CHAINS,
-        cores=1,
-        random_seed=1,
-        log_likelihood=False,
-        progressbar=False,
-        callback=clock,
-    )
+    chains = {"draws": draws, "tune": TUNE, "chains": CHAINS, "cores": 1}
+    result = quiet_fit(model, engine, callback=clock, **chains)
     rest = time.process_time() - start - clock.drawing - clock.tuning
     quantities = identified(result)
     ess, rhat = az.ess(quantities, method="bulk"), az.rhat(quantities)

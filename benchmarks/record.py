@@ -1,20 +1,44 @@
-"""What a benchmark printed, as a file that the documentation shows."""
+"""Quiet fits and tables for benchmarks, and a file of what they print for the documentation."""
 
 import json
 import os
 import platform
+import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pymc as pm
 from rich.console import Console
 from rich.table import Table
+from xarray import DataTree
 
-__all__ = ["RecordingConsole", "write_record"]
+from kernelzoo.inference import ApproximationWarning, Engine, fit
+
+__all__ = ["RecordingConsole", "quiet_fit", "table_of", "write_record"]
 
 #: Libraries on which times depend.
 VERSIONED = ("kernelzoo", "pymc", "pytensor", "numpy", "scipy", "scikit-learn")
+
+
+def quiet_fit(model: pm.Model, engine: Engine, *, seed: int = 1, **options: Any) -> DataTree:
+    """Fit without the progress bar and without warnings that only time and predictions ignore."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ApproximationWarning)
+        warnings.filterwarnings("ignore", "VB did not converge")
+        return fit(
+            model, engine, random_seed=seed, progressbar=False, log_likelihood=False, **options
+        )
+
+
+def table_of(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Make a table with columns of names, on the left, and columns of numbers, on the right."""
+    table = Table(*names, title=title)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
 
 
 class RecordingConsole(Console):
@@ -53,18 +77,7 @@ def _part(printed: Any) -> dict[str, Any]:
 
 
 def write_record(path: Path, name: str, console: RecordingConsole, seconds: float) -> None:
-    """Write what a benchmark printed, with the machine and the versions.
-
-    Parameters
-    ----------
-    path : Path
-    name : str
-        Name of the benchmark.
-    console : RecordingConsole
-        That it printed to.
-    seconds : float
-        How long it took.
-    """
+    """Write what a benchmark printed and how long it took, with the machine and the versions."""
     record = {
         "benchmark": name,
         "machine": f"{platform.machine()}, {platform.system()}, {os.cpu_count()} cores",

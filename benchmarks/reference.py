@@ -7,7 +7,6 @@ one thread each; JAX is ended after 400 s. Errors are Monte Carlo standard error
 """
 
 import time
-import warnings
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,12 +14,13 @@ import arviz as az
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from xarray import DataTree
 
-from kernelzoo.inference import NUTS, VB, ApproximationWarning, Engine, Gibbs, fit, identified
+from kernelzoo.inference import NUTS, VB, Engine, Gibbs, identified
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import gaussian
+
+from .record import quiet_fit, table_of
 
 __all__ = ["run"]
 
@@ -55,22 +55,16 @@ def run(console: Console) -> None:
     X, labels = objects()
     kernels = (gaussian(0.1).on("a") | gaussian(0.1).on("b")).nystroem(FEATURES)
     model = MultinomialProbit(kernels(X), labels)
-    table = Table("engine", title=f"Weight of the first of two kernels, {OBJECTS:,} objects")
-    for column in (
-        *("seconds", "mean", "error", "sd", "draws", "effective draws"),
-        *("R-hat, weight", "R-hat, all", "device"),
-    ):
-        table.add_column(column, justify="right")
-    options: dict[str, Any] = {"random_seed": 1, "progressbar": False, "log_likelihood": False}
+    numbers = ["seconds", "mean", "error", "sd", "draws", "effective draws"]
+    numbers += ["R-hat, weight", "R-hat, all", "device"]
+    title = f"Weight of the first of two kernels, {OBJECTS:,} objects"
+    table = table_of(title, ("engine",), numbers)
     clock = time.perf_counter()
-    with warnings.catch_warnings():
-        # The table says what they say.
-        warnings.simplefilter("ignore", ApproximationWarning)
-        vb = fit(model, VB(), draws=500, **options)
+    vb = quiet_fit(model, VB(), draws=500)
     table.add_row("VB", *_cells(vb, time.perf_counter() - clock))
-    for name, (engine, its_options) in SAMPLERS.items():
+    for name, (engine, options) in SAMPLERS.items():
         clock = time.perf_counter()
-        result = fit(model, engine, start=vb, **its_options, **options)
+        result = quiet_fit(model, engine, start=vb, **options)
         table.add_row(name, *_cells(result, time.perf_counter() - clock))
     console.print(table)
 

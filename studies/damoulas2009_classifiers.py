@@ -1,13 +1,13 @@
 """Classifiers of Damoulas and Girolami's studies: by feature space, combined, on combined spaces.
 
-A recipe is a JSON-like mapping: ``engine``, one of ``ENGINES``; ``prior``, tau and upsilon;
+A recipe is a JSON-like mapping: ``engine``, "VB" or "Gibbs"; ``prior``, tau and upsilon;
 ``algorithm``, settings of the engine; and ``sampling``, the draws to make. The engine "VB" is the
 printed Algorithm 1 (`damoulas2009_printed`). For chains, the rows of a classifier include R-hat and
 effective draws of the log score: the mean over test objects of the log probability of the class,
 draw by draw.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import arviz as az
@@ -61,63 +61,21 @@ MIXING = ("R-hat of the log score", "effective draws of the log score")
 def fitted(
     kernels: Any, labels: NDArray, seed: int, recipe: Mapping[str, Any], **settings: Any
 ) -> tuple[MultinomialProbit, DataTree]:
-    """Fit the multinomial probit by a recipe.
-
-    Parameters
-    ----------
-    kernels : DataArray (kernel, obs, basis)
-    labels : ndarray (obs,)
-    seed : int
-    recipe : mapping
-        ``engine``, one of ``ENGINES``; ``prior``, tau and upsilon; ``algorithm``, settings of the
-        engine; and ``sampling``, the draws to make.
-    **settings
-        Settings of the model.
-
-    Returns
-    -------
-    model : MultinomialProbit
-    result : DataTree
-        Result with the draws.
-    """
+    """Fit the multinomial probit by a recipe; `settings` are those of the model."""
     model = MultinomialProbit(kernels, labels, **recipe["prior"], **settings)
-    result = ENGINES[recipe["engine"]](model, seed, recipe["algorithm"], recipe["sampling"])
-    return model, result
-
-
-def _by_vb(
-    model: MultinomialProbit, seed: int, algorithm: Mapping[str, Any], sampling: Mapping[str, Any]
-) -> DataTree:
-    run = Run(random_seed=seed, progressbar=False, **sampling)
-    state = ascend(model, run, dict(algorithm))
-    return lean_tree(model, run, draws(model, state, run.draws, run.rng(1)), {})
-
-
-def _by_gibbs(
-    model: MultinomialProbit, seed: int, algorithm: Mapping[str, Any], sampling: Mapping[str, Any]
-) -> DataTree:
-    return fit(
-        model,
-        Gibbs(**algorithm),
-        random_seed=seed,
-        progressbar=False,
-        log_likelihood=False,
-        **sampling,
-    )
-
-
-ENGINES: dict[str, Callable[..., DataTree]] = {"VB": _by_vb, "Gibbs": _by_gibbs}
+    algorithm, sampling = recipe["algorithm"], recipe["sampling"]
+    if recipe["engine"] == "VB":
+        run = Run(random_seed=seed, progressbar=False, **sampling)
+        state = ascend(model, run, dict(algorithm))
+        return model, lean_tree(model, run, draws(model, state, run.draws, run.rng(1)), {})
+    options = {"random_seed": seed, "progressbar": False, "log_likelihood": False, **sampling}
+    return model, fit(model, Gibbs(**algorithm), **options)
 
 
 def mixing(predictions: Dataset, labels: NDArray) -> dict[str, float]:
-    """Compute R-hat and effective draws of the log score, by the names in ``MIXING``.
+    """R-hat and effective draws of the log score, by the names in ``MIXING``.
 
-    Parameters
-    ----------
-    predictions : Dataset
-        Predictions with ``probability_draws`` (chain, draw, obs, class) of at least two chains.
-    labels : ndarray (obs,)
-        Classes of the test objects.
+    `predictions` have ``probability_draws`` (chain, draw, obs, class) of at least two chains.
     """
     draws = predictions["probability_draws"].transpose("chain", "draw", "obs", "class")
     codes = np.searchsorted(predictions["class"].to_numpy(), labels)
@@ -164,21 +122,8 @@ def errors_by_space(
 ) -> dict[str, float]:
     """Classify by each feature space, and by the combinations of these classifiers.
 
-    Parameters
-    ----------
-    split : Split
-        Features by space.
-    kernels : Kernels
-        One kernel for every space.
-    seed : int
-    recipe : mapping
-        As in `fitted`.
-
-    Returns
-    -------
-    dict
-        The cells of `rows_of_classifier` for each space, and test errors, per cent, by the names in
-        ``RULES`` and for the vote in which ties go to the first class.
+    Return the cells of `rows_of_classifier` for each space, and test errors, per cent, by the names
+    in ``RULES`` and for the vote in which ties go to the first class.
     """
     K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
     each: dict[str, Dataset] = {}
@@ -200,22 +145,10 @@ def errors_by_space(
 def errors_of_combination(
     split: Split, kernels: Kernels, seed: int, recipe: Mapping[str, Any], rule: str, row: str
 ) -> dict[str, float]:
-    """Classify by the combined feature spaces.
+    """Classify by the feature spaces combined by one of ``COMBINATIONS``.
 
-    Parameters
-    ----------
-    split, kernels, seed, recipe
-        As in `errors_by_space`.
-    rule : str
-        One of ``COMBINATIONS``.
-    row : str
-        Name of the cell.
-
-    Returns
-    -------
-    dict
-        The cells of `rows_of_combination`: test error, per cent; for chains, the rows in
-        ``MIXING``; and posterior means of learned weights, times 100.
+    Return the cells of `rows_of_combination`: test error of the `row`, per cent; for chains, the
+    rows in ``MIXING``; and posterior means of learned weights, times 100.
     """
     K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
     model, result = fitted(K, split.y_train, seed, recipe, combination=COMBINATIONS[rule])

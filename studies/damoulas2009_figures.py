@@ -24,15 +24,9 @@ POINTS = 2000
 
 
 class Regions(NamedTuple):
-    """Training objects in the plane, and the class on a grid over the unit square.
+    """Training objects (N, 2) and classes (N,); predicted classes on a grid by engine.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, 2)
-    codes : ndarray of shape (N,), integer
-        Classes.
-    labels : dict of str to ndarray of shape (side, side), integer
-        Predicted classes by engine, the first input along the last axis.
+    The grid (side, side) is that of the unit square, the first input along the last axis.
     """
 
     X: NDArray
@@ -43,16 +37,7 @@ class Regions(NamedTuple):
 def draw_boundaries_and_regions(
     clouds: Mapping[str, NDArray], true: NDArray, regions: Regions
 ) -> Figure:
-    """Draw Figures 4 and 5 above Figures 6 and 7.
-
-    Parameters
-    ----------
-    clouds : mapping of str to ndarray (draw, 2)
-        Slopes and intercepts of a boundary, by engine.
-    true : ndarray (2,)
-        Slope and intercept of the true boundary.
-    regions : Regions
-    """
+    """Draw Figures 4 and 5, slopes and intercepts (draw, 2) by engine, above Figures 6 and 7."""
     figure = Figure(figsize=(10.5, 7.4), layout="constrained")
     above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
     above.suptitle("Slope and intercept of a boundary", fontsize="medium")
@@ -133,7 +118,7 @@ def _regions(target: Axes, regions: Regions, labels: NDArray) -> None:
 
 
 def draw_weights(report: Report) -> Figure:
-    """Draw Figure 8: weights of the feature spaces, a point a trial, a panel a combination.
+    """Draw Figure 8: weights of the spaces, a point per trial, a panel per combination.
 
     Bars show means over trials.
     """

@@ -4,7 +4,7 @@ Each of 50 trials has 20 training objects and 20 test objects of each class. Eac
 spaces FR (Fourier), KL (Karhunen-Loeve), PX (pixels) and ZM (Zernike) has a Gaussian kernel
 exp(-d^2 / D) of features that have mean 0 and standard deviation 1 over the training objects.
 
-- Table 4: one classifier a space. Table 5: these four combined by product, mean, maximum, vote.
+- Table 4: one classifier per space. Table 5: these four combined by product, mean, maximum, vote.
 Ties of the vote, which are frequent among four classifiers, go to the class with the highest mean
 probability, which gives lower errors than the paper, or to the first class, as perhaps in the
 paper.
@@ -40,6 +40,7 @@ from kernelzoo.models.kernels import gaussian
 
 from .damoulas2009 import RECIPE
 from .damoulas2009_classifiers import (
+    COMBINATIONS,
     FIRST_OF_EQUALS,
     PRIOR,
     RULES,
@@ -49,15 +50,8 @@ from .damoulas2009_classifiers import (
     rows_of_combination,
 )
 from .damoulas2009_figures import draw_weights
-from .damoulas2009_published import (
-    COMBINED_CLASSIFIERS,
-    COMBINED_SPACES_GIBBS,
-    COMBINED_SPACES_VB,
-    SINGLE_SPACES,
-)
 from .data import absence
-from .report import Published
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = ["classifiers", "combined_spaces", "divide", "table_6", "table_7"]
 
@@ -82,21 +76,6 @@ LONG = {
     for rule, n in {"FixProd": 300, "Bin": 300, "WProd": 500}.items()
 }
 
-#: Cells that are printed to two decimals, unlike the others.
-TABLE_7 = tuple(COMBINED_SPACES_VB.values())
-
-SPLITS, SPLITS_OF_CHAINS = 50, 5
-SEED = 2009
-
-NOTES = (
-    "Errors FR to Maj are by Gibbs sampling in the paper. Weights and exponents are times 100; the "
-    "paper plots those of one trial, without numbers."
-)
-
-UNCONVERGED = (
-    f"The chains of {', '.join(LONG)} have not converged: agreement of their rows has no meaning."
-)
-
 
 def divide(seed: int, size: int) -> Split:
     """Draw `size` training objects and `size` test objects of each class.
@@ -116,43 +95,14 @@ def divide(seed: int, size: int) -> Split:
 def classifiers(
     column: str, seed: int, *, size: int, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Classify by each feature space, and by the combinations of these classifiers.
-
-    Parameters
-    ----------
-    column : str
-        Not used.
-    seed : int
-    size : int
-        As in `divide`.
-    recipe : mapping
-        As in `damoulas2009_classifiers`.
-
-    Returns
-    -------
-    dict
-        Test errors by the paper's names in ``SPACES`` and ``RULES``, per cent.
-    """
+    """Classify by each feature space, and by the combinations of these classifiers, in per cent."""
     return errors_by_space(divide(seed, size), gaussian(), seed, recipe)
 
 
 def combined_spaces(
     column: str, seed: int, *, rule: str, row: str, size: int, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Classify by the combined feature spaces.
-
-    Parameters
-    ----------
-    column, seed, size, recipe
-        As in `classifiers`.
-    rule, row : str
-        As in `damoulas2009_classifiers.errors_of_combination`.
-
-    Returns
-    -------
-    dict
-        As in `damoulas2009_classifiers.errors_of_combination`.
-    """
+    """Classify by the combined feature spaces (see `errors_of_combination`)."""
     return errors_of_combination(divide(seed, size), gaussian(), seed, recipe, rule, row)
 
 
@@ -174,50 +124,19 @@ def _classifiers(recipe: Mapping[str, Any]) -> Task:
     return Task(COLUMN, rows, classifiers, settings, skip=absence("mfeat"))
 
 
-def _study(
-    name: str,
-    title: str,
-    tasks: list[Task],
-    cells: Mapping[str, tuple[float, float]],
-    splits: int = SPLITS,
-) -> Study:
-    votes = {FIRST_OF_EQUALS: COMBINED_CLASSIFIERS["Maj"]}
-    published = {**SINGLE_SPACES, **COMBINED_CLASSIFIERS, **votes, **cells}
-    return Study(
-        name=name,
-        title=f"Damoulas and Girolami (2009), {title}",
-        measure="Test error, per cent",
-        tasks=tuple(tasks),
-        splits=splits,
-        seed=SEED,
-        published={
-            (row, COLUMN): Published(*cell, rounding=0.005 if cell in TABLE_7 else 0.05)
-            for row, cell in published.items()
-        },
-        published_splits=50,
-        notes=NOTES,
-        draw=draw_weights,
-    )
-
-
 def table_7() -> Study:
     """Tables 4, 5 and 7 and Figure 8 by variational Bayes."""
-    published: dict[str, tuple[float, float]] = {}
     tasks = [_classifiers(RECIPE)]
-    for rule, cell in COMBINED_SPACES_VB.items():
+    for rule in COMBINATIONS:
         starts = {"": RECIPE}
         if rule in SEVERAL:
             starts = {", from equal weights": RECIPE, ", highest bound": HIGHEST}
-        for start, recipe in starts.items():
-            published[rule + start] = cell
-            tasks.append(_task(rule, rule + start, recipe))
-    return _study("damoulas2009-mfeat", "Tables 4, 5 and 7, by VB", tasks, published)
+        tasks += [_task(rule, rule + start, recipe) for start, recipe in starts.items()]
+    return described("damoulas2009-mfeat", tasks, draw=draw_weights)
 
 
 def table_6() -> Study:
     """Tables 4 to 6 by Gibbs sampling."""
     tasks = [_classifiers(GIBBS)]
-    tasks += [_task(rule, rule, LONG.get(rule, GIBBS)) for rule in COMBINED_SPACES_GIBBS]
-    name, title = "damoulas2009-mfeat-gibbs", "Tables 4 to 6, by Gibbs"
-    study = _study(name, title, tasks, COMBINED_SPACES_GIBBS, SPLITS_OF_CHAINS)
-    return replace(study, notes=f"{study.notes} {UNCONVERGED}")
+    tasks += [_task(rule, rule, LONG.get(rule, GIBBS)) for rule in COMBINATIONS]
+    return described("damoulas2009-mfeat-gibbs", tasks, draw=draw_weights)

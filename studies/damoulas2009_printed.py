@@ -168,10 +168,7 @@ def _update_weights(rule: Any, state: Printed) -> Printed:
 def printed_objective(
     log_z: float, log_det: float, precision: NDArray, W: NDArray, W_var: NDArray, spread: float
 ) -> float:
-    """E.5-E.7 for the fixed Z = 1/precision; spread = sum_nc k_n'V_c k_n.
-
-    Source: appendix E, where E.5-E.7 are the sum of E.1-E.4.
-    """
+    """E.5-E.7, the sum of E.1-E.4, for the fixed Z = 1/precision; spread = sum_nc k_n'V_c k_n."""
     return float(
         0.5 * (W.size + log_det)
         + log_z
@@ -184,16 +181,10 @@ def printed_objective(
 def ascend(model: MultinomialProbit, run: Run, algorithm: dict[str, Any]) -> Printed:
     """Iterate from each start, and return the state with the highest objective.
 
-    Parameters
-    ----------
-    model : MultinomialProbit
-    run : Run
-        Seed of random starts.
-    algorithm : dict
-        ``tolerance``, the relative change of the objective at which a start ends;
-        ``max_iterations``; ``starts``, one of equal weights and, if there are more, each kernel
-        alone; and ``begin``, "random" for random scores. (``weights``, "plug-in", stands for these
-        equations in recipes.)
+    `algorithm` has ``tolerance``, the relative change of the objective at which a start ends;
+    ``max_iterations``; ``starts``, one of equal weights and, if there are more, each kernel alone;
+    and ``begin``, "random" for random scores. (``weights``, "plug-in", stands for these equations
+    in recipes.)
     """
     n = len(model.coords["kernel"])
     learned = model.composition.learned

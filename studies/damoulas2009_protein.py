@@ -37,10 +37,8 @@ from .damoulas2009_classifiers import (
     errors_of_combination,
     rows_of_combination,
 )
-from .damoulas2009_published import PROTEIN
 from .data import absence
-from .report import Published
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = ["classifiers", "combined_spaces", "divide", "tables_8_to_10"]
 
@@ -64,15 +62,6 @@ LONGER = RECIPE | {
     "sampling": {"draws": 100},
 }
 
-SPLITS = 5
-SEED = 2009
-
-NOTES = (
-    "There is one division of the data: the sds are over starts. With 383 test objects an error "
-    "of 50 % has a standard error of 2.6 over the choice of these objects, which the verdicts "
-    "leave out. Weights and exponents are times 100."
-)
-
 
 def divide() -> Split:
     """Load six feature spaces with the published division."""
@@ -82,53 +71,19 @@ def divide() -> Split:
 
 
 def classifiers(column: str, seed: int, *, recipe: Mapping[str, Any]) -> dict[str, float]:
-    """Classify by each feature space, and by the combinations of these classifiers.
-
-    Parameters
-    ----------
-    column : str
-        One of ``KERNELS``.
-    seed : int
-        Seed of the start and of the draws.
-    recipe : mapping
-        As in `damoulas2009_classifiers`.
-
-    Returns
-    -------
-    dict
-        Test errors by the paper's names, per cent.
-    """
+    """Classify by each feature space, and by the combinations of these classifiers, in per cent."""
     return errors_by_space(divide(), KERNELS[column], seed, recipe)
 
 
 def combined_spaces(
     column: str, seed: int, *, rule: str, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Classify by the combined feature spaces.
-
-    Parameters
-    ----------
-    column, seed, recipe
-        As in `classifiers`.
-    rule : str
-        One of the paper's names.
-
-    Returns
-    -------
-    dict
-        As in `damoulas2009_classifiers.errors_of_combination`.
-    """
+    """Classify by the combined feature spaces (see `errors_of_combination`)."""
     return errors_of_combination(divide(), KERNELS[column], seed, recipe, rule, rule)
 
 
 def tables_8_to_10(column: str = SCALED) -> Study:
-    """Tables 8 to 10: single spaces, combined classifiers, combined spaces.
-
-    Parameters
-    ----------
-    column : str
-        Scale of the kernels, one of ``KERNELS``.
-    """
+    """Tables 8 to 10: single spaces, combined classifiers, combined spaces; a scale of kernels."""
     absent = absence("protein_fold")
     too_wide = "the product of these kernels spans 25 orders of magnitude"
     rows = (*SPACES, *RULES, FIRST_OF_EQUALS)
@@ -138,17 +93,4 @@ def tables_8_to_10(column: str = SCALED) -> Study:
         rows = rows_of_combination(rule, rule, SPACES, LONGER)
         settings = {"rule": rule, "recipe": LONGER}
         tasks.append(Task(column, rows, combined_spaces, settings, skip=skip))
-    return Study(
-        name=NAMES[column],
-        title="Damoulas and Girolami (2009), Tables 8 to 10",
-        measure="Test error, per cent",
-        tasks=tuple(tasks),
-        splits=SPLITS,
-        seed=SEED,
-        published={
-            (row, column): Published(*cell, rounding=0.05)
-            for row, cell in (PROTEIN | {FIRST_OF_EQUALS: PROTEIN["Maj"]}).items()
-        },
-        published_splits=5,
-        notes=NOTES,
-    )
+    return described(NAMES[column], tasks)

@@ -35,9 +35,8 @@ from kernelzoo.models.kernels import kernel_stack
 
 from .damoulas2009_classifiers import PRIOR, fitted
 from .damoulas2009_figures import Regions, draw_boundaries_and_regions
-from .damoulas2009_published import BOUNDARY_COVARIANCES, TIMES
-from .report import Published, Report
-from .study import Study, Task
+from .report import Report
+from .study import Study, Task, described
 
 __all__ = [
     "boundaries",
@@ -78,23 +77,11 @@ RATIO = "ratio"
 #: Number of grid points on a side of the figure.
 SIDE = 100
 
-SPLITS = 10
-SEED = 2009
-NOTES = (
-    "The times depend on machine and language. The paper's other numbers are for one set of "
-    "points, which is not printed."
-)
-
 
 def divided_plane(n: int, seed: int) -> tuple[NDArray, NDArray]:
-    """Simulate the first set.
+    """Simulate (1, x1, x2) of `n` points uniform on the square of side 2, and their classes.
 
-    Returns
-    -------
-    features : ndarray (n, 3)
-        Ones, and points uniform on the square of side 2.
-    labels : ndarray (n,)
-        The class whose regression function is largest.
+    The class is that of the largest regression function.
     """
     X = np.random.default_rng(seed).uniform(-1, 1, size=(n, 2))
     features = np.column_stack([np.ones(n), X])
@@ -110,25 +97,10 @@ def boundary(W: NDArray) -> NDArray:
 def boundaries(
     column: str, seed: int, *, n: int, recipes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Compare the posteriors of a boundary by their covariances (eq 13).
+    """Compare the posteriors of a boundary, from `n` points, by their covariances (eq 13).
 
-    Parameters
-    ----------
-    column : str
-        Not used.
-    seed : int
-        Seed of the points.
-    n : int
-        Number of points.
-    recipes : mapping
-        Recipes "Gibbs" and "VB" by the name in the rows, as in `damoulas2009_classifiers.fitted`.
-
-    Returns
-    -------
-    dict
-        By ``"<recipe>: <moment>"`` the covariance of slope and intercept in thousandths, and by
-        ``"<recipe>: true boundary within 95 %"`` 100 or 0; and the ratio of the slope's variance by
-        Gibbs to that by VB.
+    Return the covariance of slope and intercept in thousandths, whether the true boundary is in the
+    region of 95 % (100 or 0), and the ratio of the slope's variance by Gibbs to that by VB.
     """
     values: dict[str, float] = {}
     for name, recipe in recipes.items():
@@ -176,29 +148,11 @@ def regions(
     kept: int,
     recipes: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, float]:
-    """Compare errors and decision regions on Neal's data.
+    """Compare errors, and the share of a grid with the class of the first recipe, on Neal's data.
 
-    Parameters
-    ----------
-    column, recipes
-        As in `boundaries`.
-    seed : int
-        Seed of the objects.
-    n, n_test : int
-        Numbers of objects.
-    noise : float
-        Standard deviation of the noise on the inputs.
-    side : int
-        Number of points on a side of the grid on the unit square on which regions are compared.
-    kept : int
-        Number of evenly spaced draws over which predictions are averaged.
-
-    Returns
-    -------
-    dict
-        By ``"<recipe>: error on training objects"`` and ``"<recipe>: error on new objects"``, and
-        by ``"<recipe>: region as of <first recipe>"`` the share of the grid with the same class,
-        per cent.
+    `noise` is the standard deviation of the noise on the inputs, `side` the number of points on a
+    side of the grid on the unit square, and `kept` the number of evenly spaced draws over which
+    predictions are averaged. All in per cent.
     """
     train, test = (neal_three_class(m, s, noise) for m, s in ((n, seed), (n_test, seed + 1)))
     grid = _grid(side)
@@ -242,24 +196,10 @@ def _region_rows(names: list[str]) -> tuple[str, ...]:
 
 
 def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> dict[str, float]:
-    """Time Gibbs sweeps and VB iterations alternately on Neal's data.
+    """Time Gibbs sweeps, without compilation, and VB iterations alternately on Neal's data.
 
-    Parameters
-    ----------
-    column : str
-        Not used.
-    seed : int
-    n : int
-        Number of objects.
-    rounds : int
-        Number of repetitions; the medians count.
-    sweeps : int
-        Number of sweeps timed in a round, without compilation.
-
-    Returns
-    -------
-    dict
-        Seconds of ``SWEEPS`` sweeps and of ``ITERATIONS`` iterations, and their ratio.
+    Return the medians over `rounds` of the seconds of ``SWEEPS`` sweeps and of ``ITERATIONS``
+    iterations, and their ratio.
     """
     data = neal_three_class(n, seed)
     labels = np.asarray(data.y)
@@ -278,13 +218,7 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
 
 
 def draw(report: Report) -> Figure:
-    """Draw Figures 4 to 7 for the points of the first split, which are fitted again.
-
-    Parameters
-    ----------
-    report : Report
-        Not used, because a report holds no draws.
-    """
+    """Draw Figures 4 to 7 for the points of the first split; fit again, as reports lack draws."""
     made = study()
     plane, neal = (made.unit(made.tasks[number], 0) for number in (0, 2))
     n, recipes = plane.task.settings["n"], plane.task.settings["recipes"]
@@ -320,35 +254,4 @@ def study() -> Study:
         ),
         Task(clock, (*SECONDS.values(), RATIO), durations, {"n": 400, "rounds": 3, "sweeps": 1000}),
     )
-    published = {
-        (f"{name}: {moment}", plane): Published(1000.0 * value)
-        for name, covariance in BOUNDARY_COVARIANCES.items()
-        for moment, value in zip(MOMENTS, covariance, strict=True)
-    }
-    gibbs, vb = (BOUNDARY_COVARIANCES[name][0] for name in both)
-    published[VARIANCES, plane] = Published(gibbs / vb)
-    irreproducible = dict.fromkeys(published, "the points are not printed")
-    irreproducible |= {
-        (f"{name}: error on new objects", "Neal"): "it is met without the noise" for name in both
-    }
-    published |= {
-        (f"{name}: error on new objects", column): Published(2.0, rounding=0.5)
-        for column in neal
-        for name in both
-    }
-    published |= {(SECONDS[name], clock): Published(value) for name, value in TIMES.items()}
-    published[RATIO, clock] = Published(TIMES["Gibbs"] / TIMES["VB"])
-    irreproducible |= {(SECONDS[name], clock): "another machine" for name in TIMES}
-    return Study(
-        name="damoulas2009-synthetic",
-        title="Damoulas and Girolami (2009), section 4.1",
-        measure="Variances in thousandths, errors and shares per cent",
-        tasks=tasks,
-        splits=SPLITS,
-        seed=SEED,
-        published=published,
-        published_splits=2,
-        irreproducible=irreproducible,
-        notes=NOTES,
-        draw=draw,
-    )
+    return described("damoulas2009-synthetic", tasks, draw=draw)

@@ -15,26 +15,10 @@ __all__ = ["absence", "objects"]
 
 
 def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) -> Dataset:
-    """Load all objects of a data set, or those of some classes.
+    """Load all objects of a data set, or those of some classes; they are cached in memory.
 
-    Parameters
-    ----------
-    name : str
-        Name of the data set, as in `load`.
-    standardize : bool
-        Scale features to mean 0 and standard deviation 1 (divisor n - 1) over all objects, as a
-        transductive method may. Constant features become 0.
-    classes : sequence of str, optional
-        Classes to keep, at least one. Default: all.
-
-    Raises
-    ------
-    ValueError
-        For a class that the data set does not have.
-
-    Notes
-    -----
-    Results are cached in memory.
+    With `standardize`, features have mean 0 and standard deviation 1 (divisor n - 1) over all
+    objects, as a transductive method may have them; constant features become 0.
     """
     if classes is not None and (isinstance(classes, str) or not len(classes)):
         raise argument_error("classes", "objects", "a list of names of classes", repr(classes))

@@ -35,19 +35,8 @@ type Runs = tuple[tuple[Engine, dict[str, Any]], ...]
 def run(out: Path, seed: int, console: Console) -> Comparison:
     """Classify wines with VB and Gibbs; complete a kernel with Exact, Gibbs and NUTS; compare.
 
-    Parameters
-    ----------
-    out : Path
-        Folder for the results (``*.nc``), tables (``*.csv``) and figures (``*.png``).
-    seed : int
-        Seed of the split and of every engine.
-    console : Console
-        Output for progress and tables.
-
-    Returns
-    -------
-    Comparison
-        Comparison of the engines on wine.
+    Results (``*.nc``), tables (``*.csv``) and figures (``*.png``) are written to `out`; the
+    comparison of the engines on wine is returned.
     """
     out.mkdir(parents=True, exist_ok=True)
     cores = min(2, os.cpu_count() or 1)

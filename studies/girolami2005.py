@@ -15,7 +15,7 @@ reweights. The paper's points are not printed; here each class has two clusters,
 The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from operator import or_
 from typing import Any
@@ -33,10 +33,8 @@ from kernelzoo.models.combinations import DirichletWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .data import absence, objects
-from .girolami2005_published import ACCURACIES, WEIGHT_MEANS
 from .girolami2005_type_two import TypeTwo, fit_type_two
-from .report import Published
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = [
     "accuracies",
@@ -75,37 +73,15 @@ CONCENTRATIONS = {"tau": 1.0, "nu": 1.0}
 # before the last one.
 ALGORITHM = {"type_two": True, "type_two_from": 5, "max_iterations": 100, "tolerance": 1e-300}
 
-SPLITS = 30
 SEED = 2005
-
-NOTES_1 = (
-    "Only the first of the rows of 2-norm could be read. Its spread of four points in the paper "
-    "corresponds to about 25 test objects, while the paper's weights on it are reproduced with 400 "
-    "objects in all, of which 120 are tested here."
-)
-NOTES_2 = (
-    "The bound has several maxima, and the paper does not give its initial weights. The weights at "
-    "the highest bound match the printed ones on heart (with their spread), sonar and 2-norm; the "
-    "weights found from equal weights do not. As the hyperparameters drift, all weights are those "
-    "of the hundredth iteration, and bounds are those of fitted priors."
-)
 
 
 def divide(
     column: str, seed: int, *, standardize: bool, test_size: float, n: int | None = None
 ) -> Split:
-    """Divide a data set at random, stratified by class.
+    """Divide a data set at random, stratified by class; standardise it by the training part.
 
-    Parameters
-    ----------
-    column : str
-        One of ``DATA``.
-    seed : int
-    standardize : bool
-        Scale features to mean 0 and standard deviation 1 over the training part.
-    test_size : float
-    n : int, optional
-        Number of objects of 2-norm: the same sample for every seed.
+    With `n` objects of 2-norm: the same sample for every seed.
     """
     data = objects(column, standardize=False) if n is None else _two_norm(n)
     return data.split(test_size, seed=seed, standardize=standardize)
@@ -147,24 +123,10 @@ def _fitted(
 def accuracies(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Classify the test part with each kernel alone and with all three.
+    """Test accuracy by the name in ``CLASSIFIERS``, per cent.
 
-    Parameters
-    ----------
-    column : str
-    seed : int
-    data : mapping
-        Settings of `divide`.
-    width : float
-        Width of the Gaussian kernel.
-    recipe : mapping
-        ``precisions`` and ``concentrations``, the priors; ``algorithm``, settings of
-        `fit_type_two`; and ``draws``, over which predictions are averaged.
-
-    Returns
-    -------
-    dict
-        Test accuracy by the name in ``CLASSIFIERS``, per cent.
+    `data` are settings of `divide`; `recipe` has ``precisions`` and ``concentrations``, the priors,
+    ``algorithm``, settings of `fit_type_two`, and ``draws``, over which predictions are averaged.
     """
     split, specification = divide(column, seed, **data), _specification(width)
     trained = specification(split.X_train)
@@ -181,18 +143,9 @@ def accuracies(
 def optima(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Find the final weights of each start, and how far its bound is below the highest.
+    """Find the final weights of each start, per cent, and how far its bound is below the highest.
 
-    Parameters
-    ----------
-    column, seed, data, width, recipe
-        As in `accuracies`. The draws are not used.
-
-    Returns
-    -------
-    dict
-        By ``"<start>: <kernel>"`` the mean of the kernel's weight, per cent, where ``HIGHEST`` is
-        the best start; by ``"<start>: bound"`` the distance of the bound from the highest, in nats.
+    Arguments are those of `accuracies`. The start ``HIGHEST`` is that of the highest bound.
     """
     split = divide(column, seed, **data)
     kernels = _specification(width)(split.X_train)
@@ -218,22 +171,8 @@ def clusters(
 ) -> tuple[NDArray, NDArray]:
     """Simulate two classes of two clusters each, on the two sides of the second axis.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    size : int
-        Number of objects of a cluster.
-    gap : float
-        Distance of the classes from the axis; the clusters of a class are 2 apart.
-    spread : float
-        Standard deviation within a cluster.
-
-    Returns
-    -------
-    X : ndarray of shape (4 size, 2)
-        Points in the order of the clusters.
-    y : ndarray of shape (4 size,)
-        Classes 0 and 1.
+    `gap` is the distance of the classes from the axis; the clusters of a class are 2 apart. Points
+    are in the order of the clusters, each of `size` points.
     """
     centres = np.array([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]])
     X = np.repeat(centres, size, axis=0)
@@ -243,12 +182,8 @@ def clusters(
 def eigenvector_kernels(gram: NDArray) -> tuple[NDArray, NDArray]:
     """Split a kernel into the rank-one kernels u_n u_n' of its eigenvectors (section 6.1).
 
-    Returns
-    -------
-    kernels : array (kernel, obs, obs)
-        By decreasing eigenvalue, without those of rounding error.
-    shares : array (kernel,)
-        Eigenvalues, divided by their sum.
+    Also return the eigenvalues, divided by their sum. They decrease; those of rounding error are
+    left out.
     """
     eigenvalues, vectors = np.linalg.eigh(gram)
     eigenvalues, vectors = eigenvalues[::-1], vectors.T[::-1]
@@ -267,23 +202,7 @@ def realignment(
 ) -> dict[str, float]:
     """Reweight the eigenvectors of a kernel, and align it with the labels before and after.
 
-    Parameters
-    ----------
-    column : str
-        Not used.
-    seed : int
-    points : mapping
-        Settings of `clusters`.
-    width : float
-        Width of the Gaussian kernel.
-    precisions : mapping
-        Prior of the precisions.
-
-    Returns
-    -------
-    dict
-        Per cent: alignments with the kernel of the labels, and the largest eigenvalue and the
-        largest weight, where eigenvalues and weights each add up to 100.
+    Eigenvalues and weights each add up to 100 per cent. `points` are settings of `clusters`.
     """
     X, y = clusters(np.random.default_rng(seed), **points)
     gram = gaussian(0.5 / width**2)(X)
@@ -323,49 +242,22 @@ def _skip(column: str) -> str | None:
 
 def table_1() -> Study:
     """Table 1: accuracy with each kernel alone and with all three."""
-    return Study(
-        name="girolami2005-table1",
-        title="Girolami and Rogers (2005), Table 1, VB",
-        measure="Test accuracy in per cent",
-        tasks=tuple(
-            Task(column, tuple(CLASSIFIERS), accuracies, _settings(column, 1000), _skip(column))
-            for column in DATA
-        ),
-        splits=SPLITS,
-        seed=SEED,
-        published={
-            (row, column): Published(*cells[name], rounding=0.005)
-            for column, cells in ACCURACIES.items()
-            for row in CLASSIFIERS
-            if (name := row.partition(",")[0]) in cells
-        },
-        spread="se",
-        notes=NOTES_1,
-    )
+    return _of_all_data("girolami2005-table1", tuple(CLASSIFIERS), accuracies, 1000)
 
 
 def table_2() -> Study:
     """Table 2: the kernels' weights, from equal weights and from other starts."""
     by_start = (row for start in STARTS for row in (*_rows(start), f"{start}: bound"))
-    rows = (*_rows(HIGHEST), *by_start)
-    return Study(
-        name="girolami2005-table2",
-        title="Girolami and Rogers (2005), Table 2, VB",
-        measure="Posterior mean of the kernels' weights in per cent; nats below the highest bound",
-        tasks=tuple(
-            Task(column, rows, optima, _settings(column, 100), _skip(column)) for column in DATA
-        ),
-        splits=SPLITS,
-        seed=SEED,
-        published={
-            (row, column): Published(*cell, rounding=0.05)
-            for column, cells in WEIGHT_MEANS.items()
-            for start in (EQUAL, HIGHEST)
-            for row, cell in zip(_rows(start), cells, strict=True)
-        },
-        spread="se",
-        notes=NOTES_2,
+    return _of_all_data("girolami2005-table2", (*_rows(HIGHEST), *by_start), optima, 100)
+
+
+def _of_all_data(
+    name: str, rows: tuple[str, ...], function: Callable[..., dict[str, float]], draws: int
+) -> Study:
+    tasks = (
+        Task(column, rows, function, _settings(column, draws), _skip(column)) for column in DATA
     )
+    return described(name, tasks)
 
 
 def figure_3() -> Study:
@@ -373,15 +265,5 @@ def figure_3() -> Study:
     rows = ("alignment before", "alignment after", "largest eigenvalue", "largest weight")
     points = {"size": 20, "gap": 1.5, "spread": 0.3}
     settings = {"points": points, "width": 1.0, "precisions": PRECISIONS}
-    return Study(
-        name="girolami2005-figure3",
-        title="Girolami and Rogers (2005), Figure 3",
-        measure="Per cent",
-        tasks=(Task("two classes of two clusters", rows, realignment, settings),),
-        splits=SPLITS,
-        seed=SEED,
-        notes=(
-            "The paper shows one set of points and prints no numbers: the weights concentrate on "
-            "one eigenvector, and the weighted kernel is much more aligned with the labels."
-        ),
-    )
+    task = Task("two classes of two clusters", rows, realignment, settings)
+    return described("girolami2005-figure3", [task])

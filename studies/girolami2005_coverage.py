@@ -24,7 +24,7 @@ from kernelzoo.models import CompositeKernelRegression
 from kernelzoo.models.combinations import DirichletWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
-from .study import Study, Task
+from .study import Study, Task, described
 
 __all__ = ["coverage", "coverage_study"]
 
@@ -90,21 +90,11 @@ def _kernels(width: float) -> Kernels:
 
 
 def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
-    """Run every engine on one draw of a problem.
+    """Run every engine on one draw of a problem; per cent, by engine.
 
-    Parameters
-    ----------
-    column : {"known truth", "Friedman"}
-    seed : int
-    **settings
-        As in ``SETTINGS``, and ``engines``: keyword arguments of `fit` by name.
-
-    Returns
-    -------
-    dict
-        By engine: coverage of new targets by normal intervals, root mean squared error in standard
-        deviations of the targets (times 100), and, if the truth is known, coverage of the kernels'
-        weights by central intervals of their draws; per cent.
+    Settings are those in ``SETTINGS``, and ``engines``: keyword arguments of `fit` by name. Counted
+    are new targets in normal intervals, the root mean squared error in standard deviations of the
+    targets, and, if the truth is known, the kernels' weights in central intervals of their draws.
     """
     problem = PROBLEMS[column](np.random.default_rng(seed), settings)
     level = settings["level"] / 100
@@ -144,13 +134,4 @@ def coverage_study() -> Study:
         kinds = ["new targets", "error", *(["weights"] if column == "known truth" else [])]
         rows = tuple(f"{name}: {kind}" for name in ENGINES for kind in kinds)
         tasks.append(Task(column, rows, coverage, {**settings, "engines": ENGINES}))
-    return Study(
-        name="girolami2005-coverage",
-        title="Girolami and Rogers (2005): intervals of the regression",
-        measure="coverage of 90 % intervals (new targets; kernel weights), and error: rmse in "
-        "standard deviations of the targets; per cent",
-        tasks=tuple(tasks),
-        splits=50,
-        seed=2005,
-        notes="The paper has no regression experiment, so there are no published numbers.",
-    )
+    return described("girolami2005-coverage", tasks)

@@ -31,17 +31,7 @@ NEWTON_STEPS = 100
 
 @dataclass(frozen=True)
 class TypeTwo:
-    """Result of `fit_type_two`.
-
-    Attributes
-    ----------
-    result : DataTree
-        Draws from the approximation with the highest bound.
-    bounds : ndarray of shape (start,)
-        Bound of each start after the last iteration, with the fitted priors.
-    weights : ndarray of shape (start, kernel)
-        Means of the kernels' weights there.
-    """
+    """Draws of the highest bound; by start, the bound with the fitted priors, and mean weights."""
 
     result: Any
     bounds: NDArray
@@ -57,20 +47,9 @@ def fit_type_two(
     draws: int,
     seed: int,
 ) -> TypeTwo:
-    """Iterate the factors of section 4.1, and from `type_two_from` on the priors.
+    """Iterate the factors of section 4.1 from each start, and from `type_two_from` on the priors.
 
-    Parameters
-    ----------
-    model : CompositeKernelClassification
-    beginnings : sequence of ndarray of shape (kernel,)
-        Weights at each start.
-    type_two_from : int
-        Number of iterations before the first fit of the priors.
-    max_iterations : int
-        Number of iterations.
-    draws : int
-        Number of draws from the best approximation.
-    seed : int
+    `beginnings` are the weights at each start; `draws` are those from the best approximation.
     """
     rule = model.combination
     priors = {"phi": Gamma(model.sigma, model.varsigma)}
@@ -100,22 +79,10 @@ def _fitted(state: State[Any], priors: Mapping[str, Gamma]) -> dict[str, Gamma]:
 
 
 def most_likely(factor: Any) -> Gamma:
-    """Maximise sum_m E[log Gamma(x_m | shape, rate)] (section 4.2).
+    """Maximise sum_m E[log Gamma(x_m | shape, rate)] (section 4.2) for a factor of the x_m.
 
-    Parameters
-    ----------
-    factor : Gamma or ConcentrationFactor
-        Distribution of the x_m, with ``mean`` E[x_m] and ``mean_log`` E[log x_m].
-
-    Returns
-    -------
-    Gamma
-        The shape solves log a - digamma(a) = log(mean of E[x]) - mean of E[log x], by Newton's
-        method on 1 / a; it is at most 1e8.
-
-    References
-    ----------
-    T. Minka (2002), Estimating a Gamma distribution.
+    The shape solves log a - digamma(a) = log(mean of E[x]) - mean of E[log x], by Newton's method
+    on 1 / a (T. Minka 2002, Estimating a Gamma distribution); it is at most 1e8.
     """
     average = float(np.mean(factor.mean))
     gap = float(np.log(average) - np.mean(factor.mean_log))

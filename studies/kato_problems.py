@@ -32,14 +32,8 @@ __all__ = ["PROBLEMS", "Problem", "nested_mask", "problem", "training_part"]
 class Problem(NamedTuple):
     """Kernels and their visible part.
 
-    Attributes
-    ----------
-    kernels : DataArray (kernel, obs, basis)
-        True kernels; zeros where the truth is unknown.
-    visible : bool array (object, kernel)
-    labels : array (object,) or None
-    known : tuple of str
-        Fully known kernels.
+    Kernels (kernel, obs, basis) are the true ones, with zeros where the truth is unknown; `known`
+    are the fully known kernels; `visible` is (object, kernel).
     """
 
     kernels: xr.DataArray
@@ -56,21 +50,9 @@ class _Whole(NamedTuple):
 
 
 def nested_mask(rng: np.random.Generator, n: int, n_kernels: int, ratio: float) -> NDArray:
-    """Hide a share of all pairs of object and kernel; each object keeps one kernel.
+    """Hide a share of all pairs of object and kernel (False); each object keeps one kernel.
 
     With the same generator, pairs hidden at a lower ratio are also hidden at a higher one.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    n, n_kernels : int
-    ratio : float
-        At most 1 - 1 / n_kernels.
-
-    Returns
-    -------
-    bool array (object, kernel)
-        False where an object is missing.
     """
     order = rng.random((n, n_kernels))
     order[np.arange(n), rng.integers(n_kernels, size=n)] = 2.0
@@ -158,15 +140,9 @@ PROBLEMS: dict[str, Callable[[int, float], Problem]] = {
 
 
 def problem(column: str, seed: int, ratio: float) -> Problem:
-    """Make the kernels of a column, and hide a share of their rows.
+    """Make the kernels of a column of ``PROBLEMS``, and hide a share of their rows.
 
-    Parameters
-    ----------
-    column : str
-        One of ``PROBLEMS``.
-    seed : int
-        Seed of the objects, if they are drawn, and of the mask. The embryo data have fixed masks.
-    ratio : float
-        Missing share; for the embryo data 0.1, 0.2 or 0.3 of the known kernel.
+    The seed is that of the objects, if they are drawn, and of the mask. The embryo data have fixed
+    masks, for a ratio of 0.1, 0.2 or 0.3 of the known kernel.
     """
     return PROBLEMS[column](seed, ratio)

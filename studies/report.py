@@ -11,10 +11,9 @@ Student's t test of our mean. This rejects too often, because the paper's own er
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,12 +21,17 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import ttest_ind_from_stats
 
-__all__ = ["LEVEL", "Cell", "Published", "Report"]
+if TYPE_CHECKING:
+    from .study import Study
+
+__all__ = ["LEVEL", "Cell", "Published", "Report", "printed"]
 
 #: Level of the test.
 LEVEL = 0.01
 #: Least number of splits for a verdict.
 FEWEST = 5
+#: The papers' tables, one file per study.
+PRINTED = Path(__file__).parent / "printed"
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,19 @@ class Published:
         if self.spread is None:
             return np.nan
         return self.spread * (splits**0.5 if spread == "se" else 1.0)
+
+
+def printed(name: str) -> dict[tuple[str, str], Published]:
+    """Read the printed numbers of a study by (row, column) from ``printed/NAME.csv``, if any."""
+    path = PRINTED / f"{name}.csv"
+    if not path.exists():
+        return {}
+    return {
+        (line.row, line.column): Published(
+            line.mean, None if np.isnan(line.spread) else line.spread, np.nan_to_num(line.rounding)
+        )
+        for line in pd.read_csv(path).itertuples()
+    }
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,9 @@ class Cell:
     def verdict(self, published_sd: float, published_splits: int) -> str:
         """Verdict on the cell; `published_sd` is NaN if the paper prints no sd."""
         if not self.values:
-            return _why_empty(self)
+            if self.skip:
+                return f"skipped: {self.skip}"
+            return f"failed: {self.errors[0]}" if self.errors else "not run"
         if self.published is None:
             return "not in the paper"
         gap = max(abs(self.mean - self.published.mean) - self.published.rounding, 0.0)
@@ -113,45 +132,30 @@ class Cell:
         return "differs"
 
 
-def _why_empty(cell: Cell) -> str:
-    if cell.skip:
-        return f"skipped: {cell.skip}"
-    return f"failed: {cell.errors[0]}" if cell.errors else "not run"
-
-
 @dataclass(frozen=True)
 class Report:
     """A study's table; prints as a table.
 
     Parameters
     ----------
-    name, title, measure, notes : str
+    study : Study
     cells : tuple of Cell
-    published_splits, spread
-        As in ``Study``.
-    recipes : tuple of (column, rows, settings)
     interrupted : bool
         Whether the study was stopped before all units were done.
     """
 
-    name: str
-    title: str
-    measure: str
+    study: "Study"
     cells: tuple[Cell, ...]
-    published_splits: int
-    spread: Literal["sd", "se"]
-    recipes: tuple[tuple[str, str, Mapping[str, Any]], ...]
-    notes: str
-    interrupted: bool
+    interrupted: bool = False
 
     @property
     def table(self) -> pd.DataFrame:
-        """Table with one row a cell: paper and ours (mean, sd, splits), difference and verdict."""
+        """Table with a row per cell: paper and ours (mean, sd, splits), difference and verdict."""
         return pd.DataFrame([self._line(cell) for cell in self.cells])
 
     def _line(self, cell: Cell) -> dict[str, Any]:
-        paper = cell.published or Published(np.nan)
-        against = paper.sd(self.published_splits, self.spread), self.published_splits
+        paper, splits = cell.published or Published(np.nan), self.study.published_splits
+        against = paper.sd(splits, self.study.spread), splits
         return {
             "column": cell.column,
             "row": cell.row,
@@ -170,33 +174,33 @@ class Report:
     def write(self, folder: Path) -> None:
         """Write ``<name>.csv`` with all digits, and ``<name>.md`` for reading."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.table.to_csv(folder / f"{self.name}.csv", index=False)
-        (folder / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")
+        self.table.to_csv(folder / f"{self.study.name}.csv", index=False)
+        (folder / f"{self.study.name}.md").write_text(self.markdown(), encoding="utf-8")
 
     def markdown(self) -> str:
         """Table, rule of the verdicts, and recipes."""
+        study = self.study
         header, *body = self._printed()
-        lines = [f"# {self.title}", "", f"{self.measure}: mean ± sd over random splits.", ""]
-        lines += [_markdown_row(header), _markdown_row(["---"] * len(header))]
-        lines += [_markdown_row(row) for row in body]
-        lines += ["", self.rule(), *([self.notes] if self.notes else []), "", "Settings:", ""]
-        lines += [
-            f"- {column}, {rows}: `{json.dumps(settings, sort_keys=True)}`"
-            for column, rows, settings in self.recipes
-        ]
+        lines = [f"# {study.title}", "", f"{study.measure}: mean ± sd over random splits.", ""]
+        lines += [_markdown_row(row) for row in (header, ["---"] * len(header), *body)]
+        lines += ["", self.rule(), *([study.notes] if study.notes else []), "", "Settings:", ""]
+        for task in study.tasks:
+            if rows := study.rows_of(task):
+                settings = json.dumps(dict(task.settings), sort_keys=True)
+                lines.append(f"- {task.column}, {', '.join(rows)}: `{settings}`")
         return "\n".join(lines) + "\n"
 
     def rule(self) -> str:
         """Rule of the verdicts."""
-        if self.published_splits == 1:
+        if self.study.published_splits == 1:
             return "Not a mean over splits: a cell agrees when it is the printed number, rounded."
-        spread = {"sd": "standard deviation", "se": "standard error"}[self.spread]
+        spread = {"sd": "standard deviation", "se": "standard error"}[self.study.spread]
         alone = any(cell.published and cell.published.spread is None for cell in self.cells)
         exact = " A mean printed without a spread counts as exact." if alone else ""
         return (
             f"A cell agrees when Welch's t test of the two means, less rounding, has p >= {LEVEL}; "
             "se is the standard error of the difference over the draw of splits. The paper has "
-            f"{self.published_splits} splits and prints a {spread} with its means. Below "
+            f"{self.study.published_splits} splits and prints a {spread} with its means. Below "
             f"{FEWEST} splits there is no verdict.{exact}"
         )
 
@@ -220,7 +224,7 @@ class Report:
 
     def __rich__(self) -> Table:
         header, *body = self._printed()
-        table = Table(title=self.title, caption=self.rule())
+        table = Table(title=self.study.title, caption=self.rule())
         for name in header:
             table.add_column(name, overflow="fold")
         for row in body:

@@ -16,10 +16,12 @@ keep their units.
 
 import hashlib
 import json
+import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,9 +31,12 @@ from matplotlib.figure import Figure
 from kernelzoo.inference.engine import quiet_sampler, records, versions
 from kernelzoo.validation import argument_error, check_count
 
-from .report import Cell, Published, Report
+from .report import Cell, Published, Report, printed
 
-__all__ = ["Study", "Task", "read_units", "run_study", "tabulate"]
+__all__ = ["Study", "Task", "described", "read_units", "run_study", "tabulate"]
+
+#: Titles, sizes and notes of the studies.
+DESCRIPTIONS = tomllib.loads((Path(__file__).parent / "studies.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,8 @@ class Task:
     @property
     def recipe(self) -> str:
         """Fingerprint of the function and the settings."""
-        contents = [
-            self.column,
-            self.rows,
-            f"{self.function.__module__}.{self.function.__qualname__}",
-            self.settings,
-        ]
+        name = f"{self.function.__module__}.{self.function.__qualname__}"
+        contents = [self.column, self.rows, name, self.settings]
         return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -95,7 +96,7 @@ class Study:
         Number of splits of every column.
     seed : int
     published : mapping of (row, column) to Published
-        Printed numbers of the paper.
+        Printed numbers of the paper, as `printed` reads them.
     published_splits : int
     spread : {"sd", "se"}
         Meaning of the number after the paper's plus-minus: standard deviation over splits, or
@@ -133,9 +134,9 @@ class Study:
         key = (zlib.crc32(column.encode()), split)
         return int(np.random.SeedSequence(self.seed, spawn_key=key).generate_state(1)[0])
 
-    def shows(self, row: str) -> bool:
-        """Whether a row is in the table."""
-        return self.shown is None or row in self.shown
+    def rows_of(self, task: Task) -> tuple[str, ...]:
+        """Rows of a task that are in the table."""
+        return tuple(row for row in task.rows if self.shown is None or row in self.shown)
 
     def units(self, splits: int) -> "list[Unit]":
         """Units of the shown rows, ordered by split."""
@@ -143,12 +144,32 @@ class Study:
             self.unit(task, split)
             for split in range(splits)
             for task in self.tasks
-            if split < task.wanted(splits) and any(map(self.shows, task.rows))
+            if split < task.wanted(splits) and self.rows_of(task)
         ]
 
     def unit(self, task: Task, split: int) -> "Unit":
         """One task on one split."""
         return Unit(task, split, self.seed_of(task.column, split))
+
+
+def described(name: str, tasks: Iterable[Task], **fields: Any) -> Study:
+    """Make the study that ``studies.toml`` describes, with the numbers of ``printed/NAME.csv``."""
+    told = DESCRIPTIONS[name]
+    told = DESCRIPTIONS.get(told.get("like"), {}) | told
+    reasons = {
+        cell: each["reason"]
+        for each in told.get("irreproducible", ())
+        for cell in product(each["rows"], each["columns"])
+    }
+    own = {key: value for key, value in told.items() if key not in ("like", "irreproducible")}
+    return Study(
+        name=name,
+        tasks=tuple(tasks),
+        published=printed(name),
+        irreproducible=reasons,
+        **own,
+        **fields,
+    )
 
 
 @dataclass(frozen=True)
@@ -160,9 +181,15 @@ class Unit:
     seed: int
 
     @property
+    def fields(self) -> dict[str, Any]:
+        """Fields of a record that tell units apart."""
+        values = self.task.recipe, versions()["kernelzoo"], self.split, self.seed
+        return dict(zip(_KEY, values, strict=True))
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """Key of the unit among records."""
-        return self.task.recipe, versions()["kernelzoo"], self.split, self.seed
+        return tuple(self.fields.values())
 
     @property
     def name(self) -> str:
@@ -173,15 +200,11 @@ class Unit:
         """Run the unit; return a record of its values."""
         with quiet_sampler():
             values = self.task.function(self.task.column, self.seed, **self.task.settings)
-        key = dict(zip(_KEY, self.key, strict=True))
-        return {**key, "column": self.task.column, "values": self._checked(values)}
-
-    def _checked(self, values: Mapping[str, float]) -> dict[str, float]:
         numbers = {row: float(value) for row, value in values.items()}
         if set(numbers) != set(self.task.rows) or not np.isfinite(list(numbers.values())).all():
             needed = f"one that returns a finite number for each of {', '.join(self.task.rows)}"
             raise argument_error("function", "Task", needed, repr(numbers))
-        return numbers
+        return {**self.fields, "column": self.task.column, "values": numbers}
 
 
 _KEY = ("recipe", "kernelzoo", "split", "seed")
@@ -203,9 +226,9 @@ def run_study(
     ----------
     study : Study
     out : Path
-        Folder of the table, ``<name>.csv`` and ``<name>.md``, and of the folder ``<ledger>`` of
-        units, a file each. Units of an earlier run in ``<ledger>.jsonl`` count, one a line, as the
-        folder's files are when they are joined.
+        Folder of the table, ``<name>.csv`` and ``<name>.md``, and of the folder ``<ledger>`` with a
+        file per unit. Units of an earlier run in ``<ledger>.jsonl`` count, too, one per line, as
+        the folder's files are when they are joined.
     splits : int, optional
         Number of splits in place of the study's. A later call with more splits reuses the units.
     jobs : int, default=1
@@ -223,21 +246,21 @@ def run_study(
     name = study.ledger or study.name
     found = read_units(out, name)
     finished = {_key_of(record) for record in found}
+    unfinished = {unit.name: unit for unit in study.units(splits) if unit.key not in finished}
     made = records(
         lambda: Unit.run,
-        {unit.name: unit for unit in study.units(splits) if unit.key not in finished},
+        unfinished,
         title=study.name,
         owner="run_study",
         store=out / name,
         cores=jobs,
         progressbar=progressbar,
     )
-    keys = {unit.name: dict(zip(_KEY, unit.key, strict=True)) for unit in study.units(splits)}
     interrupted = False
     try:
         with closing(made):
             for each, record in made:
-                found.append({**keys[each], **record})
+                found.append({**unfinished[each].fields, **record})
     except KeyboardInterrupt:
         interrupted = True
     report = tabulate(study, found, splits, interrupted=interrupted)
@@ -301,31 +324,17 @@ def tabulate(
         numbers = range(splits if task.skip else wanted)
         keys = [place(study.unit(task, split).key) for split in numbers]
         found = [known[key] for key in keys if key in known]
-        for row in filter(study.shows, task.rows):
-            cells.append(
-                Cell(
-                    row=row,
-                    column=task.column,
-                    values=tuple(r["values"][row] for r in found if "values" in r),
-                    errors=tuple(r["error"] for r in found if "error" in r),
-                    wanted=wanted,
-                    skip=task.skip,
-                    published=study.published.get((row, task.column)),
-                    irreproducible=study.irreproducible.get((row, task.column)),
-                )
+        cells += [
+            Cell(
+                row=row,
+                column=task.column,
+                values=tuple(r["values"][row] for r in found if "values" in r),
+                errors=tuple(r["error"] for r in found if "error" in r),
+                wanted=wanted,
+                skip=task.skip,
+                published=study.published.get((row, task.column)),
+                irreproducible=study.irreproducible.get((row, task.column)),
             )
-    return Report(
-        name=study.name,
-        title=study.title,
-        measure=study.measure,
-        cells=tuple(cells),
-        published_splits=study.published_splits,
-        spread=study.spread,
-        recipes=tuple(
-            (task.column, ", ".join(rows), dict(task.settings))
-            for task in study.tasks
-            if (rows := tuple(filter(study.shows, task.rows)))
-        ),
-        notes=study.notes,
-        interrupted=interrupted,
-    )
+            for row in study.rows_of(task)
+        ]
+    return Report(study, tuple(cells), interrupted)

@@ -42,9 +42,8 @@ from kernelzoo.models import WishartCompletion
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .data import absence, objects
-from .report import Published
-from .study import Study, Task
-from .zhang_mixture_published import ETA, TABLE_1, TABLE_3
+from .report import printed
+from .study import Study, Task, described
 
 __all__ = [
     "Division",
@@ -88,52 +87,13 @@ DATA_1: dict[str, _Recipe] = {
     "iris_uci": {"standardize": True} | _AFTER,
 }
 DATA_3 = DATA_1 | {"sonar": {"standardize": False} | _AFTER}
-
-SPLITS = 30
-SEED = 2003
-
-_ISOLATED = (
-    "12 to 34 test objects a split are related to hardly any training object (no entry of K21 "
-    "above 0.01); all are of class b, but the largest entry is often one of class g. If they were "
-    "assigned to b, the accuracies would be within 2 of the printed ones"
-)
-_SWAPPED = "the two accuracies are exchanged in print"
-_WIDER = "with a variance of 17.5 in place of 0.75 all four numbers of this kernel agree"
-UNMET_1 = {
-    ("Gaussian: target accuracy", "ionosphere"): _ISOLATED,
-    ("Gaussian: target alignment", "soybean_small"): _WIDER,
-    ("Gaussian: input alignment", "soybean_small"): _WIDER,
-    ("Gaussian: input accuracy", "soybean_small"): _WIDER,
-    ("polynomial: target accuracy", "wine"): _SWAPPED,
-    ("polynomial: input accuracy", "wine"): _SWAPPED,
-    ("linear: target accuracy", "iris_uci"): _SWAPPED,
-    ("linear: input accuracy", "iris_uci"): _SWAPPED,
-}
-UNMET_3 = {
-    (f"{kernel}: target accuracy", "ionosphere"): _ISOLATED for kernel in (*WIDTHS, "mixture")
-}
-NOTES = (
-    "The target kernel is the completed kernel, the input kernel the paper's hyperparameter "
-    "kernel. The classifier is the nearest neighbour with the target kernel, and the nearest class "
-    "mean with the input kernel: this reproduces the second half of the tables, and the nearest "
-    "neighbour does not. The paper does not say how large eps is, nor where it is added: "
-    "jitter_first follows from the matched degrees of freedom (Table 2), the size from the "
-    "alignments of target kernels that depend on it, whose agreement therefore proves little. "
-    "Rows of a data set share their splits, so their differences are dependent."
-)
+#: Data sets of Table 3.
+FIVE_WIDTHS = ("breast_cancer", "ionosphere", "sonar")
 
 
 @dataclass(frozen=True)
 class Division:
-    """One random division of a data set, training objects first.
-
-    Parameters
-    ----------
-    X : DataFrame of shape (n, D)
-    y_train, y_test : ndarray
-    jitter, jitter_first
-        As in `divide`.
-    """
+    """One random division of a data set, training objects first; jitter as in `divide`."""
 
     X: pd.DataFrame
     y_train: NDArray
@@ -147,14 +107,9 @@ class Division:
         return ideal_kernel(self.y_train) + self.jitter * np.eye(len(self.y_train))
 
     def stack(self, kernels: _Forms, normalize: Sequence[str] = ()) -> xr.DataArray:
-        """Compute kernels (kernel, n, n), with eps on their diagonals if it comes first.
+        """Compute kernels (kernel, n, n), normalised, with eps on their diagonals if it is first.
 
-        Parameters
-        ----------
-        kernels : mapping of str to [form, *arguments]
-            As in ``TYPES``.
-        normalize : sequence of {"trace", "unit", "center"}
-            Normalisations of each kernel, in this order and before eps is added.
+        `kernels` are [form, *arguments] by name, as in ``TYPES``.
         """
         return _stack(self.X, kernels, self.jitter, self.jitter_first, normalize)
 
@@ -164,10 +119,7 @@ class Division:
         return eta, theta if self.jitter_first else theta + self.jitter * np.eye(len(theta))
 
     def measures(self, stack: xr.DataArray, iterations: int) -> tuple[float, float, float, float]:
-        """Compute the ``MEASURES`` of a stack of kernels with equal weights, in per cent.
-
-        Cost O(n^3).
-        """
+        """Compute the ``MEASURES`` of a stack with equal weights, in per cent, in O(n^3)."""
         eta, theta = self.matched(stack)
         model = WishartCompletion(theta, self.K11, eta=eta)  # r = n + 1
         with warnings.catch_warnings():
@@ -203,18 +155,8 @@ def divide(
 ) -> Division:
     """Divide a data set at random, stratified by class.
 
-    Parameters
-    ----------
-    column : str
-        Data set.
-    seed : int
-    standardize : bool
-        Scale features to mean 0 and standard deviation 1 (divisor n - 1) over all objects.
-    jitter : float
-        The paper's eps, added to the diagonals of K11 and of Theta.
-    jitter_first : bool
-        Add eps to the kernels before matching instead of to Theta.
-    test_size : float
+    `jitter` is the paper's eps, added to the diagonals of K11 and of Theta, or, with
+    `jitter_first`, of the kernels before matching instead of Theta.
     """
     split = objects(column, standardize).split(test_size, seed=seed, standardize=False)
     X = pd.concat([cast(pd.DataFrame, part) for part in (split.X_train, split.X_test)])
@@ -229,24 +171,9 @@ def kernel_learning(
     kernels: _Forms,
     iterations: int,
 ) -> dict[str, float]:
-    """Score each kernel alone and their mixture, on one division.
+    """Score each kernel alone and their mixture by ``"<kernel>: <measure>"``, in per cent.
 
-    Parameters
-    ----------
-    column : str
-        Data set.
-    seed : int
-    data : mapping
-        Settings of `divide`.
-    kernels : mapping of str to [form, *arguments]
-        As in ``TYPES``.
-    iterations : int
-        Number of EM iterations.
-
-    Returns
-    -------
-    dict
-        Measures by ``"<kernel>: <measure>"``, in per cent.
+    `data` are settings of `divide`, `kernels` are as in ``TYPES``, `iterations` those of EM.
     """
     division = divide(column, seed, **data)
     stack = division.stack(kernels)
@@ -268,21 +195,7 @@ def matched_degrees(
     jitter_first: bool,
     kernels: _Forms,
 ) -> dict[str, float]:
-    """Compute eta of a mixture on all objects.
-
-    Parameters
-    ----------
-    column : str
-        Data set.
-    seed : int
-        Not used.
-    row : str
-        Name of the row.
-    standardize, jitter, jitter_first
-        As in `divide`.
-    kernels : mapping of str to [form, *arguments]
-        As in ``TYPES``.
-    """
+    """Compute eta of a mixture on all objects, for any seed; settings are those of `divide`."""
     stack = _stack(objects(column, standardize).X, kernels, jitter, jitter_first)
     return {row: match_wishart(stack)[0]}
 
@@ -304,89 +217,32 @@ def _stack(
 
 def table_1() -> Study:
     """Table 1: three types of kernel and their mixture on six data sets."""
-    return _comparison("table1", "Table 1", TABLE_1, TYPES, DATA_1, UNMET_1)
+    return _comparison("zhang-mixture-table1", TYPES, DATA_1)
 
 
 def table_3() -> Study:
     """Table 3: the Gaussian kernel with five variances and their mixture on three data sets."""
-    return _comparison("table3", "Table 3", TABLE_3, WIDTHS, DATA_3, UNMET_3)
+    data = {column: DATA_3[column] for column in FIVE_WIDTHS}
+    return _comparison("zhang-mixture-table3", WIDTHS, data)
 
 
 def table_2() -> Study:
     """Table 2: degrees of freedom matched to a mixture of all objects' kernels, so one split."""
+    name = "zhang-mixture-table2"
     recipes = {"three types": (TYPES, DATA_1), "five widths": (WIDTHS, DATA_3)}
-    return Study(
-        name="zhang-mixture-table2",
-        title="Zhang, Yeung and Kwok (2003), Table 2",
-        measure="Matched degrees of freedom eta",
-        tasks=tuple(
-            Task(
-                column,
-                (row,),
-                matched_degrees,
-                {"row": row, "kernels": kernels, **data[column]},
-                absence(column),
-            )
-            for row, (kernels, data) in recipes.items()
-            for column in ETA[row]
-        ),
-        splits=1,
-        seed=SEED,
-        published={
-            (row, column): Published(eta, rounding=0.05)
-            for row, printed in ETA.items()
-            for column, eta in printed.items()
-        },
-        published_splits=1,
-        notes=(
-            "All objects enter, so there is only one split. The five widths are from the paper's "
-            "section 6.2."
-        ),
-    )
+    tasks = []
+    for row, column in printed(name):
+        kernels, data = recipes[row]
+        settings = {"row": row, "kernels": kernels, **data[column]}
+        tasks.append(Task(column, (row,), matched_degrees, settings, absence(column)))
+    return described(name, tasks)
 
 
-def _comparison(
-    name: str,
-    title: str,
-    published: Mapping[str, Mapping[str, list[tuple[float, float]]]],
-    kernels: _Forms,
-    data: Mapping[str, Mapping[str, Any]],
-    irreproducible: Mapping[tuple[str, str], str],
-) -> Study:
+def _comparison(name: str, kernels: _Forms, data: Mapping[str, _Recipe]) -> Study:
     rows = tuple(f"{kernel}: {m}" for kernel in (*kernels, "mixture") for m in MEASURES)
-    return Study(
-        name=f"zhang-mixture-{name}",
-        title=f"Zhang, Yeung and Kwok (2003), {title}",
-        measure="Alignment of the test block and test accuracy, both in per cent",
-        tasks=tuple(
-            Task(
-                column,
-                rows,
-                kernel_learning,
-                {
-                    "data": {**data[column], "test_size": 0.4},
-                    "kernels": kernels,
-                    "iterations": 100,
-                },
-                absence(column),
-            )
-            for column in published
-        ),
-        splits=SPLITS,
-        seed=SEED,
-        published={
-            (f"{kernel}: {measure}", column): _printed(measure, *numbers)
-            for column, block in published.items()
-            for kernel, four in block.items()
-            for measure, numbers in zip(MEASURES, four, strict=True)
-        },
-        irreproducible=irreproducible,
-        notes=NOTES,
-    )
-
-
-def _printed(measure: str, mean: float, sd: float) -> Published:
-    """Cell of the paper in per cent; alignments are rounded to whole per cent."""
-    if measure.endswith("accuracy"):
-        return Published(mean, sd)
-    return Published(100 * mean, 100 * sd, rounding=0.5)
+    tasks = []
+    for column, recipe in data.items():
+        divided = {"data": {**recipe, "test_size": 0.4}}
+        settings = {"kernels": kernels, "iterations": 100} | divided
+        tasks.append(Task(column, rows, kernel_learning, settings, absence(column)))
+    return described(name, tasks)

@@ -28,9 +28,8 @@ from kernelzoo.inference.kernel_completion.classifiers import KernelNearestNeigh
 from kernelzoo.validation import check_name
 
 from .data import absence
-from .study import Study, Task
-from .zhang_mixture import DATA_1, TYPES, WIDTHS, Division, divide
-from .zhang_mixture_published import TABLE_3
+from .study import Study, Task, described
+from .zhang_mixture import DATA_1, FIVE_WIDTHS, TYPES, WIDTHS, Division, divide
 
 __all__ = ["SETS", "accuracies", "accuracy", "best_single", "learned_weights"]
 
@@ -48,11 +47,7 @@ SETS: dict[str, dict[str, Any]] = {
 def accuracy(division: Division, theta: NDArray) -> float:
     """Test accuracy of the nearest neighbour in the kernel completed from theta, per cent.
 
-    Parameters
-    ----------
-    division : Division
-    theta : ndarray of shape (n, n)
-        Kernel of all objects, whose scale does not matter.
+    The scale of the kernel of all objects, `theta` (n, n), does not matter.
     """
     K11 = division.K11
     n1 = len(K11)
@@ -88,15 +83,7 @@ def accuracies(
 ) -> dict[str, float]:
     """Compute accuracies with equal weights, each kernel alone, and learned weights.
 
-    Parameters
-    ----------
-    column : str
-        Data set.
-    seed : int
-    data : mapping
-        Settings of `divide`.
-    kernels, normalize
-        As in `Division.stack`.
+    `data` are settings of `divide`, `kernels` and `normalize` are as in `Division.stack`.
     """
     division = divide(column, seed, **data)
     stack = division.stack(kernels, normalize)
@@ -118,34 +105,13 @@ def accuracies(
 
 
 def learned_weights(kernels: str = "types") -> Study:
-    """Study of equal, single and learned weights on the paper's data sets.
-
-    Parameters
-    ----------
-    kernels : {"types", "scaled", "widths"}, default="types"
-        Set of kernels. "widths" uses the three data sets of the paper's Table 3.
-    """
+    """Study of equal, single and learned weights of a set of kernels, one of ``SETS``."""
     recipe = SETS[check_name(kernels, SETS, "kernels", "learned_weights")]
     rows = ("equal weights", *recipe["kernels"], "best single kernel", *OBJECTIVES)
-    columns = TABLE_3 if kernels == "widths" else DATA
-    return Study(
-        name="zhang-mixture-weights" + ("" if kernels == "types" else f"-{kernels}"),
-        title=f"Weights of a mixture of kernels ({kernels}): equal, single and learned",
-        measure="Test accuracy of the kernel nearest neighbour in per cent",
-        tasks=tuple(
-            Task(
-                column,
-                rows,
-                accuracies,
-                {"data": {**DATA[column], "test_size": 0.4}, **recipe},
-                absence(column),
-            )
-            for column in columns
-        ),
-        splits=30,
-        seed=2003,
-        notes=(
-            "The best single kernel is chosen by leave-one-out accuracy in the training part. The "
-            "last rows have weights learned by the objective of that name."
-        ),
-    )
+    columns = FIVE_WIDTHS if kernels == "widths" else DATA
+    tasks = []
+    for column in columns:
+        settings = {"data": {**DATA[column], "test_size": 0.4}, **recipe}
+        tasks.append(Task(column, rows, accuracies, settings, absence(column)))
+    suffix = "" if kernels == "types" else f"-{kernels}"
+    return described(f"zhang-mixture-weights{suffix}", tasks)

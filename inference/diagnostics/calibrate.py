@@ -93,13 +93,13 @@ def calibrate(
     -------
     DataTree
         Group ``prior_sbc`` or ``posterior_sbc``: fractional ranks (chain, draw, ...) in (0, 1),
-        with a replicate a draw, as ``az.plot_ecdf_pit`` takes them. Attributes: ``verdict``, the
-        text that is printed; ``calibrated`` (0 or 1); ``leaves_bands``, the quantities whose ranks
-        leave their bands, and by how many of their elements, as JSON; ``bias`` and ``scale``, the
-        smallest bias in posterior standard deviations, and the largest ratio of standard deviations
-        below one, that are found with a probability of 80 %; ``draws``, the median number of draws
-        among which a truth was ranked; ``failures``, the messages of failed fits by replicate, as
-        JSON; ``not_converged``, the number of fits that said so.
+        with one replicate per draw, as ``az.plot_ecdf_pit`` takes them. Attributes: ``verdict``,
+        the text that is printed; ``calibrated`` (0 or 1); ``leaves_bands``, the quantities whose
+        ranks leave their bands, and by how many of their elements, as JSON; ``bias`` and ``scale``,
+        the smallest bias in posterior standard deviations, and the largest ratio of standard
+        deviations below one, that are detected with a probability of 80 %; ``draws``, the median
+        number of draws among which a truth was ranked; ``failures``, the messages of failed fits by
+        replicate, as JSON; ``not_converged``, the number of fits that said so.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def calibrate(
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
     by_number: dict[int, Record] = {}
     found = records(
-        lambda: runs.task(replicates),
+        lambda: runs.prepared(replicates),
         names,
         title=f"Calibration of {engine.name}",
         owner=OWNER,

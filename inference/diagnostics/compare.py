@@ -47,11 +47,11 @@ class Comparison:
     reference : str
         Name of the reference result.
     engines : DataFrame
-        One row a result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
+        One row per result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
         least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, and
         held-out scores when asked for.
     variables : DataFrame
-        One row a quantity and result, over the quantity's elements, in standard deviations of the
+        One row per quantity and result, over the quantity's elements, in standard deviations of the
         reference: ``difference``, the largest difference of means; ``z``, the largest difference
         divided by its Monte Carlo standard error; ``z_bound``, which ``z`` exceeds with probability
         1 % when the two results agree (if elements are independent; with less if they are
@@ -60,7 +60,7 @@ class Comparison:
         ``z`` if the draws are neither independent nor chains (SMC, Pathfinder). Elements without
         spread in the reference are left out.
     elements : DataFrame
-        One row an element: mean, sd, difference, ratio, Monte Carlo standard error, effective
+        One row per element: mean, sd, difference, ratio, Monte Carlo standard error, effective
         draws.
     left_out : tuple of str
         Quantities that some result lacks.
@@ -72,17 +72,12 @@ class Comparison:
     elements: pd.DataFrame
     left_out: tuple[str, ...] = ()
 
-    @property
-    def _caption(self) -> str:
+    def _parts(self, form: str) -> tuple[str, str, str, str]:
+        """Table of engines, caption, table of variables, and footnote of marked engines."""
         caption = f"against {self.reference}, in its standard deviations"
         if self.left_out:
             names = ", ".join(self.left_out)
             caption += f" (not compared: {names}; for results of pm.sample, pass model=)"
-        return caption
-
-    @property
-    def _marked(self) -> tuple[pd.DataFrame, pd.DataFrame, str]:
-        """Tables with a dagger at engines with too large a k-hat, and the footnote."""
         marks = {
             name: f"{name} {DAGGER}"
             for name, k_hat in self.engines["pareto_k"].items()
@@ -92,30 +87,22 @@ class Comparison:
             f"{DAGGER} k-hat above {LARGEST_USABLE}: the draws are not a reliable approximation of "
             "the posterior. Do not read their means and intervals (including weights of kernels)."
         )
-        return (
-            self.engines.rename(index=marks),
+        tables = (
+            self.engines.rename(index=marks).T,
             self.variables.rename(index=marks, level="engine"),
-            footnote if marks else "",
         )
+        engines, variables = (
+            getattr(table, form)(float_format="{:.3g}".format) for table in tables
+        )
+        return engines, caption, variables, footnote if marks else ""
 
     def __repr__(self) -> str:
-        engines, variables, footnote = self._marked
-        with pd.option_context("display.width", 160, "display.max_columns", None):
-            text = (
-                f"{engines.T.to_string(float_format='{:.3g}'.format)}\n\n"
-                f"{self._caption}\n"
-                f"{variables.to_string(float_format='{:.3g}'.format)}"
-            )
-        return f"{text}\n\n{footnote}" if footnote else text
+        engines, caption, variables, footnote = self._parts("to_string")
+        return f"{engines}\n\n{caption}\n{variables}" + (f"\n\n{footnote}" if footnote else "")
 
     def _repr_html_(self) -> str:
-        engines, variables, footnote = self._marked
-        html = (
-            engines.T.to_html(float_format="{:.3g}".format)
-            + f"<p>{self._caption}</p>"
-            + variables.to_html(float_format="{:.3g}".format)
-        )
-        return f"{html}<p>{footnote}</p>" if footnote else html
+        engines, caption, variables, footnote = self._parts("to_html")
+        return f"{engines}<p>{caption}</p>{variables}" + (f"<p>{footnote}</p>" if footnote else "")
 
 
 def compare_engines(
@@ -181,9 +168,7 @@ def compare_engines(
         raise argument_error("results", "compare_engines", "at least one result", "none")
     for name, tree in results.items():
         check_result(tree, f'results["{name}"]', "compare_engines")
-    _check_same(results, "model", "family", "model")
-    _check_data(results)
-    _check_declared(results)
+    _check_comparable(results)
     if labels_new is None:
         if kernels_new is not None or predict_options is not None:
             raise ValueError(
@@ -255,35 +240,24 @@ def _of_model(tree: DataTree, model: pm.Model) -> DataTree:
     return named
 
 
-def _check_same(results: Mapping[str, DataTree], what: str, *attributes: str) -> None:
-    """Raise unless results agree on the first of the attributes that each result has."""
-    carried = [[tree.attrs[a] for a in attributes if a in tree.attrs] for tree in results.values()]
-    values = {str(found[0]) for found in carried if found}
-    if len(values) > 1:
-        raise argument_error(
-            "results", "compare_engines", f"results on the same {what}", ", ".join(sorted(values))
-        )
+def _check_comparable(results: Mapping[str, DataTree]) -> None:
+    """Raise unless results have one model, and the data, priors and likelihood that both hold."""
 
+    def refused(rule: str, got: str) -> ValueError:
+        return argument_error("results", "compare_engines", f"results {rule}", got)
 
-def _check_data(results: Mapping[str, DataTree]) -> None:
-    """Raise unless results agree on the data that both hold."""
-    for one, other in combinations([data_in(tree) for tree in results.values()], 2):
-        if differ := differing_data(one, other):
-            raise argument_error(
-                "results", "compare_engines", "results on the same data", f"others of {differ}"
-            )
-
-
-def _check_declared(results: Mapping[str, DataTree]) -> None:
-    """Raise if priors differ, or likelihoods with the same variables."""
-    for one, other in combinations((tree.attrs for tree in results.values()), 2):
-        if differ := differing_terms(one, other):
-            raise argument_error(
-                "results",
-                "compare_engines",
-                "results under the same priors and likelihood",
-                f"results that differ in {', '.join(differ)}",
-            )
+    attributes = [tree.attrs for tree in results.values()]
+    named = [attrs.get("family", attrs.get("model")) for attrs in attributes]
+    models = sorted({str(name) for name in named if name is not None})
+    if len(models) > 1:
+        raise refused("on the same model", ", ".join(models))
+    for data in combinations(map(data_in, results.values()), 2):
+        if differ := differing_data(*data):
+            raise refused("on the same data", f"others of {differ}")
+    for attrs in combinations(attributes, 2):
+        if terms := differing_terms(*attrs):
+            rule = "under the same priors and likelihood"
+            raise refused(rule, f"results that differ in {', '.join(terms)}")
 
 
 def _z_bound(z: pd.Series) -> float:
@@ -304,7 +278,8 @@ def _moments(dataset: Dataset, tree: DataTree) -> Table:
     means = [str(v) for v in stored.data_vars if str(v).endswith("_mean")]
     for name in (mean.removesuffix("_mean") for mean in means):
         if name not in table:
-            table[name] = _stored_moments(stored, name)
+            mean, unknown = stored[f"{name}_mean"], xr.full_like(stored[f"{name}_mean"], np.nan)
+            table[name] = {"mean": mean, "sd": stored.get(f"{name}_sd", unknown), "ess": unknown}
     return table
 
 
@@ -318,13 +293,6 @@ def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -
     if independent is None and attributes.get("kind", "mcmc") == "mcmc":
         return az.ess(values.to_dataset(name="x"), method="mean")["x"]
     return shape + np.nan
-
-
-def _stored_moments(stored: Dataset, name: str) -> dict[str, xr.DataArray]:
-    """Accumulated moments, whose effective draws are unknown."""
-    mean = stored[f"{name}_mean"]
-    sd = stored[f"{name}_sd"] if f"{name}_sd" in stored else xr.full_like(mean, np.nan)
-    return {"mean": mean, "sd": sd, "ess": xr.full_like(mean, np.nan)}
 
 
 def _default_reference(results: Mapping[str, DataTree], moments: Mapping[str, Table]) -> str:

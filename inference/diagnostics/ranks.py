@@ -25,16 +25,7 @@ type LogLikelihood = Callable[[Mapping[str, NDArray]], NDArray]
 
 
 class Rank(NamedTuple):
-    """Fractional ranks of one quantity.
-
-    Attributes
-    ----------
-    dims : list of str
-    values : nested list
-        In (0, 1), by the quantity's dims.
-    draws : int
-        Draws among which the truth was ranked.
-    """
+    """Fractional ranks, in (0, 1), by the dims of a quantity, among a number of draws."""
 
     dims: list[str]
     values: Any
@@ -50,19 +41,10 @@ def ranks(
 ) -> dict[str, Rank]:
     """Fractional ranks of the truth of each identified quantity, and of the log likelihood.
 
-    Parameters
-    ----------
-    model : pm.Model
-        With the data of the fit.
-    result : DataTree
-        Result of `fit`, with draws.
-    truth : mapping of str to array
-        Values of the variables that the data were drawn from.
-    log_likelihood : callable
-        From draws of the free variables, a mapping of str to array (draw, ...), to array (draw,).
-    rng : Generator
-        A truth is placed at random among equal draws, and its rank within its interval, so that
-        fractional ranks are uniform for discrete quantities and any number of draws.
+    The model holds the data of the fit. `log_likelihood` maps draws (draw, ...) of the free
+    variables to an array (draw,). A truth is placed at random among equal draws, and its rank
+    within its interval, so that fractional ranks are uniform for discrete quantities and any number
+    of draws.
     """
     posterior = result["posterior"].to_dataset()
     if not _has_chains(result.attrs):

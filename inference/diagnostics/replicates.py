@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,13 +22,12 @@ from .ranks import ranks, thinned
 from .simulation import (
     FromPosterior,
     FromPrior,
-    Simulator,
     Values,
     observation,
     set_observations,
 )
 
-__all__ = ["OWNER", "Record", "Replicate", "Replicates"]
+__all__ = ["OWNER", "Record", "Replicates"]
 
 OWNER = "calibrate"
 QUIET: dict[str, Any] = {"progressbar": False, "log_likelihood": False}
@@ -39,7 +38,7 @@ type Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Replicates:
-    """The fits of one calibration.
+    """Task of one calibration: simulate the data of a replicate, fit them, and rank the truth.
 
     Parameters
     ----------
@@ -50,6 +49,8 @@ class Replicates:
         The seeds of a replicate depend on this and on its number only.
     options : mapping
         Arguments of `fit`.
+    truths : mapping of str to array (draw, ...), optional
+        Draws of the posterior, with method "posterior".
     """
 
     model: pm.Model
@@ -57,6 +58,11 @@ class Replicates:
     method: str
     seed: int
     options: Mapping[str, Any]
+    truths: Values | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers get the declaration, and compile it themselves.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def recipe(self) -> str:
@@ -70,13 +76,12 @@ class Replicates:
         run = [type(self.model).__name__, declared(self.model), self.method, self.seed, versions()]
         return str(hash_of([numbers, *map(repr, engine), *run]))[:16]
 
-    def task(self, replicates: int) -> "Replicate":
-        """Task of the replicates of a calibration with so many of them."""
-        truths = None
+    def prepared(self, replicates: int) -> "Replicates":
+        """Draw as many truths as needed, and compile what simulates."""
+        task = self
         if self.method == "posterior":
             with threadpool_limits(1, user_api="blas"):
-                truths = self._truths(replicates)
-        task = Replicate(self.model, self.engine, truths, self.seed, self.options)
+                task = replace(self, truths=self._truths(replicates))
         # Here, so that a model that cannot be simulated is refused before any replicate.
         _ = task.simulator
         return task
@@ -99,35 +104,12 @@ class Replicates:
         stacked = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)
         return {str(name): values.to_numpy()[order] for name, values in stacked.items()}
 
-
-@dataclass(frozen=True)
-class Replicate:
-    """Task that simulates the data of a replicate, fits them, and ranks the truth.
-
-    Parameters
-    ----------
-    model, engine, seed, options
-        As for `Replicates`.
-    truths : mapping of str to array (draw, ...), optional
-        Draws of the posterior, if the truths come from it.
-    """
-
-    model: pm.Model
-    engine: Engine
-    truths: Values | None
-    seed: int
-    options: Mapping[str, Any]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Workers get the declaration, and compile it themselves.
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
     @cached_property
-    def simulator(self) -> Simulator:
-        """Source of truths and data, compiled once a process."""
-        return (
-            FromPrior(self.model) if self.truths is None else FromPosterior(self.model, self.truths)
-        )
+    def simulator(self) -> FromPrior | FromPosterior:
+        """Source of truths and data, compiled once per process."""
+        if self.truths is None:
+            return FromPrior(self.model)
+        return FromPosterior(self.model, self.truths)
 
     @cached_property
     def _log_likelihood(self) -> Any:
@@ -141,7 +123,7 @@ class Replicate:
         model = self.simulator.model
         truth, data = self.simulator.draw(number, seed)
         with warnings.catch_warnings(), quiet_sampler():
-            # What a fit warns of would come once a replicate; the record says what matters.
+            # What a fit warns of would come once per replicate; the record says what matters.
             warnings.simplefilter("ignore")
             set_observations(model, data)
             result = fit(model, self.engine, random_seed=fit_seed, **QUIET, **self.options)

@@ -1,7 +1,7 @@
 """Simulated truths and data of a model, from its prior or from its posterior."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -24,7 +24,6 @@ from ..engine.compilation import compiling_with, python_mode
 __all__ = [
     "FromPosterior",
     "FromPrior",
-    "Simulator",
     "Values",
     "augmented",
     "copied",
@@ -38,32 +37,8 @@ OWNER = "calibrate"
 REPLICATED = "{}_replicated"
 
 
-class Simulator(Protocol):
-    """A model to be fitted, and its simulated truths."""
-
-    model: pm.Model
-
-    def draw(self, number: int, seed: int) -> tuple[Values, Values]:
-        """Return values of the variables, and of the observed variables to be set, by name."""
-
-
 class FromPrior:
-    """Truths from the prior, and data given them.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Attributes
-    ----------
-    model : pm.Model
-        A copy.
-
-    Raises
-    ------
-    ValueError
-        For a model from whose declaration no data can be simulated.
-    """
+    """Truths from the prior, and data given them; the model that is fitted is a copy."""
 
     def __init__(self, model: pm.Model):
         _check(model)
@@ -97,19 +72,10 @@ class FromPrior:
 
 
 class FromPosterior:
-    """Truths from the posterior, and a second set of data given them.
+    """Truths from independent draws of the posterior (draw, ...), and a second set of data.
 
-    Parameters
-    ----------
-    model : pm.Model
-    truths : mapping of str to array (draw, ...)
-        Independent draws of the posterior: the free variables and deterministics.
-
-    Attributes
-    ----------
-    model : pm.Model
-        A copy in which each observed variable has a twin of the same distribution given the same
-        variables, for the replicated data.
+    The model that is fitted is a copy in which each observed variable has a twin of the same
+    distribution given the same variables, for the replicated data.
     """
 
     def __init__(self, model: pm.Model, truths: Mapping[str, NDArray]):

@@ -17,26 +17,12 @@ NORMAL = stats.norm.ppf((np.arange(400) + 0.5) / 400)
 
 
 class Band:
-    """Bounds between which the ECDF of independent uniform numbers stays at all points at once.
+    """Bounds between which the ECDF of n uniform numbers stays at all points with a probability.
 
-    Parameters
-    ----------
-    n : int
-        Number of uniform numbers.
-    level : float
-        Probability of staying inside, at least.
-
-    Attributes
-    ----------
-    points : ndarray of shape (point,)
-    lower, upper : ndarray of shape (point,)
-        Smallest and largest number of values up to each point.
-
-    Notes
-    -----
-    The bounds are pointwise binomial intervals, whose common level is chosen so that all hold
-    together (Säilynoja et al. 2022, Section 2). The probability of this is exact for any level, as
-    counts of a Poisson process given their total: O(n^2) a point.
+    ``lower`` and ``upper`` are the smallest and largest number of values up to each of ``points``:
+    pointwise binomial intervals, whose common level is chosen so that all hold together (Säilynoja
+    et al. 2022, Section 2). The probability of this is exact for any level, as counts of a Poisson
+    process given their total: O(n^2) per point.
     """
 
     def __init__(self, n: int, level: float):
@@ -55,13 +41,7 @@ class Band:
         self.upper = stats.binom.isf(pointwise / 2, self.n, self.points).astype(int)
 
     def holds(self, cdf: NDArray) -> float:
-        """Probability that all bounds hold for numbers with this distribution function.
-
-        Parameters
-        ----------
-        cdf : ndarray of shape (point,)
-            Distribution function at `points`.
-        """
+        """Probability that all bounds hold for numbers with the distribution `cdf` (point,)."""
         steps = np.diff(cdf, prepend=0.0, append=1.0)
         counts = np.arange(self.n + 1)
         added = stats.poisson.pmf(counts, self.n * steps[:, None])
@@ -80,13 +60,7 @@ class Band:
         return bool(((counts < self.lower) | (counts > self.upper)).any())
 
     def p_value(self, values: NDArray) -> float:
-        """Probability that the ECDF of uniform numbers is as extreme at any point as that of these.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n,)
-            Numbers in [0, 1].
-        """
+        """Probability that uniform numbers are as extreme as `values` (n,) at any point."""
         counts = np.searchsorted(np.sort(values), self.points, side="right")
         below = stats.binom.cdf(counts, self.n, self.points)
         above = stats.binom.sf(counts - 1, self.n, self.points)
@@ -99,15 +73,8 @@ class Band:
 def power(band: Band, draws: int, *, bias: float = 0.0, scale: float = 1.0) -> float:
     """Probability that a wrong engine's ranks leave the band, for a normal posterior.
 
-    Parameters
-    ----------
-    band : Band
-    draws : int
-        Independent draws among which a truth is ranked.
-    bias : float, default=0
-        Error of the mean, in standard deviations of the posterior.
-    scale : float, default=1
-        The engine's standard deviation, in standard deviations of the posterior.
+    A truth is ranked among a number of independent draws. `bias` is the error of the mean and
+    `scale` the engine's standard deviation, both in standard deviations of the posterior.
     """
     below = stats.norm.cdf((NORMAL - bias) / scale)
     edges = np.arange(draws + 2) / (draws + 1)

@@ -32,7 +32,7 @@ NOISY = 0.1
 def plot_bound(
     result: DataTree, *, figure_kwargs: Mapping[str, Any] | None = None
 ) -> PlotCollection:
-    """Plot the bound or objective of every start by iteration, and its change an iteration.
+    """Plot the bound or objective of every start by iteration, and its change per iteration.
 
     The left axes leave out the first iterations if they would dwarf the rest (a note says so). The
     right axes show the absolute change from one iteration to the next on a logarithmic scale: a

@@ -1,4 +1,7 @@
-"""Forest plot: intervals of several engines, one panel a variable."""
+"""Forest plot: intervals of several engines, one panel per variable.
+
+`arviz_plots.plot_forest` has one axis for all variables, whose scales differ here.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,17 +27,7 @@ SPREAD = 0.7
 
 
 class Summaries:
-    """Validated choice of intervals and point estimate.
-
-    Parameters
-    ----------
-    ci_kind : {"eti", "hdi"} or None
-    ci_probs : (float, float) or None
-    point_estimate : {"mean", "median"} or None
-        Each None stands for ArviZ's ``rcParams``.
-    owner : str
-        Name of the calling function, for messages.
-    """
+    """Validated choice of intervals and point estimate; None stands for ArviZ's ``rcParams``."""
 
     def __init__(
         self,
@@ -68,15 +61,15 @@ class Summaries:
         return ends
 
     def point(self, draws: Dataset) -> Dataset:
-        """Compute the point estimate (...) of draws (sample, ...)."""
+        """Point estimate (...) of draws (sample, ...)."""
         estimate: Dataset = getattr(draws, self.estimate)("sample")
         return estimate
 
-    def text(self, probs: Iterable[float]) -> str:
+    @property
+    def text(self) -> str:
         """Describe the point estimate and the intervals."""
-        listed = [f"{100 * p:g} %" for p in probs]
-        noun = "intervals" if len(listed) > 1 else "interval"
-        return f"{self.estimate}, {' and '.join(listed)} {INTERVALS[self.kind]} {noun}"
+        inner, outer = (f"{100 * p:g} %" for p in self.probs)
+        return f"{self.estimate}, {inner} and {outer} {INTERVALS[self.kind]} intervals"
 
 
 def side_by_side(summaries: Iterable[Dataset], names: list[str]) -> Dataset:
@@ -97,17 +90,9 @@ def plot_intervals(
     value: str,
     figure_kwargs: Mapping[str, Any] | None,
 ) -> PlotCollection:
-    """Draw a forest plot with separate axes for each variable, since their scales differ.
+    """Draw the intervals of draws by engine with `plot_rows`.
 
-    Parameters
-    ----------
-    draws : mapping of str to Dataset
-        Draws by engine; each variable has the dims "sample" and one other, whose labels name the
-        rows.
-    labels : mapping of str to str
-        Legend label of each engine.
-    title, value : str
-        Title of the figure, and label of its horizontal axes.
+    Each variable has the dims "sample" and one other, whose labels name the rows.
     """
     names = list(draws)
     ends = {
@@ -115,11 +100,11 @@ def plot_intervals(
         for label, prob in zip(WIDTHS, summaries.probs, strict=True)
     }
     return plot_rows(
-        side_by_side((summaries.point(d) for d in draws.values()), names),
+        side_by_side(map(summaries.point, draws.values()), names),
         ends,
         labels=labels,
         title=title,
-        value=f"{value} ({summaries.text(summaries.probs)})",
+        value=f"{value} ({summaries.text})",
         figure_kwargs=figure_kwargs,
     )
 
@@ -133,16 +118,10 @@ def plot_rows(
     value: str,
     figure_kwargs: Mapping[str, Any] | None,
 ) -> PlotCollection:
-    """Draw points and intervals, one row an element, with separate axes for each variable.
+    """Draw points and intervals, one row per element, with separate axes for each variable.
 
-    Parameters
-    ----------
-    data : Dataset
-        Points (model, element) by variable.
-    ends : mapping of str to Dataset
-        Ends (model, element, ci_bound) by name of the interval, one of `WIDTHS`.
-    labels, title, value : optional
-        As in `plot_intervals`.
+    Points are (model, element) by variable; `ends` have the dim "ci_bound", too, and are by the
+    names of intervals in `WIDTHS`. `labels` are those of the legend, `value` of the axes.
     """
     names = list(labels)
     rows = [data[v].size // len(names) for v in data.data_vars]
@@ -166,7 +145,18 @@ def plot_rows(
     last = collection.iget_target(len(rows) - 1, 0)
     # Wrapped where the figure is narrow, as a column of a journal is.
     last.set_xlabel(value, wrap=True)
-    name_engines(collection, labels, title)
+    if len(labels) > 1:
+        collection.add_legend(
+            "model",
+            aes=["color", "marker"],
+            title="",
+            labeller=_EngineLabeller(labels),
+            frameon=False,
+        )
+    else:
+        (label,) = labels.values()
+        title = f"{title}, {' '.join(label.splitlines())}"
+    collection.add_title(title, size="large", color="black")
     return collection
 
 
@@ -210,14 +200,8 @@ def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:
     target.set_axisbelow(True)
 
 
-class EngineLabeller(BaseLabeller):
-    """Labeller that names engines in a legend by given labels.
-
-    Parameters
-    ----------
-    labels : mapping of str to str
-        Labels by engine; see `legend_labels`.
-    """
+class _EngineLabeller(BaseLabeller):
+    """Labeller that names engines in a legend by their labels."""
 
     def __init__(self, labels: Mapping[str, str]):
         self.labels = labels
@@ -225,19 +209,3 @@ class EngineLabeller(BaseLabeller):
     def sel_to_str(self, sel: Mapping[str, Any], isel: Mapping[str, Any]) -> str:
         """Label of the selected engine."""
         return self.labels[str(sel["model"])]
-
-
-def name_engines(collection: PlotCollection, labels: Mapping[str, str], title: str) -> None:
-    """Name one engine in the title, or several engines in a legend, by their labels."""
-    if len(labels) > 1:
-        collection.add_legend(
-            "model",
-            aes=["color", "marker"],
-            title="",
-            labeller=EngineLabeller(labels),
-            frameon=False,
-        )
-    else:
-        (label,) = labels.values()
-        title = f"{title}, {' '.join(label.splitlines())}"
-    collection.add_title(title, size="large", color="black")

@@ -170,16 +170,8 @@ def _name_classes(
 ) -> None:
     """Draw lines between classes and name each class, or the largest ones, at its middle.
 
-    Parameters
-    ----------
-    pictures : sequence of Axes
-        Axes of one figure, with the objects as rows in the same order.
-    starts : mapping of str to int
-        First object of each class, in the order of the objects.
-    n_objects : int
-        Number of objects.
-    columns : bool
-        Whether the columns are the same objects.
+    All axes have the objects as rows in the same order, and, with `columns`, as columns;
+    `starts` has the first object of each class.
     """
     names, edges = np.array(list(starts)), np.array([*starts.values(), n_objects])
     middles = (edges[:-1] + edges[1:] - 1) / 2

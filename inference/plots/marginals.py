@@ -1,4 +1,4 @@
-"""Marginal distributions of several engines, overlaid."""
+"""Marginal distributions of several engines on common axes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_base.labels import NoVarLabeller
-from arviz_plots import PlotCollection, plot_dist
+from arviz_plots import PlotCollection
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...models.kernels.alignment import check_distinct
 from ...validation import argument_error, check_name, check_names
 from ..engine.quantities import identified
-from .house_style import MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
-from .intervals import Summaries, name_engines, plot_intervals, side_by_side
+from .house_style import by_name, legend_labels
+from .intervals import Summaries, plot_intervals
 
 __all__ = ["plot_engines"]
 
@@ -25,14 +24,13 @@ def plot_engines(
     *,
     var_names: Iterable[str] | None = None,
     coords: Mapping[str, Any] | None = None,
-    kind: str = "forest",
     max_elements: int | None = 20,
     ci_kind: str | None = None,
     ci_probs: tuple[float, float] | None = None,
     point_estimate: str | None = None,
     figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
-    """Plot marginals of several engines on one model, overlaid.
+    """Plot intervals of several engines on one model.
 
     The quantities are those that the data identify (for the multinomial probit: weights, and
     contrasts of the regression functions between classes).
@@ -45,16 +43,14 @@ def plot_engines(
         Quantities to draw. Default: all, those with the fewest elements (the weights) first.
     coords : mapping, optional
         Labels to keep, by dim, as in ArviZ: ``{"obs": [3, 7], "class": "setosa"}``.
-    kind : {"forest", "density"}, default="forest"
-        Intervals on common axes, or one panel of densities an element.
     max_elements : int or None, default=20
         Largest number of elements; of a larger quantity, those of evenly spaced objects are drawn.
         None draws all.
     ci_kind : {"eti", "hdi"}, optional
         Equal-tailed or highest-density intervals. Default: ``az.rcParams["stats.ci_kind"]``.
     ci_probs : (float, float), optional
-        Probabilities of the thick and the thin interval; densities show the second. Default: 0.5
-        and ``az.rcParams["stats.ci_prob"]``.
+        Probabilities of the thick and the thin interval. Default: 0.5 and
+        ``az.rcParams["stats.ci_prob"]``.
     point_estimate : {"mean", "median"}, optional
         Point estimate. Default: ``az.rcParams["stats.point_estimate"]``.
     figure_kwargs : mapping, optional
@@ -63,7 +59,7 @@ def plot_engines(
     Returns
     -------
     PlotCollection
-        Its data are the point estimates by variable, or the draws for densities.
+        Its data are the point estimates by variable.
 
     Raises
     ------
@@ -78,7 +74,6 @@ def plot_engines(
     owner = "plot_engines"
     summaries = Summaries(ci_kind, ci_probs, point_estimate, owner)
     named = by_name(results, owner)
-    check_name(kind, ("forest", "density"), "kind", owner)
     models = {str(tree.attrs.get("family", tree.attrs.get("model"))) for tree in named.values()}
     if len(models) > 1:
         raise argument_error("results", owner, "results of one model", ", ".join(sorted(models)))
@@ -94,8 +89,7 @@ def plot_engines(
     title = "Engines compared" if len(draws) > 1 else "Marginals"
     if n_shown < n_all:
         title += f" on {n_shown} of {n_all} quantities"
-    draw = {"forest": plot_intervals, "density": _densities}[kind]
-    return draw(
+    return plot_intervals(
         draws,
         summaries,
         labels=legend_labels(named),
@@ -173,73 +167,3 @@ def named_draws(values: NDArray, dim: str, labels: list[str]) -> xr.DataArray:
     # Numbered samples allow an outer join with engines that have more draws.
     coords = {"sample": np.arange(len(values)), dim: labels}
     return xr.DataArray(values, dims=("sample", dim), coords=coords)
-
-
-def _densities(
-    draws: Mapping[str, Dataset],
-    summaries: Summaries,
-    *,
-    labels: Mapping[str, str],
-    title: str,
-    value: str,
-    figure_kwargs: Mapping[str, Any] | None,
-) -> PlotCollection:
-    names = list(draws)
-    flat = [_flat(dataset) for dataset in draws.values()]
-    density = side_by_side(map(_density, flat), names)
-    density["value"].attrs["kind"] = "kde"  # by which plot_dist recognises curves
-    prob = summaries.probs[1]
-    n_panels = flat[0].sizes["quantity"]
-    n_columns = min(4, n_panels)
-    n_rows = -(-n_panels // n_columns)
-    collection: PlotCollection = plot_dist(
-        DataTree.from_dict({"posterior": side_by_side(flat, names)}),
-        sample_dims="sample",
-        kind="kde",
-        cols=["quantity"],
-        col_wrap=n_columns,
-        labeller=NoVarLabeller(),
-        stats={
-            "dist": density,
-            "credible_interval": side_by_side((summaries.interval(d, prob) for d in flat), names),
-            "point_estimate": side_by_side(map(summaries.point, flat), names),
-        },
-        aes={"color": ["model"], "y": ["model"], "marker": ["model"]},
-        color=cycle(PALETTE, len(names)),
-        marker=cycle(MARKERS, len(names)),
-        aes_by_visuals={
-            "dist": ["color"],
-            "credible_interval": ["color", "y"],
-            "point_estimate": ["color", "y", "marker"],
-        },
-        visuals={"point_estimate_text": False, "title": {"size": 9}},
-        backend="matplotlib",
-        figure_kwargs=figure_options(
-            figure_kwargs,
-            figsize=(1.2 + 2.1 * n_columns, 1.0 + 1.6 * n_rows),
-            figsize_units="inches",
-        ),
-    )
-    collection.viz["figure"].item().supxlabel(
-        f"{value} ({summaries.text([prob])})", fontsize="medium"
-    )
-    name_engines(collection, labels, title)
-    return collection
-
-
-def _flat(draws: Dataset) -> Dataset:
-    """Join all variables as (sample, quantity), with ArviZ's labels: ``beta[linear]``."""
-    labels, columns = [], []
-    for name, values in draws.data_vars.items():
-        own = values[values.dims[1]].values.tolist()
-        labels += [f"{name}[{label}]" if label else str(name) for label in own]
-        columns.append(values.values)
-    return named_draws(np.concatenate(columns, axis=1), "quantity", labels).to_dataset(name="value")
-
-
-def _density(draws: Dataset) -> Dataset:
-    """Density estimate by element; NaN for elements with a single value (points)."""
-    spread = draws["value"].max("sample") > draws["value"].min("sample")
-    estimated = draws.isel(quantity=np.flatnonzero(spread.values)).azstats.kde(dim="sample")
-    density: Dataset = estimated[["value"]].reindex(quantity=draws["quantity"])
-    return density

@@ -132,10 +132,12 @@ def plot_reliability(
     diagram, histogram = (
         collection.get_target(None, {"panel": panel}) for panel in ("diagram", "histogram")
     )
-    diagram.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, zorder=0)
     above = {"panel": "diagram"}
     collection.map(_interval, "interval", data=data[["calibration"]], coords=above)
-    collection.map(_frequency, "frequency", data=data[["calibration"]], coords=above)
+    frequencies = {"data": data[["calibration"]], "coords": above, "subset_info": True}
+    collection.map(_frequency, "frequency", **frequencies)
+    dashed = {"color": GREY, "linestyle": "--", "linewidth": 1, "zorder": 0}
+    diagram.plot([0, 1], [0, 1], label="perfectly calibrated", **dashed)
     collection.map(_counts, "count", data=data[["histogram"]], coords={"panel": "histogram"})
     what = "the predicted class" if of_class is None else f"class {of_class}"
     seen = "frequency of correct predictions" if of_class is None else f"frequency of {what}"
@@ -154,22 +156,11 @@ def plot_reliability(
     histogram.yaxis.get_major_locator().set_params(integer=True)
     open_frame(diagram)
     open_frame(histogram)
-    handles = [
-        Line2D([], [], color=color, marker=marker, label=name)
-        for name, color, marker in zip(
-            names, cycle(PALETTE, len(names)), cycle(MARKERS, len(names)), strict=True
-        )
-        if name
-    ]
-    handles.append(
-        Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="perfectly calibrated")
-    )
     # Outside the axes, where the legend cannot hide a curve.
     collection.viz["figure"].item().legend(
-        handles=handles,
         frameon=False,
         loc="outside lower center",
-        ncols=min(len(handles), LEGEND_COLUMNS),
+        ncols=min(len(names) + 1, LEGEND_COLUMNS),
         fontsize="small",
     )
     return collection
@@ -247,17 +238,12 @@ def _calibration(
 def _interval(da: xr.DataArray, target: Axes, *, color: str, **_: Any) -> LineCollection:
     filled = da.dropna("bin")
     x, lower, upper = (filled.sel(summary=s).values for s in ("probability", "lower", "upper"))
-    return target.vlines(
-        x,
-        lower,
-        upper,
-        color=color,
-        linewidth=1,
-        alpha=0.7,
-    )
+    return target.vlines(x, lower, upper, color=color, linewidth=1, alpha=0.7)
 
 
-def _frequency(da: xr.DataArray, target: Axes, *, color: str, marker: str, **_: Any) -> Line2D:
+def _frequency(
+    da: xr.DataArray, target: Axes, *, color: str, marker: str, sel: dict, **_: Any
+) -> Line2D:
     filled = da.dropna("bin")
     (line,) = target.plot(
         filled.sel(summary="probability"),
@@ -266,6 +252,7 @@ def _frequency(da: xr.DataArray, target: Axes, *, color: str, marker: str, **_: 
         marker=marker,
         markersize=5,
         linewidth=1.2,
+        label=str(sel["model"]),
     )
     return line
 

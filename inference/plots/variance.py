@@ -41,7 +41,7 @@ def plot_variance_explained(
     Returns
     -------
     PlotCollection
-        Its data are the point estimates (model, kernel and sum), one variable an output.
+        Its data are the point estimates (model, kernel and sum), one variable per output.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def plot_variance_explained(
 
 
 def _by_output(explained: Dataset) -> Dataset:
-    """Draws (sample, kernel and sum), one variable an output."""
+    """Draws (sample, kernel and sum), one variable per output."""
     joined = explained.stack(sample=("chain", "draw")).transpose(..., "sample", "kernel")
     labels = [*map(str, explained["kernel"].values), TOTAL]
 

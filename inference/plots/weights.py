@@ -22,7 +22,7 @@ from .marginals import named_draws
 
 __all__ = ["plot_weights"]
 
-#: Corners of the triangle, one a kernel: left, right, top.
+#: Corners of the triangle, one per kernel: left, right, top.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
 #: R-hat of weights above which chains are marked.
 APART = 1.05
@@ -52,7 +52,7 @@ def plot_weights(
         Results of `fit` by name.
     kind : {"forest", "simplex", "inclusion"}, optional
         Intervals, with a dotted line at equal weights if weights sum to 1; for exactly three such
-        weights, draws and their mean on the simplex, one triangle an engine; or the probability
+        weights, draws and their mean on the simplex, one triangle per engine; or the probability
         that `inclusion` gives, with two Monte Carlo standard errors to each side. Default:
         "inclusion" for selections, "forest" otherwise.
     threshold : float, optional

@@ -9,20 +9,7 @@ import pytest
 from rich.console import Console
 
 import kernelzoo as kz
-from benchmarks import (
-    BENCHMARKS,
-    cold,
-    growing,
-    held_out,
-    letters,
-    memory,
-    mixing,
-    reference,
-    speed,
-)
-
-# Of fixed sizes: minutes long.
-WHOLE = {"speed"}
+from benchmarks import BENCHMARKS, cold, growing, held_out, letters, mixing, reference
 
 
 def rows(name):
@@ -45,31 +32,7 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    for module in (growing, memory):
-        monkeypatch.setattr(
-            module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n)
-        )
-
-
-def test_the_papers_times_stand_beside_ours(monkeypatch):
-    monkeypatch.setattr(speed, "REPEATS", 1)
-    sweep_seconds = speed.sweep_seconds
-    monkeypatch.setattr(speed, "sweep_seconds", lambda model: sweep_seconds(model, 20))
-    table = rows("paper")
-    (ours,) = (cells for (first, _), cells in table.items() if first == "here")
-    (theirs,) = (cells for (first, _), cells in table.items() if first == "paper, in Matlab")
-    assert_numbers(ours)
-    assert theirs == ["41720.0", "120.3", "347"]
-
-
-def test_peaks_of_memory(monkeypatch, in_this_process):
-    monkeypatch.setattr(memory, "SIZES", (10,))
-    fits = {name: memory.FITS[name] for name in ("basic, Exact", "simplified, VB")}
-    monkeypatch.setattr(memory, "FITS", fits)
-    table = rows("memory")
-    assert {first for first, _ in table} == set(fits)
-    for cells in table.values():
-        assert_numbers(cells)
+    monkeypatch.setattr(growing, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
 
 
 def test_growing_numbers_of_objects(monkeypatch, in_this_process):
@@ -143,15 +106,9 @@ def test_first_fits_in_processes_of_their_own(monkeypatch):
         assert 0 < float(pymc) < float(both)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(WHOLE))
-def test_whole_benchmarks(name):
-    assert rows(name)
-
-
 def test_none_is_forgotten():
-    here = {"cold", "growing", "heldout", "letters", "memory", "mixing", "paper"}
-    assert BENCHMARKS.keys() == here | {"recommend", "reference"} | WHOLE
+    here = {"cold", "growing", "heldout", "letters", "mixing", "reference"}
+    assert BENCHMARKS.keys() == here
 
 
 @pytest.mark.slow

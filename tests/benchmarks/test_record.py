@@ -28,9 +28,9 @@ def benchmark(console):
 
 @pytest.fixture
 def record(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(BENCHMARKS, "memory", benchmark)
-    path = tmp_path / "new" / "bench-memory.json"
-    assert main(["memory", "--json", str(path)]) == 0
+    monkeypatch.setitem(BENCHMARKS, "growing", benchmark)
+    path = tmp_path / "new" / "bench-growing.json"
+    assert main(["growing", "--json", str(path)]) == 0
     told = capsys.readouterr().out
     assert "1.50" in told
     assert "written:" in told
@@ -46,7 +46,7 @@ def test_tables_and_lines_are_kept(record):
     }
     lines = [{"text": "after"}, {"text": "[bold]end[/bold]"}]
     assert content["parts"] == [{"text": "before"}, table, *lines]
-    assert content["benchmark"] == "memory"
+    assert content["benchmark"] == "growing"
     assert {"machine", "blas_threads", "seconds"} <= content.keys()
     assert "pymc" in content["versions"]
 
@@ -56,9 +56,9 @@ def test_an_unwritable_output_loses_no_benchmark(tmp_path, monkeypatch):
         console.print("one")
         console.print("two")
 
-    monkeypatch.setitem(BENCHMARKS, "memory", run)
+    monkeypatch.setitem(BENCHMARKS, "growing", run)
     with suppress(OSError, SystemExit), open("/dev/full", "w") as output, redirect_stdout(output):
-        main(["memory", "--json", str(tmp_path / "toy.json")])
+        main(["growing", "--json", str(tmp_path / "toy.json")])
     parts = json.loads((tmp_path / "toy.json").read_text())["parts"]
     assert parts == [{"text": "one"}, {"text": "two"}]
 
@@ -68,10 +68,10 @@ def test_pages_show_the_tables_with_their_source(record, monkeypatch):
     pages = importlib.import_module("measured")
     monkeypatch.setattr(pages, "MEASURED", record.parent)
     (text,) = pages.pages().values()
-    assert "## memory" in text
+    assert "## growing" in text
     assert "| VB | 1.50 |" in text
     assert "```text\nafter\nend\n```" in text
-    assert "Source: `docs/measured/bench-memory.json`" in text
+    assert "Source: `docs/measured/bench-growing.json`" in text
     monkeypatch.setattr(pages, "MEASURED", record.parent / "none")
     assert "None was recorded." in pages.pages()["generated/benchmarks.md"]
 

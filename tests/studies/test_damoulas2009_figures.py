@@ -7,6 +7,7 @@ from matplotlib.patches import Ellipse
 from studies import damoulas2009_synthetic as synthetic
 from studies.damoulas2009_figures import draw_weights
 from studies.report import Cell, Report
+from studies.study import Study
 
 RNG = np.random.default_rng(4)
 
@@ -16,7 +17,7 @@ def cell(row, *values):
 
 
 def report(*cells):
-    return Report("name", "title", "measure", cells, 50, "sd", (), "", False)
+    return Report(Study("name", "title", "measure", (), 50, 1), cells)
 
 
 def test_weights_stand_in_the_panel_of_their_combination():

@@ -10,6 +10,7 @@ from scipy import stats
 
 from family import ALPHA
 from studies.report import FEWEST, LEVEL, Cell, Published, Report
+from studies.study import Study, Task
 
 RNG = np.random.default_rng(3)
 #: Thirty splits of mean 90 and standard deviation 2.
@@ -21,10 +22,10 @@ def cell(values=VALUES, published=None, **changes):
     return replace(empty, **changes)
 
 
-def report(*cells, published_splits=20, spread="sd", **changes):
-    recipes = (("data", "method", {"width": 0.5}),)
-    made = Report("toy", "A toy", "Nothing", cells, published_splits, spread, recipes, "", False)
-    return replace(made, **changes)
+def report(*cells, published_splits=20, **changes):
+    task = Task("data", ("method",), dict, {"width": 0.5})
+    study = Study("toy", "A toy", "Nothing", (task,), 30, 1, published_splits=published_splits)
+    return Report(replace(study, **changes), cells)
 
 
 def line(published, values=VALUES, **options):
@@ -167,7 +168,8 @@ def test_printed_table():
 def test_rule_says_what_stands_behind_the_numbers():
     with_spread = report(cell(published=Published(90.0, 1.0)), cell())
     assert "20 splits and prints a standard deviation" in with_spread.rule()
-    assert "prints a standard error" in replace(with_spread, spread="se").rule()
+    by_error = report(cell(published=Published(90.0, 1.0)), spread="se")
+    assert "prints a standard error" in by_error.rule()
     assert "counts as exact" not in with_spread.rule()
     assert "counts as exact" in report(cell(published=Published(90.0))).rule()
 

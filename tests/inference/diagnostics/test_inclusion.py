@@ -83,7 +83,8 @@ def test_inclusion_is_calibrated(cls):
     classifies = cls is kz.CompositeKernelClassification
     observed = np.arange(12) % 2 if classifies else rng.normal(size=12)
     noise = {} if classifies else {"rho": 3.0, "varrho": 0.5}
-    model = cls(stack, observed, combination=rule, sigma=2.0, **noise)
+    kernels = kz.kernels.kernel_stack(stack)
+    model = cls(kernels, observed, combination=rule, sigma=2.0, **noise)
     replicates, name = 120, "labels" if classifies else "targets"
     prior = pm.sample_prior_predictive(replicates, model=model, random_seed=1)
     gaps, spread = [], []

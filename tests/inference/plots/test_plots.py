@@ -62,7 +62,7 @@ def ends(lines):
     return np.array([segment[:, 0] for segment in lines.get_segments()])
 
 
-# --- Intervals and densities
+# --- Intervals
 
 
 def test_a_subclass_is_drawn_beside_its_parent(results):
@@ -122,8 +122,6 @@ def test_figure_says_what_the_intervals_are(results):
     assert "mean, 50 % and 80 % highest-density intervals" in pc.iget_target(0, 0).get_xlabel()
     names = [text.get_text() for text in pc.viz["figure"].item().legends[0].get_texts()]
     assert [name.split("=")[-1].strip() for name in names] == list(results)
-    pc = plot_engines(results, kind="density", ci_probs=(0.5, 0.8), ci_kind="eti", var_names="beta")
-    assert "80 % equal-tailed interval" in pc.viz["figure"].item().get_supxlabel()
 
 
 @pytest.fixture
@@ -137,18 +135,15 @@ def shown_names(collection):
     return [" ".join(text.get_text().split()) for text in legend.get_texts()]
 
 
-@pytest.mark.parametrize("kind", ["forest", "density"])
-def test_engines_that_are_not_to_be_believed_are_marked(poor, kind):
+def test_engines_that_are_not_to_be_believed_are_marked(poor):
     marked = ["Gibbs", "VB (k-hat 4.1: do not read)"]
-    pc = plot_engines(poor, kind=kind, var_names="beta")
+    assert shown_names(plot_engines(poor, var_names="beta")) == marked
+    pc = plot_weights(poor)
     assert shown_names(pc) == marked
-    if kind == "forest":
-        pc = plot_weights(poor)
-        assert shown_names(pc) == marked
-        # What is drawn is found by the names given.
-        assert pc.viz["point_estimate"]["beta"].sel(model="VB").item()
+    # What is drawn is found by the names given.
+    assert pc.viz["point_estimate"]["beta"].sel(model="VB").item()
     poor["VB"].attrs["pareto_k"] = 0.7
-    assert shown_names(plot_engines(poor, kind=kind, var_names="beta")) == ["Gibbs", "VB"]
+    assert shown_names(plot_engines(poor, var_names="beta")) == ["Gibbs", "VB"]
 
 
 def test_chains_that_are_apart_are_marked(poor):
@@ -214,21 +209,6 @@ def test_coords_select_contrasts_of_the_objects_asked_for(results):
     contrast = (f - f.mean("class")).mean("draw").sel({"class": ["c", "a"]})
     points = pc.viz["point_estimate"]["contrast"].sel(model="VB").item().get_offsets()
     np.testing.assert_allclose(points[:, 0], contrast)
-
-
-def test_densities_are_those_of_each_engine_and_points_have_none(results):
-    pc = plot_engines(results, kind="density", var_names="beta", ci_kind="eti", ci_probs=(0.5, 0.9))
-    for name in ("Gibbs", "VB"):
-        draws = results[name]["posterior"]["beta"].sel(kernel="linear").values.ravel()
-        curve = pc.viz["dist"]["value"].sel(model=name, quantity="beta[linear]").item()
-        x, density = curve.get_data()
-        assert np.trapezoid(density, x) == pytest.approx(1, abs=0.02)
-        assert np.trapezoid(density * x, x) == pytest.approx(draws.mean(), abs=0.02)
-        interval = pc.viz["credible_interval"]["value"].sel(model=name, quantity="beta[linear]")
-        np.testing.assert_allclose(
-            interval.item().get_xdata(), np.quantile(draws, [0.05, 0.95]), rtol=1e-6
-        )
-    assert pc.viz["dist"]["value"].sel(model="MAP", quantity="beta[linear]").item() is None
 
 
 def test_simplex_puts_each_kernel_at_its_own_corner(results):
@@ -359,7 +339,7 @@ def other_model():
     [
         (lambda: plot_engines({}), "'results' argument of plot_engines must be at least one"),
         (lambda: plot_engines({"a": 3}), "'results' .* by name. Got int"),
-        (lambda: plot_engines(result(1, 5, 0), kind="forset"), "nearest is 'forest'"),
+        (lambda: plot_weights(result(1, 5, 0), kind="forset"), "nearest is 'forest'"),
         (lambda: plot_engines(result(1, 5, 0), var_names="bta"), "nearest is 'beta'"),
         (lambda: plot_engines(result(1, 5, 0), coords={"clas": "a"}), "nearest is 'class'"),
         (lambda: plot_engines(result(1, 5, 0), coords={"class": "z"}), "known labels"),
