@@ -14,7 +14,8 @@ from kernelzoo.inference.kernel_completion.weight_objectives import (
 
 N, N1 = 9, 6
 ETAS = np.array([10.0, 12.5, 9.4])
-LABELS = np.array(["a", "b", "a", "b", "b", "a"])
+# Classes of two and four objects: the size of the other class shows.
+LABELS = np.array(["a", "b", "b", "b", "b", "a"])
 
 
 @pytest.fixture(scope="module")
