@@ -113,7 +113,11 @@ def test_missing_blocks_given_delta(fitted):
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_moments_are_those_of_the_draws(diagonal):
     """With an eta large enough for squared deviations to have a variance of their own."""
-    model = kz.DiagonalWishartCompletion.example(eta=12.0, diagonal_W22_1=diagonal)
+    small, scales = kz.DiagonalWishartCompletion.example(), np.array([0.7, 1.0, 1.6])
+    K11 = small.K11_values * np.outer(scales, scales)
+    model = kz.DiagonalWishartCompletion(
+        small.theta, K11, r=9.5, eta=12.0, zeta=3.0, diagonal_W22_1=diagonal
+    )
     answer = sample_diagonal_completion(model, RUN)
     draws = answer.sample(40_000, np.random.default_rng(1))
     for name, values in completed(model, draws).items():

@@ -37,7 +37,10 @@ def completed(draws, K11):
 
 @pytest.fixture(scope="module")
 def model():
-    return WishartCompletion.example()
+    """The example, but that the diagonal of K11 is not that of Theta11."""
+    small, scales = WishartCompletion.example(), np.array([0.7, 1.0, 1.6])
+    K11 = small.K11_values * np.outer(scales, scales)
+    return WishartCompletion(small.theta, K11, r=small.r, eta=small.eta)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +116,8 @@ def test_moments_that_do_not_exist_are_left_out():
 
 
 def test_inverse_wishart_moments():
-    psi = np.array([[2.0, 0.5], [0.5, 1.0]])
+    # Three rows: with two, n - 1 is 1 and n + 1 is 3, whatever n stands for.
+    psi = np.array([[2.0, 0.5, -0.3], [0.5, 1.0, 0.2], [-0.3, 0.2, 1.5]])
     draws = stats.invwishart(14.5, psi).rvs(40_000, random_state=1)
     mean, variance, square = inverse_wishart_moments(14.5, psi)
     assert_mean(draws, mean)

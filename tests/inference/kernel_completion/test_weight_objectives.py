@@ -29,7 +29,7 @@ def theta():
 @pytest.fixture(scope="module")
 def K11(theta):
     ideal = np.equal.outer(LABELS, LABELS).astype(float)
-    return ideal + theta[0, :N1, :N1] / 3
+    return ideal + theta[0, :N1, :N1] / 3 + np.diag(np.linspace(0, 0.6, N1))
 
 
 def criterion(name, theta, K11):
