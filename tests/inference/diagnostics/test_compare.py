@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 from xarray import DataTree
 
 import kernelzoo as kz
@@ -168,6 +169,8 @@ def test_z_of_equal_laws_stays_below_its_bound_and_sees_a_shift():
         above_two += row["z"] > 2
     assert exceeded <= 4  # binomial(20, .01) exceeds 4 with a chance of 1e-6
     assert above_two > 15
+    # The largest of a hundred is beyond it, on either side, with a chance of 1 %.
+    assert 1 - (1 - 2 * stats.norm.sf(row["z_bound"])) ** 100 == pytest.approx(0.01)
     shifted = kz.compare_engines({"a": wide(0.0, 0), "b": wide(0.2, 1)}, reference="a")
     row = shifted.variables.loc[("x", "b")]
     assert row["z"] > row["z_bound"]
