@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytest
 import xarray as xr
 from scipy import stats
 

@@ -7,9 +7,9 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from cluster_fixture import mortal_scheduler
 
 import kernelzoo as kz
+from cluster_fixture import mortal_scheduler
 from kernelzoo.inference.engine import chains_on_dask, replicate
 
 OPTIONS = {"draws": 30, "tune": 10, "chains": 3, "cores": 1, "random_seed": 4, "progressbar": False}

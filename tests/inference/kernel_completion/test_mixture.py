@@ -13,7 +13,6 @@ from family import assert_z
 from kernelzoo.custom_steps.kernel_completion.tanner_wong import TannerWongPosterior
 from kernelzoo.inference.engine.compilation import python_mode
 
-
 # Of each kernel another number, so that the mixture's weights are not alpha alone.
 ETAS = [9.5, 14.0]
 

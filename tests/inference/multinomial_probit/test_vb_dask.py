@@ -12,9 +12,9 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from cluster_fixture import mortal_scheduler
 
 import kernelzoo as kz
+from cluster_fixture import mortal_scheduler
 from kernelzoo.inference import identified
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
