@@ -243,6 +243,9 @@ def test_draws_are_those_of_the_posterior():
     found = complete_kernels(kernels, draws=120, thin=8, tune=100, **options)
     upper = np.triu_indices(5)
     hidden = exact.sd.sel(kernel="a").values[upper] > 1e-6
+    for each in (found, exact):
+        # Complete, in the units given.
+        np.testing.assert_allclose(each.draws[:, 1], np.tile(kernels["b"], (len(each), 1, 1)))
     one, two = (each.draws[:, 0][:, *upper][:, hidden] for each in (found, exact))
     assert one.shape[1] == 9
     # Products too: entries of one draw must belong together.
