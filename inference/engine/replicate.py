@@ -6,6 +6,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -162,6 +163,7 @@ def _on_cluster(
 ) -> Generator[tuple[int, Outcome]]:
     """Run the tasks on the workers of a Dask client, which repeats those of a killed worker."""
     from distributed import as_completed
+    from distributed.comm import CommClosedError
 
     futures = client.map(_run, [*enumerate(arguments)], pickled=pickled, pure=False)
     index_of = {future.key: index for index, future in enumerate(futures)}
@@ -174,9 +176,12 @@ def _on_cluster(
                 error = future.exception()
                 yield index_of[future.key], {"error": f"{type(error).__name__}: {error}"}
             else:
-                raise ConnectionError(
-                    f"The Dask scheduler at {address} was lost. Finished tasks are kept."
-                )
+                raise CancelledError(f"{future.key} is {future.status}")
+    except (CancelledError, CommClosedError) as error:
+        # Also of a finished task, whose result the scheduler fetches.
+        raise ConnectionError(
+            f"The Dask scheduler at {address} was lost. Finished tasks are kept."
+        ) from error
     finally:
         with suppress(Exception):  # the scheduler may be gone
             client.cancel(futures)

@@ -1,5 +1,6 @@
 """Stacks of kernels as Dask arrays: their objects are read by chunks, where Dask has them."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -211,11 +212,18 @@ def _computed(*tasks: Any) -> tuple[Any, ...]:
 
     try:
         return dask.compute(*tasks)
-    except CancelledError as error:
+    except _errors_of_a_lost_scheduler() as error:
         raise ConnectionError(
             "The Dask scheduler was lost, or chunks that its workers held: connect a client, make "
             f"the Dask array again and declare the model from it. {error}"
         ) from error
+
+
+def _errors_of_a_lost_scheduler() -> tuple[type[Exception], ...]:
+    """Errors of tasks that are cancelled, and of results that are being fetched."""
+    if (distributed := sys.modules.get("distributed")) is None:
+        return (CancelledError,)
+    return CancelledError, distributed.comm.CommClosedError
 
 
 def _same[T](value: T) -> T:

@@ -115,7 +115,7 @@ def test_weights_are_of_the_means_alone():
 
 def test_draws_have_the_moments_of_the_factors():
     kernels, labels = problem(4, 2, 3, n_obs=18)
-    model = MultinomialProbit(kernels, labels)
+    model = MultinomialProbit(kernels, labels, tau=2.0, upsilon=0.7)
     state = ascend(model, RUN, {"max_iterations": 30, "tolerance": 1e-3, "starts": 3})
     drawn = draws(model, state, 4000, np.random.default_rng(0))
     assert set(drawn) == {"rho", "beta", "zeta", "W"}

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytest
 import xarray as xr
 from scipy import stats
 
@@ -47,24 +46,25 @@ def test_the_known_truth_is_that_of_the_declaration(monkeypatch):
     assert problem.model.sigma == settings["sigma"]
 
 
-@pytest.mark.parametrize(("sd", "covered"), [(1e-9, 0.0), (1e9, 100.0)])
-def test_what_is_counted(monkeypatch, sd, covered):
-    """Intervals of known width, and draws of the weights on either side of the truth."""
+def test_what_is_counted(monkeypatch):
+    """Errors at the quantiles of their normal law, and truths at quantiles of the draws."""
     problem = study.known_truth(np.random.default_rng(1), settings_of("known truth"))
-    shift = 0.0 if covered else 10.0
-    draws = problem.beta + shift + sd * np.linspace(-1, 1, 50)[:, None]
+    errors = 2.0 * stats.norm.ppf((np.arange(40) + 0.5) / 40)
+    # Of the central 80 %, the first truth is outside.
+    draws = problem.beta - [0.05, 0.15, 0.5] + np.linspace(0, 1, 101)[:, None]
     posterior = xr.Dataset({"beta": (("chain", "draw", "kernel"), draws[None])})
     predictions = xr.Dataset(
-        {"mean": ("obs", problem.targets_new + 1.0), "sd": ("obs", np.full(40, sd))}
+        {"mean": ("obs", problem.targets_new + errors), "sd": ("obs", np.full(40, 2.0))}
     )
     monkeypatch.setattr(study, "fit", lambda *a, **k: {"posterior": posterior})
     monkeypatch.setattr(study, "predict", lambda *a: predictions)
     values = study.coverage(
         "known truth", 1, **settings_of("known truth"), engines={"X": {"engine": "vb"}}
     )
-    assert values["X: new targets"] == covered
-    assert values["X: weights"] == covered
-    np.testing.assert_allclose(values["X: error"], 100 / problem.targets_new.std())
+    assert values["X: new targets"] == 80.0
+    np.testing.assert_allclose(values["X: weights"], 200 / 3)
+    rmse = np.sqrt(np.mean(errors**2))
+    np.testing.assert_allclose(values["X: error"], 100 * rmse / problem.targets_new.std())
 
 
 def test_every_cell_of_a_small_run():

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 from kernelzoo.inference.variational.gamma import Gamma
 from kernelzoo.models import CompositeKernelClassification
+from kernelzoo.models.combinations.sums import DirichletWeights
 from studies import girolami2005_type_two as type_two
 from studies.girolami2005_type_two import LARGEST_SHAPE, fit_type_two, most_likely
 
@@ -47,7 +48,8 @@ def test_a_point_has_a_prior_of_the_largest_shape():
 
 
 def test_priors_are_fitted_from_the_iteration_on_and_bounds_do_not_fall(monkeypatch):
-    model = CompositeKernelClassification.example()
+    rule = DirichletWeights(3.0, 1.5)
+    model = CompositeKernelClassification.example(sigma=2.0, varsigma=0.5, combination=rule)
     made, sound = [], type_two.update
 
     def noted(data, state):
@@ -61,7 +63,8 @@ def test_priors_are_fitted_from_the_iteration_on_and_bounds_do_not_fall(monkeypa
     fitted = fit_type_two(model, [np.full(n, 1 / n), np.eye(n)[0]], **settings)
     assert len(made) == 80
     for half in (made[:40], made[40:]):
-        assert all(priors["phi"] == Gamma(1.0, 1.0) for priors, _ in half[:7])
+        assert all(priors["phi"] == Gamma(2.0, 0.5) for priors, _ in half[:7])
+        assert all(priors["varphi"] == Gamma(3.0, 1.5) for priors, _ in half[:7])
         # The prior of each iteration is that of the factors before it.
         for (_, before), (priors, _) in pairwise(half[6:]):
             assert priors["phi"] == most_likely(before.phi)

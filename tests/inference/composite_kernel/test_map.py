@@ -84,7 +84,8 @@ def density_and_gradients(model, values):
 )
 def test_answer_is_a_mode_of_the_declared_density(model_type, seed, bias):
     kernels, response = stack_and_response(seed)
-    model = build(model_type, kernels, response, bias=bias, sigma=0.5, varsigma=0.25)
+    noise = {"rho": 3.0, "varrho": 0.4} if model_type is kz.CompositeKernelRegression else {}
+    model = build(model_type, kernels, response, bias=bias, sigma=0.5, varsigma=0.25, **noise)
     answer = answer_of(model, tolerance=1e-14)
     values = answer.values
     assert answer.converged

@@ -137,7 +137,14 @@ CASES = {
         CompositeKernelRegression,
         3,
         12,
-        {"outputs": 3, "shared": "all", "gram": False, "sigma": 0.5},
+        {
+            "outputs": 3,
+            "shared": "all",
+            "gram": False,
+            "sigma": 0.5,
+            "rho": 3.0,
+            "varrho": 0.4,
+        },
     ),
     "two outputs that share nothing": (
         CompositeKernelRegression,

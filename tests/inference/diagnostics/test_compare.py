@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 from xarray import DataTree
 
 import kernelzoo as kz
@@ -31,13 +32,16 @@ def result(mean, sd, *, kind="mcmc", n=4000, seed=0, model="Toy", seconds=2.0):
 
 def test_moments_are_in_standard_deviations_of_the_reference():
     comparison = kz.compare_engines(
-        {"truth": result(0, 2.0), "off": result([1.0, 0.0, -3.0], 1.0, seed=1, kind="vb")},
+        {
+            "truth": result(0, 2.0),
+            "off": result([1.0, 0.0, -3.0], 1.0, seed=1, kind="vb", n=1000),
+        },
         reference="truth",
     )
     off = comparison.elements.xs("off", level="engine")
     error = off["mcse_of_difference"].to_numpy()
     assert_z((off["difference"].to_numpy() - [0.5, 0.0, -1.5]) / (1.2 * error))
-    np.testing.assert_allclose(error, np.hypot(0.5, 1) / np.sqrt(4000), rtol=0.2)
+    np.testing.assert_allclose(error, np.hypot(0.5 / 1000**0.5, 1 / 4000**0.5), rtol=0.1)
     row = comparison.variables.loc[("x", "off")]
     assert row["difference"] == off["difference"].abs().max()
     np.testing.assert_allclose(row[["least_sd_ratio", "largest_sd_ratio"]], 0.5, rtol=0.1)
@@ -168,6 +172,8 @@ def test_z_of_equal_laws_stays_below_its_bound_and_sees_a_shift():
         above_two += row["z"] > 2
     assert exceeded <= 4  # binomial(20, .01) exceeds 4 with a chance of 1e-6
     assert above_two > 15
+    # The largest of a hundred is beyond it, on either side, with a chance of 1 %.
+    assert 1 - (1 - 2 * stats.norm.sf(row["z_bound"])) ** 100 == pytest.approx(0.01)
     shifted = kz.compare_engines({"a": wide(0.0, 0), "b": wide(0.2, 1)}, reference="a")
     row = shifted.variables.loc[("x", "b")]
     assert row["z"] > row["z_bound"]

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
+from cluster_fixture import mortal_scheduler
 from kernelzoo.inference.engine import chains_on_dask, replicate
 
 OPTIONS = {"draws": 30, "tune": 10, "chains": 3, "cores": 1, "random_seed": 4, "progressbar": False}
@@ -152,6 +153,32 @@ def test_a_lost_scheduler_keeps_finished_chains(model, here, client, monkeypatch
         there = kz.fit(model, "gibbs", **OPTIONS)
     assert there.attrs["converged"] == "no"
     assert there["posterior"].sizes == {**here["posterior"].sizes, "chain": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_killed_scheduler_keeps_finished_chains(model, tmp_path, monkeypatch, stored):
+    store = tmp_path / "d.zarr" if stored else None
+    options = OPTIONS | {"draws": 1000, "chains": 8}
+    with mortal_scheduler(tmp_path) as (_, scheduler):
+
+        def killing(*arguments):
+            for number, outcome in enumerate(replicate.completed(*arguments)):
+                if number == 1:
+                    scheduler.kill()
+                yield outcome
+
+        monkeypatch.setattr(chains_on_dask, "completed", killing)
+        with pytest.warns(UserWarning, match=r"chains failed.*The Dask scheduler at .* was lost"):
+            there = kz.fit(model, "gibbs", **options, store=store)
+    kept = there["posterior"].to_dataset()
+    assert 2 <= kept.sizes["chain"] < 8
+    assert there.attrs["converged"] == "no"
+    if stored:
+        same(there, kz.open_store(store), ["posterior"])
+    here = kz.fit(model, "gibbs", **options)["posterior"]["trace_K22"].values
+    for chain in kept["trace_K22"].values:
+        assert any(np.array_equal(chain, each) for each in here)
 
 
 def test_a_scheduler_that_is_gone_before_the_fit_is_named_soon(model, client, monkeypatch):

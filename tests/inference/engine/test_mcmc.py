@@ -160,6 +160,14 @@ def test_rhat_of_moments_sees_chains_that_stand_still_or_lack_moments():
     np.testing.assert_array_equal(found, [np.nan, np.inf, np.inf, np.nan])
 
 
+def test_rhat_of_moments_has_the_draws_of_the_shortest_chain():
+    moments = xr.Dataset(
+        {"K_mean": ("chain", [0.0, 0.3]), "K_sd": ("chain", [1.0, 1.0])},
+        {"draws": ("chain", [1000, 10])},
+    )
+    assert float(rhat_of_moments(moments)["K"]) == pytest.approx(np.sqrt(0.9 + 0.045))
+
+
 @pytest.mark.parametrize("identified_converges", [True, False])
 def test_the_log_says_what_has_not_converged(pair, identified_converges, monkeypatch, caplog):
     """R-hat of what is identified decides, and neither more nor less is said."""

@@ -191,11 +191,11 @@ def test_chains_at_once_take_the_time_of_one(monkeypatch):
     monkeypatch.setattr(module, "_each", lambda call: 1.0)
     model = kz.DiagonalWishartCompletion.example()
     at_once, in_turn = (
-        module.seconds_of(model, kz.Gibbs(), Run(10, 10, chains=chains, cores=cores))
+        module.seconds_of(model, kz.Gibbs(), Run(10, 30, chains=chains, cores=cores))
         for chains, cores in ((2, 2), (40, 1))
     )
-    assert at_once == pytest.approx(20, abs=5)
-    assert in_turn == pytest.approx(800, abs=5)
+    assert at_once == pytest.approx(40, abs=5)
+    assert in_turn == pytest.approx(1600, abs=5)
 
 
 def test_it_prints_every_engine_that_applies_with_its_limits(seconds, probit):

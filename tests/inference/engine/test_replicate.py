@@ -274,12 +274,22 @@ def test_a_task_that_killed_its_workers_has_failed(client, monkeypatch):
         assert run(counted, [1, 2, 3])[::2] == [1, 3]
 
 
-def test_a_lost_scheduler_is_told(client, monkeypatch, tmp_path):
+@pytest.mark.parametrize("found", ["cancelled", "finished"])
+@pytest.mark.parametrize("raised", ["CommClosedError", "FutureCancelledError"])
+def test_a_lost_scheduler_is_told(client, monkeypatch, tmp_path, found, raised):
+    """Also when it is lost between the end of a task and the fetching of its result."""
     distributed = pytest.importorskip("distributed")
+    error = {
+        "CommClosedError": distributed.comm.CommClosedError("Connection reset by peer"),
+        "FutureCancelledError": distributed.client.FutureCancelledError("key", "lost"),
+    }[raised]
+
+    def fetch():
+        raise error
 
     def lost(futures):
         yield next(iter(distributed.wait(futures[:1]).done))
-        yield SimpleNamespace(status="cancelled", key=futures[1].key)
+        yield SimpleNamespace(status=found, key=futures[1].key, result=fetch)
 
     monkeypatch.setattr(distributed, "as_completed", lost)
     with pytest.raises(ConnectionError, match="Finished tasks are kept"):

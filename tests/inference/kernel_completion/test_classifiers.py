@@ -117,6 +117,8 @@ def test_alignment():
     # Of 13 pairs of one class, 5 are on the diagonal.
     assert kernel_alignment(K, np.eye(5)) == pytest.approx(5 / np.sqrt(13 * 5))
     assert kernel_alignment(np.stack([K, np.eye(5)]), K).shape == (2,)
+    # Entry by entry, also of matrices that are not symmetric.
+    assert kernel_alignment([[1, 2, 0]], [[2, 0, 5]]) == pytest.approx(2 / np.sqrt(5 * 29))
 
 
 NAN = np.full((2, 2), np.nan)

@@ -14,6 +14,8 @@ from kernelzoo.inference.kernel_completion.diagonal_exact import sample_diagonal
 
 QUIET = {"random_seed": 1, "progressbar": False}
 RUN = Run(progressbar=False)
+#: Not the number of training objects, which is that of the example.
+ZETA = 2.2
 ALL = ["lambda", "delta", "W21", "W22_1", "K21", "K22"]
 
 
@@ -31,7 +33,7 @@ def completed(model, draws):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["full", "diagonal"])
 def fitted(request):
-    model = kz.DiagonalWishartCompletion.example(diagonal_W22_1=request.param)
+    model = kz.DiagonalWishartCompletion.example(diagonal_W22_1=request.param, zeta=ZETA)
     return model, kz.fit(model, "exact", draws=8000, var_names=ALL, **QUIET)
 
 
@@ -54,7 +56,7 @@ def likelihood(model, lam):
 @pytest.fixture(scope="module")
 def lambda_grid():
     """Posterior of lambda on a grid by brute force, and the evidence."""
-    model = kz.DiagonalWishartCompletion.example()
+    model = kz.DiagonalWishartCompletion.example(zeta=ZETA)
     x = np.linspace(-9, 5, 400)
     lam = np.exp(x)
     prior = stats.gamma.pdf(lam, model.zeta, scale=1 / model.tau) * lam
@@ -113,7 +115,11 @@ def test_missing_blocks_given_delta(fitted):
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_moments_are_those_of_the_draws(diagonal):
     """With an eta large enough for squared deviations to have a variance of their own."""
-    model = kz.DiagonalWishartCompletion.example(eta=12.0, diagonal_W22_1=diagonal)
+    small, scales = kz.DiagonalWishartCompletion.example(), np.array([0.7, 1.0, 1.6])
+    K11 = small.K11_values * np.outer(scales, scales)
+    model = kz.DiagonalWishartCompletion(
+        small.theta, K11, r=9.5, eta=12.0, zeta=ZETA, diagonal_W22_1=diagonal
+    )
     answer = sample_diagonal_completion(model, RUN)
     draws = answer.sample(40_000, np.random.default_rng(1))
     for name, values in completed(model, draws).items():

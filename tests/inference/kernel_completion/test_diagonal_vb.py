@@ -29,7 +29,11 @@ def mean_and_sd_of_lambda(model):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["whole", "diagonal"])
 def model(request):
-    return DiagonalWishartCompletion.example(diagonal_W22_1=request.param, eta=6.0)
+    """The example, but that the diagonal of K11 is not that of Theta11."""
+    small, scales = DiagonalWishartCompletion.example(), np.array([0.9, 1.0, 1.2])
+    K11 = small.K11_values * np.outer(scales, scales)
+    options = {"r": small.r, "eta": 6.0, "zeta": small.zeta}
+    return DiagonalWishartCompletion(small.theta, K11, diagonal_W22_1=request.param, **options)
 
 
 @pytest.fixture(scope="module")

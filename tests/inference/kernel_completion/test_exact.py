@@ -20,6 +20,7 @@ from kernelzoo.inference.kernel_completion.exact import (
     draw_blocks,
     inverse_wishart_moments,
     sample_completion,
+    tails,
 )
 from kernelzoo.models.wishart_completion import WishartCompletion
 from kernelzoo.numerics.completion_spectrum import Spectrum
@@ -37,7 +38,10 @@ def completed(draws, K11):
 
 @pytest.fixture(scope="module")
 def model():
-    return WishartCompletion.example()
+    """The example, but that the diagonal of K11 is not that of Theta11."""
+    small, scales = WishartCompletion.example(), np.array([0.7, 1.0, 1.6])
+    K11 = small.K11_values * np.outer(scales, scales)
+    return WishartCompletion(small.theta, K11, r=small.r, eta=small.eta)
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +116,26 @@ def test_moments_that_do_not_exist_are_left_out():
     assert sample_completion(model, RUN).moments["K22"][1] is None
 
 
+def test_tails_of_the_training_block():
+    """Of Sigma11, three by three, which has r + eta - 2 degrees of freedom: less 3 - 1."""
+    found = tails(WishartCompletion.example().parameters)
+    assert found["Sigma11"] == (10.5 + 12.5 - 2 - (3 - 1)) / 2
+
+
 def test_inverse_wishart_moments():
-    psi = np.array([[2.0, 0.5], [0.5, 1.0]])
+    # Three rows: with two, n - 1 is 1 and n + 1 is 3, whatever n stands for.
+    psi = np.array([[2.0, 0.5, -0.3], [0.5, 1.0, 0.2], [-0.3, 0.2, 1.5]])
     draws = stats.invwishart(14.5, psi).rvs(40_000, random_state=1)
     mean, variance, square = inverse_wishart_moments(14.5, psi)
     assert_mean(draws, mean)
     assert_mean((draws - mean) ** 2, variance)
     diagonal = np.diagonal(draws, axis1=1, axis2=2)
     assert_mean(draws**2 + diagonal[:, :, None] * diagonal[:, None], square)
+    # An entry of the diagonal is psi over a chi-square of 12.5 degrees of freedom.
+    law = stats.invgamma(12.5 / 2, scale=np.diagonal(psi) / 2)
+    np.testing.assert_allclose(np.diagonal(mean), law.mean())
+    np.testing.assert_allclose(np.diagonal(variance), law.var())
+    np.testing.assert_allclose(np.diagonal(square), 2 * (law.var() + law.mean() ** 2))
 
 
 @pytest.mark.parametrize("p_step", P_STEPS)

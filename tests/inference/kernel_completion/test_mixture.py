@@ -13,11 +13,14 @@ from family import assert_z
 from kernelzoo.custom_steps.kernel_completion.tanner_wong import TannerWongPosterior
 from kernelzoo.inference.engine.compilation import python_mode
 
+# Of each kernel another number, so that the mixture's weights are not alpha alone.
+ETAS = [9.5, 14.0]
+
 
 @pytest.fixture(scope="module")
 def pair():
     """A mixture, and the completion with its matched parameters."""
-    mixture = kz.WishartKernelMixture.example(alpha=[0.3, 0.7])
+    mixture = kz.WishartKernelMixture.example(alpha=[0.3, 0.7], eta=ETAS)
     eta, theta = kz.completion.match_wishart(mixture.theta, mixture.etas, [0.3, 0.7])
     single = kz.WishartCompletion(theta, mixture.K11_values, r=mixture.rho, eta=eta)
     return mixture, single
@@ -117,14 +120,14 @@ def test_nuts_on_the_exact_mixture_against_importance_sampling():
 
 def test_learned_weights_complete_and_predict():
     """The collapsed model's mean of K21 is that of the explicit model with the same weights."""
-    model = kz.WishartKernelMixture.example(concentration=1.0, collapsed=True)
+    model = kz.WishartKernelMixture.example(concentration=1.0, collapsed=True, eta=ETAS)
     name = "K21_mean_given_alpha"
     run = kz.fit(model, kz.NUTS(), chains=1, cores=1, draws=100, tune=100, random_seed=1,
                  var_names=["alpha", name], progressbar=False,
                  compile_kwargs={"mode": python_mode()})  # fmt: skip
     posterior = run["posterior"].to_dataset().isel(chain=0)
     for alpha, mean in zip(posterior["alpha"].values[:5], posterior[name].values, strict=False):
-        fixed = kz.WishartKernelMixture.example(alpha=alpha)
+        fixed = kz.WishartKernelMixture.example(alpha=alpha, eta=ETAS)
         exact = kz.fit(fixed, "exact", draws=1, progressbar=False)["moments"]["K21_mean"]
         np.testing.assert_allclose(mean, exact, rtol=1e-7)
     streamed = run["moments"][f"{name}_mean"].values[0]

@@ -14,7 +14,8 @@ from kernelzoo.inference.kernel_completion.weight_objectives import (
 
 N, N1 = 9, 6
 ETAS = np.array([10.0, 12.5, 9.4])
-LABELS = np.array(["a", "b", "a", "b", "b", "a"])
+# Classes of two and four objects: the size of the other class shows.
+LABELS = np.array(["a", "b", "b", "b", "b", "a"])
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def theta():
 @pytest.fixture(scope="module")
 def K11(theta):
     ideal = np.equal.outer(LABELS, LABELS).astype(float)
-    return ideal + theta[0, :N1, :N1] / 3
+    return ideal + theta[0, :N1, :N1] / 3 + np.diag(np.linspace(0, 0.6, N1))
 
 
 def criterion(name, theta, K11):

@@ -36,7 +36,7 @@ def learn(problem, objective, **options):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_gradient_in_the_coordinates_of_the_search(name, problem):
     theta, K11, y = problem
-    given = Given.of(theta, K11, y, None)
+    given = Given.of(theta, K11, y, [37.0, 52.0])
     evaluate = kernel_weights._Objective(given, OBJECTIVES[name](given))
     u, h = np.array([0.4, -0.3]), 1e-5
     numeric = [(evaluate(u + s)[0] - evaluate(u - s)[0]) / (2 * h) for s in h * np.eye(2)]
@@ -75,6 +75,15 @@ def test_size_of_a_kernel_only_divides_its_weight(name, problem):
     theta, K11, y = problem
     alpha = learn((theta | {"noise": theta["noise"] / 50}, K11, y), name).alpha.values
     rescaled = alpha / [50, 1]
+    expected = learn(problem, name).alpha
+    np.testing.assert_allclose(rescaled / rescaled.sum(), expected, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_degrees_of_freedom_of_a_kernel_only_divide_its_weight(name, problem):
+    """Objectives depend on the mean of Sigma, the sum of alpha_k eta_k Theta_k."""
+    degrees = np.array([37.0, 74.0])
+    rescaled = learn(problem, name, eta=degrees).alpha.values * degrees
     expected = learn(problem, name).alpha
     np.testing.assert_allclose(rescaled / rescaled.sum(), expected, rtol=1e-2, atol=1e-4)
 

@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
+from cluster_fixture import mortal_scheduler
 from kernelzoo.inference import identified
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
@@ -359,15 +360,37 @@ def test_chunks_that_change_during_a_fit_are_refused(change):
         kz.fit(model, "vb", **QUIET)
 
 
-def test_a_lost_scheduler_is_named(monkeypatch):
+@pytest.mark.parametrize("fetching", [False, True])
+def test_a_lost_scheduler_is_named(monkeypatch, fetching):
+    """Bug: lost while a result was fetched, the fit ended with the error of a socket."""
+    comm = pytest.importorskip("distributed").comm
     model = kz.MultinomialProbit(stack(), LABELS)
 
     def lost(*tasks, **options):
-        raise CancelledError("scheduler-connection-lost")
+        raise comm.CommClosedError("reset") if fetching else CancelledError("connection-lost")
 
     monkeypatch.setattr(dask, "compute", lost)
     with pytest.raises(ConnectionError, match=r"The Dask scheduler was lost.*make the Dask array"):
         kz.fit(model, "vb", **QUIET)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("held", [False, True], ids=["read", "held by workers"])
+def test_a_killed_scheduler_is_named(tmp_path, monkeypatch, held):
+    compute, passes = dask.compute, []
+    with mortal_scheduler(tmp_path) as (_, scheduler), dask.config.set(scheduler=None):
+        model = kz.MultinomialProbit(stack().persist() if held else stack(), LABELS)
+
+        def killing(*tasks, **options):
+            passes.append(1)
+            if len(passes) == 5:
+                scheduler.kill()
+            return compute(*tasks, **options)
+
+        monkeypatch.setattr(dask, "compute", killing)
+        with pytest.raises(ConnectionError, match=r"scheduler was lost.*make the Dask array again"):
+            kz.fit(model, "vb", **QUIET)
+    assert len(passes) == 5
 
 
 @pytest.mark.slow

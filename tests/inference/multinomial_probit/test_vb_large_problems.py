@@ -68,8 +68,12 @@ def test_exponents_are_left_alone(monkeypatch):
 def test_small_problems_have_none():
     assert inner_steps(2, 200, 200, 10) == 0
     assert inner_steps(2, 1000, 1000, 10) >= 5
+    # The columns make the covariances expensive, the objects the updates.
+    assert inner_steps(2, 200, 500, 10) > inner_steps(2, 500, 500, 10) > 0
+    assert inner_steps(2, 500, 200, 10) == 0
     # The covariances are kept: not more than a gigabyte of them.
-    assert inner_steps(2, 4000, 4000, 10) == 0
+    assert inner_steps(2, 1000, 4000, 10) == 0
+    assert inner_steps(2, 4000, 1000, 10) > 0
 
 
 def test_starts_compete_and_the_same_one_wins(monkeypatch):

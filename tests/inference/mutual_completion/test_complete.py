@@ -20,12 +20,12 @@ TRAIN, NEW = IDS[:18], IDS[18:]
 MISSING = {"a": [1, 5, 9, 20], "b": [2, 12, 22]}
 
 
-def frames(missing=MISSING, n=N):
+def frames(missing=MISSING, n=N, units=(1.0, 5.0)):
     rng = np.random.default_rng(3)
     ids, kernels = IDS[:n], {}
-    for name in ("a", "b"):
+    for name, unit in zip("ab", units, strict=True):
         x = rng.normal(size=(N, 3)) + 1.5 * np.eye(3)[np.arange(N) % 3]
-        K = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 6)[:n, :n]
+        K = unit * np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 6)[:n, :n]
         rows = missing.get(name, [])
         K[rows] = np.nan
         K[:, rows] = np.nan
@@ -190,7 +190,7 @@ def test_results_are_saved_and_others_refused(completion, fitted, tmp_path):
 
 def test_nothing_missing_is_the_plain_answer():
     kernels = frames({})
-    completion = complete_kernels(kernels, draws=20, **OPTIONS)
+    completion = complete_kernels(kernels, draws=20, normalize=(), **OPTIONS)
     whole = {name: kernel.loc[TRAIN, TRAIN] for name, kernel in kernels.items()}
     across = {name: kernel.loc[NEW, TRAIN] for name, kernel in kernels.items()}
     model, plain = (kz.MultinomialProbit(K, Y[TRAIN]) for K in (completion.of(TRAIN), whole))
@@ -243,6 +243,9 @@ def test_draws_are_those_of_the_posterior():
     found = complete_kernels(kernels, draws=120, thin=8, tune=100, **options)
     upper = np.triu_indices(5)
     hidden = exact.sd.sel(kernel="a").values[upper] > 1e-6
+    for each in (found, exact):
+        # Complete, in the units given.
+        np.testing.assert_allclose(each.draws[:, 1], np.tile(kernels["b"], (len(each), 1, 1)))
     one, two = (each.draws[:, 0][:, *upper][:, hidden] for each in (found, exact))
     assert one.shape[1] == 9
     # Products too: entries of one draw must belong together.
@@ -428,7 +431,7 @@ FEW = {"tau": 3.0, "upsilon": 1.0, "combination": "fixed"}
 def test_joint_model_against_completion_first(hidden):
     """They agree if the training objects have all rows: then labels do not inform kernels."""
     train, new = IDS[:6], IDS[6:8]
-    kernels, labels = frames(hidden, 8), Y[train].replace("z", "y")
+    kernels, labels = frames(hidden, 8, units=(1.0, 1.0)), Y[train].replace("z", "y")
     draws = nuts(joint_probit(kernels, labels, new=new, completion=WELL, **FEW), 1000)
     informed, p = len(hidden) > 1, draws.mean(("chain", "draw")).values
     completion = complete_kernels(

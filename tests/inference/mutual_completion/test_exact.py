@@ -154,12 +154,12 @@ def test_a_kernel_without_visible_objects_changes_nothing():
 
 def test_heavy_tails_are_told():
     """Of M_00 itself, whose mean diverges with sample size where E|x| is infinite."""
-    visible = np.array([[1, 1], [1, 0]], dtype=bool)
-    kernels = np.array([np.eye(2) + 0.1] * 2)
-    model = MutualKernelCompletion(kernels, visible, lam=0.1, nu=1.05)
+    visible = np.array([[1, 1], [1, 0], [1, 0]], dtype=bool)
+    kernels = np.array([np.eye(3) + 0.1] * 2)
+    model = MutualKernelCompletion(kernels, visible, lam=0.1, nu=2.05)
     tails = sample_mutual_kernel_completion(model, RUN).tails
-    # S of the second object: lambda' + 1 + 2 + nu degrees of freedom, one of them its own.
-    assert tails["M"] == pytest.approx((0.105 + 3 + 1.05) / 2)
+    # S of the last two objects: lambda' + 1 + 3 + nu degrees of freedom, less 2 - 1.
+    assert tails["M"] == pytest.approx((0.205 + 4 + 2.05 - 1) / 2)
     assert tails["Q_K1"][0, 0] == np.inf
     assert tails["Q_K1"][1, 1] == tails["M"]
 

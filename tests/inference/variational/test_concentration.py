@@ -72,13 +72,15 @@ def test_a_strong_prior_wins():
 @pytest.mark.parametrize("mean_log", [(-0.7, -0.7), (-0.1, -3.0, -4.0)])
 def test_draws_follow_the_density(mean_log):
     rng = np.random.default_rng(1)
-    factor = concentration_factor(1.0, 1.0, np.array(mean_log))
+    mu, lam = 1.6, 0.7
+    factor = concentration_factor(mu, lam, np.array(mean_log))
     draws = factor.sample(20_000, rng)
     assert_mean(draws, factor.mean)
     assert_mean((draws - factor.mean) ** 2, factor.sd**2)
     # The same law by rejection from the prior, whose weights also average to one.
-    prior = rng.gamma(1.0, size=(400_000, len(mean_log)))
-    weight = np.exp(factor.log_density(prior) - gamma.logpdf(prior, 1.0).sum(axis=1))
+    prior = rng.gamma(mu, 1 / lam, size=(400_000, len(mean_log)))
+    log_prior = gamma.logpdf(prior, mu, scale=1 / lam).sum(axis=1)
+    weight = np.exp(factor.log_density(prior) - log_prior)
     assert_mean(weight, 1.0)
     keep = rng.random(len(prior)) < weight / weight.max()
     for s in range(len(mean_log)):
