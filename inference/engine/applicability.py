@@ -61,14 +61,7 @@ def coordinates(model: pm.Model) -> int:
 
 
 def small_only(model: pm.Model, most: int | None) -> str | None:
-    """Advice against an engine that serves fewer coordinates than the model has; None otherwise.
-
-    Parameters
-    ----------
-    model : pm.Model
-    most : int or None
-        Largest number of coordinates that the engine serves; None for any number.
-    """
+    """Advice against an engine that serves fewer coordinates than the model has, or None."""
     if most is None or (size := coordinates(model)) <= most:
         return None
     return f"small n only: the model has {size:,} coordinates; it serves about {most:,}"
@@ -82,15 +75,9 @@ def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
 
 
 def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:
-    """Why an algorithm does not apply to a model's rule of combination; None when it does.
+    """Why an algorithm that knows some rules of combination does not apply to the model's, or None.
 
-    Parameters
-    ----------
-    model : MultinomialProbit, CompositeKernelRegression or CompositeKernelClassification
-    rules : iterable of type
-        Rules that the algorithm knows.
-    others : str, optional
-        Further rules that it takes, for the message.
+    `others` names, for the message, further rules that it takes.
     """
     rules, name = tuple(rules), type(model.combination).__name__
     if not isinstance(model.combination, rules):

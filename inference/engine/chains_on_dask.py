@@ -33,17 +33,7 @@ def has_workers(engine: Engine, run: Run) -> bool:
 
 
 def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
-    """Run an engine's chains on the workers of the active Dask client.
-
-    Raises
-    ------
-    ValueError
-        When an argument cannot be used on a cluster.
-    ConnectionError
-        When the scheduler does not answer, or is lost before a chain is finished.
-    RuntimeError
-        When no chain was sampled; the message is that of the first error.
-    """
+    """Run an engine's chains on the workers of the active Dask client; join those that finish."""
     client = active_client()
     assert client is not None
     workers = count_workers(client)
@@ -78,17 +68,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Task that samples the chain of a number.
-
-    Parameters
-    ----------
-    engine : Engine
-    model : pm.Model
-    run : Run
-        That of all chains.
-    seconds : float or None
-        Time of a chain.
-    """
+    """Task that samples the chain of a number, in so many seconds."""
 
     engine: Engine
     model: pm.Model

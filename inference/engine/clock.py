@@ -95,15 +95,6 @@ class EndOfTime:
     `pm.sample` takes an interrupt for the end of one of several chains in turn, and begins the
     next. Each of them gets an equal share of the time left when it begins, so that all are in the
     result; Ctrl-C ends all, those that have not begun at their first draw.
-
-    Parameters
-    ----------
-    clock : Clock
-    chains : int
-    in_turn : bool
-        Whether one process runs the chains, one after the other.
-    callback : callable, optional
-        Another callback, called first.
     """
 
     def __init__(
@@ -144,26 +135,10 @@ NO_DRAWS = "Not enough samples to build a trace"
 def interruptible(engine: str, clock: Clock) -> Iterator[None]:
     """Take note of Ctrl-C, explain a fit that it ended without a result, and handle SIGTERM.
 
-    Parameters
-    ----------
-    engine : str
-        Name of the engine, for the message.
-    clock : Clock
-        Its `pressed` takes note of Ctrl-C.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        When Ctrl-C ended the fit, whatever error libraries made of it: PyMC raises a ValueError
-        while chains tune, llvmlite an error of its own while numba compiles, compiled code a
-        SystemError.
-    SystemExit
-        At SIGTERM, with the status 143 of a process that SIGTERM ended: stores are closed and the
-        processes of chains end.
-
-    Notes
-    -----
-    Signals reach the main thread only. Handlers of SIGTERM that the user has installed stay.
+    Libraries make other errors of Ctrl-C: PyMC a ValueError while chains tune, llvmlite one of its
+    own while numba compiles, compiled code a SystemError. At SIGTERM, SystemExit with the status
+    143 closes stores and ends the processes of chains. Signals reach the main thread only, and
+    handlers of SIGTERM that the user has installed stay.
     """
     restore = _handle_signals(clock) if _in_main_thread() else {}
     try:

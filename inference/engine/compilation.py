@@ -74,10 +74,10 @@ def _softplus_by_scipy(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
 
 
 class SummedProducts(Op):
-    """Products (D, N, C) of D weighted sums of the same matrices (1, S, N, M) with D matrices.
+    """Products (D, N, C) of D weighted sums of matrices (1, S, N, M) with D matrices (D, M, C).
 
-    The weights are (D, S), the factors on the right (D, M, C); either D may be 1. The sums (D, N,
-    M) are not stored, which takes most of the time of separate operations.
+    The weights are (D, S); they or the matrices on the right may be one for all D. The sums
+    (D, N, M) are not stored, which takes most of the time of separate operations.
     """
 
     __props__ = ()
@@ -210,13 +210,7 @@ def compiling_with(mode: Mode) -> Iterator[None]:
 
 @contextmanager
 def explaining_damaged_files() -> Iterator[None]:
-    """Say which folder of compiled code has a damaged file.
-
-    Raises
-    ------
-    RuntimeError
-        When numba cannot read what it has written, for instance on a disk that was full.
-    """
+    """Say which folder holds compiled code that numba cannot read, as after a full disk."""
     try:
         yield
     except Exception as error:

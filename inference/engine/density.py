@@ -29,34 +29,17 @@ __all__ = [
 
 
 class Densities(NamedTuple):
-    """Log densities at draws of the free variables.
-
-    Attributes
-    ----------
-    joint : array (draw,)
-        Log joint density of all variables.
-    observations : dict of str to array (draw, ...)
-        Log likelihood of the observed variables.
-    """
+    """Log joint density (draw,), and log likelihoods (draw, ...) of the observed variables."""
 
     joint: np.ndarray
     observations: dict[str, np.ndarray]
 
 
 def compile_densities(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], Densities]:
-    """Make a function of the log densities of the declaration at values of its free variables.
+    """Make a function of `Densities` at draws (draw, ...) of every free variable.
 
     No Jacobian enters. A density on the simplex is with respect to the first coordinates, as in the
     usual form of the Dirichlet distribution.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Returns
-    -------
-    callable
-        From a mapping of str to array (draw, ...), draws of every free variable, to `Densities`.
     """
     values, terms = _terms(model)
     known = {**values, **{rv: model.rvs_to_values[rv] for rv in model.observed_RVs}}
@@ -75,20 +58,7 @@ def compile_densities(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], D
 def compile_log_likelihood(
     model: pm.Model,
 ) -> Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], np.ndarray]:
-    """Make a function of the log likelihood of all observed variables together.
-
-    The function is compiled once for any values of the observed variables.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Returns
-    -------
-    callable
-        From draws of every free variable, a mapping of str to array (draw, ...), and from values
-        of the observed variables, a mapping of str to array, to one array (draw,).
-    """
+    """Make a function from draws and data to the log likelihood (draw,) of all observations."""
     values = {rv: rv.type(name=rv.name) for rv in (*model.free_RVs, *model.observed_RVs)}
     terms = conditional_logp(values)
     total = pt.sum([terms[values[rv]].sum() for rv in model.observed_RVs])
@@ -109,35 +79,12 @@ def log_density(model: pm.Model, draws: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
-    """Log likelihood of every observation: `pm.compute_log_likelihood`, over many draws at once.
-
-    Parameters
-    ----------
-    model : pm.Model
-    posterior : Dataset
-        Draws (chain, draw, ...) of every free variable.
-
-    Returns
-    -------
-    Dataset
-        One variable (chain, draw, ...) for every observed variable.
-    """
+    """Log likelihood of every observation: `pm.compute_log_likelihood`, over many draws at once."""
     return _densities_of(model, posterior, model.observed_RVs)
 
 
 def log_prior(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
-    """Log density of every free variable given its parents: `pm.compute_log_prior`.
-
-    Parameters
-    ----------
-    model, posterior
-        As in `log_likelihood`.
-
-    Returns
-    -------
-    Dataset
-        One variable (chain, draw, ...) for every free variable.
-    """
+    """Log density of every free variable given its parents: `pm.compute_log_prior`."""
     return _densities_of(model, posterior, model.free_RVs)
 
 
@@ -148,16 +95,7 @@ def by_observation(model: pm.Model) -> bool:
 
 
 def why_no_log_likelihood(model: pm.Model, kind: Kind | None, kept: Collection[str]) -> str | None:
-    """Why draws of some variables give no log likelihood of each observation, or None.
-
-    Parameters
-    ----------
-    model : pm.Model
-    kind : str, optional
-        Kind of the engine.
-    kept : collection of str
-        Variables that have draws.
-    """
+    """Why draws of the variables kept give no log likelihood of each observation, or None."""
     if kind == "point":
         return "az.loo needs draws from the posterior, not a point"
     if not model.observed_RVs:
@@ -194,16 +132,7 @@ def _densities_of(
 def density_dataset(
     model: pm.Model, values: Mapping[str, np.ndarray], posterior: xr.Dataset
 ) -> xr.Dataset:
-    """Dataset of log densities (chain * draw, ...) of variables.
-
-    Parameters
-    ----------
-    model : pm.Model
-    values : mapping of str to array
-        One array for every variable.
-    posterior : Dataset
-        Its coordinates "chain" and "draw" are used.
-    """
+    """Dataset of log densities (chain * draw, ...), with the posterior's coordinates."""
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)
     found = {}

@@ -54,21 +54,9 @@ def compile_at_point(
 def compile_over_draws(
     model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> Callable[[Mapping[str, NDArray]], list[NDArray]]:
-    """Make a function of draws of `inputs`.
+    """Make a function of draws (draw, ...) of the inputs, by name, to draws of each output.
 
-    Parameters
-    ----------
-    model : pm.Model
-    inputs : sequence of Variable
-        Variables with the names of the model's variables.
-    outputs : sequence of Variable
-        Tensors that depend on `inputs` and on the model's data.
-
-    Returns
-    -------
-    callable
-        From a mapping of str to array (draw, ...), draws of every input, to one array (draw, ...)
-        an output.
+    The inputs have the names of the model's variables; outputs depend on them and on its data.
     """
     if not _takes_stacks(model, inputs, outputs):
         each = compile_at_point(model, inputs, outputs)

@@ -45,25 +45,9 @@ def independent_draws(
 ) -> DataTree:
     """Draw, keep the variables of the run, and accumulate moments of the streamed variables.
 
-    Parameters
-    ----------
-    model : pm.Model
-    run : Run
-    sample : callable (draws, rng) -> (dict of array (draw, ...), array (draw,) or None)
-        Draws of every free variable, and their log density under the approximation. None for exact
-        draws; then no log density is evaluated.
-    moments : mapping of str to (mean, sd or None), optional
-        Known moments. If given, only further variables of `run.moments` are accumulated.
-    tails : mapping of str to float or array, optional
-        Powers p from which on E|x|^p is infinite; see `ExactOutput`. Accumulated moments are NaN
-        there.
-
-    Returns
-    -------
-    DataTree
-        ``posterior``, ``sample_stats`` with ``lp`` and ``lq`` if `sample` gives a log density (then
-        ``log_likelihood`` as well if the run asks for it), and ``moments`` if any are known or
-        accumulated.
+    `sample` gives draws of every free variable and their log density under the approximation, or
+    None for exact draws, whose log densities are not evaluated. Variables with known `moments` are
+    not accumulated, and accumulated moments that `tails` calls infinite are NaN; see `ExactOutput`.
     """
     # The second stream: the algorithm may have used the seed's first one.
     rng = run.rng(1)
@@ -188,21 +172,9 @@ def unconstrained_labels(model: pm.Model) -> list[str]:
 
 
 def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArray], NDArray]:
-    """Variables and log density at points of the unconstrained space.
+    """Free variables, deterministics and log density, Jacobians included, at points (draw, D).
 
-    Parameters
-    ----------
-    model : pm.Model
-        Without discrete variables.
-    points : ndarray (draw, D)
-        In the order of `unconstrained_labels`.
-
-    Returns
-    -------
-    draws : dict of str to ndarray (draw, ...)
-        Free variables and deterministics.
-    log_density : ndarray (draw,)
-        Unconstrained log density at the points, Jacobians included.
+    The points are unconstrained, in the order of `unconstrained_labels`.
     """
     outputs = [v for v in model.unobserved_value_vars if not is_transformed_name(v.name)]
     graph, joined = join_nonshared_inputs(
@@ -219,28 +191,9 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
 
 
 def gaussian_result(model: pm.Model, run: Run, mean: NDArray, factor: NDArray) -> DataTree:
-    """Turn q = N(mean, factor factor') on the unconstrained space into a result.
+    """Turn N(mean, factor factor') into a result, an approximation on the unconstrained space.
 
-    Parameters
-    ----------
-    model : pm.Model
-        Without discrete variables.
-    run : Run
-        Number of draws, seed, and the variables to keep.
-    mean : ndarray (D,)
-        In the order of `unconstrained_labels`.
-    factor : ndarray (D,) or (D, D)
-        Standard deviations, or the lower Cholesky factor of the covariance.
-
-    Returns
-    -------
-    DataTree
-        Draws as one chain, ``lp`` (Jacobian included) and ``lq`` in ``sample_stats``, mean and
-        standard deviations in ``variational``, ``pareto_k`` in the attributes.
-
-    Notes
-    -----
-    O(draws D^2) for a full factor, and `draws` evaluations of the log density.
+    The factor is a lower triangle (D, D), or the standard deviations (D,).
     """
     diagonal = factor if factor.ndim == 1 else np.diagonal(factor)
     noise = run.rng(1).standard_normal((run.draws, len(mean)))

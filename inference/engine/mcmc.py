@@ -78,24 +78,9 @@ def check_sampler_options(
     own: Iterable[str],
     owner: str = "fit",
 ) -> None:
-    """Raise ValueError unless an engine's sampler takes every option.
+    """Raise ValueError unless an engine's sampler takes every option: PyMC's NUTS would ignore it.
 
-    PyMC's NUTS would ignore unknown options.
-
-    Parameters
-    ----------
-    options : mapping of str to object
-        Arguments given to `fit` beyond its own.
-    engine : str
-        Name of the engine.
-    known : frozenset of str
-        Arguments of the engine's sampler; empty if it runs no sampler of PyMC.
-    settings : iterable of str
-        Names of the engine's settings, which must be given to the engine.
-    own : iterable of str
-        Names of the arguments of `fit`, for suggestions.
-    owner : str, default="fit"
-        Function that was given the options.
+    The sampler has the arguments `known`, the engine `settings`, and `fit` its `own`.
     """
     settings = list(settings)
     for name, value in options.items():

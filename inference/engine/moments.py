@@ -69,19 +69,10 @@ class RunningMoments:
 
 
 class EachDraw:
-    """Callback of `pm.sample` that passes draws of some variables on.
+    """Callback of `pm.sample` that passes draws of some variables on, those of tuning left out.
 
-    PyMC calls it in the parent process for every draw of every chain. Tuning draws are left out.
-
-    Parameters
-    ----------
-    model : pm.Model
-    names : sequence of str
-        Free variables or deterministics.
-    consumers : sequence of callable (chain, values)
-        Called with `values`, arrays (1, ...) by name.
-    callback : callable, optional
-        The user's callback, also called during tuning.
+    PyMC calls it in the parent process for every draw of every chain. Each consumer gets the chain
+    and arrays (1, ...) by name; the user's own callback is also called during tuning.
     """
 
     def __init__(
@@ -108,12 +99,7 @@ class EachDraw:
 
 
 class MomentsOfChains:
-    """Moments of variables, accumulated chain by chain.
-
-    Parameters
-    ----------
-    names : sequence of str
-    """
+    """Moments of variables, accumulated chain by chain."""
 
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
@@ -157,14 +143,7 @@ def _of_chains(
 
 
 def pooled(moments: Dataset) -> Dataset:
-    """Moments of the draws of all chains together, weighted by their numbers of draws.
-
-    Parameters
-    ----------
-    moments : Dataset
-        Group ``moments`` of a result. Returned unchanged without a dimension "chain"; without the
-        coordinate "draws", all chains have the same weight.
-    """
+    """Moments of the draws of all chains together, weighted by their numbers of draws if known."""
     if "chain" not in moments.dims:
         return moments
     draws = moments.coords.get("draws", xr.ones_like(moments["chain"], dtype=float))
@@ -184,11 +163,6 @@ def rhat_of_moments(moments: Dataset) -> Dataset:
     NaN for constants and where no chain has moments; infinite for chains that do not move and stand
     apart, and where some chains have no moments. Of thousands of entries with few draws, the
     largest is above 1.01 by chance.
-
-    Parameters
-    ----------
-    moments : Dataset
-        Group ``moments`` of a result, with the dimension "chain" of two chains or more.
     """
     draws = moments["draws"].min().item()
     names = [name.removesuffix("_sd") for name in map(str, moments) if name.endswith("_sd")]
@@ -206,14 +180,7 @@ def rhat_of_moments(moments: Dataset) -> Dataset:
 
 
 def finite_moments(mean: NDArray, sd: NDArray, tail: ArrayLike) -> Moments:
-    """Sample moments, NaN where the moments of the distribution are infinite.
-
-    Parameters
-    ----------
-    mean, sd : array
-    tail : float or array that broadcasts to theirs
-        E|x|^p is finite only for p below this number.
-    """
+    """Sample moments, NaN where they are infinite: E|x|^p is finite only for p below `tail`."""
     exists = np.asarray(tail)
     return np.where(exists > 1, mean, np.nan), np.where(exists > 2, sd, np.nan)
 
@@ -239,13 +206,7 @@ def _dims(model: pm.Model, name: str, ndim: int) -> Iterable[str]:
 def of_constrained(
     model: pm.Model, names: Sequence[str]
 ) -> Callable[[Mapping[str, NDArray]], dict[str, NDArray]]:
-    """Compile deterministics as a function of draws of the free variables.
-
-    Returns
-    -------
-    callable
-        From draws (draw, ...) of every free variable to draws of the deterministics.
-    """
+    """Make a function from draws (draw, ...) of the free variables to draws of deterministics."""
     if not names:
         return lambda draws: {}
     inputs = {rv: rv.type(name=rv.name) for rv in model.free_RVs}

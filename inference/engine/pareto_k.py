@@ -107,17 +107,7 @@ def is_unreliable(k_hat: float) -> bool:
 
 
 def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str]) -> None:
-    """Warn that the draws of an approximation do not represent the posterior.
-
-    Parameters
-    ----------
-    engine : str
-        Name of the engine.
-    k_hat : float
-        Pareto k-hat of the engine's draws.
-    samplers : sequence of str
-        Names of the engines that draw from the posterior of the same model, the best first.
-    """
+    """Warn that draws do not represent the posterior, and name the `samplers`, best first."""
     calls = [f'"{name.lower()}"' for name in samplers]
     instead = f" For these, run kz.fit(model, {calls[0]})" if calls else ""
     others = f" (also: {', '.join(calls[1:])})" if calls[1:] else ""

@@ -26,21 +26,7 @@ def predict_chunks(
     store: str | PathLike[str] | None,
     progressbar: bool,
 ) -> Dataset:
-    """Predict by chunks of objects if `kernels_new` have chunks, and write to a store.
-
-    Parameters
-    ----------
-    predict_one : callable
-        Maps kernels of new objects to their predictions; variables with the dim "obs" differ
-        between chunks, others do not.
-    kernels_new, store, progressbar
-        As in `predict`.
-
-    Returns
-    -------
-    Dataset
-        In memory, or read from the store when it is used.
-    """
+    """Predict chunk by chunk if `kernels_new` have chunks; write to a store if one is named."""
     path = None if store is None else check_store(store, "predict")
     if not in_chunks(kernels_new):
         predictions = predict_one(kernels_new)

@@ -20,15 +20,7 @@ __all__ = ["ProgressBar", "can_show", "outliving_readers", "quiet_sampler", "tra
 
 
 class ProgressBar:
-    """One line of progress; `advance` moves it and shows current figures beside it.
-
-    Parameters
-    ----------
-    progress : Progress
-    task : TaskID
-    after : callable (steps)
-        Called whenever the bar has moved. An exception that it raises ends the loop.
-    """
+    """One line of progress; `advance` also shows figures, then calls `after` with the steps."""
 
     def __init__(
         self, progress: Progress, task: TaskID, after: Callable[[int], None] = lambda steps: None
@@ -83,10 +75,7 @@ def can_show() -> bool:
 
 @contextmanager
 def outliving_readers() -> Iterator[None]:
-    """Go on when standard output is full, or its reader has gone, as after ``| head``.
-
-    rich would end the process, and lose the work whose progress it shows.
-    """
+    """Go on when standard output is full, or its reader has gone: rich would end the process."""
     silent = []
     write = Console._write_buffer
 

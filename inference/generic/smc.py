@@ -35,18 +35,9 @@ class _Ended(SMC_KERNEL):
 
     The particles at inverse temperature b are draws from prior x likelihood^b. When the time is
     over, they are weighted by likelihood^(1-b) and resampled, but not moved; the weights also give
-    the last increment of the evidence.
-
-    Statistics of each stage include the effective sample size of its weights, ``ess``, and whether
-    the time was over, ``ended``.
-
-    Parameters
-    ----------
-    clock : Clock
-        Clock of the run. Chains in turn share the time left; other processes have copies of the
-        clock.
-    *args, **kwargs
-        Arguments of the kernel that this class extends.
+    the last increment of the evidence. Chains in turn share the time left; other processes have
+    copies of the clock. Statistics of each stage include the effective sample size of its weights,
+    ``ess``, and whether the time was over, ``ended``.
     """
 
     beta: float
@@ -139,16 +130,9 @@ def _prior_population(
 
     A variable that depends on an observed variable is drawn given the observed value, in agreement
     with the prior density that `pm.sample_smc` tempers; PyMC's own starting population simulates
-    the observation.
-
-    Draws without finite coordinates (a Dirichlet weight that underflows to zero) are left out;
-    PyMC's own population keeps them, which turns all its weights into NaN. Draws with likelihood
+    the observation. Draws without finite coordinates (a Dirichlet weight that underflows to zero)
+    are left out; in PyMC's own population they turn all weights into NaN. Draws with likelihood
     zero stay, because the evidence is the mean over the prior.
-
-    Raises
-    ------
-    ValueError
-        When fewer than one draw in a thousand can be used.
     """
     drawn = {
         model.rvs_to_values[rv].name: rv
@@ -296,10 +280,7 @@ def _worth(stats: Dataset, draws: int) -> str:
 
 
 def _rectangular(stats: Dataset, chains: int) -> Dataset:
-    """Statistics by chain and stage, padded with NaN where chains have fewer stages.
-
-    For a single chain PyMC leaves out the dimension of chains.
-    """
+    """Statistics by chain and stage, padded with NaN where chains have fewer stages."""
     columns = {}
     for name, values in stats.data_vars.items():
         of_chains = values.values if chains > 1 else [values.values]
