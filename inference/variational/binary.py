@@ -31,12 +31,8 @@ def _states(n_kernels: int) -> Array:
 class BinaryFactor:
     """Q(beta); made by `binary_factor`.
 
-    Attributes
-    ----------
-    probability : array of shape (2^S,)
-        Probability of each state; state i selects the kernels whose bits are set in i.
-    gain : float
-        E[log p(beta)] - E[log Q(beta)].
+    State i of the 2^S selects the kernels whose bits are set in i. `gain` is E[log p(beta)] minus
+    E[log Q(beta)].
     """
 
     probability: Array
@@ -76,22 +72,10 @@ class BinaryFactor:
 def binary_factor(
     prior: Array, linear: Array, quadratic: Array, empty: bool = True
 ) -> BinaryFactor:
-    """Compute Q(beta) exactly by enumeration.
+    """Compute Q(beta) exactly by enumeration, in O(2^S S^2).
 
-    Parameters
-    ----------
-    prior : array of shape (S,)
-        Probability p of each kernel, S <= 16.
-    linear : array of shape (S,)
-        b.
-    quadratic : array of shape (S, S)
-        A, symmetric.
-    empty : bool, default=True
-        Whether the empty selection is a state.
-
-    Notes
-    -----
-    Cost O(2^S S^2).
+    p is the `prior`, b `linear` and A `quadratic`. Without `empty`, the selection of no kernel is
+    no state.
     """
     states = _states(len(prior))
     log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)

@@ -13,13 +13,7 @@ __all__ = ["why_not"]
 def why_not(model: Any, rules: Sequence[type], others: str = "") -> str | None:
     """Why VB does not apply to a model's rule of combination; None when it does.
 
-    Parameters
-    ----------
-    model : MultinomialProbit, CompositeKernelRegression or CompositeKernelClassification
-    rules : sequence of type
-        Rules whose weights have a factor.
-    others : str, optional
-        Further rules to which VB applies, for the message.
+    Weights of `rules` have a factor; `others` names further rules in the message.
     """
     rule, n_kernels = model.combination, len(model.coords["kernel"])
     if reason := unknown_combination(model, rules, others):
