@@ -1,5 +1,6 @@
 """Engines that sample with PyMC: NUTS and Gibbs."""
 
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -102,6 +103,13 @@ def check_sampler_options(
 def _spelt(name: str, settings: list[str], engine: str) -> str:
     return f"the setting {engine}({name}=...)" if name in settings else repr(name)
 
+
+_log = logging.getLogger("pymc")
+
+# Processor seconds by which a first run with an empty cache exceeds a second one on each model's
+# smallest example (`bench cold`): from 8 for the composite kernels to 24 for WishartKernelMixture,
+# more on slower machines.
+COMPILING = "Compiling the gradient: 10 to 30 s for a new structure of model, about 1 s otherwise"
 
 # PyMC's own checks compute no R-hat of fewer draws.
 FEWEST_TO_MONITOR = 100
@@ -312,7 +320,7 @@ class NUTS(Engine):
 
     Notes
     -----
-    With a progress bar, a status line is shown while numba compiles the gradient, for PyMC's
+    With a progress bar, a message precedes the compilation of the gradient by numba, for PyMC's
     implementation and for the curvature.
 
     Examples
@@ -383,13 +391,11 @@ class NUTS(Engine):
         own = self.backend == "pymc"
         if self.backend == "numpyro" and run.start is not None:
             options["jitter"] = False
-        # Imported here: numba takes a second to import.
-        from .compilation_status import compilation_shown
-
-        # With the user's mode, numba may also compile while PyMC's progress bar is open.
-        by_numba = own or self.mass_matrix == "curvature"
-        visible = run.progressbar and by_numba and run.mode is None
-        with warnings.catch_warnings(), compilation_shown(visible):
+        # The user's mode, and those of the other implementations, are theirs to explain.
+        by_numba = (own or self.mass_matrix == "curvature") and numba_compiles()
+        if run.progressbar and by_numba and run.mode is None:
+            _log.info(COMPILING)
+        with warnings.catch_warnings():
             # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")
             if self.mass_matrix == "curvature":
