@@ -24,7 +24,7 @@ from rich.table import Table
 from xarray import DataArray, Dataset, DataTree
 
 from kernelzoo.datasets import load
-from kernelzoo.inference import engines, fit, identified, recommend
+from kernelzoo.inference import Engine, engines, fit, identified, recommend
 from kernelzoo.inference.engine import track
 from kernelzoo.models import (
     CompositeKernelClassification,
@@ -156,6 +156,7 @@ def _answers(model: pm.Model) -> tuple[dict[str, float], str]:
     for row in engines(model).rows:
         if row.kind not in ("exact", "mcmc") or row.reason or row.advice:
             continue
+        limit = None if Engine.registry[row.engine.lower()]().why_no_time_limit() else LIMIT
         start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -167,7 +168,7 @@ def _answers(model: pm.Model) -> tuple[dict[str, float], str]:
                     random_seed=1,
                     log_likelihood=False,
                     progressbar=False,
-                    max_seconds=LIMIT,
+                    max_seconds=limit,
                 )
             except ValueError:
                 # No chain was tuned in time.

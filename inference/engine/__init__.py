@@ -2,14 +2,14 @@
 
 A fit: `fit` -> [`completions`, one fit for each set of completed kernels] -> ``Engine.run`` -> the
 paper's function, which ``PaperEngine.implement`` finds in `PAPERS`. Its output becomes draws in
-`independent`, chains in `mcmc`, or a point in `result`. Engines written for papers are in
-`paper_engines` (Exact, VB, EM, MAP) and `mcmc` (Gibbs); NUTS is in `mcmc`, Laplace in `mode`, and
-ADVI, Pathfinder and SMC are in ``inference/generic``.
+`independent`, chains in `mcmc`, or a point in `result`; `convergence` judges them. Engines written
+for papers are in `paper_engines` (Exact, VB, EM, MAP) and `mcmc` (Gibbs); NUTS is in `mcmc`,
+Laplace in `mode`, and ADVI, Pathfinder and SMC are in ``inference/generic``.
 """
 
+from .clock import quiet_sampler, track
 from .engine import Engine, Run
 from .independent import lean_tree
-from .progress import quiet_sampler, track
 from .provenance import versions
 from .replicate import records
 from .result import with_group

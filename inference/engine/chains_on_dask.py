@@ -13,12 +13,11 @@ from xarray import Dataset, DataTree
 
 from ...user_warnings import warn_user
 from ...validation import argument_error
-from .clock import Clock
+from .clock import Clock, quiet_sampler, track
 from .compilation import compiling_with, python_mode
+from .convergence import judge_chains
 from .draws_on_disk import CHUNKS, DrawsOnDisk, check_store, open_store
 from .engine import Engine, Run
-from .mcmc import judge_chains
-from .progress import quiet_sampler, track
 from .replicate import active_client, completed, count_workers
 from .result import joined_turns, with_group
 
@@ -27,9 +26,9 @@ __all__ = ["has_workers", "sample_on_workers"]
 MOMENTS, POSTERIOR = "moments", "posterior"
 
 
-def has_workers(engine: Engine, run: Run) -> bool:
+def has_workers(run: Run) -> bool:
     """Whether the chains of a run go to the workers of an active Dask client."""
-    return run.chains > 1 and engine.has_separate_chains and active_client() is not None
+    return run.chains > 1 and run.chain is None and active_client() is not None
 
 
 def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:

@@ -13,12 +13,12 @@ from xarray import Dataset, DataTree
 
 from .applicability import coordinates
 from .compilation import python_mode
+from .convergence import pareto_k
 from .density import Densities, compile_densities, density_dataset
 from .draws_on_disk import DrawsOnDisk
 from .engine import Run
 from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
 from .outputs import Moments
-from .pareto_k import pareto_k
 from .result import draws_to_tree, with_group
 
 __all__ = [

@@ -2,10 +2,9 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache, partial
 from importlib.util import find_spec
 from inspect import Parameter, signature
@@ -17,22 +16,16 @@ import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
 from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
-from pymc.stats.convergence import (
-    SamplerWarning,
-    WarningType,
-    log_warnings,
-    warn_divergences,
-    warn_treedepth,
-)
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from xarray import DataTree
 
 from ...numerics.compiled import numba_compiles
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from .applicability import discrete_variables, too_large
+from .chains_on_dask import has_workers, sample_on_workers
 from .clock import EndOfTime
 from .compilation import compiling_with, mode_worth
-from .convergence import convergence_of_chains
+from .convergence import is_monitored, judge_chains
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
@@ -44,8 +37,6 @@ __all__ = [
     "NUTS",
     "Gibbs",
     "check_main_guard",
-    "check_sampler_options",
-    "judge_chains",
     "keywords_of",
     "make_lean",
 ]
@@ -70,49 +61,12 @@ def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
     )
 
 
-def check_sampler_options(
-    options: Mapping[str, Any],
-    engine: str,
-    *,
-    known: frozenset[str],
-    settings: Iterable[str],
-    own: Iterable[str],
-    owner: str = "fit",
-) -> None:
-    """Raise ValueError unless an engine's sampler takes every option: PyMC's NUTS would ignore it.
-
-    The sampler has the arguments `known`, the engine `settings`, and `fit` its `own`.
-    """
-    settings = list(settings)
-    for name, value in options.items():
-        if name in settings:
-            where = f"given to the engine, {engine}({name}=...)"
-            raise argument_error(name, owner, where, repr(value))
-        if name in known:
-            continue
-        near = get_close_matches(name, [*settings, *own, *known], n=1)
-        nearest = _spelt(near[0], settings, engine) if near else ""
-        if not known:
-            hint = f" Did you mean {nearest}?" if near else ""
-            raise ValueError(f"{owner}() got an unexpected argument {name!r} for {engine}.{hint}")
-        hint = f" (the nearest is {nearest})" if near else ""
-        requirement = f"one that fit or the sampler of {engine} knows"
-        raise argument_error(name, owner, requirement, f"{name!r}{hint}")
-
-
-def _spelt(name: str, settings: list[str], engine: str) -> str:
-    return f"the setting {engine}({name}=...)" if name in settings else repr(name)
-
-
 _log = logging.getLogger("pymc")
 
 # Processor seconds by which a first run with an empty cache exceeds a second one on each model's
 # smallest example (`bench cold`): from 8 for the composite kernels to 24 for WishartKernelMixture,
 # more on slower machines.
 COMPILING = "Compiling the gradient: 10 to 30 s for a new structure of model, about 1 s otherwise"
-
-# PyMC's own checks compute no R-hat of fewer draws.
-FEWEST_TO_MONITOR = 100
 
 # Packages that implement NUTS, and the extras of kernelzoo that install them.
 _BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
@@ -126,14 +80,6 @@ _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
 _OF_MASS_MATRIX = frozenset(
     {"init", "scaling", "is_cov", "inverse_mass_matrix", "dense_mass", "adapt_mass_matrix"}
 )
-
-
-def _log_warnings(tree: DataTree) -> None:
-    """Log PyMC's warnings of divergences and tree depth, and our note on R-hat."""
-    wrong = [*warn_divergences(tree), *warn_treedepth(tree)]
-    if "note" in tree.attrs:
-        wrong.append(SamplerWarning(WarningType.CONVERGENCE, tree.attrs["note"], "warn"))
-    log_warnings(wrong)
 
 
 def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
@@ -177,7 +123,7 @@ def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options:
         # PyMC's convergence checks need a recorded free variable.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
-    if _is_monitored(run):
+    if is_monitored(run):
         user["compute_convergence_checks"] = False
     iterations = run.chains * (run.tune + run.draws)
     sample = partial(
@@ -205,20 +151,6 @@ def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options:
     if run.chain is None:
         judge_chains(tree, model, run)
     return tree
-
-
-def _is_monitored(run: Run) -> bool:
-    """Whether R-hat is computed here, and not by PyMC."""
-    asked = "compute_convergence_checks" not in run.sampler_options
-    return asked and run.chains > 1 and run.draws >= FEWEST_TO_MONITOR
-
-
-def judge_chains(tree: DataTree, model: pm.Model, run: Run) -> None:
-    """Record whether the chains converged, and log what is wrong with them."""
-    tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
-    if _is_monitored(run):
-        _log_warnings(tree)
-    tree.attrs["lp_measure"] = "unconstrained"
 
 
 def _sample_in_time(
@@ -347,11 +279,6 @@ class NUTS(Engine):
             rule = "'adapted' with backend='nutpie'"
             raise argument_error("mass_matrix", "NUTS", rule, repr(self.mass_matrix))
 
-    @property
-    @override
-    def has_separate_chains(self) -> bool:
-        return self.backend == "pymc"
-
     @override
     def sampler_arguments(self) -> frozenset[str]:
         known = keywords_of(pm.sample) | {"nuts"}
@@ -386,6 +313,8 @@ class NUTS(Engine):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
+        if self.backend == "pymc" and has_workers(run):
+            return sample_on_workers(self, model, run)
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
         own = self.backend == "pymc"
@@ -527,11 +456,6 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     p_step: Literal["joint", "inverse-wishart"] | None = None
     variant: Literal["TW1", "TW2"] | None = None
 
-    @property
-    @override
-    def has_separate_chains(self) -> bool:
-        return True
-
     @override
     def why_no_start(self) -> str | None:
         return None
@@ -547,5 +471,7 @@ class Gibbs(PaperEngine[Sequence[Any]]):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
+        if has_workers(run):
+            return sample_on_workers(self, model, run)
         steps = self.implement(model, run)
         return _run_chains(model, run, step=list(steps))

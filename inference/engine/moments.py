@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.replace import graph_replace
 from xarray import Dataset
 
-from .evaluation import compile_at_point, compile_over_draws
+from .density import compile_at_point, compile_over_draws
 from .outputs import Moments
 
 __all__ = [

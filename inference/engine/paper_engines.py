@@ -15,13 +15,12 @@ from xarray import DataTree
 from ...user_warnings import warn_user
 from ...validation import Count, CountOrZero, Positive, PositiveOrInf
 from .applicability import discrete_variables
-from .convergence import convergence_of_ascent
+from .convergence import convergence_of_ascent, pareto_k
 from .engine import Kind, Run
 from .independent import independent_draws
 from .mode import Space, search_by_gradients
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .paper import Algorithm, Paper, PaperEngine
-from .pareto_k import pareto_k
 from .result import point_to_tree, trajectory, with_group
 
 __all__ = ["EM", "MAP", "VB", "Exact"]

@@ -14,8 +14,8 @@ from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.stack import as_stack, with_origin
 from ...validation import argument_error
+from .clock import track
 from .moments import RunningMoments
-from .progress import track
 
 __all__ = [
     "ProbabilityDraws",

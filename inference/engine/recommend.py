@@ -14,18 +14,15 @@ from threadpoolctl import threadpool_limits
 from ...models.kernels.stack import DIMS
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
-from .applicability import small_only
-from .clock import Clock
+from .applicability import PrintedTable, checked_model, small_only
+from .clock import Clock, track
 from .compilation import compiling_with, python_mode
 from .completions import number_of_fits
 from .engine import Engine, Kind, Run
-from .fit import checked_model
 from .mcmc import Gibbs, chains_in_turn
 from .outputs import ExactOutput, VariationalOutput
 from .paper import PaperEngine
 from .paper_engines import BY_GRADIENTS
-from .progress import track
-from .table import PrintedTable
 
 __all__ = ["Candidate", "Recommendation", "recommend"]
 

@@ -13,7 +13,7 @@ from xarray import Dataset, DataTree
 
 from ...models.kernels.alignment import check_distinct
 from ...validation import argument_error, check_name, check_names
-from ..engine.quantities import identified
+from ..engine.paper import identified
 from .house_style import MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
 from .intervals import Summaries, name_engines, plot_intervals, side_by_side
 

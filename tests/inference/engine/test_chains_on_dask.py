@@ -113,7 +113,7 @@ def test_failed_chains_are_named_and_the_others_kept(model, here, client, monkey
     assert there.attrs["converged"] == "no"
     kept = here["posterior"].to_dataset().isel(chain=[0, 2]).assign_coords(chain=[0, 1])
     xr.testing.assert_identical(there["posterior"].to_dataset().drop_attrs(), kept.drop_attrs())
-    monkeypatch.setattr(kz.Gibbs, "run", lambda *_: 1 / 0)
+    monkeypatch.setattr(kz.Gibbs, "implement", lambda *_: 1 / 0)
     with pytest.raises(RuntimeError, match=r"No chain was sampled.*ZeroDivisionError"):
         kz.fit(model, "gibbs", **OPTIONS)
 
