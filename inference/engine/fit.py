@@ -105,9 +105,8 @@ def fit(
         there while they are made, and the posterior reads them from there. A killed process loses
         at most a fiftieth of each chain, and of Exact the draws being made, 128 MB of all variables
         at once; an error loses nothing. Available for PyMC's NUTS, Gibbs and Exact. Needs the
-        package zarr (extra ``zarr``). On a Dask cluster each chain has a store of its own in the
-        folder ``{store}-chains``, which the workers must share with this process; the finished ones
-        are joined.
+        package zarr (extra ``zarr``). With a store, chains run on this machine, not on
+        a Dask cluster.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept in memory. It is left out where observations are dependent given the
