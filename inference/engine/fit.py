@@ -32,7 +32,6 @@ from .clock import Clock, can_show, interruptible, outliving_readers
 from .compilation import (
     check_compile_kwargs,
     compiling_with,
-    explaining_damaged_files,
     python_mode,
 )
 from .completions import fit_each_completion
@@ -260,7 +259,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),
-        explaining_damaged_files(),
         nullcontext() if dask_stack is None else dask_stack.unchanged(owner),
     ):
         tree = engine.run(model, run)
