@@ -114,22 +114,12 @@ class EndOfTime:
     result; Ctrl-C ends all, those that have not begun at their first draw.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        chains: int,
-        *,
-        in_turn: bool,
-        callback: Callable[..., None] | None = None,
-    ):
+    def __init__(self, clock: Clock, chains: int, *, in_turn: bool):
         self._clock, self._chains, self._in_turn = clock, chains, in_turn
-        self._callback = callback
         self._shares: dict[int, Clock] = {}
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Take one draw; PyMC keeps the chains when this raises a KeyboardInterrupt."""
-        if self._callback is not None:
-            self._callback(trace=trace, draw=draw)
         if self._clock.pressed:
             raise KeyboardInterrupt
         share = self._clock

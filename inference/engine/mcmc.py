@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from math import inf
@@ -106,42 +106,48 @@ def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options:
         if run.chain is not None and isinstance(given.get("initvals"), list | tuple):
             given["initvals"] = [given["initvals"][run.chain]]
     kept, streamed = run.kept(model), run.streamed(model)
-    everything = [str(v.name) for v in (*model.free_RVs, *model.deterministics)]
-    if run.store is not None and not callbacks:
-        raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
-    store = None
+    store, each_draw = None, []
+    if moments is not None:
+        each_draw.append(EachDraw(model, streamed, moments.update))
     if run.store is not None:
+        if not callbacks:
+            raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
         store = DrawsOnDisk(run.store, model, kept, len(run.numbers), run.draws)
+        each_draw.append(EachDraw(model, kept, store.append))
         recorded = [_smallest(model)]
-    if consumers := [c for c in (moments and moments.update, store and store.append) if c]:
-        names = [*dict.fromkeys([*(streamed if moments else ()), *(kept if store else ())])]
-        options["callback"] = EachDraw(model, names, consumers, user.pop("callback", None))
-    if set(recorded) != set(everything):
+    if set(recorded) != {str(v.name) for v in (*model.free_RVs, *model.deterministics)}:
         options["var_names"] = recorded
         # PyMC's convergence checks need a recorded free variable.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
     if is_monitored(run):
         user["compute_convergence_checks"] = False
-    iterations = run.chains * (run.tune + run.draws)
-    sample = partial(
-        pm.sample,
-        run.draws,
-        tune=run.tune,
-        cores=run.cores,
-        progressbar=run.progressbar,
-        compile_kwargs=run.compile_kwargs(inf),
-    )
+    if callbacks:
+        at_once = _processes(run)
+        if at_once > 1:
+            check_main_guard(user.get("mp_ctx"))
+        end = EndOfTime(run.clock, len(run.numbers), in_turn=at_once == 1)
+        options["callback"] = _one_by_one(*each_draw, user.pop("callback", None), end)
     with (
         model,
-        # The graph of the recorded variables is evaluated once a draw.
-        compiling_with(run.mode or mode_worth(iterations)),
+        # The graph of the recorded variables is evaluated once per draw.
+        compiling_with(run.mode or mode_worth(run.chains * (run.tune + run.draws))),
         store or nullcontext(),
         run.clock.explained("for at least one draw after tuning: raise it, or lower tune"),
     ):
-        tree = _sample_in_time(sample, run, options | user, callbacks=callbacks)
+        tree = pm.sample(
+            run.draws,
+            tune=run.tune,
+            chains=len(run.numbers),
+            cores=run.cores,
+            random_seed=run.random_seed if run.chain is None else _generator(run, run.chain),
+            progressbar=run.progressbar,
+            compile_kwargs=run.compile_kwargs(inf),
+            **options,
+            **user,
+        )
     if store is not None:
         with_group(tree, "posterior", store.dataset())
     if moments is not None and moments.chains:
@@ -153,20 +159,14 @@ def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options:
     return tree
 
 
-def _sample_in_time(
-    sample: Callable[..., DataTree], run: Run, options: dict[str, Any], *, callbacks: bool
-) -> DataTree:
-    """Call `pm.sample`, with chains that Ctrl-C and the run's clock end."""
-    chains = len(run.numbers)
-    seed = run.random_seed if run.chain is None else _generator(run, run.chain)
-    if callbacks:
-        processes = _processes(run)
-        if processes > 1:
-            check_main_guard(options.get("mp_ctx"))
-        callback = options.pop("callback", None)
-        in_turn = processes == 1
-        options["callback"] = EndOfTime(run.clock, chains, in_turn=in_turn, callback=callback)
-    return sample(chains=chains, random_seed=seed, **options)
+def _one_by_one(*callbacks: Callable[..., None] | None) -> Callable[..., None]:
+    """Make one callback of `pm.sample` from several."""
+
+    def callback(trace: Any, draw: Any) -> None:
+        for each in filter(None, callbacks):
+            each(trace=trace, draw=draw)
+
+    return callback
 
 
 @cache

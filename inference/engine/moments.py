@@ -71,18 +71,17 @@ class RunningMoments:
 class EachDraw:
     """Callback of `pm.sample` that passes draws of some variables on, those of tuning left out.
 
-    PyMC calls it in the parent process for every draw of every chain. Each consumer gets the chain
-    and arrays (1, ...) by name; the user's own callback is also called during tuning.
+    PyMC calls it in the parent process for every draw of every chain. The consumer gets the chain
+    and arrays (1, ...) by name.
     """
 
     def __init__(
         self,
         model: pm.Model,
         names: Sequence[str],
-        consumers: Sequence[Callable[[int, Mapping[str, NDArray]], None]],
-        callback: Callable[..., None] | None = None,
+        consume: Callable[[int, Mapping[str, NDArray]], None],
     ):
-        self._names, self._consumers, self._callback = tuple(names), tuple(consumers), callback
+        self._names, self._consume = tuple(names), consume
         outputs = model.replace_rvs_by_values([model[name] for name in names])
         self._inputs = [value.name for value in model.value_vars]
         self._evaluate = compile_at_point(model, model.value_vars, outputs)
@@ -92,10 +91,7 @@ class EachDraw:
         if not draw.tuning:
             outputs = self._evaluate(*(draw.point[name] for name in self._inputs))
             values = {name: x[None] for name, x in zip(self._names, outputs, strict=True)}
-            for consume in self._consumers:
-                consume(draw.chain, values)
-        if self._callback is not None:
-            self._callback(trace=trace, draw=draw)
+            self._consume(draw.chain, values)
 
 
 class MomentsOfChains:
