@@ -120,7 +120,7 @@ class PrintedTable(ABC):
 
     @abstractmethod
     def to_frame(self) -> "pd.DataFrame":
-        """Table with one row an engine."""
+        """Table with one row per engine."""
 
     def table(self, *, without: Sequence[str] = ()) -> Table:
         """Table for `rich`, without the columns named."""
@@ -173,7 +173,7 @@ class EngineTable(PrintedTable):
         return f"Engines for {self.model}"
 
     def to_frame(self) -> "pd.DataFrame":
-        """Table with one row an engine."""
+        """Table with one row per engine."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -238,7 +238,7 @@ def engines(model: pm.Model) -> EngineTable:
     -----
     "Small n only" is advice: the engine runs, but the model has more unconstrained coordinates than
     the engine serves in practice. The limits are about 2,000 for NUTS (whose trajectories lengthen
-    with the dimension), Pathfinder and Laplace (two gradients a coordinate), 5,000 for ADVI
+    with the dimension), Pathfinder and Laplace (two gradients per coordinate), 5,000 for ADVI
     (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
     cover more).
 

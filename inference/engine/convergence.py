@@ -8,7 +8,7 @@ engine                       "yes" if
 chains (NUTS, Gibbs)         all draws were made by two chains or more; of every identified quantity
                              R-hat is at most 1.01, with 100 effective draws or more; at most one
                              draw in 1,000 diverged; every variable did change
-particles (SMC)              the same, but for effective draws; 100 particles or more a chain; the
+particles (SMC)              the same, but for effective draws; 100 particles or more per chain; the
                              last moves of every chain accepted a tenth of the proposals
 ADVI                         over its last half the bound rises by at most three standard errors of
                              its means, and these are within one nat
@@ -165,7 +165,7 @@ def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str
 RHAT_BOUND = 1.01
 # Least effective number of draws, and largest share of diverging draws.
 LEAST_ESS, DIVERGING = 100, 1e-3
-# Least number of particles a chain, and least acceptance of their last moves.
+# Least number of particles per chain, and least acceptance of their last moves.
 LEAST_PARTICLES, LEAST_ACCEPTANCE = 100, 0.1
 # Largest error, in nats, of the means of a noisy bound.
 NOISE = 1.0
@@ -239,7 +239,7 @@ def convergence_of_particles(
     """Apply the rule of particles to those of all chains, see the module."""
     if particles < LEAST_PARTICLES or not acceptance >= LEAST_ACCEPTANCE:
         tree.attrs["note"] = (
-            f"{particles} particles a chain, of whose last moves {acceptance:.2g} were accepted: "
+            f"{particles} particles per chain, of whose last moves {acceptance:.2g} were accepted: "
             f"{LEAST_PARTICLES} and {LEAST_ACCEPTANCE} are needed."
         )
         return "no"

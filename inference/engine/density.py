@@ -35,6 +35,7 @@ __all__ = [
     "by_observation",
     "compile_at_point",
     "compile_densities",
+    "compile_deterministics",
     "compile_log_likelihood",
     "compile_over_draws",
     "density_dataset",
@@ -107,6 +108,20 @@ def compile_over_draws(
         return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
     return of_draws
+
+
+def compile_deterministics(
+    model: pm.Model, names: Sequence[str]
+) -> Callable[[Mapping[str, NDArray]], dict[str, NDArray]]:
+    """Make a function from draws (draw, ...) of the free variables to draws of deterministics."""
+    if not names:
+        return lambda draws: {}
+    inputs = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
+    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    replacements = {**inputs, **observed}
+    outputs = graph_replace([model[name] for name in names], replacements, strict=False)
+    evaluate = compile_over_draws(model, list(inputs.values()), outputs)
+    return lambda draws: dict(zip(names, evaluate(draws), strict=True))
 
 
 class _Functions(local):
@@ -269,7 +284,7 @@ def log_prior(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
 
 
 def by_observation(model: pm.Model) -> bool:
-    """Whether every observed variable has one log likelihood an observation."""
+    """Whether every observed variable has one log likelihood per observation."""
     supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
     return bool(supports) and all(n == 0 or rv.ndim > n for rv, n in supports)
 

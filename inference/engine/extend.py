@@ -105,9 +105,9 @@ def extend(
     the density of regression weights given their variances is part of the model. ArviZ 1.3 stops
     at a variable named ``alpha`` in ``az.plot_psense_dist``: drop it from the posterior first.
 
-    Time is proportional to the number of draws; log densities cost one evaluation of the model a
-    draw. Memory: the draws times the size of the observed variables, n1 x n1 numbers a draw for the
-    completion models.
+    Time is proportional to the number of draws; log densities cost one evaluation of the model per
+    draw. Memory: the draws times the size of the observed variables, n1 x n1 numbers per draw for
+    the completion models.
 
     Examples
     --------

@@ -75,7 +75,7 @@ def fit(
     engine : Engine or str
         An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name.
     draws : int, default=1000
-        Draws a chain; for engines without chains, number of independent draws.
+        Draws per chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
         As in ``pm.sample``; engines without chains ignore them. While a ``dask.distributed.Client``
         is active in this process, chains of Gibbs and of PyMC's NUTS run on its workers, whatever
@@ -217,7 +217,7 @@ def fit(
     _check_sampler_options(sampler_options, engine, model)
     fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)
     result = fit_each_completion(fit_one, model, run, completions)
-    if is_unreliable(k_hat := k_hat_of(result)):
+    if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
         warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
     return result
 

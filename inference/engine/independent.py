@@ -14,10 +14,10 @@ from xarray import Dataset, DataTree
 from .applicability import coordinates
 from .compilation import python_mode
 from .convergence import pareto_k
-from .density import Densities, compile_densities, density_dataset
+from .density import Densities, compile_densities, compile_deterministics, density_dataset
 from .draws_on_disk import DrawsOnDisk
 from .engine import Run
-from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
+from .moments import RunningMoments, finite_moments, moments_dataset
 from .outputs import Moments
 from .result import draws_to_tree, with_group
 
@@ -60,7 +60,7 @@ def independent_draws(
     elif moments is not None:
         streamed = []
     deterministics = {str(variable.name) for variable in model.deterministics}
-    derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
+    derive = compile_deterministics(model, sorted(deterministics.intersection({*kept, *streamed})))
     densities = None
     parts: list[tuple[dict[str, NDArray], ...]] = []
     running = {name: RunningMoments() for name in streamed}

@@ -355,7 +355,7 @@ class NUTS(Engine):
         if clash := sorted(further.keys() & {*options, "max_treedepth", "max_tree_depth"}):
             raise ValueError(f"NUTS itself sets {', '.join(map(repr, clash))}: see kz.NUTS.")
         options |= further
-        with run.clock.explained("for the curvature, 2 gradients a coordinate"):
+        with run.clock.explained("for the curvature, 2 gradients per coordinate"):
             precision, covariance, density = curvature_at(run.start, model, run)
         run = replace(run, sampler_options=given)
         if self.backend == "pymc":

@@ -1,7 +1,7 @@
 """Posterior means and standard deviations, accumulated without keeping the draws.
 
 The group ``moments`` of a result holds ``{name}_mean`` and ``{name}_sd`` for the variables that the
-model lists in `Declaration.streamed`, and costs two arrays of the variable's size a chain. The
+model lists in `Declaration.streamed`, and costs two arrays of the variable's size per chain. The
 coordinate ``draws`` (chain) counts the draws of each chain: after an interrupt the counts differ
 from one another and from the number of draws in ``posterior``.
 """
@@ -13,10 +13,9 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pytensor.graph.replace import graph_replace
 from xarray import Dataset
 
-from .density import compile_at_point, compile_over_draws
+from .density import compile_at_point
 from .outputs import Moments
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "finite_moments",
     "moments_dataset",
     "moments_of_draws",
-    "of_constrained",
     "pooled",
     "rhat_of_moments",
 ]
@@ -197,17 +195,3 @@ def moments_dataset(
 
 def _dims(model: pm.Model, name: str, ndim: int) -> Iterable[str]:
     return model.named_vars_to_dims.get(name) or [f"{name}_dim_{i}" for i in range(ndim)]
-
-
-def of_constrained(
-    model: pm.Model, names: Sequence[str]
-) -> Callable[[Mapping[str, NDArray]], dict[str, NDArray]]:
-    """Make a function from draws (draw, ...) of the free variables to draws of deterministics."""
-    if not names:
-        return lambda draws: {}
-    inputs = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    replacements = {**inputs, **observed}
-    outputs = graph_replace([model[name] for name in names], replacements, strict=False)
-    evaluate = compile_over_draws(model, list(inputs.values()), outputs)
-    return lambda draws: dict(zip(names, evaluate(draws), strict=True))

@@ -95,7 +95,7 @@ class Recommendation(PrintedTable):
         return f"{chosen} {self.advice}" if self.advice else chosen
 
     def to_frame(self) -> pd.DataFrame:
-        """Table with one row an engine, in order of preference."""
+        """Table with one row per engine, in order of preference."""
         rows = [
             (
                 candidate.engine.name,
@@ -149,7 +149,7 @@ def recommend(
     Notes
     -----
     Engines written for the model run for a second or two, and their time is extrapolated: for
-    variational Bayes and for points to 100 iterations a start, as long as fits usually take. Log
+    variational Bayes and for points to 100 iterations per start, as long as fits usually take. Log
     densities of variational draws and log likelihoods, which follow the fit, are not included.
     Points are measured only with `max_seconds`. Engines for any PyMC model are not measured: the
     compilation of their gradients alone can take half a minute.
