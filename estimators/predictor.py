@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
 from ..inference.engine.predict import joined
-from ..inference.engine.provenance import check_fitted
+from ..inference.engine.same_model import check_fitted
 from ..models.kernels.alignment import (
     aligned,
     as_frame,

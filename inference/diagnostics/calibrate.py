@@ -23,8 +23,8 @@ from ...validation import (
 from ..engine.applicability import applicable
 from ..engine.clock import can_show
 from ..engine.engine import Engine, variables_drawn
-from ..engine.provenance import versions
 from ..engine.replicate import records
+from ..engine.same_model import versions
 from .ranks import DRAWS
 from .replicates import OWNER, Record, Replicates
 from .simulation import augmented

@@ -19,8 +19,8 @@ from ..engine.convergence import LARGEST_USABLE, convergence_of_chains, is_unrel
 from ..engine.moments import pooled
 from ..engine.paper import identified
 from ..engine.predict import predict
-from ..engine.provenance import check_fitted, check_result, data_in, differing_data, differing_terms
 from ..engine.result import stamp
+from ..engine.same_model import check_fitted, check_result, data_in, differing_data, differing_terms
 from .scores import held_out
 
 __all__ = ["Comparison", "compare_engines"]

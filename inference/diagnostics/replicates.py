@@ -16,7 +16,7 @@ from ..engine.compilation import compiling_with, python_mode
 from ..engine.density import arrays_in, compile_log_likelihood
 from ..engine.engine import Engine
 from ..engine.fit import fit
-from ..engine.provenance import data_of, declared, versions
+from ..engine.same_model import data_of, declared, versions
 from .ranks import ranks, thinned
 from .simulation import (
     FromPosterior,

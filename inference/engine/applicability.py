@@ -16,7 +16,7 @@ from rich.table import Table
 from ...models.declaration import Declaration
 from ...validation import argument_error, check_name
 from .engine import Engine, Kind
-from .provenance import check_model
+from .same_model import check_model
 
 __all__ = [
     "EngineRow",

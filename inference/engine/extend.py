@@ -19,10 +19,10 @@ from ...validation import (
     integer_seed,
 )
 from .compilation import compiling_with, python_mode
-from .completions import COMPLETION, POOLED
+from .completed_kernels import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
-from .provenance import check_fitted
 from .result import with_group
+from .same_model import check_fitted
 
 __all__ = ["check_absent", "extend", "with_groups"]
 

@@ -34,7 +34,7 @@ from .compilation import (
     compiling_with,
     python_mode,
 )
-from .completions import fit_each_completion
+from .completed_kernels import fit_each_completion
 from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood

@@ -16,14 +16,14 @@ from ...models.kernels.learned import ParametricStack
 from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
 from .clock import track
-from .completions import predict_each_completion
+from .completed_kernels import predict_each_completion
 from .draws_on_disk import UNFINISHED, check_store, finish_store, make_store
 from .extend import check_absent, with_groups
 from .moments import pooled
 from .paper import PAPERS, papers_of
 from .predictions_by_draw import stack_of_new_objects
-from .provenance import check_fitted, check_model
 from .result import with_group
+from .same_model import check_fitted, check_model
 
 __all__ = [
     "in_chunks",

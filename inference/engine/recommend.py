@@ -17,7 +17,7 @@ from ...validation import Count, CountOrZero, Positive, check_arguments
 from .applicability import PrintedTable, checked_model, small_only
 from .clock import Clock, track
 from .compilation import compiling_with, python_mode
-from .completions import number_of_fits
+from .completed_kernels import number_of_fits
 from .engine import Engine, Kind, Run
 from .mcmc import Gibbs, chains_in_turn
 from .outputs import ExactOutput, VariationalOutput

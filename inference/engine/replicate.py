@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from ...user_warnings import warn_user
 from ...validation import Count, argument_error, check_arguments, check_count
 from .clock import SIGTERM_STATUS, stopped_by_ctrl_c, track
-from .provenance import versions
+from .same_model import versions
 
 __all__ = [
     "Failure",

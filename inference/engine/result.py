@@ -25,7 +25,7 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_observat
 from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
-from .provenance import constants_of, declaration
+from .same_model import constants_of, declaration
 
 __all__ = [
     "Converged",

@@ -15,7 +15,7 @@ from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.density import by_observation
 from kernelzoo.inference.engine.engine import Engine
 from kernelzoo.inference.engine.paper import PaperEngine, identified
-from kernelzoo.inference.engine.provenance import data_in, data_of, differing_data
+from kernelzoo.inference.engine.same_model import data_in, data_of, differing_data
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.
 QUICK = {
