@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -39,15 +40,17 @@ PART = 1000
 def independent_draws(
     model: pm.Model,
     run: Run,
-    sample: Callable[[int, np.random.Generator], tuple[Mapping[str, NDArray], NDArray | None]],
+    sample: Callable[[int, np.random.Generator], Any],
     moments: Mapping[str, Moments] | None = None,
     tails: Mapping[str, float | NDArray] | None = None,
+    *,
+    exact: bool = False,
 ) -> DataTree:
     """Draw, keep the variables of the run, and accumulate moments of the streamed variables.
 
-    `sample` gives draws of every free variable and their log density under the approximation, or
-    None for exact draws, whose log densities are not evaluated. Variables with known `moments` are
-    not accumulated, and accumulated moments that `tails` calls infinite are NaN; see `ExactOutput`.
+    `sample` gives draws of every free variable, and of an approximation their log density with
+    them; log densities of `exact` draws are not evaluated. Variables with known `moments` are not
+    accumulated, and accumulated moments that `tails` calls infinite are NaN; see `ExactOutput`.
     """
     # The second stream: the algorithm may have used the seed's first one.
     rng = run.rng(1)
@@ -73,7 +76,8 @@ def independent_draws(
         try:
             while left and not interrupted:
                 size = min(size, left)
-                draws, log_q = sample(size, rng)
+                drawn = sample(size, rng)
+                draws, log_q = (drawn, None) if exact else drawn
                 draws = {**draws, **derive(draws)}
                 stats: dict[str, NDArray] = {}
                 likelihoods: dict[str, NDArray] = {}

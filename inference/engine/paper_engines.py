@@ -57,11 +57,7 @@ class Exact(PaperEngine[ExactOutput]):
     def run(self, model: pm.Model, run: Run) -> DataTree:
         output = self.implement(model, run)
         tree = independent_draws(
-            model,
-            run,
-            lambda draws, rng: (output.sample(draws, rng), None),
-            output.moments,
-            output.tails,
+            model, run, output.sample, output.moments, output.tails, exact=True
         )
         if output.log_evidence is not None:
             tree.attrs["log_evidence"] = float(output.log_evidence)
