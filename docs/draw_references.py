@@ -18,7 +18,7 @@ from cards import CARDS, Card
 from references import REFERENCES, STATISTICS
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.quantities import identified
+from kernelzoo.inference.engine.paper import identified
 
 __all__ = ["draw", "main"]
 

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict
-from ..inference.engine.predict_chunks import joined
-from ..inference.engine.provenance import check_fitted
+from ..inference.engine.predict import joined
+from ..inference.engine.same_model import check_fitted
 from ..models.kernels.alignment import (
     aligned,
     as_frame,

@@ -5,18 +5,18 @@ from .composite_kernel import CLASSIFICATION, REGRESSION
 from .diagnostics.calibrate import calibrate
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.inclusion import inclusion
+from .engine.applicability import engines
+from .engine.convergence import ApproximationWarning, pareto_k
 from .engine.draws_on_disk import open_store
 from .engine.engine import Engine, Run
 from .engine.extend import extend
-from .engine.fit import engines, fit
+from .engine.fit import fit
 from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
 from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
-from .engine.paper import PAPERS, Algorithm, Paper, add_paper
+from .engine.paper import PAPERS, Algorithm, Paper, add_paper, identified, log_evidence
 from .engine.paper_engines import EM, MAP, VB, Exact
-from .engine.pareto_k import ApproximationWarning, pareto_k
 from .engine.predict import predict
-from .engine.quantities import identified, log_evidence
 from .engine.recommend import Recommendation, recommend
 from .engine.replicate import replicate
 from .generic.approximations import ADVI, Pathfinder

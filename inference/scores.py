@@ -1,7 +1,7 @@
 """Scores: of predictions on held-out objects, of kernels in a regression, of completed kernels."""
 
 from .diagnostics.scores import held_out
-from .engine.quantities import variance_explained
+from .engine.paper import variance_explained
 from .mutual_completion.scores import correlation_distance, entry_coverage, svm_auc
 
 __all__ = ["correlation_distance", "entry_coverage", "held_out", "svm_auc", "variance_explained"]

@@ -2,7 +2,7 @@
 
 A message names the argument, the rule and what it got. Rows that tests of a single room hold are
 not repeated here: alignment by labels (`models/kernels/test_alignment.py`,
-`inference/test_alignment.py`), results of another model (`inference/engine/test_provenance.py`),
+`inference/test_alignment.py`), results of another model (`inference/engine/test_same_model.py`),
 data changed by ``pm.set_data`` (`models/test_declaration.py`), seeds (`test_seeds.py`).
 """
 

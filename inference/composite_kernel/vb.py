@@ -46,10 +46,9 @@ from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, MultistartResult, multistart_ascent
-from ..variational.binary import BinaryFactor
+from ..variational.binary import BinaryFactor, why_not
 from ..variational.concentration import check_prior
 from ..variational.gamma import Gamma
-from ..variational.rules import why_not
 from ..variational.simplex import warn_of_imprecision
 from .vb_batches import BatchedBernoulli
 from .vb_dask import bernoulli_of_dask, gaussian_of_dask

@@ -20,11 +20,11 @@ from ...validation import (
     check_name,
     integer_seed,
 )
+from ..engine.applicability import applicable
+from ..engine.clock import can_show
 from ..engine.engine import Engine, variables_drawn
-from ..engine.fit import applicable
-from ..engine.progress import can_show
-from ..engine.provenance import versions
 from ..engine.replicate import records
+from ..engine.same_model import versions
 from .ranks import DRAWS
 from .replicates import OWNER, Record, Replicates
 from .simulation import augmented

@@ -15,13 +15,12 @@ from scipy.stats import norm
 from xarray import Dataset, DataTree
 
 from ...validation import argument_error, check_name, check_names
-from ..engine.convergence import convergence_of_chains
+from ..engine.convergence import LARGEST_USABLE, convergence_of_chains, is_unreliable, k_hat_of
 from ..engine.moments import pooled
-from ..engine.pareto_k import LARGEST_USABLE, is_unreliable, k_hat_of
+from ..engine.paper import identified
 from ..engine.predict import predict
-from ..engine.provenance import check_fitted, check_result, data_in, differing_data, differing_terms
-from ..engine.quantities import identified
 from ..engine.result import stamp
+from ..engine.same_model import check_fitted, check_result, data_in, differing_data, differing_terms
 from .scores import held_out
 
 __all__ = ["Comparison", "compare_engines"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xarray import DataTree
 
 from ..engine.density import lacks
-from ..engine.quantities import identified
+from ..engine.paper import identified
 from ..engine.result import draws_to_tree, stamp, with_group
 
 __all__ = ["DRAWS", "LOG_LIKELIHOOD", "Rank", "ranks", "thinned"]

@@ -11,13 +11,12 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 
 from ...validation import argument_error
+from ..engine.clock import quiet_sampler
 from ..engine.compilation import compiling_with, python_mode
-from ..engine.density import compile_log_likelihood
+from ..engine.density import arrays_in, compile_log_likelihood
 from ..engine.engine import Engine
-from ..engine.evaluation import arrays_in
 from ..engine.fit import fit
-from ..engine.progress import quiet_sampler
-from ..engine.provenance import data_of, declared, versions
+from ..engine.same_model import data_of, declared, versions
 from .ranks import ranks, thinned
 from .simulation import (
     FromPosterior,

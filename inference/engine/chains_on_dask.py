@@ -3,47 +3,37 @@
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import pymc as pm
 import xarray as xr
-from xarray import Dataset, DataTree
+from xarray import DataTree
 
 from ...user_warnings import warn_user
 from ...validation import argument_error
-from .clock import Clock
+from .clock import Clock, quiet_sampler, track
 from .compilation import compiling_with, python_mode
-from .draws_on_disk import CHUNKS, DrawsOnDisk, check_store, open_store
+from .convergence import judge_chains
 from .engine import Engine, Run
-from .mcmc import judge_chains
-from .progress import quiet_sampler, track
 from .replicate import active_client, completed, count_workers
 from .result import joined_turns, with_group
 
 __all__ = ["has_workers", "sample_on_workers"]
 
-MOMENTS, POSTERIOR = "moments", "posterior"
+MOMENTS = "moments"
 
 
-def has_workers(engine: Engine, run: Run) -> bool:
-    """Whether the chains of a run go to the workers of an active Dask client."""
-    return run.chains > 1 and engine.has_separate_chains and active_client() is not None
+def has_workers(run: Run) -> bool:
+    """Whether the chains of a run go to the workers of an active Dask client.
+
+    A store is written by one process: with one, chains run on this machine.
+    """
+    several = run.chains > 1 and run.chain is None and run.store is None
+    return several and active_client() is not None
 
 
 def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
-    """Run an engine's chains on the workers of the active Dask client.
-
-    Raises
-    ------
-    ValueError
-        When an argument cannot be used on a cluster.
-    ConnectionError
-        When the scheduler does not answer, or is lost before a chain is finished.
-    RuntimeError
-        When no chain was sampled; the message is that of the first error.
-    """
+    """Run an engine's chains on the workers of the active Dask client; join those that finish."""
     client = active_client()
     assert client is not None
     workers = count_workers(client)
@@ -51,11 +41,6 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
         if name in run.sampler_options:
             rule = "left out while a Dask client is active: chains run on its workers"
             raise argument_error(name, "fit", rule, repr(run.sampler_options[name]))
-    if run.store is not None:
-        check_store(_folder(run.store), "fit")
-        if run.clock.seconds is not None:
-            rule = "left out with a store on a Dask cluster"
-            raise argument_error("max_seconds", "fit", rule, f"{run.clock.seconds:g}")
     turns = -(-run.chains // workers)
     seconds = None if run.clock.seconds is None else run.clock.share(turns - 1).seconds
     found, failures = _sampled(_Chain(engine, model, run, seconds), run)
@@ -63,7 +48,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
         raise RuntimeError(f"No chain was sampled. The first error: {failures[min(failures)]}")
     run.clock.ended = any(ended for _, ended in found.values())
     trees = {chain: tree for chain, (tree, _) in sorted(found.items())}
-    joined = _joined(trees, model, run)
+    joined = _joined(trees)
     judge_chains(joined, model, run)
     if failures:
         chains_of: dict[str, list[str]] = {}
@@ -78,17 +63,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Task that samples the chain of a number.
-
-    Parameters
-    ----------
-    engine : Engine
-    model : pm.Model
-    run : Run
-        That of all chains.
-    seconds : float or None
-        Time of a chain.
-    """
+    """Task that samples the chain of a number, in so many seconds."""
 
     engine: Engine
     model: pm.Model
@@ -97,13 +72,8 @@ class _Chain:
 
     def __call__(self, number: int) -> Mapping[str, Any]:
         run = replace(self.run, chain=number, cores=1, progressbar=False, clock=Clock(self.seconds))
-        if run.store is not None:
-            run = replace(run, store=_part(run.store, number))
         with quiet_sampler(), compiling_with(run.mode or python_mode()):
             tree = self.engine.run(self.model, run)
-        if run.store is not None:
-            # The draws stay in the store.
-            with_group(tree, POSTERIOR, tree[POSTERIOR].to_dataset()[["chain", "draw"]])
         return {"tree": tree, "ended": run.clock.ended}
 
 
@@ -137,8 +107,8 @@ def _sampled(task: _Chain, run: Run) -> Found:
     return found, failures
 
 
-def _joined(trees: Mapping[int, DataTree], model: pm.Model, run: Run) -> DataTree:
-    """Join chains, those of a store by way of a store of all."""
+def _joined(trees: Mapping[int, DataTree]) -> DataTree:
+    """Join chains and their moments."""
     moments = [
         tree[MOMENTS].to_dataset().assign_coords(chain=[chain])
         for chain, tree in trees.items()
@@ -149,38 +119,4 @@ def _joined(trees: Mapping[int, DataTree], model: pm.Model, run: Run) -> DataTre
     )
     if moments:
         with_group(joined, MOMENTS, xr.concat(moments, "chain", data_vars="minimal"))
-    if run.store is not None:
-        with_group(joined, POSTERIOR, _one_store([*trees], model, run, run.store))
     return joined
-
-
-def _one_store(chains: list[int], model: pm.Model, run: Run, path: Path) -> Dataset:
-    """Copy the draws of the chains' stores into one, block by block, and remove these stores."""
-    store = DrawsOnDisk(path, model, run.kept(model), len(chains), run.draws)
-    block = max(1, run.draws // CHUNKS)
-    with closing(store):
-        for number, chain in enumerate(chains):
-            if not (part := _part(path, chain)).exists():
-                raise FileNotFoundError(
-                    f"The store of chain {chain} is not in {part.parent}: this process and the "
-                    "workers must share the folder of a store."
-                )
-            draws = open_store(part)[POSTERIOR].to_dataset().isel(chain=0)
-            for first in range(0, draws.sizes["draw"], block):
-                rows = draws.isel(draw=slice(first, first + block))
-                store.append(number, {str(name): rows[name].to_numpy() for name in rows})
-    for chain in chains:
-        rmtree(_part(path, chain))
-    # Stores of unfinished chains remain.
-    if not any(_folder(path).iterdir()):
-        _folder(path).rmdir()
-    return store.dataset()
-
-
-def _folder(store: Path) -> Path:
-    """Folder of the chains' stores."""
-    return store.with_name(f"{store.name}-chains")
-
-
-def _part(store: Path, chain: int) -> Path:
-    return _folder(store) / f"{chain}.zarr"

@@ -1,7 +1,9 @@
-"""The end of a fit: its time limit, Ctrl-C and SIGTERM."""
+"""The end of a loop, by its time limit, Ctrl-C or SIGTERM, and its progress bar."""
 
+import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +13,16 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ...validation import argument_error
 
@@ -19,8 +31,13 @@ __all__ = [
     "Clock",
     "EndOfTime",
     "OutOfTime",
+    "ProgressBar",
+    "can_show",
     "interruptible",
+    "outliving_readers",
+    "quiet_sampler",
     "stopped_by_ctrl_c",
+    "track",
 ]
 
 
@@ -95,33 +112,14 @@ class EndOfTime:
     `pm.sample` takes an interrupt for the end of one of several chains in turn, and begins the
     next. Each of them gets an equal share of the time left when it begins, so that all are in the
     result; Ctrl-C ends all, those that have not begun at their first draw.
-
-    Parameters
-    ----------
-    clock : Clock
-    chains : int
-    in_turn : bool
-        Whether one process runs the chains, one after the other.
-    callback : callable, optional
-        Another callback, called first.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        chains: int,
-        *,
-        in_turn: bool,
-        callback: Callable[..., None] | None = None,
-    ):
+    def __init__(self, clock: Clock, chains: int, *, in_turn: bool):
         self._clock, self._chains, self._in_turn = clock, chains, in_turn
-        self._callback = callback
         self._shares: dict[int, Clock] = {}
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Take one draw; PyMC keeps the chains when this raises a KeyboardInterrupt."""
-        if self._callback is not None:
-            self._callback(trace=trace, draw=draw)
         if self._clock.pressed:
             raise KeyboardInterrupt
         share = self._clock
@@ -144,26 +142,10 @@ NO_DRAWS = "Not enough samples to build a trace"
 def interruptible(engine: str, clock: Clock) -> Iterator[None]:
     """Take note of Ctrl-C, explain a fit that it ended without a result, and handle SIGTERM.
 
-    Parameters
-    ----------
-    engine : str
-        Name of the engine, for the message.
-    clock : Clock
-        Its `pressed` takes note of Ctrl-C.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        When Ctrl-C ended the fit, whatever error libraries made of it: PyMC raises a ValueError
-        while chains tune, llvmlite an error of its own while numba compiles, compiled code a
-        SystemError.
-    SystemExit
-        At SIGTERM, with the status 143 of a process that SIGTERM ended: stores are closed and the
-        processes of chains end.
-
-    Notes
-    -----
-    Signals reach the main thread only. Handlers of SIGTERM that the user has installed stay.
+    Libraries make other errors of Ctrl-C: PyMC a ValueError while chains tune, llvmlite one of its
+    own while numba compiles, compiled code a SystemError. At SIGTERM, SystemExit with the status
+    143 closes stores and ends the processes of chains. Signals reach the main thread only, and
+    handlers of SIGTERM that the user has installed stay.
     """
     restore = _handle_signals(clock) if _in_main_thread() else {}
     try:
@@ -237,3 +219,92 @@ def _handle_sigterm() -> dict[int, Any]:
 
         restore[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
     return restore
+
+
+class ProgressBar:
+    """One line of progress; `advance` also shows figures, then calls `after` with the steps."""
+
+    def __init__(
+        self, progress: Progress, task: TaskID, after: Callable[[int], None] = lambda steps: None
+    ):
+        self._progress = progress
+        self._task = task
+        self._after = after
+
+    def advance(self, steps: int = 1, **figures: float | str) -> None:
+        """Move on by `steps`, showing figures such as ``bound=-123.4``."""
+        text = "  ".join(
+            f"{name} {value:,.4f}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in figures.items()
+        )
+        self._progress.update(self._task, advance=steps, figures=text)
+        self._after(steps)
+
+    def skip(self, steps: int) -> None:
+        """Move on by steps that need not be done."""
+        self._progress.update(self._task, advance=steps)
+
+
+@contextmanager
+def track(
+    total: int | None,
+    description: str,
+    *,
+    visible: bool = True,
+    after: Callable[[int], None] = lambda steps: None,
+) -> Iterator[ProgressBar]:
+    """Progress bar over `total` steps (None: unknown), shown while the context is open."""
+    with (
+        outliving_readers(),
+        Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            disable=not (visible and can_show()),
+        ) as progress,
+    ):
+        task = progress.add_task(description, total=total, figures="")
+        yield ProgressBar(progress, task, after)
+
+
+def can_show() -> bool:
+    """Whether standard output is open: a bar on a closed one would end the work it reports on."""
+    return sys.stdout is not None and not sys.stdout.closed
+
+
+@contextmanager
+def outliving_readers() -> Iterator[None]:
+    """Go on when standard output is full, or its reader has gone: rich would end the process."""
+    silent = []
+    write = Console._write_buffer
+
+    def write_or_fall_silent(console: Console) -> None:
+        try:
+            write(console)
+        except OSError:
+            console.quiet = True
+            silent.append(console)
+
+    Console._write_buffer = write_or_fall_silent  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        Console._write_buffer = write  # type: ignore[method-assign]
+        # rich has one console for all bars, whose next output may have a reader.
+        for console in silent:
+            console.quiet = False
+
+
+@contextmanager
+def quiet_sampler() -> Iterator[None]:
+    """Leave out PyMC's messages about every chain, which would disturb a bar of many fits."""
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

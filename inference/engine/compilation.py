@@ -13,7 +13,6 @@ only the seconds of compilation and evaluation, and only where a fit has its own
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from traceback import walk_tb
 from typing import Any, override
 
 import numpy as np
@@ -40,7 +39,6 @@ __all__ = [
     "NUMPY_REWRITES",
     "check_compile_kwargs",
     "compiling_with",
-    "explaining_damaged_files",
     "mode_worth",
     "python_mode",
 ]
@@ -74,10 +72,10 @@ def _softplus_by_scipy(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
 
 
 class SummedProducts(Op):
-    """Products (D, N, C) of D weighted sums of the same matrices (1, S, N, M) with D matrices.
+    """Products (D, N, C) of D weighted sums of matrices (1, S, N, M) with D matrices (D, M, C).
 
-    The weights are (D, S), the factors on the right (D, M, C); either D may be 1. The sums (D, N,
-    M) are not stored, which takes most of the time of separate operations.
+    The weights are (D, S); they or the matrices on the right may be one for all D. The sums
+    (D, N, M) are not stored, which takes most of the time of separate operations.
     """
 
     __props__ = ()
@@ -206,37 +204,6 @@ def compiling_with(mode: Mode) -> Iterator[None]:
         yield
     finally:
         _DEFAULTS.leave(block)
-
-
-@contextmanager
-def explaining_damaged_files() -> Iterator[None]:
-    """Say which folder of compiled code has a damaged file.
-
-    Raises
-    ------
-    RuntimeError
-        When numba cannot read what it has written, for instance on a disk that was full.
-    """
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, OSError) or (folder := _folder_read_from(error)) is None:
-            raise
-        raise RuntimeError(
-            f"A file of compiled code in {folder} is damaged ({type(error).__name__}: "
-            f"{str(error).partition(chr(10))[0]}). Delete this folder and run again: the code is "
-            "compiled anew."
-        ) from error
-
-
-def _folder_read_from(error: Exception) -> str | None:
-    """Folder that numba was reading compiled code from when the error was raised."""
-    for frame, _ in walk_tb(error.__traceback__):
-        reader: Any = frame.f_locals.get("self")
-        # By its name: numba is not imported for this.
-        if frame.f_code.co_name == "load" and type(reader).__name__ == "IndexDataCacheFile":
-            return str(reader._cache_path)
-    return None
 
 
 def check_compile_kwargs(compile_kwargs: Mapping[str, Any] | None, owner: str) -> Mode | None:

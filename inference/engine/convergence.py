@@ -1,4 +1,6 @@
-"""When a result's attribute ``converged`` is "yes": one rule for each kind of engine.
+"""Pareto k-hat of approximations, and when the attribute ``converged`` is "yes".
+
+One rule for each kind of engine:
 
 ============================ ====================================================================
 engine                       "yes" if
@@ -6,7 +8,7 @@ engine                       "yes" if
 chains (NUTS, Gibbs)         all draws were made by two chains or more; of every identified quantity
                              R-hat is at most 1.01, with 100 effective draws or more; at most one
                              draw in 1,000 diverged; every variable did change
-particles (SMC)              the same, but for effective draws; 100 particles or more a chain; the
+particles (SMC)              the same, but for effective draws; 100 particles or more per chain; the
                              last moves of every chain accepted a tenth of the proposals
 ADVI                         over its last half the bound rises by at most three standard errors of
                              its means, and these are within one nat
@@ -21,27 +23,149 @@ A run that was interrupted or ended by max_seconds is "no"; what cannot be judge
 chain, is "unknown".
 """
 
+from collections.abc import Sequence
+
 import arviz as az
 import numpy as np
 import pymc as pm
+from arviz_stats.base import array_stats
+from numpy.typing import NDArray
+from pymc.stats.convergence import (
+    SamplerWarning,
+    WarningType,
+    log_warnings,
+    warn_divergences,
+    warn_treedepth,
+)
 from xarray import DataTree
 
+from ...user_warnings import warn_user
+from .engine import Run
 from .moments import rhat_of_moments
-from .pareto_k import is_unreliable
-from .quantities import identified
+from .paper import identified
 from .result import Converged
 
 __all__ = [
+    "ApproximationWarning",
     "convergence_of_ascent",
     "convergence_of_chains",
     "convergence_of_noisy_ascent",
     "convergence_of_particles",
+    "is_monitored",
+    "is_unreliable",
+    "judge_chains",
+    "k_hat_of",
+    "k_hat_of_ratios",
+    "pareto_k",
+    "warn_of_poor_approximation",
 ]
+
+# Above this k-hat the importance ratios have no usable mean (Vehtari et al. 2024, JMLR 25).
+LARGEST_USABLE = 0.7
+# A Pareto tail is fitted to the largest fifth of the ratios, and to no fewer than five.
+LEAST_DRAWS = 25
+# Log ratios that differ by less, relative to the largest, are equal up to rounding: no tail.
+CONSTANT = 1e-9
+
+
+class ApproximationWarning(UserWarning):
+    """Warning that an approximation's draws do not represent the posterior.
+
+    ``warnings.filterwarnings("ignore", category=kz.ApproximationWarning)`` silences it, for
+    instance where only predictions are of interest.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", category=kz.ApproximationWarning)
+    ...     vb = kz.fit(model, "vb")
+    """
+
+
+def pareto_k(result: DataTree) -> float:
+    """Shape of the Pareto tail of the importance ratios p/q of an approximation's draws.
+
+    Parameters
+    ----------
+    result : DataTree
+        With ``lp`` and ``lq`` in ``sample_stats``: log densities of the draws under the
+        declaration and under the approximation.
+
+    Returns
+    -------
+    float
+        Below 0.7, importance sampling can correct the approximation. Above, the approximation
+        misses so much of the posterior that its spread should not be trusted. -inf when all ratios
+        are equal: the approximation is the posterior. NaN when the result has no ``lq`` or fewer
+        than 25 draws.
+
+    Notes
+    -----
+    k-hat measures the joint density in all dimensions; single summaries may be good when it is bad.
+
+    References
+    ----------
+    Yao, Vehtari, Simpson and Gelman (2018), Yes, but did it work?, ICML.
+
+    Examples
+    --------
+    >>> kz.pareto_k(kz.fit(model, "vb", random_seed=1))
+    """
+    if "sample_stats" not in result.children or "lq" not in result["sample_stats"]:
+        return float("nan")
+    stats = result["sample_stats"].to_dataset()
+    return k_hat_of_ratios((stats["lp"] - stats["lq"]).to_numpy().ravel())
+
+
+def k_hat_of_ratios(log_ratio: NDArray[np.float64]) -> float:
+    """Shape of the Pareto tail of importance ratios, from their logarithms (draw,)."""
+    if log_ratio.size < LEAST_DRAWS:
+        return float("nan")
+    if not np.isfinite(log_ratio).all():
+        return float("inf")
+    largest = max(1.0, float(np.abs(log_ratio).max()))
+    if np.ptp(log_ratio) <= CONSTANT * largest:
+        return -float("inf")
+    # psislw takes the negative of the log weights, as loo takes the log likelihood.
+    try:
+        _, khat = array_stats.psislw(-log_ratio)
+    except ValueError:  # The ratios of the tail are equal.
+        return float("inf")
+    # psislw finds no Pareto fit when a single draw carries the weight.
+    return float(khat) if np.isfinite(khat) else float("inf")
+
+
+def k_hat_of(result: DataTree) -> float:
+    """Pareto k-hat from the attributes of a result, or else from its draws."""
+    if "pareto_k" in result.attrs:
+        return float(result.attrs["pareto_k"])
+    return pareto_k(result)
+
+
+def is_unreliable(k_hat: float) -> bool:
+    """Whether draws with this k-hat do not represent the posterior; False for NaN."""
+    return k_hat > LARGEST_USABLE
+
+
+def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str]) -> None:
+    """Warn that draws do not represent the posterior, and name the `samplers`, best first."""
+    calls = [f'"{name.lower()}"' for name in samplers]
+    instead = f" For these, run kz.fit(model, {calls[0]})" if calls else ""
+    others = f" (also: {', '.join(calls[1:])})" if calls[1:] else ""
+    warn_user(
+        f"The Pareto k-hat of {engine} is {k_hat:.2g}, above {LARGEST_USABLE}: its draws are not a "
+        "reliable approximation of the posterior. Means and intervals of parameters, including "
+        "weights of kernels, may be far off and are usually much too narrow; predictions are often "
+        f"still good: check them on held-out data.{instead}{others}{'.' if calls else ''}",
+        ApproximationWarning,
+    )
+
 
 RHAT_BOUND = 1.01
 # Least effective number of draws, and largest share of diverging draws.
 LEAST_ESS, DIVERGING = 100, 1e-3
-# Least number of particles a chain, and least acceptance of their last moves.
+# Least number of particles per chain, and least acceptance of their last moves.
 LEAST_PARTICLES, LEAST_ACCEPTANCE = 100, 0.1
 # Largest error, in nats, of the means of a noisy bound.
 NOISE = 1.0
@@ -115,7 +239,7 @@ def convergence_of_particles(
     """Apply the rule of particles to those of all chains, see the module."""
     if particles < LEAST_PARTICLES or not acceptance >= LEAST_ACCEPTANCE:
         tree.attrs["note"] = (
-            f"{particles} particles a chain, of whose last moves {acceptance:.2g} were accepted: "
+            f"{particles} particles per chain, of whose last moves {acceptance:.2g} were accepted: "
             f"{LEAST_PARTICLES} and {LEAST_ACCEPTANCE} are needed."
         )
         return "no"
@@ -137,3 +261,29 @@ def convergence_of_ascent(
         tree.attrs["note"] = f"All draws of {stuck} are the same, at a Pareto k-hat of {k_hat:.2g}."
         return "no"
     return "yes" if converged else "no"
+
+
+# PyMC's own checks compute no R-hat of fewer draws.
+FEWEST_TO_MONITOR = 100
+
+
+def _log_warnings(tree: DataTree) -> None:
+    """Log PyMC's warnings of divergences and tree depth, and our note on R-hat."""
+    wrong = [*warn_divergences(tree), *warn_treedepth(tree)]
+    if "note" in tree.attrs:
+        wrong.append(SamplerWarning(WarningType.CONVERGENCE, tree.attrs["note"], "warn"))
+    log_warnings(wrong)
+
+
+def is_monitored(run: Run) -> bool:
+    """Whether R-hat is computed here, and not by PyMC."""
+    asked = "compute_convergence_checks" not in run.sampler_options
+    return asked and run.chains > 1 and run.draws >= FEWEST_TO_MONITOR
+
+
+def judge_chains(tree: DataTree, model: pm.Model, run: Run) -> None:
+    """Record whether the chains converged, and log what is wrong with them."""
+    tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
+    if is_monitored(run):
+        _log_warnings(tree)
+    tree.attrs["lp_measure"] = "unconstrained"

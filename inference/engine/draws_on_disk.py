@@ -153,22 +153,12 @@ def _counted(path: str | PathLike[str]) -> xr.Dataset:
 
 
 class DrawsOnDisk:
-    """Store with one array (chain, draw, ...) a variable, chunked by draws.
+    """Store with one array (chain, draw, ...) per variable, chunked by draws.
 
     Written draws survive the process: the attribute "draws" of the group counts them by chain. A
     chain's last draws are in memory until `close`, which must be called however sampling ends. The
     store holds all draws of all chains. Its arrays grow with the longest chain, so that a plain
     reader meets no draws that were not made unless chains have different lengths.
-
-    Parameters
-    ----------
-    path : Path
-        Folder of the store, which must not exist yet.
-    model : pm.Model
-        Gives dims and coords.
-    names : sequence of str
-    chains, draws : int
-        Expected numbers of chains and of draws a chain.
     """
 
     def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
@@ -222,11 +212,7 @@ class DrawsOnDisk:
                     self._write(chain, len(waiting))
 
     def dataset(self) -> xr.Dataset:
-        """Open the store lazily, with the draws that PyMC would keep in memory.
-
-        After an interrupt these are as many chains, cut to the shortest of them, as give the most
-        draws. Chains are numbered from 0.
-        """
+        """Open lazily the draws that PyMC would keep in memory after an interrupt."""
         return _counted(self._path).assign_coords(self._coords())
 
     def _coords(self) -> dict[str, list[Any]]:

@@ -19,9 +19,8 @@ from pytensor.compile.mode import Mode
 from xarray import DataTree
 
 from ...validation import check_arguments, check_name
-from .clock import Clock
+from .clock import Clock, ProgressBar, track
 from .compilation import mode_worth
-from .progress import ProgressBar, track
 
 __all__ = ["Engine", "Kind", "Run", "variables_drawn"]
 
@@ -125,11 +124,6 @@ class Engine(ABC):
 
     def __post_init__(self) -> None:
         check_arguments(type(self), vars(self))
-
-    @property
-    def has_separate_chains(self) -> bool:
-        """Whether each chain can be sampled by a call of its own."""
-        return False
 
     @property
     def settings(self) -> dict[str, Any]:

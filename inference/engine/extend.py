@@ -19,10 +19,10 @@ from ...validation import (
     integer_seed,
 )
 from .compilation import compiling_with, python_mode
-from .completions import COMPLETION, POOLED
+from .completed_kernels import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
-from .provenance import check_fitted
 from .result import with_group
+from .same_model import check_fitted
 
 __all__ = ["check_absent", "extend", "with_groups"]
 
@@ -105,9 +105,9 @@ def extend(
     the density of regression weights given their variances is part of the model. ArviZ 1.3 stops
     at a variable named ``alpha`` in ``az.plot_psense_dist``: drop it from the posterior first.
 
-    Time is proportional to the number of draws; log densities cost one evaluation of the model a
-    draw. Memory: the draws times the size of the observed variables, n1 x n1 numbers a draw for the
-    completion models.
+    Time is proportional to the number of draws; log densities cost one evaluation of the model per
+    draw. Memory: the draws times the size of the observed variables, n1 x n1 numbers per draw for
+    the completion models.
 
     Examples
     --------

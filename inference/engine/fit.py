@@ -1,21 +1,21 @@
-"""`fit` runs an engine on a model; `engines` lists the engines."""
+"""`fit` checks its arguments, runs an engine on a model and stamps the result."""
 
 import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from inspect import signature
 from multiprocessing import current_process
 from os import PathLike
-from typing import Any, get_args
+from typing import Any
 
 import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
-from ...models.declaration import Declaration
 from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
     Count,
@@ -24,64 +24,25 @@ from ...validation import (
     Seed,
     argument_error,
     check_arguments,
-    check_name,
     check_names,
     integer_seed,
 )
-from .applicability import small_only
-from .chains_on_dask import has_workers, sample_on_workers
-from .clock import Clock, interruptible
+from .applicability import applicable
+from .clock import Clock, can_show, interruptible, outliving_readers
 from .compilation import (
     check_compile_kwargs,
     compiling_with,
-    explaining_damaged_files,
     python_mode,
 )
-from .completions import fit_each_completion
+from .completed_kernels import fit_each_completion
+from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .draws_on_disk import check_store, finish_store
-from .engine import Engine, Kind, Run, variables_drawn
-from .mcmc import check_sampler_options
-from .pareto_k import is_unreliable, k_hat_of, warn_of_poor_approximation
-from .progress import can_show, outliving_readers
-from .provenance import check_model
+from .engine import Engine, Run, variables_drawn
 from .result import stamp, with_group
-from .table import EngineRow, EngineTable
 
-__all__ = ["applicable", "as_engine", "checked_model", "engines", "fit"]
-
-
-def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
-    """Make an engine from its name in any case ("vb", "gibbs", "nuts", ...) or its class."""
-    if isinstance(engine, Engine):
-        return engine
-    if isinstance(engine, type) and issubclass(engine, Engine):
-        return engine()
-    name = str(engine).lower()
-    if name in ("hmc", "mcmc"):
-        raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))
-    return Engine.registry[check_name(name, Engine.registry, "engine", owner)]()
-
-
-def checked_model(model: pm.Model, owner: str) -> pm.Model:
-    """Model as given; raise TypeError or ValueError unless it is one with data that fit it."""
-    check_model(model, owner)
-    if isinstance(model, Declaration):
-        model.check_data()
-    return model
-
-
-def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
-    """Engine by its name or as given; raise ValueError unless it applies to the model."""
-    checked_model(model, owner)
-    engine = as_engine(engine, owner)
-    if reason := engine.why_not(model):
-        others = [row.engine for row in engines(model).rows if row.reason is None]
-        raise ValueError(
-            f"{engine.name} does not apply: {reason}. Engines that do: {', '.join(others)}."
-        )
-    return engine
+__all__ = ["fit"]
 
 
 def fit(
@@ -114,7 +75,7 @@ def fit(
     engine : Engine or str
         An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name.
     draws : int, default=1000
-        Draws a chain; for engines without chains, number of independent draws.
+        Draws per chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
         As in ``pm.sample``; engines without chains ignore them. While a ``dask.distributed.Client``
         is active in this process, chains of Gibbs and of PyMC's NUTS run on its workers, whatever
@@ -143,9 +104,8 @@ def fit(
         there while they are made, and the posterior reads them from there. A killed process loses
         at most a fiftieth of each chain, and of Exact the draws being made, 128 MB of all variables
         at once; an error loses nothing. Available for PyMC's NUTS, Gibbs and Exact. Needs the
-        package zarr (extra ``zarr``). On a Dask cluster each chain has a store of its own in the
-        folder ``{store}-chains``, which the workers must share with this process; the finished ones
-        are joined.
+        package zarr (extra ``zarr``). With a store, chains run on this machine, not on
+        a Dask cluster.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept in memory. It is left out where observations are dependent given the
@@ -157,9 +117,8 @@ def fit(
         ``note``. The engine completes its current draw or iteration; draws of a variational
         posterior and log likelihoods are computed afterwards. Compilation is not interrupted.
         Chains that one process runs in turn share the time; with several processes, chains that
-        wait for one are left out. SMC weights its particles by the missing power of the likelihood,
-        and Laplace uses the Gaussian of L-BFGS at the point reached. Not for Pathfinder and for
-        NUTS by nutpie or numpyro, which cannot be ended between two steps.
+        wait for one are left out. Laplace uses the Gaussian of L-BFGS at the point reached. Not for
+        SMC, Pathfinder and NUTS by nutpie or numpyro, which cannot be ended between two steps.
     completions : int, optional
         For kernels with missing rows (``complete_kernels``): fit the model on the first so many
         draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
@@ -255,18 +214,32 @@ def fit(
         log_likelihood=log_likelihood,
         start=start,
     )
-    check_sampler_options(
-        sampler_options,
-        engine.name,
-        known=engine.sampler_arguments(),
-        settings=engine.settings_on(model),
-        own=set(signature(fit).parameters) - {"model", "engine", "sampler_options"},
-    )
+    _check_sampler_options(sampler_options, engine, model)
     fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)
     result = fit_each_completion(fit_one, model, run, completions)
-    if is_unreliable(k_hat := k_hat_of(result)):
+    if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
         warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
     return result
+
+
+def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm.Model) -> None:
+    """Raise ValueError unless the engine's sampler takes every option; PyMC's NUTS ignores some."""
+    settings, known = [*engine.settings_on(model)], engine.sampler_arguments()
+    own = signature(fit).parameters.keys() - {"model", "engine", "sampler_options"}
+    for name, value in options.items():
+        if name in settings:
+            where = f"given to the engine, {engine.name}({name}=...)"
+            raise argument_error(name, "fit", where, repr(value))
+        if name in known:
+            continue
+        near = next(iter(get_close_matches(name, [*settings, *own, *known], n=1)), "")
+        nearest = f"the setting {engine.name}({near}=...)" if near in settings else repr(near)
+        if not known:
+            hint = f" Did you mean {nearest}?" if near else ""
+            raise ValueError(f"fit() got an unexpected argument {name!r} for {engine.name}.{hint}")
+        hint = f" (the nearest is {nearest})" if near else ""
+        rule = f"one that fit or the sampler of {engine.name} knows"
+        raise argument_error(name, "fit", rule, f"{name!r}{hint}")
 
 
 def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
@@ -286,13 +259,9 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),
-        explaining_damaged_files(),
         nullcontext() if dask_stack is None else dask_stack.unchanged(owner),
     ):
-        if has_workers(engine, run):
-            tree = sample_on_workers(engine, model, run)
-        else:
-            tree = engine.run(model, run)
+        tree = engine.run(model, run)
     seconds = time.perf_counter() - begun
     if run.clock.ended:
         by = f"was ended by max_seconds={run.clock.seconds:g}"
@@ -346,39 +315,3 @@ def _mark_as_ended(tree: DataTree, what: str, by: str) -> None:
     tree.attrs["ended_by"] = by
     tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
     warn_user(note)
-
-
-def engines(model: pm.Model) -> EngineTable:
-    """List every engine, with "yes" or the reason why it does not apply to the model.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Returns
-    -------
-    EngineTable
-        Prints as a table; ``.rows`` holds the entries.
-
-    Notes
-    -----
-    "Small n only" is advice: the engine runs, but the model has more unconstrained coordinates than
-    the engine serves in practice. The limits are about 2,000 for NUTS (whose trajectories lengthen
-    with the dimension), Pathfinder and Laplace (two gradients a coordinate), 5,000 for ADVI
-    (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
-    cover more).
-
-    Examples
-    --------
-    >>> kz.engines(model)
-    """
-    check_model(model, "engines")
-    rows = []
-    kinds = get_args(Kind)
-    for cls in sorted(Engine.registry.values(), key=lambda c: (kinds.index(c.kind), c.name)):
-        engine = cls()
-        reason = engine.why_not(model)
-        settings = engine.settings_on(model) if reason is None else engine.settings
-        advice = small_only(model, engine.serves(model)) if reason is None else None
-        rows.append(EngineRow(engine.name, engine.kind, reason, settings, advice))
-    return EngineTable(type(model).__name__, tuple(rows))

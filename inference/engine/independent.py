@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -13,12 +14,12 @@ from xarray import Dataset, DataTree
 
 from .applicability import coordinates
 from .compilation import python_mode
-from .density import Densities, compile_densities, density_dataset
+from .convergence import pareto_k
+from .density import Densities, compile_densities, compile_deterministics, density_dataset
 from .draws_on_disk import DrawsOnDisk
 from .engine import Run
-from .moments import RunningMoments, finite_moments, moments_dataset, of_constrained
+from .moments import RunningMoments, finite_moments, moments_dataset
 from .outputs import Moments
-from .pareto_k import pareto_k
 from .result import draws_to_tree, with_group
 
 __all__ = [
@@ -39,31 +40,17 @@ PART = 1000
 def independent_draws(
     model: pm.Model,
     run: Run,
-    sample: Callable[[int, np.random.Generator], tuple[Mapping[str, NDArray], NDArray | None]],
+    sample: Callable[[int, np.random.Generator], Any],
     moments: Mapping[str, Moments] | None = None,
     tails: Mapping[str, float | NDArray] | None = None,
+    *,
+    exact: bool = False,
 ) -> DataTree:
     """Draw, keep the variables of the run, and accumulate moments of the streamed variables.
 
-    Parameters
-    ----------
-    model : pm.Model
-    run : Run
-    sample : callable (draws, rng) -> (dict of array (draw, ...), array (draw,) or None)
-        Draws of every free variable, and their log density under the approximation. None for exact
-        draws; then no log density is evaluated.
-    moments : mapping of str to (mean, sd or None), optional
-        Known moments. If given, only further variables of `run.moments` are accumulated.
-    tails : mapping of str to float or array, optional
-        Powers p from which on E|x|^p is infinite; see `ExactOutput`. Accumulated moments are NaN
-        there.
-
-    Returns
-    -------
-    DataTree
-        ``posterior``, ``sample_stats`` with ``lp`` and ``lq`` if `sample` gives a log density (then
-        ``log_likelihood`` as well if the run asks for it), and ``moments`` if any are known or
-        accumulated.
+    `sample` gives draws of every free variable, and of an approximation their log density with
+    them; log densities of `exact` draws are not evaluated. Variables with known `moments` are not
+    accumulated, and accumulated moments that `tails` calls infinite are NaN; see `ExactOutput`.
     """
     # The second stream: the algorithm may have used the seed's first one.
     rng = run.rng(1)
@@ -76,7 +63,7 @@ def independent_draws(
     elif moments is not None:
         streamed = []
     deterministics = {str(variable.name) for variable in model.deterministics}
-    derive = of_constrained(model, sorted(deterministics.intersection({*kept, *streamed})))
+    derive = compile_deterministics(model, sorted(deterministics.intersection({*kept, *streamed})))
     densities = None
     parts: list[tuple[dict[str, NDArray], ...]] = []
     running = {name: RunningMoments() for name in streamed}
@@ -89,7 +76,8 @@ def independent_draws(
         try:
             while left and not interrupted:
                 size = min(size, left)
-                draws, log_q = sample(size, rng)
+                drawn = sample(size, rng)
+                draws, log_q = (drawn, None) if exact else drawn
                 draws = {**draws, **derive(draws)}
                 stats: dict[str, NDArray] = {}
                 likelihoods: dict[str, NDArray] = {}
@@ -188,21 +176,9 @@ def unconstrained_labels(model: pm.Model) -> list[str]:
 
 
 def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArray], NDArray]:
-    """Variables and log density at points of the unconstrained space.
+    """Free variables, deterministics and log density, Jacobians included, at points (draw, D).
 
-    Parameters
-    ----------
-    model : pm.Model
-        Without discrete variables.
-    points : ndarray (draw, D)
-        In the order of `unconstrained_labels`.
-
-    Returns
-    -------
-    draws : dict of str to ndarray (draw, ...)
-        Free variables and deterministics.
-    log_density : ndarray (draw,)
-        Unconstrained log density at the points, Jacobians included.
+    The points are unconstrained, in the order of `unconstrained_labels`.
     """
     outputs = [v for v in model.unobserved_value_vars if not is_transformed_name(v.name)]
     graph, joined = join_nonshared_inputs(
@@ -219,28 +195,9 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
 
 
 def gaussian_result(model: pm.Model, run: Run, mean: NDArray, factor: NDArray) -> DataTree:
-    """Turn q = N(mean, factor factor') on the unconstrained space into a result.
+    """Turn N(mean, factor factor') into a result, an approximation on the unconstrained space.
 
-    Parameters
-    ----------
-    model : pm.Model
-        Without discrete variables.
-    run : Run
-        Number of draws, seed, and the variables to keep.
-    mean : ndarray (D,)
-        In the order of `unconstrained_labels`.
-    factor : ndarray (D,) or (D, D)
-        Standard deviations, or the lower Cholesky factor of the covariance.
-
-    Returns
-    -------
-    DataTree
-        Draws as one chain, ``lp`` (Jacobian included) and ``lq`` in ``sample_stats``, mean and
-        standard deviations in ``variational``, ``pareto_k`` in the attributes.
-
-    Notes
-    -----
-    O(draws D^2) for a full factor, and `draws` evaluations of the log density.
+    The factor is a lower triangle (D, D), or the standard deviations (D,).
     """
     diagonal = factor if factor.ndim == 1 else np.diagonal(factor)
     noise = run.rng(1).standard_normal((run.draws, len(mean)))

@@ -1,11 +1,11 @@
 """Engines that sample with PyMC: NUTS and Gibbs."""
 
+import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from math import inf
@@ -16,22 +16,16 @@ import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
 from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
-from pymc.stats.convergence import (
-    SamplerWarning,
-    WarningType,
-    log_warnings,
-    warn_divergences,
-    warn_treedepth,
-)
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from xarray import DataTree
 
 from ...numerics.compiled import numba_compiles
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from .applicability import discrete_variables, too_large
+from .chains_on_dask import has_workers, sample_on_workers
 from .clock import EndOfTime
 from .compilation import compiling_with, mode_worth
-from .convergence import convergence_of_chains
+from .convergence import is_monitored, judge_chains
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Kind, Run
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
@@ -43,8 +37,6 @@ __all__ = [
     "NUTS",
     "Gibbs",
     "check_main_guard",
-    "check_sampler_options",
-    "judge_chains",
     "keywords_of",
     "make_lean",
 ]
@@ -69,57 +61,12 @@ def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
     )
 
 
-def check_sampler_options(
-    options: Mapping[str, Any],
-    engine: str,
-    *,
-    known: frozenset[str],
-    settings: Iterable[str],
-    own: Iterable[str],
-    owner: str = "fit",
-) -> None:
-    """Raise ValueError unless an engine's sampler takes every option.
+_log = logging.getLogger("pymc")
 
-    PyMC's NUTS would ignore unknown options.
-
-    Parameters
-    ----------
-    options : mapping of str to object
-        Arguments given to `fit` beyond its own.
-    engine : str
-        Name of the engine.
-    known : frozenset of str
-        Arguments of the engine's sampler; empty if it runs no sampler of PyMC.
-    settings : iterable of str
-        Names of the engine's settings, which must be given to the engine.
-    own : iterable of str
-        Names of the arguments of `fit`, for suggestions.
-    owner : str, default="fit"
-        Function that was given the options.
-    """
-    settings = list(settings)
-    for name, value in options.items():
-        if name in settings:
-            where = f"given to the engine, {engine}({name}=...)"
-            raise argument_error(name, owner, where, repr(value))
-        if name in known:
-            continue
-        near = get_close_matches(name, [*settings, *own, *known], n=1)
-        nearest = _spelt(near[0], settings, engine) if near else ""
-        if not known:
-            hint = f" Did you mean {nearest}?" if near else ""
-            raise ValueError(f"{owner}() got an unexpected argument {name!r} for {engine}.{hint}")
-        hint = f" (the nearest is {nearest})" if near else ""
-        requirement = f"one that fit or the sampler of {engine} knows"
-        raise argument_error(name, owner, requirement, f"{name!r}{hint}")
-
-
-def _spelt(name: str, settings: list[str], engine: str) -> str:
-    return f"the setting {engine}({name}=...)" if name in settings else repr(name)
-
-
-# PyMC's own checks compute no R-hat of fewer draws.
-FEWEST_TO_MONITOR = 100
+# Processor seconds by which a first run with an empty cache exceeds a second one on each model's
+# smallest example (`bench cold`): from 8 for the composite kernels to 24 for WishartKernelMixture,
+# more on slower machines.
+COMPILING = "Compiling the gradient: 10 to 30 s for a new structure of model, about 1 s otherwise"
 
 # Packages that implement NUTS, and the extras of kernelzoo that install them.
 _BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
@@ -133,14 +80,6 @@ _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
 _OF_MASS_MATRIX = frozenset(
     {"init", "scaling", "is_cov", "inverse_mass_matrix", "dense_mass", "adapt_mass_matrix"}
 )
-
-
-def _log_warnings(tree: DataTree) -> None:
-    """Log PyMC's warnings of divergences and tree depth, and our note on R-hat."""
-    wrong = [*warn_divergences(tree), *warn_treedepth(tree)]
-    if "note" in tree.attrs:
-        wrong.append(SamplerWarning(WarningType.CONVERGENCE, tree.attrs["note"], "warn"))
-    log_warnings(wrong)
 
 
 def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
@@ -167,42 +106,48 @@ def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options:
         if run.chain is not None and isinstance(given.get("initvals"), list | tuple):
             given["initvals"] = [given["initvals"][run.chain]]
     kept, streamed = run.kept(model), run.streamed(model)
-    everything = [str(v.name) for v in (*model.free_RVs, *model.deterministics)]
-    if run.store is not None and not callbacks:
-        raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
-    store = None
+    store, each_draw = None, []
+    if moments is not None:
+        each_draw.append(EachDraw(model, streamed, moments.update))
     if run.store is not None:
+        if not callbacks:
+            raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
         store = DrawsOnDisk(run.store, model, kept, len(run.numbers), run.draws)
+        each_draw.append(EachDraw(model, kept, store.append))
         recorded = [_smallest(model)]
-    if consumers := [c for c in (moments and moments.update, store and store.append) if c]:
-        names = [*dict.fromkeys([*(streamed if moments else ()), *(kept if store else ())])]
-        options["callback"] = EachDraw(model, names, consumers, user.pop("callback", None))
-    if set(recorded) != set(everything):
+    if set(recorded) != {str(v.name) for v in (*model.free_RVs, *model.deterministics)}:
         options["var_names"] = recorded
         # PyMC's convergence checks need a recorded free variable.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
             user.setdefault("compute_convergence_checks", False)
-    if _is_monitored(run):
+    if is_monitored(run):
         user["compute_convergence_checks"] = False
-    iterations = run.chains * (run.tune + run.draws)
-    sample = partial(
-        pm.sample,
-        run.draws,
-        tune=run.tune,
-        cores=run.cores,
-        progressbar=run.progressbar,
-        compile_kwargs=run.compile_kwargs(inf),
-    )
+    if callbacks:
+        at_once = _processes(run)
+        if at_once > 1:
+            check_main_guard(user.get("mp_ctx"))
+        end = EndOfTime(run.clock, len(run.numbers), in_turn=at_once == 1)
+        options["callback"] = _one_by_one(*each_draw, user.pop("callback", None), end)
     with (
         model,
-        # The graph of the recorded variables is evaluated once a draw.
-        compiling_with(run.mode or mode_worth(iterations)),
+        # The graph of the recorded variables is evaluated once per draw.
+        compiling_with(run.mode or mode_worth(run.chains * (run.tune + run.draws))),
         store or nullcontext(),
         run.clock.explained("for at least one draw after tuning: raise it, or lower tune"),
     ):
-        tree = _sample_in_time(sample, run, options | user, callbacks=callbacks)
+        tree = pm.sample(
+            run.draws,
+            tune=run.tune,
+            chains=len(run.numbers),
+            cores=run.cores,
+            random_seed=run.random_seed if run.chain is None else _generator(run, run.chain),
+            progressbar=run.progressbar,
+            compile_kwargs=run.compile_kwargs(inf),
+            **options,
+            **user,
+        )
     if store is not None:
         with_group(tree, "posterior", store.dataset())
     if moments is not None and moments.chains:
@@ -214,34 +159,14 @@ def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options:
     return tree
 
 
-def _is_monitored(run: Run) -> bool:
-    """Whether R-hat is computed here, and not by PyMC."""
-    asked = "compute_convergence_checks" not in run.sampler_options
-    return asked and run.chains > 1 and run.draws >= FEWEST_TO_MONITOR
+def _one_by_one(*callbacks: Callable[..., None] | None) -> Callable[..., None]:
+    """Make one callback of `pm.sample` from several."""
 
+    def callback(trace: Any, draw: Any) -> None:
+        for each in filter(None, callbacks):
+            each(trace=trace, draw=draw)
 
-def judge_chains(tree: DataTree, model: pm.Model, run: Run) -> None:
-    """Record whether the chains converged, and log what is wrong with them."""
-    tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
-    if _is_monitored(run):
-        _log_warnings(tree)
-    tree.attrs["lp_measure"] = "unconstrained"
-
-
-def _sample_in_time(
-    sample: Callable[..., DataTree], run: Run, options: dict[str, Any], *, callbacks: bool
-) -> DataTree:
-    """Call `pm.sample`, with chains that Ctrl-C and the run's clock end."""
-    chains = len(run.numbers)
-    seed = run.random_seed if run.chain is None else _generator(run, run.chain)
-    if callbacks:
-        processes = _processes(run)
-        if processes > 1:
-            check_main_guard(options.get("mp_ctx"))
-        callback = options.pop("callback", None)
-        in_turn = processes == 1
-        options["callback"] = EndOfTime(run.clock, chains, in_turn=in_turn, callback=callback)
-    return sample(chains=chains, random_seed=seed, **options)
+    return callback
 
 
 @cache
@@ -327,7 +252,7 @@ class NUTS(Engine):
 
     Notes
     -----
-    With a progress bar, a status line is shown while numba compiles the gradient, for PyMC's
+    With a progress bar, a message precedes the compilation of the gradient by numba, for PyMC's
     implementation and for the curvature.
 
     Examples
@@ -353,11 +278,6 @@ class NUTS(Engine):
         if self.mass_matrix == "curvature" and self.backend == "nutpie":
             rule = "'adapted' with backend='nutpie'"
             raise argument_error("mass_matrix", "NUTS", rule, repr(self.mass_matrix))
-
-    @property
-    @override
-    def has_separate_chains(self) -> bool:
-        return self.backend == "pymc"
 
     @override
     def sampler_arguments(self) -> frozenset[str]:
@@ -393,18 +313,18 @@ class NUTS(Engine):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
+        if self.backend == "pymc" and has_workers(run):
+            return sample_on_workers(self, model, run)
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
         own = self.backend == "pymc"
         if self.backend == "numpyro" and run.start is not None:
             options["jitter"] = False
-        # Imported here: numba takes a second to import.
-        from .compilation_status import compilation_shown
-
-        # With the user's mode, numba may also compile while PyMC's progress bar is open.
-        by_numba = own or self.mass_matrix == "curvature"
-        visible = run.progressbar and by_numba and run.mode is None
-        with warnings.catch_warnings(), compilation_shown(visible):
+        # The user's mode, and those of the other implementations, are theirs to explain.
+        by_numba = (own or self.mass_matrix == "curvature") and numba_compiles()
+        if run.progressbar and by_numba and run.mode is None:
+            _log.info(COMPILING)
+        with warnings.catch_warnings():
             # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")
             if self.mass_matrix == "curvature":
@@ -435,7 +355,7 @@ class NUTS(Engine):
         if clash := sorted(further.keys() & {*options, "max_treedepth", "max_tree_depth"}):
             raise ValueError(f"NUTS itself sets {', '.join(map(repr, clash))}: see kz.NUTS.")
         options |= further
-        with run.clock.explained("for the curvature, 2 gradients a coordinate"):
+        with run.clock.explained("for the curvature, 2 gradients per coordinate"):
             precision, covariance, density = curvature_at(run.start, model, run)
         run = replace(run, sampler_options=given)
         if self.backend == "pymc":
@@ -536,11 +456,6 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     p_step: Literal["joint", "inverse-wishart"] | None = None
     variant: Literal["TW1", "TW2"] | None = None
 
-    @property
-    @override
-    def has_separate_chains(self) -> bool:
-        return True
-
     @override
     def why_no_start(self) -> str | None:
         return None
@@ -556,5 +471,7 @@ class Gibbs(PaperEngine[Sequence[Any]]):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
+        if has_workers(run):
+            return sample_on_workers(self, model, run)
         steps = self.implement(model, run)
         return _run_chains(model, run, step=list(steps))

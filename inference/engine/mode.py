@@ -34,21 +34,7 @@ __all__ = [
 
 
 def curvature(gradient: Callable[[NDArray], NDArray], x: NDArray, run: Run) -> NDArray:
-    """Hessian (D, D) at a point (D,), by central differences: 2 D gradients.
-
-    Parameters
-    ----------
-    gradient : callable (ndarray (D,)) -> ndarray (D,)
-        Its arrays may share memory.
-    x : ndarray (D,)
-    run : Run
-        For the progress bar.
-
-    Returns
-    -------
-    ndarray (D, D)
-        Symmetric.
-    """
+    """Hessian (D, D) at a point (D,), by central differences: 2 D gradients."""
     step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(x))
     hessian = np.empty((len(x), len(x)))
     with run.track(len(step), "Curvature") as bar:
@@ -76,17 +62,8 @@ MEMORY = 30
 class Mode:
     """Last point of a search for a mode, in unconstrained coordinates.
 
-    Attributes
-    ----------
-    x : ndarray (D,)
-    log_density : float
-    history : ndarray (iterations,)
-        Log density after each iteration.
-    gradient : ndarray (D,)
-    negative_log_density : callable
-        x -> (value, gradient) of the minimised objective.
-    path : list of (ndarray (D,), ndarray (D,))
-        The last points of the search that L-BFGS remembers, with the objective's gradients.
+    `negative_log_density` is the minimised function x -> (value, gradient); `path` has the last
+    points of the search with its gradients, from which L-BFGS approximates the curvature.
     """
 
     x: NDArray
@@ -102,13 +79,7 @@ class Mode:
         return bool(np.abs(self.gradient).max() <= GRADIENT_BOUND)
 
     def covariance_of_path(self) -> NDArray:
-        """Inverse Hessian (D, D) by L-BFGS, from the steps of the search.
-
-        Raises
-        ------
-        ValueError
-            When no step of the search has positive curvature.
-        """
+        """Inverse Hessian (D, D) by L-BFGS; raise ValueError if no step has positive curvature."""
         points, gradients = (np.array(parts) for parts in zip(*self.path, strict=True))
         steps, changes = np.diff(points, axis=0), np.diff(gradients, axis=0)
         convex = (steps * changes).sum(1) > 0
@@ -123,15 +94,7 @@ class Mode:
 def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> Mode:
     """Search for a mode by L-BFGS from the model's initial point, jittered by the seed.
 
-    Parameters
-    ----------
-    model : pm.Model
-        Without discrete variables.
-    run : Run
-    space : {"constrained", "unconstrained"}
-        Space of the density: without or with the Jacobians of the transforms. The search uses
-        unconstrained coordinates in both cases.
-    max_iterations : int
+    Coordinates are unconstrained in both spaces; the constrained density has no Jacobians.
     """
     start, negative_log_density = compile_objective(
         model, jacobian=space == "unconstrained", random_seed=run.random_seed
@@ -182,13 +145,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
 def compile_objective(
     model: pm.Model, *, jacobian: bool, random_seed: int | None = None, **compile_kwargs: Any
 ) -> tuple[NDArray, Callable[[NDArray], tuple[float, NDArray]]]:
-    """Compile minus the log density and its gradient in unconstrained coordinates.
-
-    Returns
-    -------
-    tuple of ndarray (D,) and callable
-        The model's initial point, and x -> (value, gradient).
-    """
+    """Compile x -> (minus log density, gradient), unconstrained; return the start as well."""
     start = DictToArrayBijection.map(model.initial_point(random_seed)).data
     (log_density,), joined = join_nonshared_inputs(
         model.initial_point(),
@@ -209,17 +166,7 @@ def compile_objective(
 def search_by_gradients(
     model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: Count = 5000
 ) -> ModeOutput:
-    """Search for the mode by L-BFGS from the model's initial point, jittered by the seed.
-
-    `MAP` explains the settings.
-
-    Parameters
-    ----------
-    model : pm.Model
-        Without discrete variables.
-    run : Run
-        Seed and progress bar.
-    """
+    """Search for the mode by L-BFGS; `MAP` explains the settings."""
     mode = find_mode(model, run, space, max_iterations)
     steepest = float(np.abs(mode.gradient).max())
     advice = {

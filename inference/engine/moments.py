@@ -1,7 +1,7 @@
 """Posterior means and standard deviations, accumulated without keeping the draws.
 
 The group ``moments`` of a result holds ``{name}_mean`` and ``{name}_sd`` for the variables that the
-model lists in `Declaration.streamed`, and costs two arrays of the variable's size a chain. The
+model lists in `Declaration.streamed`, and costs two arrays of the variable's size per chain. The
 coordinate ``draws`` (chain) counts the draws of each chain: after an interrupt the counts differ
 from one another and from the number of draws in ``posterior``.
 """
@@ -13,10 +13,9 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pytensor.graph.replace import graph_replace
 from xarray import Dataset
 
-from .evaluation import compile_at_point, compile_over_draws
+from .density import compile_at_point
 from .outputs import Moments
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "finite_moments",
     "moments_dataset",
     "moments_of_draws",
-    "of_constrained",
     "pooled",
     "rhat_of_moments",
 ]
@@ -69,29 +67,19 @@ class RunningMoments:
 
 
 class EachDraw:
-    """Callback of `pm.sample` that passes draws of some variables on.
+    """Callback of `pm.sample` that passes draws of some variables on, those of tuning left out.
 
-    PyMC calls it in the parent process for every draw of every chain. Tuning draws are left out.
-
-    Parameters
-    ----------
-    model : pm.Model
-    names : sequence of str
-        Free variables or deterministics.
-    consumers : sequence of callable (chain, values)
-        Called with `values`, arrays (1, ...) by name.
-    callback : callable, optional
-        The user's callback, also called during tuning.
+    PyMC calls it in the parent process for every draw of every chain. The consumer gets the chain
+    and arrays (1, ...) by name.
     """
 
     def __init__(
         self,
         model: pm.Model,
         names: Sequence[str],
-        consumers: Sequence[Callable[[int, Mapping[str, NDArray]], None]],
-        callback: Callable[..., None] | None = None,
+        consume: Callable[[int, Mapping[str, NDArray]], None],
     ):
-        self._names, self._consumers, self._callback = tuple(names), tuple(consumers), callback
+        self._names, self._consume = tuple(names), consume
         outputs = model.replace_rvs_by_values([model[name] for name in names])
         self._inputs = [value.name for value in model.value_vars]
         self._evaluate = compile_at_point(model, model.value_vars, outputs)
@@ -101,19 +89,11 @@ class EachDraw:
         if not draw.tuning:
             outputs = self._evaluate(*(draw.point[name] for name in self._inputs))
             values = {name: x[None] for name, x in zip(self._names, outputs, strict=True)}
-            for consume in self._consumers:
-                consume(draw.chain, values)
-        if self._callback is not None:
-            self._callback(trace=trace, draw=draw)
+            self._consume(draw.chain, values)
 
 
 class MomentsOfChains:
-    """Moments of variables, accumulated chain by chain.
-
-    Parameters
-    ----------
-    names : sequence of str
-    """
+    """Moments of variables, accumulated chain by chain."""
 
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
@@ -157,14 +137,7 @@ def _of_chains(
 
 
 def pooled(moments: Dataset) -> Dataset:
-    """Moments of the draws of all chains together, weighted by their numbers of draws.
-
-    Parameters
-    ----------
-    moments : Dataset
-        Group ``moments`` of a result. Returned unchanged without a dimension "chain"; without the
-        coordinate "draws", all chains have the same weight.
-    """
+    """Moments of the draws of all chains together, weighted by their numbers of draws if known."""
     if "chain" not in moments.dims:
         return moments
     draws = moments.coords.get("draws", xr.ones_like(moments["chain"], dtype=float))
@@ -184,11 +157,6 @@ def rhat_of_moments(moments: Dataset) -> Dataset:
     NaN for constants and where no chain has moments; infinite for chains that do not move and stand
     apart, and where some chains have no moments. Of thousands of entries with few draws, the
     largest is above 1.01 by chance.
-
-    Parameters
-    ----------
-    moments : Dataset
-        Group ``moments`` of a result, with the dimension "chain" of two chains or more.
     """
     draws = moments["draws"].min().item()
     names = [name.removesuffix("_sd") for name in map(str, moments) if name.endswith("_sd")]
@@ -206,14 +174,7 @@ def rhat_of_moments(moments: Dataset) -> Dataset:
 
 
 def finite_moments(mean: NDArray, sd: NDArray, tail: ArrayLike) -> Moments:
-    """Sample moments, NaN where the moments of the distribution are infinite.
-
-    Parameters
-    ----------
-    mean, sd : array
-    tail : float or array that broadcasts to theirs
-        E|x|^p is finite only for p below this number.
-    """
+    """Sample moments, NaN where they are infinite: E|x|^p is finite only for p below `tail`."""
     exists = np.asarray(tail)
     return np.where(exists > 1, mean, np.nan), np.where(exists > 2, sd, np.nan)
 
@@ -234,23 +195,3 @@ def moments_dataset(
 
 def _dims(model: pm.Model, name: str, ndim: int) -> Iterable[str]:
     return model.named_vars_to_dims.get(name) or [f"{name}_dim_{i}" for i in range(ndim)]
-
-
-def of_constrained(
-    model: pm.Model, names: Sequence[str]
-) -> Callable[[Mapping[str, NDArray]], dict[str, NDArray]]:
-    """Compile deterministics as a function of draws of the free variables.
-
-    Returns
-    -------
-    callable
-        From draws (draw, ...) of every free variable to draws of the deterministics.
-    """
-    if not names:
-        return lambda draws: {}
-    inputs = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    replacements = {**inputs, **observed}
-    outputs = graph_replace([model[name] for name in names], replacements, strict=False)
-    evaluate = compile_over_draws(model, list(inputs.values()), outputs)
-    return lambda draws: dict(zip(names, evaluate(draws), strict=True))

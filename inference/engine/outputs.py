@@ -24,7 +24,7 @@ class VariationalOutput:
     Attributes
     ----------
     elbo : list of array of shape (iterations,)
-        The objective after each iteration, one array a start.
+        The objective after each iteration, one array per start.
     best : int
         Index of the start with the highest final objective, which `parameters` and `sample`
         describe.
@@ -105,7 +105,7 @@ class ModeOutput:
     log_density : float
         Log density of the declaration at the mode.
     climbs : list of array of shape (iterations,)
-        Objective of the algorithm after each iteration, one array a start.
+        Objective of the algorithm after each iteration, one array per start.
     best : int
         Index of the start that gave `values`.
     converged : bool

@@ -15,13 +15,12 @@ from xarray import DataTree
 from ...user_warnings import warn_user
 from ...validation import Count, CountOrZero, Positive, PositiveOrInf
 from .applicability import discrete_variables
-from .convergence import convergence_of_ascent
+from .convergence import convergence_of_ascent, pareto_k
 from .engine import Kind, Run
 from .independent import independent_draws
 from .mode import Space, search_by_gradients
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .paper import Algorithm, Paper, PaperEngine
-from .pareto_k import pareto_k
 from .result import point_to_tree, trajectory, with_group
 
 __all__ = ["EM", "MAP", "VB", "Exact"]
@@ -58,11 +57,7 @@ class Exact(PaperEngine[ExactOutput]):
     def run(self, model: pm.Model, run: Run) -> DataTree:
         output = self.implement(model, run)
         tree = independent_draws(
-            model,
-            run,
-            lambda draws, rng: (output.sample(draws, rng), None),
-            output.moments,
-            output.tails,
+            model, run, output.sample, output.moments, output.tails, exact=True
         )
         if output.log_evidence is not None:
             tree.attrs["log_evidence"] = float(output.log_evidence)

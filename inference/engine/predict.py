@@ -1,28 +1,37 @@
 """Prediction for new objects from any engine's result."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 from xarray import Dataset, DataTree
 
 from ...models.kernels.learned import ParametricStack
 from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
-from .completions import predict_each_completion
+from .clock import track
+from .completed_kernels import predict_each_completion
+from .draws_on_disk import UNFINISHED, check_store, finish_store, make_store
 from .extend import check_absent, with_groups
 from .moments import pooled
 from .paper import PAPERS, papers_of
-from .predict_chunks import in_chunks, predict_chunks
 from .predictions_by_draw import stack_of_new_objects
-from .provenance import check_fitted, check_model
 from .result import with_group
+from .same_model import check_fitted, check_model
 
-__all__ = ["predict"]
+__all__ = [
+    "in_chunks",
+    "joined",
+    "predict",
+    "predict_chunks",
+]
+
 
 # Options of papers' functions that are arguments of `predict`.
 GIVEN_ANYWAY = {"progressbar", "random_seed"}
@@ -283,3 +292,55 @@ def _check_options(
             f"options are {', '.join(map(repr, ['keep_draws', *loops, *own]))}."
         )
     return taken
+
+
+def in_chunks(kernels_new: Any) -> bool:
+    """Whether kernels of new objects are a DataArray of a Dask array."""
+    return isinstance(kernels_new, xr.DataArray) and kernels_new.chunks is not None
+
+
+def predict_chunks(
+    predict_one: Callable[[Any], Dataset],
+    kernels_new: Any,
+    store: str | PathLike[str] | None,
+    progressbar: bool,
+) -> Dataset:
+    """Predict chunk by chunk if `kernels_new` have chunks; write to a store if one is named."""
+    path = None if store is None else check_store(store, "predict")
+    if not in_chunks(kernels_new):
+        predictions = predict_one(kernels_new)
+        return predictions if path is None else _written(iter([predictions]), path)
+
+    def each() -> Iterator[Dataset]:
+        n_obs = kernels_new.sizes["obs"]
+        stops = np.cumsum(kernels_new.chunksizes["obs"]).tolist()
+        with track(n_obs, "Predictions by object", visible=progressbar) as bar:
+            for start, stop in zip([0, *stops], stops, strict=False):
+                yield predict_one(kernels_new.isel(obs=slice(start, stop)).compute())
+                bar.advance(stop - start)
+
+    if path is not None:
+        return _written(each(), path)
+    return joined(list(each()))
+
+
+def joined(predictions: Sequence[Dataset]) -> Dataset:
+    """Join predictions of different objects."""
+    return xr.concat(
+        predictions, "obs", data_vars="minimal", coords="minimal", compat="override",
+        join="exact", combine_attrs="override",
+    )  # fmt: skip
+
+
+def _written(predictions: Iterator[Dataset], path: Path) -> Dataset:
+    """Append predictions to a new store and open it."""
+    for number, chunk in enumerate(predictions):
+        marked = chunk.assign_attrs(note=UNFINISHED)
+        if number:
+            fixed = [name for name, values in chunk.variables.items() if "obs" not in values.dims]
+            marked.drop_vars(fixed).to_zarr(path, append_dim="obs", consolidated=False)
+        else:
+            make_store(path, "predict")
+            marked.to_zarr(path, mode="w", consolidated=False)
+    finish_store(path, chunk.attrs)
+    return xr.open_zarr(path, consolidated=False, chunks=None)

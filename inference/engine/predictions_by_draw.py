@@ -14,8 +14,8 @@ from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.stack import as_stack, with_origin
 from ...validation import argument_error
+from .clock import track
 from .moments import RunningMoments
-from .progress import track
 
 __all__ = [
     "ProbabilityDraws",
@@ -83,15 +83,7 @@ def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:
 def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
     """Functions f (draw, obs, class) = sum_s beta_s K_s w_c of draws of the weights.
 
-    Parameters
-    ----------
-    stack : ndarray (kernel, obs, basis)
-    beta : ndarray (draw, kernel)
-    W : ndarray (draw, class, basis)
-
-    Notes
-    -----
-    Cost O(draws S N M C). The objects are the first axis in memory, so that no array is transposed.
+    The objects are the first axis in memory, so that no array is transposed: O(draws S N M C).
     """
     n_draws, n_classes, n_basis = W.shape
     f = np.zeros((stack.shape[1], n_draws * n_classes))
@@ -103,19 +95,7 @@ def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
 def combined_functions(
     rule: Combination, stack: NDArray, beta: NDArray, W: NDArray
 ) -> NDArray[np.float64]:
-    """Functions f (draw, obs, class) on the composite kernel of any rule.
-
-    Parameters
-    ----------
-    rule : Combination
-    stack : ndarray (kernel, obs, basis)
-    beta : ndarray (draw, kernel)
-    W : ndarray (draw, class, basis)
-
-    Notes
-    -----
-    Cost O(draws N M (S + C)): one composite kernel a draw. Sums do without composite kernels.
-    """
+    """Functions f (draw, obs, class) on the composite kernel of any rule: O(draws N M (S + C))."""
     if isinstance(rule, WeightedSum):
         return composite_functions(stack, beta, W)
     terms = rule.terms(stack)
@@ -149,15 +129,7 @@ def tracked_blocks(
 
 
 class ProbabilityDraws(NamedTuple):
-    """Class probabilities of new objects by draw.
-
-    Attributes
-    ----------
-    of : callable (slice) -> array (draw, obs, class)
-        Evaluates a block of the draws, chains joined.
-    obs : DataArray (obs,)
-        Coordinate of the new objects; its attributes say whether its labels are only numbers.
-    """
+    """Class probabilities: a function of a slice of draws, and the labels of the objects."""
 
     of: Callable[[slice], NDArray]
     obs: DataArray
@@ -173,20 +145,9 @@ def predict_classes(
     progressbar: bool,
     random_seed: int | None = None,
 ) -> Dataset:
-    """Class probabilities of new objects, averaged over the draws of a result in blocks.
+    """Class probabilities of new objects, averaged over blocks of draws; see `predict`.
 
-    Parameters
-    ----------
-    probabilities_of : callable (model, posterior, kernels_new) -> ProbabilityDraws
-    model, result, kernels_new, keep_draws, progressbar
-        As in `predict`.
-    random_seed : int, optional
-        Seed of the classes drawn for the new objects; by default none are drawn.
-
-    Returns
-    -------
-    Dataset
-        See `predict`.
+    With a `random_seed`, classes of the new objects are drawn as well.
     """
     posterior = result["posterior"].to_dataset()
     probabilities, obs = probabilities_of(model, posterior, kernels_new)

@@ -14,18 +14,15 @@ from threadpoolctl import threadpool_limits
 from ...models.kernels.stack import DIMS
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
-from .applicability import small_only
-from .clock import Clock
+from .applicability import PrintedTable, checked_model, small_only
+from .clock import Clock, track
 from .compilation import compiling_with, python_mode
-from .completions import number_of_fits
+from .completed_kernels import number_of_fits
 from .engine import Engine, Kind, Run
-from .fit import checked_model
 from .mcmc import Gibbs, chains_in_turn
 from .outputs import ExactOutput, VariationalOutput
 from .paper import PaperEngine
 from .paper_engines import BY_GRADIENTS
-from .progress import track
-from .table import PrintedTable
 
 __all__ = ["Candidate", "Recommendation", "recommend"]
 
@@ -98,7 +95,7 @@ class Recommendation(PrintedTable):
         return f"{chosen} {self.advice}" if self.advice else chosen
 
     def to_frame(self) -> pd.DataFrame:
-        """Table with one row an engine, in order of preference."""
+        """Table with one row per engine, in order of preference."""
         rows = [
             (
                 candidate.engine.name,
@@ -152,7 +149,7 @@ def recommend(
     Notes
     -----
     Engines written for the model run for a second or two, and their time is extrapolated: for
-    variational Bayes and for points to 100 iterations a start, as long as fits usually take. Log
+    variational Bayes and for points to 100 iterations per start, as long as fits usually take. Log
     densities of variational draws and log likelihoods, which follow the fit, are not included.
     Points are measured only with `max_seconds`. Engines for any PyMC model are not measured: the
     compilation of their gradients alone can take half a minute.

@@ -22,9 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from ...user_warnings import warn_user
 from ...validation import Count, argument_error, check_arguments, check_count
-from .clock import SIGTERM_STATUS, stopped_by_ctrl_c
-from .progress import track
-from .provenance import versions
+from .clock import SIGTERM_STATUS, stopped_by_ctrl_c, track
+from .same_model import versions
 
 __all__ = [
     "Failure",
@@ -54,24 +53,9 @@ def completed(
 ) -> Generator[tuple[int, Outcome]]:
     """Run a task with each argument; yield the argument's index and the outcome, as they come.
 
-    Parameters
-    ----------
-    task : callable (argument) -> mapping
-        Its exceptions are outcomes.
-    arguments : sequence
-    cores : int
-        Number of processes. The workers of an active Dask client take their place.
-    owner : str
-        Function whose argument the task is, for messages.
-
-    Raises
-    ------
-    ValueError
-        When the task cannot be pickled for other processes.
-    ConnectionError
-        When the scheduler of the cluster is lost.
-    ChildProcessError
-        When a process of this machine is killed.
+    Exceptions of the task are outcomes. The workers of an active Dask client take the place of the
+    processes. A task that cannot be pickled is a ValueError, a lost scheduler a ConnectionError, a
+    killed process of this machine a ChildProcessError.
     """
     client = active_client()
     # Tasks within a task of a worker would wait for its turn.
@@ -114,13 +98,7 @@ def active_client() -> Any:
 
 
 def count_workers(client: Any) -> int:
-    """Return the number of workers of a Dask client, at least 1.
-
-    Raises
-    ------
-    ConnectionError
-        When the scheduler does not answer within `ANSWER` seconds.
-    """
+    """Count the workers of a Dask client; ConnectionError if its scheduler is silent."""
     try:
         return max(len(client.nthreads(callback_timeout=ANSWER)), 1)
     except OSError as error:
@@ -196,27 +174,14 @@ type Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Failure:
-    """Stands in the place of the result of a task that raised an error.
-
-    Attributes
-    ----------
-    seed : int
-    error : str
-        Type and message of the error.
-    """
+    """Stands in the place of the result of a task that raised an error: its seed and message."""
 
     seed: int
     error: str
 
 
 class Results(list[Any]):
-    """Results in the order of the seeds; a `Failure` where the task raised an error.
-
-    Attributes
-    ----------
-    failures : dict of int to str
-        Errors by seed.
-    """
+    """Results in the order of the seeds; a `Failure` where the task raised an error."""
 
     @property
     def failures(self) -> dict[int, str]:
@@ -340,33 +305,10 @@ def records(
     """Run a task with each argument that has no record yet; yield names and records.
 
     Finished records come first; then the others, as they are finished. A record is on disk before
-    it is yielded. Callers close the generator, which ends the tasks that still run.
-
-    Parameters
-    ----------
-    make_task : callable () -> callable (argument) -> mapping
-        Makes the task; called only if a record is missing. The task returns a record of JSON
-        values. An exception gives the record ``{"error": message}``, which is not written: the next
-        call runs the task again.
-    arguments : mapping of str to object
-        Arguments by the names of their records' files.
-    title, owner : str
-        Title of the progress bar; function that messages name.
-    store : path, optional
-        Folder for a file ``NAME.json`` for each record.
-    recipe : mapping, optional
-        What all records of the folder have in common.
-    cores : int, default=1
-    progressbar : bool, default=True
-
-    Raises
-    ------
-    ValueError
-        When a file is no record, or one of another recipe.
-    KeyboardInterrupt
-        At Ctrl-C, with the number of finished tasks.
-    OSError
-        When a record cannot be written.
+    it is yielded, as a file ``NAME.json`` with the `recipe` that all records of the folder share.
+    ``{"error": message}``, the record of an exception, is not written: the next call runs the task
+    again. The task is made only if a record is missing. Callers close the generator, which ends the
+    tasks that still run.
     """
     recipe = dict(recipe or {})
     paths = {} if store is None else {name: Path(store) / f"{name}.json" for name in arguments}

@@ -25,7 +25,7 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_observat
 from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
-from .provenance import constants_of, declaration
+from .same_model import constants_of, declaration
 
 __all__ = [
     "Converged",
@@ -46,17 +46,7 @@ def draws_to_tree(
     draws: Mapping[str, np.ndarray],
     sample_stats: Mapping[str, np.ndarray] | None = None,
 ) -> DataTree:
-    """Tree from independent draws, arrays (draw, ...), as one chain.
-
-    Parameters
-    ----------
-    model : pm.Model
-        Source of dims, coords, observed and constant data.
-    draws : mapping of str to array (draw, ...)
-        Draws of the model's variables.
-    sample_stats : mapping of str to array (draw, ...), optional
-        For example ``lp`` and ``lq``.
-    """
+    """Tree of one chain from independent draws (draw, ...) and their ``lp`` and ``lq``."""
     coords, dims = coords_and_dims_for_inferencedata(model)
     groups: dict[str, dict[str, Any]] = {
         "posterior": {name: np.asarray(value)[None] for name, value in draws.items()},
@@ -125,26 +115,15 @@ LEAST = 0.5
 def draws_to_keep(lengths: Sequence[int], least: float = 1.0) -> int:
     """Length to which chains of different lengths are cut.
 
-    Parameters
-    ----------
-    lengths : sequence of int
-    least : float, default=1.0
-        With 1.0, as many chains, cut to the shortest of them, are kept as give the most draws, as
-        PyMC does with interrupted chains. With less, as many chains as give this part of the most
-        draws.
+    As many chains are kept as give the most draws, as PyMC does with interrupted chains, or with
+    `least` below 1 as many as give this part of the most draws.
     """
     made = {length: length * sum(n >= length for n in lengths) for length in lengths}
     return min(length for length in made if made[length] >= least * max(made.values()))
 
 
 def joined_turns(trees: Sequence[DataTree]) -> DataTree:
-    """Join the chains of several trees, cut to `draws_to_keep` and numbered from 0.
-
-    Raises
-    ------
-    ValueError
-        When there is no tree.
-    """
+    """Join the chains of several trees, cut to `draws_to_keep` and numbered from 0."""
     if not trees:
         raise ValueError("None of the chains has a draw after tuning.")
     sizes = [tree["posterior"].sizes for tree in trees]

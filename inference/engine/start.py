@@ -21,31 +21,7 @@ __all__ = ["curvature_at", "initial_values", "mean_and_spread"]
 def initial_values(
     start: DataTree, model: pm.Model, chains: int, rng: np.random.Generator
 ) -> list[dict[str, NDArray]]:
-    """Choose a draw of a result for each chain.
-
-    Parameters
-    ----------
-    start : DataTree
-        A result with a group ``posterior``. Free variables without draws there are left out.
-    model : pm.Model
-        Model of the chains. Variables are aligned to its coordinates by their labels.
-    chains : int
-    rng : Generator
-        Draws are chosen at random, each once where there are enough.
-
-    Returns
-    -------
-    list of dict
-        One value of each free variable for each chain, as ``initvals`` of ``pm.sample``.
-
-    Raises
-    ------
-    TypeError
-        When `start` is no DataTree.
-    ValueError
-        When it has no draws of any free variable, or none that are finite and inside the support,
-        and when a variable has other labels or another shape than in the model.
-    """
+    """Values of a random draw of a result for each chain, each draw once where there are enough."""
     drawn = _usable(start, model)
     n_usable = len(next(iter(drawn.values())).values)
     chosen = rng.choice(n_usable, size=chains, replace=n_usable < chains)
@@ -53,23 +29,9 @@ def initial_values(
 
 
 def mean_and_spread(start: DataTree, model: pm.Model) -> tuple[NDArray, NDArray]:
-    """Mean and standard deviation of a result's draws, in unconstrained coordinates.
+    """Mean and standard deviation (D,) of a result's draws, in unconstrained coordinates.
 
-    Parameters
-    ----------
-    start, model
-        As in `initial_values`. A variable without draws has its initial value and deviations of 1.
-
-    Returns
-    -------
-    tuple of ndarray (D,)
-        In the order of the model's value variables. Deviations of coordinates that do not differ
-        between draws are 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `initial_values`.
+    Variables without draws have their initial value. Deviations of 0 are replaced by 1.
     """
     drawn, point = _usable(start, model), model.initial_point()
     means, deviations = [], []
@@ -161,34 +123,10 @@ LEAST = 1e-6
 def curvature_at(
     start: DataTree, model: pm.Model, run: Run
 ) -> tuple[NDArray, NDArray, ValueGradFunction]:
-    """Minus the Hessian of the log density, made positive definite, and its inverse.
+    """Minus the Hessian of the log density, made positive definite; its inverse; the density.
 
     The Hessian is that at the mean of the result's draws, in unconstrained coordinates. Directions
-    of negative curvature have its absolute value.
-
-    Parameters
-    ----------
-    start : DataTree
-        A result with draws.
-    model : pm.Model
-        Without discrete variables.
-    run : Run
-
-    Returns
-    -------
-    precision, covariance : ndarray (D, D)
-        Those of a normal approximation, in the order of the model's value variables.
-    density : ValueGradFunction
-        The log density and its gradient, as `pm.NUTS` takes them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `initial_values`, when the result has no usable draws.
-
-    Notes
-    -----
-    2 D gradients and one eigendecomposition, O(D^3), for D coordinates.
+    of negative curvature have its absolute value. 2 D gradients and O(D^3).
     """
     x, spread = mean_and_spread(start, model)
     density = model.logp_dlogp_function(ravel_inputs=True, **run.compile_kwargs(inf))

@@ -1,19 +1,16 @@
 """Sequential Monte Carlo from prior to posterior."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, override
+from typing import ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pymc.sampling.parallel import _cpu_count
-from pymc.smc.kernels import IMH, MH, SMC_KERNEL
 from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
 from ..engine.applicability import dask_kernels
-from ..engine.clock import Clock, OutOfTime
 from ..engine.convergence import convergence_of_particles
 from ..engine.engine import Engine, Kind, Run
 from ..engine.mcmc import check_main_guard, keywords_of, make_lean
@@ -22,114 +19,8 @@ from ..engine.result import with_group
 __all__ = ["SMC"]
 
 
-class _Population(dict[str, NDArray]):
-    """Initial particles of a chain, with the number of turns of chains that follow."""
-
-    def __init__(self, particles: dict[str, NDArray], waiting: int = 0):
-        super().__init__(particles)
-        self.waiting = waiting
-
-
-class _Ended(SMC_KERNEL):
-    """Kernel that goes to the posterior in one step when the run's clock has ended.
-
-    The particles at inverse temperature b are draws from prior x likelihood^b. When the time is
-    over, they are weighted by likelihood^(1-b) and resampled, but not moved; the weights also give
-    the last increment of the evidence.
-
-    Statistics of each stage include the effective sample size of its weights, ``ess``, and whether
-    the time was over, ``ended``.
-
-    Parameters
-    ----------
-    clock : Clock
-        Clock of the run. Chains in turn share the time left; other processes have copies of the
-        clock.
-    *args, **kwargs
-        Arguments of the kernel that this class extends.
-    """
-
-    beta: float
-    likelihood_logp_func: Any
-
-    def __init__(self, *args: Any, clock: Clock, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._clock, self._share = clock, clock
-        self._ess = np.nan
-        # Kernels set this when they move particles, for which there may be no time.
-        self.n_steps = 0
-
-    @override
-    def initialize(self, start: dict | None, rng: np.random.Generator) -> None:
-        self._share = self._clock.share(start.waiting if isinstance(start, _Population) else 0)
-        super().initialize(start, rng)
-
-    @override
-    def update_beta_and_weights(self) -> None:
-        if self._share.left > 0:
-            super().update_beta_and_weights()
-        else:
-            self._share.ended = True
-            self.iteration += 1
-            log_weights = (1 - self.beta) * np.asarray(self.likelihood_logp)
-            total = logsumexp(log_weights)
-            self.weights = np.exp(log_weights - total)
-            self.log_marginal_likelihood += total - np.log(self.draws)
-            self.beta = 1.0
-        self._ess = 1 / np.square(self.weights).sum()
-
-    @override
-    def step(self) -> dict[str, Any]:
-        if not self._share.ended:
-            return super().step()
-        # The kernel's own `resample` needs tuned settings, which may not exist yet.
-        SMC_KERNEL.resample(self)
-        return self.sample_stats()
-
-    @override
-    def mutate(self) -> None:
-        likelihood = self.likelihood_logp_func
-
-        def in_time(particle: NDArray) -> Any:
-            self._share.check()
-            return likelihood(particle)
-
-        self.likelihood_logp_func = in_time
-        try:
-            super().mutate()
-        except OutOfTime:
-            # The particles of the last complete sweep are kept.
-            pass
-        finally:
-            self.likelihood_logp_func = likelihood
-
-    @override
-    def sample_stats(self) -> dict[str, Any]:
-        if self._share.ended:
-            # Acceptance statistics are unknown.
-            stats = dict.fromkeys(self.stats_dtypes_shapes, np.nan)
-            stats["beta"] = self.beta
-            if self.beta == 1:
-                stats["log_marginal_likelihood"] = self.log_marginal_likelihood
-        else:
-            stats = super().sample_stats()
-        return stats | {"ess": self._ess, "ended": self._share.ended}
-
-
-_STATISTICS: dict[str, tuple[type, list]] = {"ess": (float, []), "ended": (bool, [])}
-
-
-class _EndedIMH(_Ended, IMH):
-    stats_dtypes_shapes = IMH.stats_dtypes_shapes | _STATISTICS
-
-
-class _EndedMH(_Ended, MH):
-    stats_dtypes_shapes = MH.stats_dtypes_shapes | _STATISTICS
-
-
 # Usual number of likelihood evaluations of a particle: stages times moves.
 _MOVES = 100
-_KERNELS = {"IMH": _EndedIMH, "MH": _EndedMH}
 
 
 def _prior_population(
@@ -139,16 +30,9 @@ def _prior_population(
 
     A variable that depends on an observed variable is drawn given the observed value, in agreement
     with the prior density that `pm.sample_smc` tempers; PyMC's own starting population simulates
-    the observation.
-
-    Draws without finite coordinates (a Dirichlet weight that underflows to zero) are left out;
-    PyMC's own population keeps them, which turns all its weights into NaN. Draws with likelihood
+    the observation. Draws without finite coordinates (a Dirichlet weight that underflows to zero)
+    are left out; in PyMC's own population they turn all weights into NaN. Draws with likelihood
     zero stay, because the evidence is the mean over the prior.
-
-    Raises
-    ------
-    ValueError
-        When fewer than one draw in a thousand can be used.
     """
     drawn = {
         model.rvs_to_values[rv].name: rv
@@ -198,12 +82,9 @@ class SMC(Engine):
 
     Means and spreads are biased by the finite number of particles, and no standard error shows it,
     because particles share ancestors. On ``WishartKernelMixture.example(1)`` with four times 1,000
-    particles, means were .09 and .14 standard deviations from those of `Exact`, and spreads 10 %
-    too small, whatever the kernel; with four times 4,000, .07 and .06, and 7 %. For posteriors of
+    particles, means were 0.09 and 0.14 standard deviations from those of `Exact`, and spreads 10 %
+    too small, whatever the kernel; with four times 4,000, 0.07 and 0.06, and 7 %. For posteriors of
     one mode take NUTS.
-
-    When the time is over, each chain weights its particles by the missing power of the likelihood
-    and resamples them; the attribute ``note`` gives the effective number of draws.
 
     Examples
     --------
@@ -226,6 +107,10 @@ class SMC(Engine):
         return keywords_of(pm.sample_smc, *initialisers) - {"start", "kernel"}
 
     @override
+    def why_no_time_limit(self) -> str | None:
+        return "PyMC calls nothing between its stages"
+
+    @override
     def serves(self, model: pm.Model) -> int | None:
         return 50
 
@@ -242,18 +127,13 @@ class SMC(Engine):
         processes = max(1, min(run.cores or _cpu_count(), run.chains))
         if processes > 1:
             check_main_guard(run.sampler_options.get("mp_ctx"))
-        turns = -(-run.chains // processes)
         tree = pm.sample_smc(
             run.draws,
             start=[
-                _Population(
-                    {name: values[chain] for name, values in of_chains.items()},
-                    waiting=turns - 1 - chain // processes,
-                )
+                {name: values[chain] for name, values in of_chains.items()}
                 for chain in range(run.chains)
             ],
-            kernel=_KERNELS[self.kernel],
-            clock=run.clock,
+            kernel=getattr(pm.smc.kernels, self.kernel),
             chains=run.chains,
             cores=run.cores,
             random_seed=run.random_seed,
@@ -271,35 +151,14 @@ class SMC(Engine):
         # Particles share ancestors, in random order: they are neither a chain nor independent.
         tree.attrs["independent"] = 0
         make_lean(tree, model, run)
-        if (stats["ended"] == 1).any():
-            # The clocks of other processes are copies.
-            run.clock.ended = True
-            tree.attrs["note"] = _worth(stats, run.draws)
-        else:
-            rate = stats["accept_rate" if self.kernel == "IMH" else "mean_accept_rate"].values
-            acceptance = min(row[np.isfinite(row)][-1] for row in rate)
-            tree.attrs["converged"] = convergence_of_particles(tree, model, run.draws, acceptance)
+        rate = stats["accept_rate" if self.kernel == "IMH" else "mean_accept_rate"].values
+        acceptance = min(row[np.isfinite(row)][-1] for row in rate)
+        tree.attrs["converged"] = convergence_of_particles(tree, model, run.draws, acceptance)
         return tree
 
 
-def _worth(stats: Dataset, draws: int) -> str:
-    """Make the note on particles that only weights brought to the posterior."""
-    stages = stats.isel(chain=(stats["ended"] == 1).any("stage").values)
-    chains = stages.sizes["chain"]
-    temperatures = [max(beta[beta < 1], default=0.0) for beta in stages["beta"].values]
-    ess = sum(row[np.isfinite(row)][-1] for row in stages["ess"].values)
-    return (
-        f"The particles of {chains} chains were reweighted to the posterior from inverse "
-        f"temperatures of {min(temperatures):.2g} to {max(temperatures):.2g}: they are worth "
-        f"{ess:.0f} of {chains * draws} draws."
-    )
-
-
 def _rectangular(stats: Dataset, chains: int) -> Dataset:
-    """Statistics by chain and stage, padded with NaN where chains have fewer stages.
-
-    For a single chain PyMC leaves out the dimension of chains.
-    """
+    """Statistics by chain and stage, padded with NaN where chains have fewer stages."""
     columns = {}
     for name, values in stats.data_vars.items():
         of_chains = values.values if chains > 1 else [values.values]

@@ -27,7 +27,7 @@ from ..engine.predictions_by_draw import (
     compared_rows,
     stack_of_new_objects,
 )
-from ..engine.provenance import equal_but_for_rounding
+from ..engine.same_model import equal_but_for_rounding
 
 # Covariance functions are compared on this many training objects, evenly spaced.
 COMPARED_COLUMNS = 5

@@ -48,8 +48,8 @@ from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, multistart_ascent
+from ..variational.binary import why_not
 from ..variational.concentration import check_prior
-from ..variational.rules import why_not
 from ..variational.simplex import SimplexFactor, warn_of_imprecision
 from .vb_inner_steps import MOST_KEPT
 from .vb_output import Approximation

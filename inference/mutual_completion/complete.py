@@ -213,7 +213,7 @@ def _by_gibbs(
         own = {name: values[name][0] for name in learned}
         kept[chain].append((whole, *_parameters(model, own)))
 
-    keeping = EachDraw(model, [*names, *learned], [keep])
+    keeping = EachDraw(model, [*names, *learned], keep)
     counts = dict.fromkeys(kept, 0)
 
     def callback(trace: Any, draw: Any) -> None:

@@ -28,7 +28,7 @@ from ...validation import (
     check_unmasked,
     integer_seed,
 )
-from ..engine.progress import track
+from ..engine.clock import track
 from .low_rank import Expected, FeatureBlock, Problem, minimize
 
 __all__ = ["complete_features"]

@@ -12,7 +12,7 @@ from xarray import Dataset, DataTree
 
 from ...models.kernels.alignment import check_distinct
 from ...validation import argument_error, check_name, check_names
-from ..engine.quantities import identified
+from ..engine.paper import identified
 from .house_style import by_name, legend_labels
 from .intervals import Summaries, plot_intervals
 

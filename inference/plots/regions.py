@@ -26,7 +26,7 @@ from ...validation import (
     check_unmasked,
 )
 from ..engine.predict import predict
-from ..engine.provenance import check_result
+from ..engine.same_model import check_result
 from .house_style import MARKERS, PALETTE, cycle, figure_options
 
 __all__ = ["plot_decision_regions"]

@@ -8,7 +8,7 @@ from arviz_plots import PlotCollection
 from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error
-from ..engine.quantities import variance_explained
+from ..engine.paper import variance_explained
 from .house_style import GREY, by_name, figure_options, legend_labels
 from .intervals import Summaries, plot_intervals
 from .marginals import named_draws

@@ -15,7 +15,7 @@ from xarray import DataTree
 
 from ...validation import argument_error, check_name
 from ..diagnostics.inclusion import inclusion
-from ..engine.completions import COMPLETION
+from ..engine.completed_kernels import COMPLETION
 from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, figure_options, legend_labels
 from .intervals import Summaries, plot_intervals, plot_rows, side_by_side
 from .marginals import named_draws

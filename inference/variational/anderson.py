@@ -40,14 +40,7 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Coordinates[S]:
-    """Unconstrained vector of the quantities on which the next iteration depends.
-
-    Parameters
-    ----------
-    of : callable (state) -> array (n,)
-    at : callable (state, array (n,)) -> state
-        The state with these coordinates, unchanged otherwise.
-    """
+    """Vector (n,) on which the next iteration depends: `of` a state, and the state `at` it."""
 
     of: Callable[[S], Array]
     at: Callable[[S, Array], S]
@@ -56,14 +49,6 @@ class Coordinates[S]:
 class Anderson[S: State]:
     """Accelerated iterations of one start: a call with a state returns the next state.
 
-    Parameters
-    ----------
-    update : callable (state) -> state
-        One iteration.
-    coordinates : Coordinates
-
-    Notes
-    -----
     An iteration costs O(n) for n coordinates plus one update, or two if the first one is rejected.
     Up to 18 n numbers are stored.
     """

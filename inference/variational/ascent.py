@@ -60,18 +60,9 @@ SPAN = 5
 
 @dataclass
 class Ascent[S: State]:
-    """Iterations of one start.
+    """Iterations of one start, ended by so many small increases in a row (`patience`).
 
-    Parameters
-    ----------
-    state : state
-        Current state.
-    update : callable (state) -> state
-        One iteration.
-    patience : int, default=1
-        Number of consecutive small increases after which the start ends.
-    fall : float, default=inf
-        Decrease beyond rounding by which the objective ends the start, before the iteration.
+    A decrease beyond rounding by more than `fall` ends the start before the iteration.
     """
 
     state: S
@@ -197,44 +188,12 @@ def multistart_ascent[S: State](
 ) -> MultistartResult[S]:
     """Do coordinate ascent from every start and choose the start with the highest objective.
 
-    Parameters
-    ----------
-    starts_at : sequence of callable (weights) -> state
-        Functions that make a state from initial weights; each is used with all initial weights.
-    update : callable (state) -> state
-        One iteration.
-    run : Run
-        Seed and progress bar.
-    n_kernels : int
-    known : array (kernel,) or None
-        Known weights, which need one start only; None if the weights are learned.
-    starts : int or None
-        Number of initial weights. Default: uniform weights and every vertex, 8 at most.
-    max_iterations : int
-        Largest number of iterations of a start.
-    tolerance : float
-        Relative change of the objective below which a start ends.
-    remaining : float
-        A start does not end while its estimated remaining increase, which needs 7 iterations, is
-        larger.
-    rounds_from : int, optional
-        Iterations of every start in the first round of a competition. Given `starts` do not
-        compete. Default: every start runs to its end.
-    coordinates : Coordinates, optional
-        Coordinates for Anderson acceleration. Default: no acceleration.
-    engine : str
-        Name of the engine, for messages.
-
-    Returns
-    -------
-    MultistartResult
-        A decrease beyond rounding, and beyond the error of quadrature for more than three kernels,
-        ends a start, unconverged. When interrupted: the states reached so far, unconverged.
-
-    Raises
-    ------
-    FloatingPointError
-        When no start has a finite objective.
+    `starts_at` make states from initial weights; `known` weights need one start only. A start ends
+    at a relative change of the objective below `tolerance` if the estimated `remaining` increase is
+    no larger. Unless `starts` are given, starts compete, with `rounds_from` iterations in the first
+    round. A decrease beyond rounding, and beyond the error of quadrature for more than three
+    kernels, ends a start, unconverged. An interrupt keeps the states reached so far, unconverged.
+    FloatingPointError if no start has a finite objective.
     """
     compete = rounds_from is not None and starts is None
     fall = NEW_POINTS if n_kernels > 3 else ROUNDED

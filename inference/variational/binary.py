@@ -1,9 +1,10 @@
-r"""The variational factor of a 0/1 selection of kernels, by enumeration of its states.
+"""The variational factor of a 0/1 selection of kernels, by enumeration of its states.
 
 Q(beta) is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s) on
 the 2^S states (Damoulas & Girolami 2009, section 3.1; their appendix B does not derive it).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,7 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-__all__ = ["MOST_KERNELS", "BinaryFactor", "binary_factor"]
+from ...models.combinations.sums import Binary
+from ..engine.applicability import unknown_combination
+
+__all__ = ["MOST_KERNELS", "BinaryFactor", "binary_factor", "why_not"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -31,12 +35,8 @@ def _states(n_kernels: int) -> Array:
 class BinaryFactor:
     """Q(beta); made by `binary_factor`.
 
-    Attributes
-    ----------
-    probability : array of shape (2^S,)
-        Probability of each state; state i selects the kernels whose bits are set in i.
-    gain : float
-        E[log p(beta)] - E[log Q(beta)].
+    State i of the 2^S selects the kernels whose bits are set in i. `gain` is E[log p(beta)] minus
+    E[log Q(beta)].
     """
 
     probability: Array
@@ -76,22 +76,10 @@ class BinaryFactor:
 def binary_factor(
     prior: Array, linear: Array, quadratic: Array, empty: bool = True
 ) -> BinaryFactor:
-    """Compute Q(beta) exactly by enumeration.
+    """Compute Q(beta) exactly by enumeration, in O(2^S S^2).
 
-    Parameters
-    ----------
-    prior : array of shape (S,)
-        Probability p of each kernel, S <= 16.
-    linear : array of shape (S,)
-        b.
-    quadratic : array of shape (S, S)
-        A, symmetric.
-    empty : bool, default=True
-        Whether the empty selection is a state.
-
-    Notes
-    -----
-    Cost O(2^S S^2).
+    p is the `prior`, b `linear` and A `quadratic`. Without `empty`, the selection of no kernel is
+    no state.
     """
     states = _states(len(prior))
     log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)
@@ -106,3 +94,16 @@ def binary_factor(
     possible = probability > 0
     gain = probability[possible] @ (log_prior[possible] - log_p[possible])
     return BinaryFactor(probability, float(gain))
+
+
+def why_not(model: Any, rules: Sequence[type], others: str = "") -> str | None:
+    """Why VB does not apply to a model's rule of combination; None when it does.
+
+    Weights of `rules` have a factor; `others` names further rules in the message.
+    """
+    rule, n_kernels = model.combination, len(model.coords["kernel"])
+    if reason := unknown_combination(model, rules, others):
+        return reason
+    if isinstance(rule, Binary) and n_kernels > MOST_KERNELS:
+        return f"it enumerates the selections of {MOST_KERNELS} kernels at most, not of {n_kernels}"
+    return None

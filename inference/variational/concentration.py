@@ -125,12 +125,7 @@ class ConcentrationFactor:
 def check_prior(mu: float, lam: float, rule: object, names: tuple[str, str], owner: str) -> None:
     """Raise ValueError for priors for which the integrals would be inaccurate.
 
-    Parameters
-    ----------
-    mu, lam : float
-        Shape and rate.
-    rule : object
-        The argument 'combination' of `owner` that holds them under `names`.
+    The argument 'combination' of `owner`, `rule`, holds shape and rate under `names`.
     """
     if min(mu, lam) >= SMALLEST and max(mu, lam) <= LARGEST and mu / lam <= LARGEST_MEAN:
         return
@@ -274,23 +269,12 @@ class _Grid:
 def concentration_factor(
     mu: float, lam: float, mean_log_beta: Array, near: ConcentrationFactor | None = None
 ) -> ConcentrationFactor:
-    """Integrate Q(rho) for given E[log beta].
+    """Integrate Q(rho) for given E[log beta] (S,), negative; S >= 2.
 
-    Parameters
-    ----------
-    mu, lam : float
-        Shape and rate of the gamma prior of every rho_s.
-    mean_log_beta : array of shape (S,)
-        E[log beta], negative; S >= 2.
-    near : ConcentrationFactor, optional
-        A factor with the same `mu`, whose nodes are used again if they still fit.
-
-    Returns
-    -------
-    ConcentrationFactor
-        Log normaliser (absolute) and moments (relative) accurate to 1e-7 for mu and lam from 1e-3
-        to 1e8 and mu / lam <= 1e7, for any E[log beta]. Cost O(S X Y) with X = 30 to 60 nodes
-        (hundreds if mu is small or lam large) and Y = 30 to 70.
+    The nodes of a factor `near` are used again if they still fit. Log normaliser (absolute) and
+    moments (relative) are accurate to 1e-7 for mu and lam from 1e-3 to 1e8 and mu / lam <= 1e7, for
+    any E[log beta]. Cost O(S X Y) with X = 30 to 60 nodes (hundreds if mu is small or lam large)
+    and Y = 30 to 70.
     """
     slope = mean_log_beta - lam
     if (

@@ -13,14 +13,7 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Gamma:
-    """Independent Gamma variables with a common shape.
-
-    Parameters
-    ----------
-    shape : float
-    rate : float or array
-        Rate of each variable.
-    """
+    """Independent Gamma variables with a common shape."""
 
     shape: float
     rate: float | Array

@@ -59,19 +59,8 @@ REACHED, SIMILAR = 1.5, 1.5
 class SimplexFactor:
     """Moments of Q(beta); made by `simplex_factor`.
 
-    Attributes
-    ----------
-    mean : array of shape (S,)
-        E[beta].
-    second_moment : array of shape (S, S)
-        E[beta beta'].
-    mean_log : array of shape (S,)
-        E[log beta].
-    log_normaliser : float
-        Log of the integral over the first S - 1 weights.
-    ess : float
-        Effective number of quadrature points: (sum w)^2 / sum w^2. With only a few, the moments are
-        unreliable.
+    `log_normaliser` is the log of the integral over the first S - 1 weights, and `ess` the
+    effective number of quadrature points, (sum w)^2 / sum w^2: with a few, moments are unreliable.
     """
 
     mean: Array
@@ -178,36 +167,19 @@ class SimplexFactor:
 def simplex_factor(
     concentration: Array, linear: Array, quadratic: Array, near: SimplexFactor | None = None
 ) -> SimplexFactor:
-    """Integrate Q(beta), proportional to exp(b'beta - beta'A beta / 2) prod beta_s^(a_s - 1).
+    """Integrate Q(beta) ~ exp(b'beta - beta'A beta / 2) prod beta_s^(a_s - 1) for S >= 2.
 
-    Parameters
-    ----------
-    concentration : array of shape (S,)
-        a > 0, S >= 2.
-    linear : array of shape (S,)
-        b.
-    quadratic : array of shape (S, S)
-        A, symmetric positive semidefinite.
-    near : SimplexFactor, optional
-        A similar factor. Its points are used again while this factor is close to the one for which
-        they were placed, and those of a grid while their error is small. With the same points, a
-        sequence of factors maximises a bound with respect to the same measure, so the bound cannot
-        fall. New points are placed from the mode of `near`; the bound may then jump by the
-        quadrature's error.
+    The points of a similar factor `near` are used again while this factor is close to the one for
+    which they were placed, and those of a grid while their error is small. With the same points, a
+    sequence of factors maximises a bound with respect to the same measure, so the bound cannot
+    fall. New points are placed from the mode of `near`; the bound may then jump by the quadrature's
+    error.
 
-    Returns
-    -------
-    SimplexFactor
-        Precision as stated for the module, or `precise` is False. S = 2 and 3 take 385 and 97^2
-        grid points in the ordinary case and 6,145 and 769^2 at most; S > 3 takes 4,096 to 16,384
-        points. Cost O(S^2) a point; memory for five numbers a weight and point, of which the factor
-        keeps two: 100 weights take 1 s and 120 MB, of which 50 MB stay.
-
-    Raises
-    ------
-    FloatingPointError
-        For A or b so large (above 1e15) that log Q is lost in rounding, and concentrations outside
-        1e-100..1e100.
+    Precision is as stated for the module, or `precise` is False. S = 2 and 3 take 385 and 97^2 grid
+    points in the ordinary case and 6,145 and 769^2 at most; S > 3 takes 4,096 to 16,384 points.
+    Cost O(S^2) per point; 100 weights take 1 s and 120 MB, of which 50 MB stay. FloatingPointError
+    for A or b so large (above 1e15) that log Q is lost in rounding, and for concentrations outside
+    1e-100..1e100.
     """
     if not LEAST < concentration.min() <= concentration.max() < 1 / LEAST:
         raise FloatingPointError(
@@ -256,21 +228,9 @@ def _integrate(
 
 
 def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Array, Array]:
-    """Move moments to another mean, with the covariance unchanged.
+    """Move moments E[beta], E[beta beta'] to another mean, with the covariance unchanged.
 
-    Parameters
-    ----------
-    log_weights : array of shape (S,)
-        Logarithms of the new mean, up to a constant.
-    mean : array of shape (S,)
-        E[beta].
-    second : array of shape (S, S)
-        E[beta beta'].
-
-    Returns
-    -------
-    mean, second
-        Arrays of the same shapes.
+    `log_weights` are the logarithms of the new mean, up to a constant.
     """
     moved = softmax(log_weights)
     return moved, second - np.outer(mean, mean) + np.outer(moved, moved)

@@ -17,7 +17,7 @@ type Array = npt.NDArray[np.float64]
 # The tabulated proposal is Q's axis density to this power.
 TEMPER = 0.85
 TABLE_NODES = 257
-# Least and largest number of nodes an axis by number of weights, and the difference between a grid
+# Least and largest number of nodes per axis by number of weights, and the difference between a grid
 # and every second of its nodes at which the nodes suffice: the error is about its square.
 GRID_NODES = {2: 385, 3: 97}
 MOST_NODES = {2: 6145, 3: 769}

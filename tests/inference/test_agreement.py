@@ -9,7 +9,7 @@ import pytest
 
 import kernelzoo as kz
 from family import assert_z
-from kernelzoo.inference.engine.quantities import identified
+from kernelzoo.inference.engine.paper import identified
 
 QUIET = {"random_seed": 11, "progressbar": False, "log_likelihood": False}
 

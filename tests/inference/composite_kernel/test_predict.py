@@ -8,7 +8,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from family import assert_mean
-from kernelzoo.inference.engine.quantities import identified
+from kernelzoo.inference.engine.paper import identified
 
 SHAPE = (4, 5)
 NEW = np.random.default_rng(8).normal(size=(2, 3, 8))

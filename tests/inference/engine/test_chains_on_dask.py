@@ -71,7 +71,7 @@ def counting(numbers):
     return completed
 
 
-def test_chains_write_stores_that_are_joined(model, here, client, tmp_path):
+def test_a_store_is_that_of_one_process(model, here, client, tmp_path):
     there = kz.fit(model, "gibbs", moments=["trace_K22"], store=tmp_path / "d.zarr", **OPTIONS)
     same(here, there)
     assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
@@ -114,7 +114,7 @@ def test_failed_chains_are_named_and_the_others_kept(model, here, client, monkey
     assert there.attrs["converged"] == "no"
     kept = here["posterior"].to_dataset().isel(chain=[0, 2]).assign_coords(chain=[0, 1])
     xr.testing.assert_identical(there["posterior"].to_dataset().drop_attrs(), kept.drop_attrs())
-    monkeypatch.setattr(kz.Gibbs, "run", lambda *_: 1 / 0)
+    monkeypatch.setattr(kz.Gibbs, "implement", lambda *_: 1 / 0)
     with pytest.raises(RuntimeError, match=r"No chain was sampled.*ZeroDivisionError"):
         kz.fit(model, "gibbs", **OPTIONS)
 
@@ -214,7 +214,6 @@ def test_time_is_shared_by_the_chains_of_a_worker(model, here, client, monkeypat
     ("given", "message"),
     [
         ({"callback": print}, "'callback' argument of fit must be left out while a Dask client"),
-        ({"store": "d.zarr", "max_seconds": 1}, "'max_seconds' argument of fit must be left out"),
     ],
 )
 def test_arguments_that_need_one_process_are_refused(
@@ -223,23 +222,6 @@ def test_arguments_that_need_one_process_are_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
         kz.fit(model, "gibbs", **given, **OPTIONS)
-
-
-def test_stores_of_an_earlier_run_are_not_overwritten(model, client, tmp_path):
-    (tmp_path / "d.zarr-chains").mkdir()
-    with pytest.raises(ValueError, match=r"'store' argument of fit .* 'd.zarr-chains'|d\.zarr-ch"):
-        kz.fit(model, "gibbs", store=tmp_path / "d.zarr", **OPTIONS)
-
-
-def test_a_folder_that_workers_do_not_share_is_named(model, client, tmp_path, monkeypatch):
-    monkeypatch.setattr(chains_on_dask, "completed", lambda *_: (each for each in [(0, outcome())]))
-    with pytest.raises(FileNotFoundError, match="must share the folder of a store"):
-        kz.fit(model, "gibbs", store=tmp_path / "d.zarr", **OPTIONS)
-
-
-def outcome():
-    draws = xr.Dataset(coords={"chain": [0], "draw": range(30)})
-    return {"tree": xr.DataTree.from_dict({"posterior": draws}), "ended": False}
 
 
 def test_one_chain_and_other_engines_run_here(model, client, monkeypatch):

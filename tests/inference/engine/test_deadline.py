@@ -149,8 +149,6 @@ def test_enough_time_changes_nothing():
 
 ENGINES = {
     "nuts": (kz.NUTS(), None),
-    "smc": (kz.SMC(), None),
-    "smc by random walks": (kz.SMC(kernel="MH"), None),
     "advi": (kz.ADVI(max_iterations=1000), None),
     "laplace": (kz.Laplace(), None),
     "map": (kz.MAP(), None),
@@ -160,7 +158,7 @@ ENGINES = {
     "exact": (kz.Exact(), kz.WishartCompletion),
 }
 # Their libraries call nothing between two steps.
-ENDLESS = [kz.NUTS(backend="nutpie"), kz.NUTS(backend="numpyro"), kz.Pathfinder()]
+ENDLESS = [kz.NUTS(backend="nutpie"), kz.NUTS(backend="numpyro"), kz.Pathfinder(), kz.SMC()]
 DRAWS = 50
 
 

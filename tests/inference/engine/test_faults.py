@@ -1,10 +1,9 @@
-"""Full disks, unwritable folders, damaged caches, an output without a reader, no network."""
+"""Full disks, unwritable folders, an output without a reader, no network."""
 
 import io
 import os
 import resource
 import socket
-import subprocess
 import sys
 from contextlib import contextmanager
 
@@ -123,44 +122,6 @@ def test_an_output_without_reader_loses_no_calibration(model, monkeypatch, make)
         patch.setattr(sys, "stdout", make())
         checked = kz.calibrate(model, "exact", **options)
     assert "verdict" in checked.attrs
-
-
-COMPILED = """
-import warnings
-warnings.simplefilter("ignore")
-import pymc as pm
-import kernelzoo as kz
-with pm.Model() as model:
-    pm.Normal("beta")
-options = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1}
-options["compile_kwargs"] = {"mode": "NUMBA"}
-print(kz.fit(model, "nuts", **options, progressbar=False)["posterior"]["beta"].values.tolist())
-"""
-
-
-@pytest.mark.slow
-def test_damaged_files_of_compiled_code_are_named(tmp_path):
-    caches = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
-
-    def run():
-        options = {"capture_output": True, "text": True, "env": os.environ | caches}
-        return subprocess.run([sys.executable, "-c", COMPILED], **options)
-
-    first = run()
-    assert first.returncode == 0, first.stderr
-    for ending, damaged in (("nbi", b""), ("nbc", b"no code")):
-        written = {path: path.read_bytes() for path in tmp_path.rglob(f"*.{ending}")}
-        assert written
-        for path in written:
-            path.write_bytes(damaged)
-        *_, last = run().stderr.strip().splitlines()
-        folder = next(iter(written)).parent
-        assert last.startswith(f"RuntimeError: A file of compiled code in {folder} is damaged"), (
-            last
-        )
-        assert last.endswith("Delete this folder and run again: the code is compiled anew.")
-        for path, content in written.items():
-            path.write_bytes(content)
 
 
 def test_a_command_with_its_output_closed_ends_quietly(monkeypatch):

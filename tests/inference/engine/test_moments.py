@@ -11,7 +11,7 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.variable import TensorConstant
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import evaluation, independent, moments
+from kernelzoo.inference.engine import density, independent, moments
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.moments import RunningMoments, pooled
@@ -105,7 +105,7 @@ def test_what_depends_on_data_alone_is_computed_once():
     theta = np.exp(-((np.arange(12)[:, None] - np.arange(12)) ** 2) / 4) + 0.1 * np.eye(12)
     model = kz.DiagonalWishartCompletion(theta, np.eye(8))
     outputs = model.replace_rvs_by_values([model["K22"], model["K21"]])
-    known = evaluation._of_data_alone(model, outputs)
+    known = density._of_data_alone(model, outputs)
     stand_ins = {variable: variable.type() for variable in known}
     rest = toposort(graph_replace(outputs, stand_ins, strict=False))
     names = {type(getattr(node.op, "core_op", node.op)).__name__ for node in rest}

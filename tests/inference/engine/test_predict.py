@@ -13,8 +13,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import predictions_by_draw
-from kernelzoo.inference.engine.paper import PAPERS
-from kernelzoo.inference.engine.quantities import identified
+from kernelzoo.inference.engine.paper import PAPERS, identified
 from kernelzoo.numerics.probit import log_probability
 
 QUIET = {"draws": 5, "random_seed": 1, "progressbar": False}

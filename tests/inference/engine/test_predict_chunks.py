@@ -9,7 +9,7 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import predict_chunks
+from kernelzoo.inference.engine import predict as predict_module
 
 da = pytest.importorskip("dask.array")
 
@@ -93,7 +93,7 @@ def test_a_store_of_predictions_says_that_it_is_unfinished(tmp_path):
         raise RuntimeError("planted")
 
     with pytest.raises(RuntimeError, match="planted"):
-        predict_chunks._written(blocks(), path)
+        predict_module._written(blocks(), path)
     opened = xr.open_zarr(path, consolidated=False)
     assert opened["p"].values.tolist() == [0, 0, 0, 1, 1, 1]
     assert opened.attrs["note"].startswith("unfinished")
@@ -103,9 +103,9 @@ def test_of_two_predictions_in_one_store_the_second_is_refused(tmp_path):
     """Both have found nothing there."""
     pytest.importorskip("zarr")
     path, block = tmp_path / "p.zarr", xr.Dataset({"p": ("obs", np.arange(3))})
-    predict_chunks._written(iter([block]), path)
+    predict_module._written(iter([block]), path)
     with pytest.raises(ValueError, match=r"'store' argument of predict .* another process has"):
-        predict_chunks._written(iter([block]), path)
+        predict_module._written(iter([block]), path)
     assert xr.open_zarr(path, consolidated=False).sizes["obs"] == 3
 
 

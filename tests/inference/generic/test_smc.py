@@ -1,8 +1,5 @@
 """Sequential Monte Carlo starts at the prior given the data, and ends at the posterior."""
 
-import re
-from types import SimpleNamespace
-
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -12,9 +9,7 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import ALPHA, assert_mean
-from kernelzoo.inference.engine import clock as clock_module
-from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.engine.quantities import identified
+from kernelzoo.inference.engine.paper import identified
 from kernelzoo.inference.generic.smc import _prior_population
 
 QUIET = {"random_seed": 3, "progressbar": False, "log_likelihood": False}
@@ -164,82 +159,16 @@ def conjugate():
     return model, y.sum() / precision, precision**-0.5, evidence
 
 
-@pytest.fixture
-def stages(monkeypatch):
-    """The time, which goes on by one at each stage."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(clock_module.time, "monotonic", lambda: clock.now)
-    for kernel in (pm.smc.kernels.IMH, pm.smc.kernels.MH):
-        monkeypatch.setattr(kernel, "tune", one_stage_more(clock, kernel.tune))
-    return clock
+def test_each_chain_starts_with_particles_of_its_own(monkeypatch):
+    def begun(*args, start, **kwargs):
+        first, second = (set(chain["mu"]) for chain in start)
+        assert len(first) == len(second) == 20
+        assert not first & second
+        raise InterruptedError
 
-
-def one_stage_more(clock, tune):
-    def tune_later(self):
-        clock.now += 1
-        tune(self)
-
-    return tune_later
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("cores", [1, 2])
-def test_particles_that_have_no_time_left_are_weighted_to_the_posterior(kernel, cores, stages):
-    """At inverse temperature .3 the standard deviation is 1.8 times that of the posterior."""
-    model, mean, sd, evidence = conjugate()
-    options = QUIET | {"draws": 1000, "chains": 4, "cores": cores}
-    # Time for two of the three stages of each chain.
-    seconds = 1.5 * 4 / cores
-    with pytest.warns(UserWarning, match="SMC was ended by max_seconds"):
-        result = kz.fit(model, kz.SMC(kernel=kernel), max_seconds=seconds, **options)
-    found = result["sample_stats"]
-    assert result.attrs["converged"] == "no"
-    assert result.attrs["ended_by"] == "max_seconds"
-    assert "reweighted to the posterior from inverse temperatures" in result.attrs["note"]
-    worth = float(re.search(r"worth (\d+) of 4000", result.attrs["note"])[1])
-    assert 1000 < worth < 4000
-    mu = result["posterior"]["mu"].values
-    assert abs(mu.mean() - mean) < 4.5 * sd / np.sqrt(worth)
-    assert abs(mu.std() / sd - 1) < 4.5 / np.sqrt(2 * worth)
-    assert abs(result.attrs["log_evidence"] - evidence) < 4.5 * 2 / np.sqrt(worth)
-    assert (found["beta"].max("stage") == 1).all()
-    assert (found["ended"] == 1).any("stage").all()
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_moves_of_particles_end_with_the_time(kernel, stages):
-    """It is over when the first particle is to be moved: they are draws of the prior, weighted."""
-    model, mean, sd, _ = conjugate()
-    with pytest.warns(UserWarning, match="SMC was ended"):
-        result = kz.fit(
-            model, kz.SMC(kernel=kernel), max_seconds=1, draws=4000, chains=1, cores=1, **QUIET
-        )
-    found = result["sample_stats"]
-    np.testing.assert_array_equal(found["ended"], [[1, 1]])
-    assert found["beta"].values[0, 0] < 1
-    mu = result["posterior"]["mu"].values[0]
-    population = _prior_population(model, 4000, Run(random_seed=3).rng())["mu"]
-    assert set(mu) <= set(population)
-    assert abs(mu.mean() - mean) < 4.5 * sd / np.sqrt(found["ess"].values[0, -1])
-
-
-def test_time_that_is_over_before_the_start_leaves_the_prior_with_weights():
-    with pytest.warns(UserWarning, match="SMC was ended"):
-        result = kz.fit(
-            conjugate()[0], "smc", max_seconds=1e-6, draws=500, chains=2, cores=2, **QUIET
-        )
-    assert "from inverse temperatures of 0 to 0:" in result.attrs["note"]
-    assert result["sample_stats"].sizes["stage"] == 1
-    first, second = result["posterior"]["mu"].values
-    assert not set(first) & set(second)
-
-
-def test_stages_have_their_effective_sample_size():
-    result = kz.fit(conjugate()[0], "smc", draws=200, chains=2, cores=1, **QUIET)
-    found = result["sample_stats"]
-    assert (found["ended"].fillna(0) == 0).all()
-    # The first stages go as far as half of the particles allow.
-    assert (abs(found["ess"].isel(stage=0) - 100) < 3).all()
+    monkeypatch.setattr(pm, "sample_smc", begun)
+    with pytest.raises(InterruptedError):
+        kz.fit(conjugate()[0], "smc", draws=20, chains=2, cores=1, **QUIET)
 
 
 def test_the_evidence_is_the_mean_over_the_chains_of_their_evidences():

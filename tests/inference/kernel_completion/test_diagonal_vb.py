@@ -10,7 +10,7 @@ from family import assert_ks, assert_mean
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
-from kernelzoo.inference.engine.quantities import log_evidence
+from kernelzoo.inference.engine.paper import log_evidence
 from kernelzoo.inference.kernel_completion.diagonal_exact import log_lambda
 from kernelzoo.inference.kernel_completion.diagonal_vb import fit_diagonal_wishart_completion
 from kernelzoo.models.diagonal_wishart_completion import DiagonalWishartCompletion

@@ -15,7 +15,7 @@ from kernelzoo.custom_steps.kernel_completion.tanner_wong import (
     impute,
 )
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.engine.quantities import log_evidence
+from kernelzoo.inference.engine.paper import log_evidence
 from kernelzoo.inference.kernel_completion.exact import (
     draw_blocks,
     inverse_wishart_moments,

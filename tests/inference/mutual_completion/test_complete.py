@@ -10,7 +10,7 @@ import xarray as xr
 import kernelzoo as kz
 from kernelzoo.inference.completion import CompletedKernels, complete_kernels, joint_probit
 from kernelzoo.inference.engine import recommend
-from kernelzoo.inference.engine.completions import fit_each_completion, number_of_fits, rubin
+from kernelzoo.inference.engine.completed_kernels import fit_each_completion, number_of_fits, rubin
 from kernelzoo.inference.engine.engine import Run
 
 N = 24

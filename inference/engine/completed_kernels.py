@@ -31,9 +31,9 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration
 from ...models.kernels.completed import CompletedRows
 from ...validation import argument_error, check_count
+from .clock import track
+from .convergence import k_hat_of
 from .engine import Run
-from .pareto_k import k_hat_of
-from .progress import track
 from .result import with_group
 
 __all__ = [
@@ -65,30 +65,9 @@ def fit_each_completion(
     run: Run,
     completions: int | None,
 ) -> DataTree:
-    """Fit a model on each completion of its kernels and pool the results.
+    """Fit a model on each completion of its kernels, if they were completed, and pool the results.
 
-    The model itself is not changed: a copy takes one completion after the other. The first
-    completion has the seed of the run, each other one has its own.
-
-    Parameters
-    ----------
-    fit_one : callable
-        Fits a model whose kernels are not completed, or one completion.
-    model : pm.Model
-    run : Run
-    completions : int or None
-        As in `fit`.
-
-    Returns
-    -------
-    DataTree
-        That of `fit_one` for a model without completed kernels, and for 0 completions.
-
-    Raises
-    ------
-    ValueError
-        For a number on a model without completed kernels, for more completions than there are, and
-        with a store, which only one fit can write.
+    A copy of the model takes one completion after the other. The first has the seed of the run.
     """
     number = number_of_fits(model, completions)
     if number == 0:
@@ -193,20 +172,9 @@ def _joined(groups: Sequence[Dataset]) -> Dataset:
 def rubin(posterior: Dataset) -> Dataset:
     """Means and variances of a pooled posterior by Rubin's rules, see the module.
 
-    Parameters
-    ----------
-    posterior : Dataset
-        Draws (chain, draw, ...) with the coordinate ``completion`` (chain).
-
-    Returns
-    -------
-    Dataset
-        For each variable ``{name}_mean``, ``_within``, ``_between`` and ``_total``, and its means
-        ``{name}_by_completion``. With one completion ``_between`` and ``_total`` are NaN.
-
-    Notes
-    -----
-    ``_between`` contains the Monte Carlo error of each completion's mean.
+    For each variable ``{name}_mean``, ``_within``, ``_between`` and ``_total``, and its means
+    ``{name}_by_completion``. With one completion ``_between`` and ``_total`` are NaN. The former
+    contains the Monte Carlo error of each completion's mean.
     """
     split = posterior.groupby(COMPLETION)
     dims = (CHAIN, "draw")
@@ -249,29 +217,10 @@ def predict_each_completion(
 ) -> Dataset:
     """Predictions averaged over completions, each with its own kernels of the new objects.
 
-    Parameters
-    ----------
-    predicted : callable (model, result, kernels) -> Dataset
-        Predictions of a model whose kernels are not completed, or given one completion.
-    model : pm.Model
-    result : DataTree
-        With the coordinate ``completion`` (chain), or without it, if the training objects have no
-        missing rows and one posterior serves all completions.
-    kernels_new : CompletedRows
-        Anything else for a result without completions.
-
-    Returns
-    -------
-    Dataset
-        The predictions of one completion, averaged. Standard deviations are those of the mixture:
-        the mean variance within completions plus the variance of their means. ``{mean}_between`` is
-        the standard deviation between the completions' means (divisor M - 1, as in `rubin`; NaN for
-        one completion). That of `predicted` for a result without completions.
-
-    Raises
-    ------
-    ValueError
-        When model, result and kernels are not of the same completions.
+    Standard deviations are those of the mixture: the mean variance within completions plus the
+    variance of their means. ``{mean}_between`` is the standard deviation between the completions'
+    means (divisor M - 1, NaN for one completion). A result without the coordinate ``completion``
+    serves all completions: its training objects have no missing rows.
     """
     _check_same_completions(model, result, kernels_new)
     if "completed_kernels" not in result.attrs:

@@ -122,11 +122,7 @@ def check_result(result: Any, argument: str, owner: str) -> None:
 
 
 def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
-    """Raise ValueError unless a result is of the model's data, priors and likelihood.
-
-    Data are those of the model now, so that a result from before ``pm.set_data`` is refused.
-    Raise TypeError for what is no model or no result.
-    """
+    """Raise ValueError unless a result is of the model's present data, priors and likelihood."""
     check_model(model, owner)
     check_result(result, "result", owner)
     theirs, own = data_in(result), data_of(model)
@@ -240,10 +236,7 @@ def _fingerprint(variables: Sequence[Variable]) -> str:
 
 
 def _content(constant: object) -> bytes:
-    """Bytes of a constant: its shape and, unless it is long, its values to six digits.
-
-    Long constants are data, whose last digits depend on the machine that computed them.
-    """
+    """Bytes of a constant; of data, whose last digits depend on the machine, the shape alone."""
     array = np.asarray(constant)
     if not np.issubdtype(array.dtype, np.number):
         return repr(constant).encode()
