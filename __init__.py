@@ -43,6 +43,7 @@ from .inference import (
     recommend,
     replicate,
     scores,
+    select,
 )
 from .models import MODELS as MODELS
 from .models import (
@@ -107,6 +108,7 @@ __all__ = [
     "recommend",
     "replicate",
     "scores",
+    "select",
 ]
 
 

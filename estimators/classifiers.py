@@ -1,6 +1,6 @@
 """Classifiers on several kernels."""
 
-from typing import Any, override
+from typing import Any, ClassVar, override
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -63,10 +63,14 @@ class KernelProbitClassifier(_KernelClassifier):
     Parameters
     ----------
     {parameters}
-    combination : str or Combination, default="mean"
+    combination : str or Combination, default="auto"
         Rule that combines the kernels; see `MultinomialProbit`, also for `tau` and `upsilon`.
-    tau, upsilon : float, default=1
-        Shape and rate of the precisions of the regressors.
+        "auto": learned weights ("mean") or equal ones ("fixed"), whichever ``kz.select`` finds to
+        predict better; "mean" where it does not apply. Give "mean" to read the weights.
+    tau : float, default=1
+    upsilon : float or "auto", default="auto"
+        Shape and rate of the precisions of the regressors. "auto": by ``kz.select``; 1 where it
+        does not apply.
 
     Attributes
     ----------
@@ -90,6 +94,7 @@ class KernelProbitClassifier(_KernelClassifier):
 
     _model = MultinomialProbit
     _of_model = ("combination", "tau", "upsilon")
+    _without_choice: ClassVar[dict[str, Any]] = {"upsilon": 1.0, "combination": "mean"}
 
     def __init__(
         self,
@@ -98,9 +103,9 @@ class KernelProbitClassifier(_KernelClassifier):
         blocks: Any = None,
         normalize: Any = "trace",
         standardize: bool = True,
-        combination: Any = "mean",
+        combination: Any = "auto",
         tau: float = 1.0,
-        upsilon: float = 1.0,
+        upsilon: float | str = "auto",
         engine: Any = "vb",
         draws: int = 1000,
         tune: int = 1000,
@@ -134,13 +139,17 @@ class CompositeKernelClassifier(_KernelClassifier):
     Parameters
     ----------
     {parameters}
-    combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
+    combination : {"auto", "dirichlet", "fixed"} or Combination, default="auto"
         Rule that combines the kernels; see `CompositeKernelClassification`, also for `bias`,
-        `sigma` and `varsigma`.
+        `sigma` and `varsigma`. "auto": learned weights ("dirichlet") or equal ones ("fixed"),
+        whichever ``kz.select`` finds to predict better; "dirichlet" where it does not apply. Give
+        "dirichlet" to read the weights.
     bias : bool, default=True
         Whether to add a constant to the basis functions.
-    sigma, varsigma : float, default=1
-        Shape and rate of the precisions of the regression weights.
+    sigma : float, default=1
+    varsigma : float or "auto", default="auto"
+        Shape and rate of the precisions of the regression weights. "auto": by ``kz.select``; 1
+        where it does not apply.
 
     Attributes
     ----------
@@ -162,6 +171,7 @@ class CompositeKernelClassifier(_KernelClassifier):
 
     _model = CompositeKernelClassification
     _of_model = ("combination", "bias", "sigma", "varsigma")
+    _without_choice: ClassVar[dict[str, Any]] = {"varsigma": 1.0, "combination": "dirichlet"}
 
     def __init__(
         self,
@@ -170,10 +180,10 @@ class CompositeKernelClassifier(_KernelClassifier):
         blocks: Any = None,
         normalize: Any = "trace",
         standardize: bool = True,
-        combination: Any = "dirichlet",
+        combination: Any = "auto",
         bias: bool = True,
         sigma: float = 1.0,
-        varsigma: float = 1.0,
+        varsigma: float | str = "auto",
         engine: Any = "vb",
         draws: int = 1000,
         tune: int = 1000,

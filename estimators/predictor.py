@@ -13,9 +13,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from xarray import DataArray, Dataset, DataTree
 
-from ..inference import fit, predict
+from ..inference import fit, predict, select
 from ..inference.engine.predict import joined
 from ..inference.engine.same_model import check_fitted
+from ..inference.selection import SCALES, why_no_selection
 from ..models.kernels.alignment import (
     aligned,
     as_frame,
@@ -33,6 +34,8 @@ __all__ = ["KernelPredictor", "document"]
 
 #: Arguments of ``kz.fit`` that are parameters of the estimators, or follow from them.
 OWN_OPTIONS = ("engine", "draws", "tune", "chains", "cores", "random_seed", "progressbar")
+#: Value of the parameters that `select` chooses.
+AUTO = "auto"
 #: Parameters and attributes that all estimators have.
 PARAMETERS = """kernels : Kernels, dict or "precomputed", optional
     Kernels of each block of features. Default: ``kz.gaussian("median")``. See `KernelBlocks`,
@@ -63,6 +66,8 @@ weights_ : Dataset (kernel)
     Posterior ``mean`` and ``sd`` of the weights of the kernels; the standard deviation is 0 for
     known weights and NaN for engines that give a point. The coordinate ``description`` has the
     widths chosen for kernels that are named after their block.
+selection_ : DataArray (weights, scale, obs) or None
+    Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing was.
 kernel_names_ : ndarray (kernel,)
 n_features_in_ : int
     Number of features of all blocks; of training objects, for precomputed kernels.
@@ -92,6 +97,8 @@ class KernelPredictor(KernelReader):
     progressbar: bool
     #: Parameters of the estimator that are arguments of the model.
     _of_model: ClassVar[tuple[str, ...]]
+    #: What "auto" stands for where `select` does not apply.
+    _without_choice: ClassVar[dict[str, Any]]
     _model: ClassVar[Callable[..., pm.Model]]
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -121,7 +128,7 @@ class KernelPredictor(KernelReader):
             As ``kz.fit`` and the model do.
         """
         options = _options_of_fit(self.fit_options, type(self).__name__)
-        self._declare(X, y)
+        log_scores = self._declare(X, y)
         result = fit(
             self.model_,
             self.engine,
@@ -133,7 +140,17 @@ class KernelPredictor(KernelReader):
             progressbar=self.progressbar,
             **options,
         )
+        if log_scores is not None:
+            # In the result, which saved estimators keep.
+            result["selection"] = DataTree(Dataset({"log_score": log_scores}))
         return self._accept(result)
+
+    @property
+    def selection_(self) -> DataArray | None:
+        """Held-out log scores of what was chosen for "auto", or None."""
+        check_is_fitted(self)
+        known = "selection" in self.result_.children
+        return self.result_["selection"]["log_score"] if known else None
 
     @classmethod
     def from_result(cls, result: DataTree, X: Any, y: Any, **parameters: Any) -> Self:
@@ -180,8 +197,11 @@ class KernelPredictor(KernelReader):
             ) from error
         return estimator._accept(result)
 
-    def _declare(self, X: Any, y: Any, order: pd.Index | None = None) -> None:
-        """Set `model_`, declared on training objects in the order of `X` or of ids."""
+    def _declare(self, X: Any, y: Any, order: pd.Index | None = None) -> DataArray | None:
+        """Set `model_`, declared on training objects in the order of `X` or of ids.
+
+        Return the held-out log scores of what was chosen, if anything was.
+        """
         owner = type(self).__name__
         y = as_frame(y)
         _check_responses(y, owner)
@@ -199,7 +219,33 @@ class KernelPredictor(KernelReader):
         several = isinstance(y, pd.DataFrame) and ordered.ndim == 2
         self._outputs = y.columns.tolist() if several else None
         self._options = {name: deepcopy(getattr(self, name)) for name in self._of_model}
+        log_scores = self._choose(stack)
         self.model_ = self._declared(stack)
+        return log_scores
+
+    def _choose(self, stack: Any) -> DataArray | None:
+        """Replace "auto" by what predicts objects best that are left out."""
+        options = self._options
+        chosen = [
+            name
+            for name in self._without_choice
+            if isinstance(options[name], str) and options[name] == AUTO
+        ]
+        if not chosen:
+            return None
+        options |= {name: self._without_choice[name] for name in chosen}
+        model = self._declared(stack)
+        if why_no_selection(model) is not None:
+            return None
+        scale, rule = self._without_choice
+        selection = select(
+            model,
+            scales=SCALES if scale in chosen else [options[scale]],
+            choose_weights=rule in chosen,
+            progressbar=self.progressbar,
+        )
+        options |= selection.settings
+        return selection.log_scores
 
     def _declared(self, stack: Any) -> pm.Model:
         """Model of the training objects, with the parameters that it had in `fit`."""

@@ -25,13 +25,17 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     normalize_y : bool, default=True
         Bring the targets to mean 0 and standard deviation 1 for the model, whose priors assume
         about unit scale. Predictions are on the scale of `y`, `model_` and `result_` are not.
-    combination : {"dirichlet", "fixed"} or Combination, default="dirichlet"
+    combination : {"auto", "dirichlet", "fixed"} or Combination, default="auto"
         Rule that combines the kernels; see `CompositeKernelRegression`, also for the parameters
-        below.
+        below. "auto": learned weights ("dirichlet") or equal ones ("fixed"), whichever
+        ``kz.select`` finds to predict better; "dirichlet" where it does not apply. Give
+        "dirichlet" to read the weights.
     bias : bool, default=True
         Whether to add a constant to the basis functions.
-    sigma, varsigma : float, default=1
-        Shape and rate of the precisions of the regression weights.
+    sigma : float, default=1
+    varsigma : float or "auto", default="auto"
+        Shape and rate of the precisions of the regression weights. "auto": by ``kz.select``; 1
+        where it does not apply.
     rho, varrho : float, default=1
         Shape and rate of the noise precision.
     collapsed : bool, default=False
@@ -57,6 +61,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
 
     _model = CompositeKernelRegression
     _of_model = ("combination", "bias", "sigma", "varsigma", "rho", "varrho", "collapsed", "shared")
+    _without_choice: ClassVar[dict[str, Any]] = {"varsigma": 1.0, "combination": "dirichlet"}
     _checks_of_response: ClassVar[dict[str, Any]] = {"y_numeric": True, "multi_output": True}
 
     def __init__(
@@ -67,10 +72,10 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         normalize: Any = "trace",
         standardize: bool = True,
         normalize_y: bool = True,
-        combination: Any = "dirichlet",
+        combination: Any = "auto",
         bias: bool = True,
         sigma: float = 1.0,
-        varsigma: float = 1.0,
+        varsigma: float | str = "auto",
         rho: float = 1.0,
         varrho: float = 1.0,
         collapsed: bool = False,

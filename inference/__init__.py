@@ -25,6 +25,7 @@ from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
 from .multinomial_probit import PROBIT
 from .multinomial_probit.classifier_combination import combine_classifiers
 from .mutual_completion import MUTUAL
+from .selection import Selection, select
 
 __all__ = [
     "ADVI",
@@ -48,6 +49,7 @@ __all__ = [
     "PointOutput",
     "Recommendation",
     "Run",
+    "Selection",
     "VariationalOutput",
     "add_paper",
     "calibrate",
@@ -67,6 +69,7 @@ __all__ = [
     "recommend",
     "replicate",
     "scores",
+    "select",
 ]
 
 # All papers of the package.

@@ -169,6 +169,30 @@ class Declaration(pm.Model):
             return _redeclared(*reduced[1])
         return cloudpickle.loads(cloudpickle.dumps(self))
 
+    def redeclared(self, **changes: Any) -> Self:
+        """Declare the model again with other arguments, and without its amendments.
+
+        Parameters
+        ----------
+        **changes
+            Arguments of the constructor in place of those of this model. Data that ``pm.set_data``
+            has changed keep their values, unless `changes` gives the kernels.
+
+        Examples
+        --------
+        >>> wider = model.redeclared(upsilon=100.0)
+        """
+        args, kwargs = self._arguments
+        bound = signature(type(self).__init__).bind(self, *args, **kwargs).arguments
+        arguments = {name: bound[name] for name in list(bound)[1:]} | changes
+        data = {} if "kernels" in changes else self._changed_data()
+        return _redeclared(type(self), (), arguments, data, dict(self.coords))
+
+    def _changed_data(self) -> dict[str, np.ndarray]:
+        """Give the data that ``pm.set_data`` has replaced."""
+        now = {str(data.name): data.get_value(borrow=True) for data in self.data_vars}
+        return {name: values for name, values in now.items() if values is not self._data[name]}
+
     def as_data(self, name: str, value: np.ndarray) -> np.ndarray:
         """Return what the data keep of a simulated value of an observed variable; here all."""
         return value
@@ -198,9 +222,8 @@ class Declaration(pm.Model):
                 return cloudpickle.loads, (cloudpickle.dumps(self),)
             finally:
                 _AMENDED.reset(token)
-        # pm.set_data replaces arrays; unchanged arrays follow from the constructor's arguments.
-        now = {str(data.name): data.get_value(borrow=True) for data in self.data_vars}
-        data = {name: values for name, values in now.items() if values is not self._data[name]}
+        # Unchanged arrays follow from the constructor's arguments.
+        data = self._changed_data()
         return _redeclared, (type(self), *self._arguments, data, dict(self.coords))
 
     def _is_more_than_declared(self) -> bool:

@@ -8,7 +8,7 @@ from ..engine.predictions_by_draw import predict_classes
 from . import gibbs, map, vb
 from .predict import identified_quantities, predict_targets, probabilities_of
 from .variance import variance_of_kernels
-from .vb import fit_composite_kernel
+from .vb import fit_composite_kernel, path_of_scales
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
 
@@ -21,6 +21,8 @@ REGRESSION = Paper(
     identified=identified_quantities,
     identified_reads=["gamma"],
     variance_explained=variance_of_kernels,
+    scale="varsigma",
+    path=path_of_scales,
 )
 
 CLASSIFICATION = Paper(
@@ -31,4 +33,6 @@ CLASSIFICATION = Paper(
     predict=partial(predict_classes, probabilities_of),
     identified=identified_quantities,
     identified_reads=["alpha"],
+    scale="varsigma",
+    path=path_of_scales,
 )

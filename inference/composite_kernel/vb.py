@@ -30,7 +30,8 @@ outputs are one fit. Outputs that share nothing have a fit each.
 Iterations are accelerated (`variational.anderson`), except in batches.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ from ...validation import Count, Positive, PositiveOrInf
 from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
-from ..variational.ascent import FIRST_ROUND, MultistartResult, multistart_ascent
+from ..variational.ascent import FIRST_ROUND, MultistartResult, ascended, multistart_ascent
 from ..variational.binary import BinaryFactor, why_not
 from ..variational.concentration import check_prior
 from ..variational.gamma import Gamma
@@ -54,9 +55,9 @@ from .vb_batches import BatchedBernoulli
 from .vb_dask import bernoulli_of_dask, gaussian_of_dask
 from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
 from .vb_output import Approximation
-from .vb_updates import COORDINATES, Data, State, start, update_in_turns
+from .vb_updates import COORDINATES, Data, State, start, update, update_in_turns
 
-__all__ = ["fit_composite_kernel"]
+__all__ = ["fit_composite_kernel", "path_of_scales"]
 
 # Rules of combination whose weights have a factor here.
 RULES = FixedWeights, DirichletWeights, Binary
@@ -162,7 +163,7 @@ def fit_composite_kernel(
 
     def ascend(likelihood: Likelihood) -> _Ascended:
         data = Data(likelihood, priors, rule, isinstance(rule, Binary) and model.bias_apart)
-        ascended = multistart_ascent(
+        result = multistart_ascent(
             [partial(start, data, n_functions)],
             partial(update_in_turns, n_turns, data),
             run,
@@ -176,14 +177,14 @@ def fit_composite_kernel(
             # Anderson acceleration needs the same map in every iteration.
             coordinates=COORDINATES if batch is None else None,
         )
-        if not isinstance(ascended.state.beta, BinaryFactor):
-            warn_of_imprecision(ascended.state.beta)
-        approximation = Approximation(data, ascended.state, model.several and not model.apart)
+        if not isinstance(result.state.beta, BinaryFactor):
+            warn_of_imprecision(result.state.beta)
+        approximation = Approximation(data, result.state, model.several and not model.apart)
         parameters = approximation.parameters(model)
         if model.learned:
-            ends = np.array([state.beta_mean[:n_kernels] for state in ascended.states])
+            ends = np.array([state.beta_mean[:n_kernels] for state in result.states])
             parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
-        return _Ascended(ascended, parameters, approximation.sample)
+        return _Ascended(result, parameters, approximation.sample)
 
     fits = [ascend(likelihood) for likelihood in likelihoods]
     if model.apart:
@@ -196,6 +197,28 @@ def fit_composite_kernel(
         parameters=fit.parameters,
         sample=fit.sample,
     )
+
+
+def path_of_scales(
+    model: CompositeKernelRegression | CompositeKernelClassification, scales: Sequence[float]
+) -> Iterator[Callable[[int, np.random.Generator], Any]]:
+    """Fit Q for one varsigma after another, each from the last solution; yield its `sample`."""
+    (likelihood, *_), of_noise = _likelihoods(model, None)
+    priors = _priors(model, f"VB on {type(model).__name__}") | of_noise
+    rule: Any = None if isinstance(model.combination, FixedWeights) else model.combination
+    n_kernels = len(model.coords["kernel"]) if model.learned else 1
+    data = Data(likelihood, priors, rule, isinstance(rule, Binary) and model.bias_apart)
+    state: State[Any] = start(
+        data, len(model.coords["function"]), np.full(n_kernels, 1 / n_kernels)
+    )
+    before = None
+    for scale in scales:
+        data = replace(data, priors=priors | {"phi": Gamma(model.sigma, scale)})
+        if before is not None:
+            rate = np.asarray(state.phi.rate) + (scale - before)
+            state = replace(state, phi=replace(state.phi, rate=rate), objective=-np.inf)
+        state, before = ascended(state, partial(update, data), COORDINATES), scale
+        yield Approximation(data, state, model.several).sample
 
 
 class _Ascended(NamedTuple):

@@ -7,7 +7,7 @@
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, override
 
@@ -90,6 +90,11 @@ class Paper:
         (model) -> float, for `log_evidence`.
     variance_explained : callable, optional
         (result, owner) -> Dataset, for `kz.scores.variance_explained`.
+    scale : str
+        Name of the argument that scales the regressors, for `select`.
+    path : callable, optional
+        (model, scales) -> iterator of VB's functions (draws, rng) -> draws and log densities, one
+        for each scale, for `select`.
 
     Examples
     --------
@@ -107,6 +112,8 @@ class Paper:
     identified_reads: Sequence[str] = ()
     log_evidence: Callable[[Any], float] | None = None
     variance_explained: Callable[[DataTree, str], Dataset] | None = None
+    scale: str = ""
+    path: Callable[[Any, Sequence[float]], Iterator[Callable[..., Any]]] | None = None
 
     def why_not(self, model: pm.Model) -> str | None:
         """Why no algorithm of the paper applies to a model of its type; None when some may."""

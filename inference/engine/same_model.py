@@ -20,6 +20,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from xarray import DataTree
 
+from ...models.declaration import family
 from ...models.kernels.stack import label_difference
 from ...validation import argument_error
 
@@ -125,6 +126,9 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     """Raise ValueError unless a result is of the model's present data, priors and likelihood."""
     check_model(model, owner)
     check_result(result, "result", owner)
+    if (other := result.attrs.get("family", family(model))) != family(model):
+        got = f"a result of a {other}"
+        raise argument_error("result", owner, f"a result of fit on a {family(model)}", got)
     theirs, own = data_in(result), data_of(model)
     if {"K", "K_rows"} <= theirs.keys() ^ own.keys():
         got = "one on kernels in memory and one on kernels in a Dask array"

@@ -7,7 +7,7 @@ from ..engine.paper import Algorithm, Paper
 from ..engine.predictions_by_draw import predict_classes
 from .gibbs import multinomial_probit_steps, unknown_rule
 from .predict import identified_quantities, probabilities_of
-from .vb import fit_multinomial_probit, unsupported
+from .vb import fit_multinomial_probit, path_of_scales, unsupported
 
 __all__ = ["PROBIT", "fit_multinomial_probit"]
 
@@ -18,4 +18,6 @@ PROBIT = Paper(
     predict=partial(predict_classes, probabilities_of),
     identified=identified_quantities,
     identified_reads=["W"],
+    scale="upsilon",
+    path=path_of_scales,
 )

@@ -37,8 +37,12 @@ objects, of this model and of the composite-kernel models, acceleration reached 
 plain iterations or a higher one, in 4 (median) to 20 times fewer iterations.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Mean, WeightedSum
@@ -47,7 +51,7 @@ from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
-from ..variational.ascent import FIRST_ROUND, multistart_ascent
+from ..variational.ascent import FIRST_ROUND, ascended, multistart_ascent
 from ..variational.binary import why_not
 from ..variational.concentration import check_prior
 from ..variational.simplex import SimplexFactor, warn_of_imprecision
@@ -55,7 +59,7 @@ from .vb_inner_steps import MOST_KEPT
 from .vb_output import Approximation
 from .vb_updates import COORDINATES, RULES, Data, start, update
 
-__all__ = ["fit_multinomial_probit"]
+__all__ = ["fit_multinomial_probit", "path_of_scales"]
 
 # Largest remaining increase, in nats, for up to 200 contrasts (objects times classes minus one).
 REMAINING, CONTRASTS = 0.01, 200
@@ -129,7 +133,7 @@ def fit_multinomial_probit(
         check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), owner)
     # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
     accelerated = data.known is not None and batch is None
-    ascended = multistart_ascent(
+    result = multistart_ascent(
         [partial(start, data, rng=run.rng(2), random=begin == "random")],
         partial(update, data),
         run,
@@ -142,13 +146,27 @@ def fit_multinomial_probit(
         rounds_from=FIRST_ROUND if batch is None else 1,
         coordinates=COORDINATES if accelerated else None,
     )
-    if isinstance(ascended.state.beta, SimplexFactor):
-        warn_of_imprecision(ascended.state.beta)
-    approximation = Approximation(data, ascended.state)
+    if isinstance(result.state.beta, SimplexFactor):
+        warn_of_imprecision(result.state.beta)
+    approximation = Approximation(data, result.state)
     return VariationalOutput(
-        elbo=ascended.histories,
-        best=ascended.best,
-        converged=ascended.converged,
+        elbo=result.histories,
+        best=result.best,
+        converged=result.converged,
         parameters=approximation.parameters(model),
         sample=approximation.sample,
     )
+
+
+def path_of_scales(
+    model: MultinomialProbit, scales: Sequence[float]
+) -> Iterator[Callable[[int, np.random.Generator], Any]]:
+    """Fit q for one upsilon after another, each from the last solution; yield its `sample`."""
+    n_kernels = len(model.coords["kernel"])
+    data = Data.of(model)
+    state, before = start(data, np.full(n_kernels, 1 / n_kernels)), data.upsilon
+    for upsilon in scales:
+        data = replace(data, upsilon=upsilon)
+        state = replace(state, zeta_rate=state.zeta_rate + (upsilon - before), objective=-np.inf)
+        state, before = ascended(state, partial(update, data), COORDINATES), upsilon
+        yield Approximation(data, state).sample

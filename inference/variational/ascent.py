@@ -28,6 +28,7 @@ __all__ = [
     "FIRST_ROUND",
     "Ascent",
     "MultistartResult",
+    "ascended",
     "beginnings",
     "multistart_ascent",
 ]
@@ -45,6 +46,9 @@ FIRST_ROUND = 16
 
 # Usual number of iterations of a start.
 USUAL = 100
+
+# Largest number of iterations of an ascent for predictions.
+MOST_ITERATIONS = 400
 
 # Consecutive small increases that end accelerated iterations; one alone may be a rejected step.
 PATIENCE = 3
@@ -155,6 +159,14 @@ def beginnings[S: State](
         yield from vertices[: starts - 1]
     for _ in range(starts - 1 - n_kernels):
         yield begin(rng.dirichlet(np.ones(n_kernels)))
+
+
+def ascended[S: State](state: S, update: Callable[[S], S], coordinates: Coordinates[S]) -> S:
+    """End of an accelerated ascent from one state, for predictions: within about a nat."""
+    ascent = Ascent(state, Anderson(update, coordinates), PATIENCE)
+    while ascent.climbing(MOST_ITERATIONS):
+        ascent.advance(tolerance=1e-4, remaining=1.0)
+    return ascent.state
 
 
 def _rounds(n_starts: int, first: int, most: int) -> list[tuple[int, int, int]]:

@@ -1,0 +1,224 @@
+"""Scale and weights chosen by held-out log scores."""
+
+from functools import reduce
+from operator import or_
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from scipy.stats import norm
+
+import kernelzoo as kz
+from kernelzoo.inference import selection as rooms
+from kernelzoo.inference.selection import why_no_selection
+from kernelzoo.models.combinations.sums import FixedWeights
+
+QUIET = {"progressbar": False}
+
+
+def objects(n=60, seed=0):
+    """Two blocks of features, the first of which decides three classes, and a smooth response."""
+    rng = np.random.default_rng(seed)
+    x = {"a": rng.normal(size=(n, 2)), "b": rng.normal(size=(n, 3))}
+    y = np.digitize(x["a"][:, 0], [-0.5, 0.5])
+    return x, y, 2 * np.sin(2 * x["a"][:, 0])
+
+
+def kernels():
+    each = [kz.gaussian("median").on(block).named(block) for block in ("a", "b")]
+    return (each[0] | each[1]).normalize("trace")
+
+
+def models(n=60):
+    x, y, target = objects(n)
+    stack = kernels()(x)
+    return {
+        "probit": kz.MultinomialProbit(stack, y),
+        "classification": kz.CompositeKernelClassification(stack, y > 0),
+        "regression": kz.CompositeKernelRegression(stack, target - target.mean()),
+    }
+
+
+@pytest.mark.parametrize("name", ["probit", "classification", "regression"])
+def test_scores_are_those_of_fits_without_the_objects(name):
+    """By hand: each fold is declared on its objects, fitted by VB, and predicts the others."""
+    model = models(40)[name]
+    scale = 3.0
+    scores = kz.select(model, scales=[scale], choose_weights=False, folds=3, **QUIET).log_scores
+    assert scores.sizes == {"weights": 1, "scale": 1, "obs": 40}
+    argument = "upsilon" if name == "probit" else "varsigma"
+    K = model["K"].get_value()
+    values = model["targets" if name == "regression" else "labels"].get_value()
+    expected = np.empty(40)
+    for train, new in rooms._splits(model, 3, 0):
+        part = type(model)(
+            dict(zip(("a", "b"), K[:, train][:, :, train], strict=True)),
+            values[train],
+            **{argument: scale},
+        )
+        result = kz.fit(part, kz.VB(starts=1), draws=4000, random_seed=1, **QUIET)
+        rows = dict(zip(("a", "b"), K[:, new][:, :, train], strict=True))
+        predicted = kz.predict(part, result, rows, **QUIET)
+        if name == "regression":
+            of_new = norm.logpdf(values[new], predicted["mean"], predicted["sd"])
+        else:
+            p = predicted["probability"].to_numpy()
+            of_new = np.log(p[np.arange(len(new)), values[new]])
+        expected[new] = of_new
+    # A hundred draws here, and an ascent that ends within a nat.
+    assert np.corrcoef(scores.to_numpy().ravel(), expected)[0, 1] > 0.98
+    assert abs(float(scores.mean()) - expected.mean()) < 0.05
+
+
+def test_scale_follows_the_signal():
+    """Separable classes want a large scale, labels without signal a small one."""
+    x, y, _ = objects(90)
+    stack = kernels()(x)
+    clear = kz.select(kz.MultinomialProbit(stack, y), **QUIET)
+    noise = np.random.default_rng(1).permutation(y)
+    unclear = kz.select(kz.MultinomialProbit(stack, noise), **QUIET)
+    assert clear.settings["upsilon"] >= 100 > unclear.settings["upsilon"]
+    assert clear.model.upsilon == clear.settings["upsilon"]
+    mean = clear.log_scores.mean("obs").sel(weights="equal")
+    assert mean["scale"][int(mean.to_numpy().argmax())] == clear.settings["upsilon"]
+    assert repr(clear).startswith(f"Selection(upsilon={clear.model.upsilon!r}")
+
+
+def test_weights_are_learned_where_one_block_decides():
+    """Of five blocks, four are noise: learned weights predict better. The reverse without noise."""
+    rng = np.random.default_rng(3)
+    signal = rng.normal(size=(80, 2))
+    y = (signal[:, 0] > 0).astype(int)
+    noise = {f"noise {i}": rng.normal(size=(80, 4)) for i in range(4)}
+    each = [kz.gaussian("median").on(b).named(b) for b in ("signal", *noise)]
+    stack = reduce(or_, each).normalize("trace")({"signal": signal} | noise)
+    chosen = kz.select(kz.MultinomialProbit(stack, y), **QUIET)
+    scale = chosen.settings["upsilon"]
+    equal, declared = chosen.log_scores.mean("obs").sel(scale=scale).to_numpy()
+    assert declared > equal + 0.02
+    assert "combination" not in chosen.settings
+    assert chosen.model.learned
+    # Other scales are tried with equal weights only.
+    others = chosen.log_scores.sel(weights="declared").drop_sel(scale=scale)
+    assert others.isnull().all()
+
+
+def test_equal_weights_are_kept_unless_learned_ones_predict_better(monkeypatch):
+    model = models()["probit"]
+
+    def worse(self, train, new, scales, *, equal):
+        yield from (np.full(len(new), -1.0 if equal else -1.1) for _ in scales)
+
+    monkeypatch.setattr(rooms._Candidate, "log_scores", worse)
+    chosen = kz.select(model, scales=[2.0], **QUIET)
+    assert chosen.settings == {"upsilon": 2.0, "combination": FixedWeights()}
+    assert not chosen.model.learned
+    np.testing.assert_array_equal(chosen.model["beta"].get_value(), [0.5, 0.5])
+
+
+def test_folds_leave_each_object_out_once_and_copies_together():
+    x, y, _ = objects(30)
+    rows = [*range(30), 3, 3, 7]
+    ids = [f"P{row}" for row in rows]
+    frames = {block: pd.DataFrame(values[rows], index=ids) for block, values in x.items()}
+    model = kz.MultinomialProbit(kernels()(frames), y[rows])
+    splits = list(rooms._splits(model, 4, 0))
+    left_out = np.concatenate([new for _, new in splits])
+    assert sorted(left_out) == list(range(33))
+    for train, new in splits:
+        assert {ids[row] for row in train}.isdisjoint(ids[row] for row in new)
+        assert len(train) + len(new) == 33
+    assert kz.select(model, scales=[1.0, 10.0], **QUIET).log_scores.notnull().any("scale").any()
+
+
+def test_order_of_labelled_objects_changes_no_choice():
+    x, y, _ = objects(40)
+    ids = np.array([f"P{row}" for row in range(40)])
+    order = np.random.default_rng(2).permutation(40)
+
+    def scores(rows):
+        frames = {block: pd.DataFrame(v[rows], index=ids[rows]) for block, v in x.items()}
+        model = kz.MultinomialProbit(kernels()(frames), pd.Series(y[rows], ids[rows]))
+        return kz.select(model, scales=[1.0, 10.0], **QUIET).log_scores.sel(weights="equal")
+
+    one, other = scores(np.arange(40)), scores(order)
+    np.testing.assert_allclose(one, other.sel(obs=one["obs"]), rtol=0.2, atol=0.02)
+    assert set(one["obs"].values) == set(ids)
+
+
+def test_many_objects_are_sampled_by_class(monkeypatch):
+    monkeypatch.setattr(rooms, "MOST", 30)
+    model = models(90)["probit"]
+    scores = kz.select(model, scales=[1.0], choose_weights=False, **QUIET).log_scores
+    assert scores.sizes["obs"] == 30
+    codes = model.label_codes
+    shares = np.bincount(codes[scores["obs"].values]) / 30
+    np.testing.assert_allclose(shares, np.bincount(codes) / 90, atol=0.05)
+
+
+def test_basis_expansions_keep_all_functions():
+    x, y, _ = objects(50)
+    stack = kz.gaussian("median").on("a").nystroem(6)(x)
+    chosen = kz.select(kz.MultinomialProbit(stack, y), scales=[1.0, 100.0], **QUIET)
+    assert chosen.model.upsilon == 100.0
+    assert chosen.log_scores.sizes == {"weights": 1, "scale": 2, "obs": 50}
+
+
+def test_seeds_reproduce():
+    model = models(30)["probit"]
+    one, two, other = (
+        kz.select(model, scales=[1.0], random_seed=s, **QUIET).log_scores for s in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - other).max() > 0
+
+
+def test_data_set_since_are_those_of_the_choice():
+    model = models(30)["probit"]
+    codes = (model.label_codes + 1) % 3
+    pm.set_data({"labels": codes}, model=model)
+    chosen = kz.select(model, scales=[1.0], **QUIET)
+    np.testing.assert_array_equal(chosen.model.label_codes, codes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scales": [1.0, 1.0]}, "'scales' argument of select must be increasing"),
+        ({"scales": []}, "'scales' argument"),
+        ({"scales": [-1.0]}, "'scales' argument of select must be a finite number above 0"),
+        ({"folds": 1}, "'folds' argument of select must be 2 or more"),
+        ({"choose_weights": "no"}, "'choose_weights' argument"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        kz.select(models(20)["probit"], **change, **QUIET)
+
+
+def test_models_without_a_choice_are_refused():
+    x, y, target = objects(20)
+    stack = kernels()(x)
+    several = np.column_stack([target, -target])
+    refused = {
+        "products": kz.MultinomialProbit(stack, y, combination="product"),
+        "parameters to learn": kz.MultinomialProbit(kz.gaussian(kz.kernels.Theta()).on("a")(x), y),
+        "share nothing": kz.CompositeKernelRegression(stack, several, shared="none"),
+        "not available for WishartCompletion": kz.WishartCompletion.example(),
+        "two distinct objects each": kz.MultinomialProbit({"a": np.eye(3) + 0.5}, [0, 1, 1]),
+    }
+    for message, model in refused.items():
+        assert message in why_no_selection(model)
+        with pytest.raises(ValueError, match=f"select does not apply to this model: .*{message}"):
+            kz.select(model, **QUIET)
+    with pytest.raises(TypeError, match=r"must be a pm\.Model"):
+        kz.select(stack)
+
+
+def test_amended_models_are_refused():
+    model = models(20)["probit"]
+    with model:
+        pm.Normal("more")
+    with pytest.raises(ValueError, match="with added terms: 'more'"):
+        kz.select(model, **QUIET)
