@@ -50,6 +50,9 @@ SEEDED = {
             progressbar=False,
         ).draws
     ),
+    "select": lambda seed: kz.select(
+        kz.MultinomialProbit.example(), scales=[1.0], random_seed=seed, progressbar=False
+    ).log_scores.to_numpy(),
     "split": lambda seed: DATA.split(seed=seed).X_test.index.to_numpy(),
     "splits": lambda seed: next(DATA.splits(1, seed=seed)).X_test.index.to_numpy(),
     "folds": lambda seed: next(DATA.folds(3, seed=seed)).X_test.index.to_numpy(),

@@ -212,17 +212,18 @@ def test_permuted_new_objects_have_permuted_answers(data, classifier):
 def test_many_new_objects_are_predicted_in_blocks(kernels, data, monkeypatch):
     fitted = KernelProbitClassifier(kernels, **FEW).fit(data.train.X, data.train.y)
     whole = fitted.predict_proba(data.new.X)
-    sizes = []
+    sizes, ids = [], []
 
     def recorded(model, result, given, **options):
         sizes.append(given.sizes["obs"])
+        ids.extend(given["obs"].values)
         return kz.predict(model, result, given, **options)
 
     monkeypatch.setattr(estimator_blocks, "MANY", 3)
     monkeypatch.setattr(predictor, "predict", recorded)
     np.testing.assert_allclose(fitted.predict_proba(data.new.X), whole, rtol=1e-9)
     assert len(sizes) > 1
-    assert sum(sizes) == len(whole)
+    assert ids == data.new.X.index.tolist()
 
 
 def test_many_new_objects_of_a_precomputed_kernel(data, monkeypatch):
