@@ -149,8 +149,9 @@ class KernelPredictor(KernelReader):
     def selection_(self) -> DataArray | None:
         """Held-out log scores of what was chosen for "auto", or None."""
         check_is_fitted(self)
-        known = "selection" in self.result_.children
-        return self.result_["selection"]["log_score"] if known else None
+        if "selection" not in self.result_.children:
+            return None
+        return self.result_["selection"].to_dataset()["log_score"]
 
     @classmethod
     def from_result(cls, result: DataTree, X: Any, y: Any, **parameters: Any) -> Self:

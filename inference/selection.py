@@ -237,6 +237,7 @@ class _Candidate:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             part = model.redeclared(kernels=numbered.isel(obs=train), **settings)
+            assert self.paper.path is not None
             for sample in self.paper.path(part, scales):
                 draws, _ = sample(DRAWS, np.random.default_rng(self.seed))
                 yield self._scores(part, draws, numbered.isel(obs=new), new)
