@@ -17,6 +17,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 from scipy.stats import norm
+from threadpoolctl import threadpool_limits
 from xarray import DataArray, Dataset, DataTree
 
 from ..models.combinations.sums import FixedWeights, WeightedSum
@@ -156,7 +157,12 @@ def select(
         ("weights", "scale", "obs"),
     )
     total = len(splits) * (len(tried) + compare)
-    with track(total, "Held-out log scores", visible=progressbar) as bar, numpy_warnings():
+    with (
+        track(total, "Held-out log scores", visible=progressbar) as bar,
+        numpy_warnings(),
+        # As in `fit`: threads cost more than they save on a few hundred objects.
+        threadpool_limits(1, user_api="blas"),
+    ):
 
         def fill(row: int, columns: Sequence[int]) -> None:
             for train, new in splits:

@@ -8,6 +8,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 from scipy.stats import norm
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import kernelzoo as kz
 from kernelzoo.inference import selection as rooms
@@ -108,10 +109,14 @@ def test_equal_weights_are_kept_unless_learned_ones_predict_better(monkeypatch):
     model = models()["probit"]
 
     def worse(self, train, new, scales, *, equal):
+        # On a few hundred objects, BLAS threads multiply the time.
+        blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+        assert all(pool["num_threads"] == 1 for pool in blas)
         yield from (np.full(len(new), -1.0 if equal else -1.1) for _ in scales)
 
     monkeypatch.setattr(rooms._Candidate, "log_scores", worse)
-    chosen = kz.select(model, scales=[2.0], **QUIET)
+    with threadpool_limits(2, user_api="blas"):
+        chosen = kz.select(model, scales=[2.0], **QUIET)
     assert chosen.settings == {"upsilon": 2.0, "combination": FixedWeights()}
     assert not chosen.model.learned
     np.testing.assert_array_equal(chosen.model["beta"].get_value(), [0.5, 0.5])
