@@ -30,7 +30,7 @@ from sklearn.svm import SVC
 
 from kernelzoo.datasets import Dataset, Split, load
 from kernelzoo.estimators import KernelProbitClassifier
-from kernelzoo.inference.engine.clock import track
+from kernelzoo.inference.engine import track
 
 from .record import table_of
 
