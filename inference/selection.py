@@ -281,17 +281,18 @@ def _splits(model: Any, folds: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
 
     ids = np.asarray(model.coords["obs"])
     _, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
-    chosen = np.arange(len(first))
-    y, splitter = chosen, KFold
+    y, splitter = np.zeros(len(first), dtype=int), KFold
     if "class" in model.coords:
         y, splitter = model.label_codes[first], StratifiedKFold
         folds = min(folds, int(np.bincount(y).max()))
+    rng, share = np.random.default_rng(seed), min(1.0, MOST / len(y))
+    members = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y)]
+    # Rare classes keep enough objects to be in every training part.
+    kept = [m[: max(round(share * len(m)), folds)] for m in members]
+    chosen = np.sort(np.concatenate(kept))
     with warnings.catch_warnings():
         # A class with fewer objects than folds is not in every fold.
         warnings.simplefilter("ignore", UserWarning)
-        if len(chosen) > MOST:
-            parts = -(-len(chosen) // MOST)
-            _, chosen = next(splitter(parts, shuffle=True, random_state=seed).split(chosen, y))
         folds = min(folds, len(chosen))
         split = splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen])
         for part in split:

@@ -164,9 +164,12 @@ def path_of_scales(
     """Fit q for one upsilon after another, each from the last solution; yield its `sample`."""
     n_kernels = len(model.coords["kernel"])
     data = Data.of(model)
-    state, before = start(data, np.full(n_kernels, 1 / n_kernels)), data.upsilon
+    # The start does not depend on upsilon.
+    state, before = start(data, np.full(n_kernels, 1 / n_kernels)), None
     for upsilon in scales:
         data = replace(data, upsilon=upsilon)
-        state = replace(state, zeta_rate=state.zeta_rate + (upsilon - before), objective=-np.inf)
+        if before is not None:
+            rate = state.zeta_rate + (upsilon - before)
+            state = replace(state, zeta_rate=rate, objective=-np.inf)
         state, before = ascended(state, partial(update, data), COORDINATES), upsilon
         yield Approximation(data, state).sample

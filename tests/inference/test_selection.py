@@ -227,3 +227,23 @@ def test_amended_models_are_refused():
         pm.Normal("more")
     with pytest.raises(ValueError, match="with added terms: 'more'"):
         kz.select(model, **QUIET)
+
+
+@pytest.mark.parametrize("name", ["probit", "classification", "regression"])
+def test_scale_of_the_declaration_does_not_matter(name):
+    model = models(30)[name]
+    other = model.redeclared(**{"upsilon" if name == "probit" else "varsigma": 500.0})
+    one, two = (kz.select(each, scales=[0.1, 10.0], **QUIET).log_scores for each in (model, other))
+    np.testing.assert_allclose(one, two, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["probit", "classification"])
+def test_rare_classes_are_in_every_training_part(name, monkeypatch):
+    monkeypatch.setattr(rooms, "MOST", 30)
+    x, _, _ = objects(300)
+    rare = np.arange(300) < 6
+    declared = {"probit": kz.MultinomialProbit, "classification": kz.CompositeKernelClassification}
+    model = declared[name](kernels()(x), rare)
+    for train, _ in rooms._splits(model, 4, 0):
+        assert rare[train].sum() >= 2
+    assert kz.select(model, scales=[1.0], **QUIET).log_scores.sizes["obs"] < 40
