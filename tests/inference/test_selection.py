@@ -247,3 +247,10 @@ def test_rare_classes_are_in_every_training_part(name, monkeypatch):
     for train, _ in rooms._splits(model, 4, 0):
         assert rare[train].sum() >= 2
     assert kz.select(model, scales=[1.0], **QUIET).log_scores.sizes["obs"] < 40
+
+
+def test_equal_weights_are_those_of_the_plain_average():
+    model = models(30)["probit"]
+    fixed = model.redeclared(combination="fixed")
+    one, two = (kz.select(each, scales=[10.0], **QUIET).log_scores[0] for each in (model, fixed))
+    np.testing.assert_allclose(one, two, rtol=1e-10)
