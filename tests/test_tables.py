@@ -49,6 +49,7 @@ LIBRARIES = {
     "polars": pl.from_pandas,
     "polars lazy": lambda frame: pl.from_pandas(frame).lazy(),
     "pyarrow": pa.Table.from_pandas,
+    "pyarrow batch": pa.RecordBatch.from_pandas,
 }
 
 

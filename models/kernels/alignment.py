@@ -220,6 +220,9 @@ def as_frame(table: Any) -> Any:
     read: Any = nw.from_native(table, pass_through=True, allow_series=True)
     if isinstance(read, nw.LazyFrame):
         read = read.collect()
+    if read is table and hasattr(table, "__arrow_c_stream__"):
+        # Such as a RecordBatch of PyArrow, which NumPy would read without its names.
+        read = nw.from_arrow(table, backend="pyarrow")
     if not isinstance(read, nw.DataFrame | nw.Series):
         return table
     if nw.maybe_get_index(read) is not None:

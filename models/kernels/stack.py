@@ -205,7 +205,7 @@ def precision_of(kernels: Any) -> float:
 
 
 def _check_names(names: list, owner: str, argument: str) -> None:
-    repeated = [name for name, count in Counter(names).items() if count > 1]
+    repeated = [name for name, count in Counter(map(str, names)).items() if count > 1]
     if repeated:
         got = f"{repeated[0]!r} more than once"
         raise argument_error(argument, owner, "of kernels with distinct names", got)
@@ -352,7 +352,7 @@ def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[s
     if isinstance(arrays, Mapping):
         if not arrays:
             raise argument_error(argument, owner, "at least one kernel", "none")
-        _check_names([str(name) for name in arrays], owner, argument)
+        _check_names([*arrays], owner, argument)
         return {str(name): array for name, array in arrays.items()}
     try:
         shape = np.shape(arrays)

@@ -235,6 +235,14 @@ def test_like_refuses(change, message, train, cross):
             ),
             r"of kernels with distinct names. Got 'a' more than once",
         ),
+        (
+            xr.DataArray(
+                np.ones((2, 1, 1)),
+                dims=("kernel", "obs", "basis"),
+                coords={"kernel": np.array([1, "1"], dtype=object)},
+            ),
+            r"of kernels with distinct names. Got '1' more than once",
+        ),
     ],
 )
 def test_refused_at_the_door(kernels, message):
