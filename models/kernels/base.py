@@ -14,6 +14,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import rvs_in_graph
+from scipy.spatial.distance import cdist
 
 from ...validation import (
     argument_error,
@@ -26,6 +27,9 @@ from ...validation import (
 from .widths import median_of_distances, median_of_squared_distances, variance_of_entries
 
 type Rules = Mapping[str, Callable[[NDArray, str], float]]
+
+#: Error of a kernel up to which squared distances may be computed from squares.
+LOST = 1e-6
 
 
 def _scikit_learn() -> Any:
@@ -42,6 +46,36 @@ def near_zero(X: NDArray, Y: NDArray | None) -> tuple[NDArray, NDArray | None]:
     """
     centre = np.median(X if Y is None else Y, axis=0)
     return X - centre, None if Y is None else Y - centre
+
+
+def check_digits(
+    values: Callable[[NDArray, NDArray | None], NDArray],
+    X: NDArray,
+    Y: NDArray | None,
+    result: NDArray,
+    name: str,
+) -> NDArray:
+    """Return a kernel of differences, or raise where objects are in groups that are far apart.
+
+    Only one group can be near zero. In the others, squared distances from squares have lost the
+    digits of the differences. The object that suffers most is compared with its exact values.
+    """
+    columns = X if Y is None else Y
+    lost = 4 * np.finfo(float).eps * np.einsum("nd,nd->n", X, X)
+    squared = cdist(X, columns, "sqeuclidean")
+    nearest = np.min(squared, axis=1, initial=np.inf, where=squared > 0)
+    worst = int(np.argmax(lost / nearest))
+    if lost[worst] > LOST * nearest[worst]:
+        exact = values(np.zeros((1, X.shape[1])), columns - X[worst])[0]
+        off = float(np.abs(exact - result[worst]).max())
+        if off > LOST * np.abs(exact).max():
+            rule = (
+                "in groups that are not so far apart: gaussian() and laplace() have the digits of "
+                "differences within each group"
+            )
+            got = f"row {worst}, for which {name!r} is off by {off:.2g}"
+            raise argument_error("X", "Kernels", rule, got)
+    return result
 
 
 def is_stationary(function: Any) -> bool:
@@ -180,7 +214,15 @@ class Gaussian(_Radial):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return _scikit_learn().rbf_kernel(*near_zero(X, Y), gamma=self.number)
+        X, Y = near_zero(X, Y)
+        gamma = 1 / X.shape[1] if self.number is None else self.number
+        largest = max(
+            np.einsum("nd,nd->n", each, each).max() for each in (X, Y) if each is not None
+        )
+        if not LOST <= 4 * np.finfo(float).eps * gamma * largest < np.inf:
+            return _scikit_learn().rbf_kernel(X, Y, gamma=gamma)
+        # Slower, and exact within groups of objects that are far apart.
+        return np.exp(-gamma * cdist(X, X if Y is None else Y, "sqeuclidean"))
 
 
 @dataclass(frozen=True)
@@ -280,8 +322,12 @@ class Covariance(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        if is_stationary(self.function):
-            X, Y = near_zero(X, Y)
+        if not is_stationary(self.function):
+            return self._values(X, Y)
+        X, Y = near_zero(X, Y)
+        return check_digits(self._values, X, Y, self._values(X, Y), self.describe(None))
+
+    def _values(self, X: NDArray, Y: NDArray | None) -> NDArray:
         return self._evaluate(self.function(X) if Y is None else self.function(X, Y))
 
     @override

@@ -58,6 +58,52 @@ def test_kernels_of_differences_do_not_depend_on_the_origin(name):
         np.testing.assert_allclose(there, here, rtol=0, atol=1e-6)
 
 
+def far_apart():
+    """Objects around zero, and the same with the last five far away; the shift is exact."""
+    near = np.round(np.random.default_rng(0).normal(size=(11, 2)) * 2**20) / 2**20
+    apart = near.copy()
+    apart[6:] += 2.0**26
+    return near, apart
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace", "nystroem", "landmarks"])
+def test_groups_that_are_far_apart_have_the_digits_of_their_differences(name):
+    """Only one group can be around zero; in the others, squares have lost them."""
+    near, apart = far_apart()
+    exact = (laplace if name == "laplace" else gaussian)(0.3)
+    kernels = exact.nystroem(11) if name == "nystroem" else exact
+    kernels = exact.landmarks(11) if name == "landmarks" else kernels
+    train, new = kernels(apart).values[0], kernels(apart[4:], apart).values[0]
+    if name == "landmarks":
+        # Columns are in the order of the landmarks.
+        train, new = np.sort(train), np.sort(new)
+        expected = np.sort(np.pad(exact(near[6:]).values[0], ((0, 0), (6, 0))))
+        np.testing.assert_allclose(train[6:], expected, rtol=0, atol=1e-12)
+    elif name == "nystroem":
+        np.testing.assert_allclose((train @ train.T)[6:, 6:], exact(near[6:]).values[0], atol=1e-6)
+    else:
+        np.testing.assert_allclose(train[6:, 6:], exact(near[6:]).values[0], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(train[:6, :6], exact(near[:6]).values[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(new, train[4:], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STATIONARY if "pymc" in name or "learned" in name]
+)
+def test_covariances_of_pymc_refuse_groups_that_are_far_apart(name):
+    """PyMC computes squared distances from squares."""
+    near, apart = far_apart()
+    rule = "groups that are not so far apart.*is off by"
+    with pytest.raises(ValueError, match=rule):
+        STATIONARY[name](apart)
+    with pytest.raises(ValueError, match=rule):
+        STATIONARY[name](apart[4:], apart)
+    # An outlier, and equal objects, have lost nothing.
+    near[6] = 2.0**26
+    near[7] = near[8]
+    STATIONARY[name](near)
+
+
 def test_learned_kernels_do_not_depend_on_the_origin():
     near = np.round(np.random.default_rng(0).normal(size=(9, 2)) * 2**20) / 2**20
     for name in ("learned", "learned in pymc", "centred learned"):
