@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...models.kernels.alignment import aligned, as_frame
+from ...models.kernels.learned import ParametricStack
+from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...validation import (
     Count,
     argument_error,
@@ -26,11 +28,14 @@ from ...validation import (
     check_unmasked,
 )
 from ..engine.predict import predict
+from ..engine.predictions_by_draw import compared_rows, stack_of_new_objects
 from ..engine.same_model import check_result
 from .house_style import MARKERS, PALETTE, cycle, figure_options
 
 __all__ = ["plot_decision_regions"]
 
+#: Largest difference of kernels, relative to their size, of the same objects: a jitter passes.
+ALIKE = 1e-3
 #: Strength of a region's colour at probability 1; training points are darker.
 STRONGEST = 0.75
 
@@ -80,7 +85,8 @@ def plot_decision_regions(
     Raises
     ------
     ValueError
-        For a number of features other than two, or labels that do not match in number or class.
+        For a number of features other than two, labels that do not match in number or class, and
+        objects other than the model's.
 
     Notes
     -----
@@ -111,6 +117,7 @@ def plot_decision_regions(
     grid = _grid(values, resolution)
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
     predictions = predict(model, result, kernels(objects, X_train), draws=draws, progressbar=False)
+    _check_objects(model, result, kernels, X_train, owner)
     classes = predictions["class"].values
     y_train = aligned(y_train, points.index, "y_train", owner)
     codes, _ = check_labels(y_train, "y_train", owner, classes=classes, n_objects=len(values))
@@ -164,6 +171,32 @@ def plot_decision_regions(
     )
     _scale(axes, len(classes))
     return collection
+
+
+def _check_objects(
+    model: pm.Model,
+    result: DataTree,
+    kernels: Callable[[Any, Any], Any],
+    X_train: Any,
+    owner: str,
+) -> None:
+    """Raise unless the model's kernels are those of the objects; few rows are compared.
+
+    Kernels of a specification say what they were computed against; those of a function do not.
+    """
+    if "constant_data" not in result.children or not {"K", "K_rows"} & {*result["constant_data"]}:
+        return
+    known = compared_rows(result)
+    rows = evenly_spaced(len(model.coords["obs"]), COMPARED_OBJECTS)
+    objects = np.asarray(aligned(X_train, model.coords["obs"], "X_train", owner), dtype=float)
+    own = kernels(objects[rows], X_train)
+    if isinstance(own, ParametricStack):
+        return
+    found = stack_of_new_objects(model, own).transpose(*known.dims).to_numpy()
+    if not np.allclose(found, known, rtol=0, atol=ALIKE * np.abs(known).max()):
+        rule = "the objects of the model's kernels, in their order"
+        off = float(np.abs(found - known.to_numpy()).max())
+        raise argument_error("X_train", owner, rule, f"others: kernels that differ by {off:.3g}")
 
 
 def _feature_names(

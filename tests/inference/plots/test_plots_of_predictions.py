@@ -13,9 +13,10 @@ from matplotlib.colors import to_rgb
 from scipy import stats
 from xarray import Dataset, DataTree
 
+from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.predict import predict
 from kernelzoo.inference.plots import plot_decision_regions, plot_kernels, plot_reliability
-from kernelzoo.models.kernels import gaussian, linear
+from kernelzoo.models.kernels import gaussian, kernel_stack, linear
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
 mpl.use("Agg")
@@ -361,6 +362,34 @@ def test_decision_regions_are_those_of_the_training_objects(classifier):
         plot_decision_regions(model, tree, kernels, X, np.roll(y, 1), resolution=3, draws=1)
     with pytest.raises(ValueError, match="against objects with other features, or in another or"):
         plot_decision_regions(model, tree, kernels, X[::-1], y[::-1], resolution=3, draws=1)
+
+
+def test_decision_regions_of_a_function_are_those_of_the_training_objects():
+    """Kernels of a function do not say what they were computed against."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(9, 2)), np.arange(9) % 2
+
+    def kernels(A, B):
+        return np.exp(-((np.asarray(A)[:, None] - np.asarray(B)) ** 2).sum(-1))
+
+    K = kernel_stack(kernels(X, X), jitter=1e-5)
+    model = MultinomialProbit(K, y)
+    result = fit(model, "vb", draws=2, random_seed=1, progressbar=False)
+    plot_decision_regions(model, result, kernels, X, y, resolution=3, draws=1)
+    for others in (X[::-1], 2.0 * X):
+        with pytest.raises(ValueError, match=r"'X_train' .* of the model's kernels, in their ord"):
+            plot_decision_regions(model, result, kernels, others, y, resolution=3, draws=1)
+    # By id, objects may be in any order.
+    ids = [f"s{i}" for i in range(9)]
+    frame = pd.DataFrame(X, ids)
+    model = MultinomialProbit(pd.DataFrame(K.values[0], ids, ids), y)
+    result = fit(model, "vb", draws=2, random_seed=1, progressbar=False)
+
+    def by_id(A, B):
+        return pd.DataFrame(kernels(A, B), columns=B.index)
+
+    reverse = slice(None, None, -1)
+    plot_decision_regions(model, result, by_id, frame[reverse], y[reverse], resolution=3, draws=1)
 
 
 def test_decision_regions_of_objects_with_ids_in_any_order(classifier):
