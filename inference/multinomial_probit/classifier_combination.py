@@ -4,7 +4,6 @@ Damoulas & Girolami (2009), section 2 and Tables 5 and 9.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from xarray import Dataset
 
 from ...models.kernels.alignment import order_of
-from ...validation import argument_error, check_finite, check_name
+from ...validation import argument_error, check_name, check_probabilities
 
 __all__ = ["combine_classifiers"]
 
@@ -80,7 +79,7 @@ def combine_classifiers(
     ------
     ValueError
         For an unknown rule, no predictions, predictions of other objects or classes, and
-        probabilities that are missing.
+        probabilities that are missing, negative or do not sum to one.
 
     Examples
     --------
@@ -101,8 +100,9 @@ def combine_classifiers(
             "predictions", OWNER, "of the same objects and classes", str(error)
         ) from None
     p = np.stack([one.transpose("obs", "class").to_numpy() for one in aligned])
-    labels: list[Any] = [range(len(p)), *(aligned[0].indexes[d] for d in ("obs", "class"))]
-    check_finite(p, "predictions", OWNER, labels)
+    names = list(predictions) if isinstance(predictions, Mapping) else range(len(p))
+    for name, one in zip(names, p, strict=True):
+        check_probabilities(one, aligned[0]["obs"].values.tolist(), f"predictions[{name!r}]", OWNER)
     combined = _RULES[rule](p)
     # The mean breaks ties of votes; distinct votes differ by more than 1e-9.
     preference = combined + 1e-9 * p.mean(axis=0) if rule == "majority" else combined

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...models.completion.incomplete import IncompleteKernels
 from ...models.completion.mutual_blocks import GammaExcess
-from ...models.kernels.alignment import counts_rows, listed
+from ...models.kernels.alignment import counts_rows
 from ...models.kernels.completed import CompletedKernels
 from ...models.kernels.normalization import NORMALIZATIONS
 from ...models.mutual_kernel_completion import MutualKernelCompletion
@@ -103,14 +103,11 @@ def complete_kernels(
     for step in steps:
         check_name(step, NORMALIZATIONS, "normalize", OWNER)
     given = IncompleteKernels.of(kernels, visible, owner=OWNER)
+    given.check_seen(OWNER)
     seen = np.zeros((len(given.objects), len(given.kernels)), dtype=bool)
     stack = given.stacked([kernel.with_zeros() for kernel in given.kernels])
     for k, kernel in enumerate(given.kernels):
         seen[kernel.visible, k] = True
-    if not seen.any(axis=0).all():
-        unseen = listed([k.name for k in given.kernels if not len(k.visible)])
-        rule = "kernels with at least one visible object each: leave the others out"
-        raise argument_error("kernels", OWNER, rule, f"none in {unseen}")
     if method != "mutual" and not seen.all():
         stack = given.stacked([METHODS[method](kernel) for kernel in given.kernels])
     given_model = dict(model or {})

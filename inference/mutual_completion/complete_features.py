@@ -206,9 +206,10 @@ def _blocks(tables: Mapping[str, Array], objects: pd.Index) -> tuple[list[Featur
             raise argument_error(argument, OWNER, rule, f"one of {largest:.3g}")
         if visible.sum() < 2:
             raise argument_error(argument, OWNER, "of at least two objects", f"{visible.sum()}")
-        scale = np.sqrt(np.mean(np.sum(table[visible] ** 2, axis=1)))
-        if scale == 0:
+        if largest == 0:
             raise argument_error(argument, OWNER, "other than zero", "zeros only")
+        # Squares of small features would leave double precision.
+        scale = largest * np.sqrt(np.mean(np.sum((table[visible] / largest) ** 2, axis=1)))
         blocks.append(FeatureBlock(table[visible] / scale, visible))
         scales.append(scale)
     nowhere = ~np.any([block.visible for block in blocks], axis=0)

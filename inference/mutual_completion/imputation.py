@@ -41,7 +41,7 @@ def impute_kernels(
     Raises
     ------
     ValueError
-        As in `MutualKernelCompletion`, and for an unknown method.
+        As in `MutualKernelCompletion`, for kernels without objects, and for an unknown method.
 
     Notes
     -----
@@ -54,4 +54,5 @@ def impute_kernels(
     owner = "impute_kernels"
     check_name(method, METHODS, "method", owner)
     given = IncompleteKernels.of(kernels, visible, owner=owner)
+    given.check_seen(owner)
     return given.stacked([METHODS[method](kernel) for kernel in given.kernels])

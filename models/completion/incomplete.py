@@ -20,7 +20,7 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from ..kernels.alignment import aligned_matrices, as_frame, check_distinct
+from ..kernels.alignment import aligned_matrices, as_frame, check_distinct, listed
 from ..kernels.stack import DIMS, as_stack, check_gram
 from .incomplete_forms import blank, entries
 
@@ -259,6 +259,13 @@ class IncompleteKernels:
         if not normalize:
             _warn_of_mismatch(units, owner)
         return cls(objects, tuple(kept))
+
+    def check_seen(self, owner: str) -> None:
+        """Raise if a kernel has no visible object: its completion has no unit."""
+        unseen = [kernel.name for kernel in self.kernels if not len(kernel.visible)]
+        if unseen:
+            rule = "kernels with at least one visible object each: leave the others out"
+            raise argument_error("kernels", owner, rule, f"none in {listed(unseen)}")
 
     def stacked(self, matrices: list[Array]) -> xr.DataArray:
         """Stack (kernel, obs, basis) of whole kernels (l, l), in the original units."""

@@ -54,7 +54,7 @@ def test_names_and_order_of_dims_do_not_matter():
 
 
 def test_products_of_many_or_contradicting_classifiers():
-    many = combine_classifiers([predictions(np.full((3, 3), 1 / 3) + 1e-3 * np.eye(3))] * 900)
+    many = combine_classifiers([predictions(np.full((3, 3), 0.333) + 1e-3 * np.eye(3))] * 900)
     assert np.isfinite(many["probability"]).all()
     contradicting = [predictions(np.eye(3)), predictions(np.roll(np.eye(3), 1, axis=0))]
     # What both exclude stays out; what one of them excludes is even.
@@ -73,7 +73,12 @@ def test_products_of_many_or_contradicting_classifiers():
         (([EACH[0], predictions(P[1], obs="xyq")],), "same objects and classes"),
         (([EACH[0], predictions(P[1], classes="abd")],), "same objects and classes"),
         (([EACH[0], predictions(P[1, :2], obs="xy")],), "same objects and classes"),
-        (([EACH[0], predictions(P[1] * [[1], [np.nan], [1]])],), "finite. Got 3 NaN.* 'y', 'a'"),
+        (
+            ([EACH[0], predictions(P[1] * [[1], [np.nan], [1]])],),
+            r"'predictions\[1\]'.* nan at .*'y'",
+        ),
+        (([EACH[0], predictions(P[1] * [[1], [1], [2]])],), "sum to one .* sum of 2 .* object 'z'"),
+        (({"a": predictions(P[0] + [[-0.3, 0.3, 0]]), "b": EACH[1]},), r"\['a'\].* of -0\.1 at"),
     ],
 )
 def test_wrong_requests(arguments, message):

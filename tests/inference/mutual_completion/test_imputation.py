@@ -26,3 +26,12 @@ def test_visible_entries_stay_and_missing_ones_come_from_features(method):
 def test_unknown_methods_are_refused():
     with pytest.raises(ValueError, match="'method' argument"):
         impute_kernels(NAMED, VISIBLE, method="median")
+
+
+@pytest.mark.parametrize("method", ["zero", "mean"])
+def test_kernels_without_objects_are_refused(method):
+    given = NAMED | {"none": np.full_like(KERNELS[0], np.nan)}
+    seen = np.c_[np.ones_like(VISIBLE), np.zeros(len(VISIBLE), dtype=bool)]
+    for kernels, visible in ((given, None), (NAMED | {"none": KERNELS[0]}, seen)):
+        with pytest.raises(ValueError, match=r"leave the others out\. Got none in 'none'"):
+            impute_kernels(kernels, visible, method=method)

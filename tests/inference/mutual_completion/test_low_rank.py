@@ -149,6 +149,17 @@ def test_tables_go_by_their_ids():
     assert not one["features"].sel(kernel="a").values[seen, 4:].any()
 
 
+@pytest.mark.parametrize("unit", [1e-170, 1e50])
+def test_features_may_be_in_any_unit(unit):
+    """Squares of features of 1e-170 are zero."""
+    _, arrays, _ = tables()
+    options = {"n_components": 3, "max_iterations": 20, "tolerance": 1.0} | QUIET
+    expected = kz.completion.complete_features(arrays, **options)["features"]
+    small = {name: unit * array for name, array in arrays.items()}
+    found = kz.completion.complete_features(small, **options)["features"]
+    np.testing.assert_allclose(found.values / unit, expected.values, atol=1e-9)
+
+
 def test_completed_kernels_are_those_of_the_whole_matrices():
     _, arrays, _ = tables()
     visible = np.array([~np.isnan(array[:, 0]) for array in arrays.values()]).T
