@@ -22,6 +22,7 @@ from ..models.kernels.stack import as_stack
 from ..validation import (
     argument_error,
     check_flag,
+    check_jitter,
     check_name,
     check_one_table,
     check_positive,
@@ -155,6 +156,9 @@ class KernelCompleter(
         y : ignored
         """
         tables = self._tables(X, reset=True)
+        # Without gaps no model checks them, but new objects may have gaps.
+        check_positive(self.lam, "lam", OWNER)
+        check_jitter(self.jitter, OWNER)
         steps = () if self.normalize is None else self.normalize
         steps = (steps,) if isinstance(steps, str) else tuple(steps)
         for step in steps:

@@ -215,7 +215,7 @@ class EM(PaperEngine[PointOutput]):
     kind: ClassVar[Kind] = "point"
     limits: ClassVar[str] = "no uncertainty"
 
-    max_iterations: Count | Default | None = DEFAULT
+    max_iterations: Count | Literal[Default.DEFAULT] | None = DEFAULT
     start: Literal["prior", "mean", "zero"] | npt.ArrayLike | None = None
     tolerance: Positive | None = None
     memory: CountOrZero | None = None

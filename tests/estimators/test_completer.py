@@ -332,6 +332,8 @@ def with_entry(X, place, value):
         (lambda c, X: c.transform(np.ma.masked_invalid(X)), r"'X' argument"),
         (lambda c, X: c.transform(X, return_std=True), r"completion without draws"),
         (lambda c, X: c.set_params(excess=0).fit(X), r"'excess' argument of KernelCompleter must"),
+        (lambda c, X: c.set_params(lam=-1).fit(np.nan_to_num(X)), r"'lam' argument of KernelComp"),
+        (lambda c, X: c.set_params(jitter="no").fit(np.nan_to_num(X)), r"'jitter' argument of Ker"),
         (
             lambda c, X: c.set_params(excess="2").fit(X),
             r"'excess' argument of KernelCompleter.*'2'",

@@ -418,6 +418,7 @@ def test_bad_requests_are_refused(model, engine, options, message):
         lambda: kz.MAP(space="log"),
         lambda: kz.VB(begin="one"),
         lambda: kz.VB(starts=0),
+        lambda: kz.EM(max_iterations=0),
         lambda: kz.VB(starts=1.5),
         lambda: kz.VB(tolerance=-1),
         lambda: kz.VB(batch=0),
