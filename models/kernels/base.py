@@ -48,36 +48,6 @@ def near_zero(X: NDArray, Y: NDArray | None) -> tuple[NDArray, NDArray | None]:
     return X - centre, None if Y is None else Y - centre
 
 
-def check_digits(
-    values: Callable[[NDArray, NDArray | None], NDArray],
-    X: NDArray,
-    Y: NDArray | None,
-    result: NDArray,
-    name: str,
-) -> NDArray:
-    """Return a kernel of differences, or raise where objects are in groups that are far apart.
-
-    Only one group can be near zero. In the others, squared distances from squares have lost the
-    digits of the differences. The object that suffers most is compared with its exact values.
-    """
-    columns = X if Y is None else Y
-    lost = 4 * np.finfo(float).eps * np.einsum("nd,nd->n", X, X)
-    squared = cdist(X, columns, "sqeuclidean")
-    nearest = np.min(squared, axis=1, initial=np.inf, where=squared > 0)
-    worst = int(np.argmax(lost / nearest))
-    if lost[worst] > LOST * nearest[worst]:
-        exact = values(np.zeros((1, X.shape[1])), columns - X[worst])[0]
-        off = float(np.abs(exact - result[worst]).max())
-        if off > LOST * np.abs(exact).max():
-            rule = (
-                "in groups that are not so far apart: gaussian() and laplace() have the digits of "
-                "differences within each group"
-            )
-            got = f"row {worst}, for which {name!r} is off by {off:.2g}"
-            raise argument_error("X", "Kernels", rule, got)
-    return result
-
-
 def is_stationary(function: Any) -> bool:
     """Whether a covariance function of ``pm.gp.cov`` depends on differences of objects only."""
     if isinstance(function, pm.gp.cov.Combination):
@@ -322,12 +292,8 @@ class Covariance(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        if not is_stationary(self.function):
-            return self._values(X, Y)
-        X, Y = near_zero(X, Y)
-        return check_digits(self._values, X, Y, self._values(X, Y), self.describe(None))
-
-    def _values(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        if is_stationary(self.function):
+            X, Y = near_zero(X, Y)
         return self._evaluate(self.function(X) if Y is None else self.function(X, Y))
 
     @override

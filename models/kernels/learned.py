@@ -11,7 +11,7 @@ shape and the rate of its Gamma prior.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any, override
 
 import numpy as np
@@ -23,7 +23,7 @@ from pymc.pytensorf import compile as compile_function
 from pytensor.tensor import TensorVariable
 
 from ...validation import check_flag, check_positive
-from .base import BaseKernel, check_digits, is_affine, is_stationary, near_zero
+from .base import BaseKernel, is_affine, is_stationary, near_zero
 from .normalization import Similarities, needs_training_gram, normalize
 
 __all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
@@ -96,11 +96,9 @@ class LearnedCovariance(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        values = partial(self.values_at, self._prior_mean(X))
-        if not self.is_stationary(X.shape[1]):
-            return values(X, Y)
-        X, Y = near_zero(X, Y)
-        return check_digits(values, X, Y, values(X, Y), self._name)
+        if self.is_stationary(X.shape[1]):
+            X, Y = near_zero(X, Y)
+        return self.values_at(self._prior_mean(X), X, Y)
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:

@@ -87,23 +87,6 @@ def test_groups_that_are_far_apart_have_the_digits_of_their_differences(name):
     np.testing.assert_allclose(new, train[4:], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in STATIONARY if "pymc" in name or "learned" in name]
-)
-def test_covariances_of_pymc_refuse_groups_that_are_far_apart(name):
-    """PyMC computes squared distances from squares."""
-    near, apart = far_apart()
-    rule = "groups that are not so far apart.*is off by"
-    with pytest.raises(ValueError, match=rule):
-        STATIONARY[name](apart)
-    with pytest.raises(ValueError, match=rule):
-        STATIONARY[name](apart[4:], apart)
-    # An outlier, and equal objects, have lost nothing.
-    near[6] = 2.0**26
-    near[7] = near[8]
-    STATIONARY[name](near)
-
-
 def test_learned_kernels_do_not_depend_on_the_origin():
     near = np.round(np.random.default_rng(0).normal(size=(9, 2)) * 2**20) / 2**20
     for name in ("learned", "learned in pymc", "centred learned"):
