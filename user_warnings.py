@@ -21,7 +21,7 @@ _ROOT = Path(__file__).parent
 
 def _folders_below_users() -> tuple[str, ...]:
     """Path prefixes of rooms from numerics to estimators and of libraries, links also resolved."""
-    libraries = [find_spec(name) for name in ("pymc", "sklearn", "joblib")]
+    libraries = [find_spec(name) for name in ("numpy", "pymc", "sklearn", "joblib")]
     names = ("numerics", "models", "custom_steps", "inference", "estimators")
     rooms = [_ROOT / name for name in names]
     for library in libraries:

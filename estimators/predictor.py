@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict, select
 from ..inference.engine.predict import joined
-from ..inference.engine.same_model import check_fitted
+from ..inference.engine.same_model import check_fitted, check_result
 from ..inference.selection import SCALES, why_no_selection
 from ..models.kernels.alignment import (
     aligned,
@@ -182,6 +182,7 @@ class KernelPredictor(KernelReader):
         >>> result = az.from_netcdf("result.nc")
         >>> classifier = type(classifier).from_result(result, X, y, **classifier.get_params())
         """
+        check_result(result, "result", f"{cls.__name__}.from_result")
         estimator = cls(**parameters)
         ids, order = ids_of(X), _fitted_objects(result)
         if ids is None or order is None or not ids.is_unique or {*ids} != {*order}:

@@ -662,6 +662,12 @@ OF_RESULTS = {
         lambda model, result: kz.predict(model, result, NEW),
         ("kernels_new", "predict", "pass kernels(X_new, X_train)", "the unknown 'u'"),
     ),
+    "a new object without similarities": (
+        lambda model, result: kz.predict(
+            model, result, KERNELS(NEW, FRAME).where(lambda K: K["obs"] != "new s1")
+        ),
+        ("kernels_new", "predict", "finite", "without similarities: 'new s1' (1 in all); Kernel"),
+    ),
     "an empty result to predict": (
         lambda model, result: kz.predict(model, xr.DataTree(), KERNELS(NEW, FRAME)),
         ("result", "predict", "a result of fit", "an empty DataTree"),
@@ -755,6 +761,17 @@ def test_bad_input_beside_a_result_is_refused(case, fitted):
         (
             lambda model, result: kz.compare_engines({"a": None}),
             "'results.*' argument of compare_eng",
+        ),
+        (
+            lambda model, result: kz.plots.plot_engines({"a": None}),
+            r"""'results\["a"\]' argument of plot_engines must be a result of fit""",
+        ),
+        (lambda model, result: kz.plots.plot_bound(None), "'result' argument of plot_bound must"),
+        (lambda model, result: kz.inclusion(None), "'result' argument of inclusion must be"),
+        (lambda model, result: kz.pareto_k({}), "'result' argument of pareto_k must be"),
+        (
+            lambda model, result: kz.estimators.KernelProbitClassifier.from_result(None, X, Y),
+            "'result' argument of KernelProbitClassifier.from_result must be",
         ),
     ],
 )

@@ -14,13 +14,20 @@ from arviz_stats import wasserstein
 from scipy.stats import norm
 from xarray import Dataset, DataTree
 
+from ...user_warnings import numpy_warnings
 from ...validation import argument_error, check_name, check_names
 from ..engine.convergence import LARGEST_USABLE, convergence_of_chains, is_unreliable, k_hat_of
 from ..engine.moments import pooled
 from ..engine.paper import identified
 from ..engine.predict import predict
 from ..engine.result import stamp
-from ..engine.same_model import check_fitted, check_result, data_in, differing_data, differing_terms
+from ..engine.same_model import (
+    check_fitted,
+    check_results,
+    data_in,
+    differing_data,
+    differing_terms,
+)
 from .scores import held_out
 
 __all__ = ["Comparison", "compare_engines"]
@@ -104,6 +111,7 @@ class Comparison:
         return f"{engines}<p>{caption}</p>{variables}" + (f"<p>{footnote}</p>" if footnote else "")
 
 
+@numpy_warnings()
 def compare_engines(
     results: Mapping[str, DataTree],
     *,
@@ -159,14 +167,7 @@ def compare_engines(
     ...     labels_new=y_test,
     ... )
     """
-    named = isinstance(results, Mapping) and all(isinstance(name, str) for name in results)
-    if not named or isinstance(results, DataTree):
-        rule = 'a mapping of results by name, such as {"VB": vb, "Gibbs": gibbs}'
-        raise argument_error("results", "compare_engines", rule, type(results).__name__)
-    if not results:
-        raise argument_error("results", "compare_engines", "at least one result", "none")
-    for name, tree in results.items():
-        check_result(tree, f'results["{name}"]', "compare_engines")
+    check_results(results, "compare_engines")
     _check_comparable(results)
     if labels_new is None:
         if kernels_new is not None or predict_options is not None:

@@ -5,6 +5,7 @@ import numpy as np
 from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error, check_positive
+from ..engine.same_model import check_result
 
 __all__ = ["inclusion"]
 
@@ -52,6 +53,7 @@ def inclusion(
     >>> model = kz.CompositeKernelRegression(kernels(X), y, combination="binary")
     >>> kz.inclusion(kz.fit(model, "gibbs", random_seed=1))["probability"]
     """
+    check_result(result, "result", OWNER)
     included, event = _indicators(result, threshold, var_name)
     values = included.to_dataset(name="probability")
     moved = included.any(("chain", "draw")) & ~included.all(("chain", "draw"))

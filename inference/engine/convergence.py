@@ -44,6 +44,7 @@ from .engine import Run
 from .moments import rhat_of_moments
 from .paper import identified
 from .result import Converged
+from .same_model import check_result
 
 __all__ = [
     "ApproximationWarning",
@@ -112,6 +113,7 @@ def pareto_k(result: DataTree) -> float:
     --------
     >>> kz.pareto_k(kz.fit(model, "vb", random_seed=1))
     """
+    check_result(result, "result", "pareto_k")
     if "sample_stats" not in result.children or "lq" not in result["sample_stats"]:
         return float("nan")
     stats = result["sample_stats"].to_dataset()

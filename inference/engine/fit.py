@@ -300,7 +300,7 @@ def _samplers(model: pm.Model) -> list[str]:
 def _add_log_likelihood(tree: DataTree, model: pm.Model) -> str | None:
     """Add the group ``log_likelihood``; return why it is missing if Ctrl-C ended its evaluation."""
     try:
-        with interruptible("The log likelihood", Clock()):
+        with interruptible("The log likelihood", Clock()), numpy_warnings():
             found = log_likelihood_of(model, tree["posterior"].to_dataset())
     except KeyboardInterrupt:
         return "its evaluation was interrupted; pm.compute_log_likelihood repeats it"

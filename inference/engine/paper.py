@@ -15,6 +15,7 @@ import pymc as pm
 from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
+from ...user_warnings import numpy_warnings
 from ...validation import argument_error, check_arguments, check_name
 from .applicability import dask_kernels, setting_of_no_use
 from .engine import Engine, Run
@@ -259,6 +260,7 @@ def log_evidence(model: pm.Model) -> float:
     )
 
 
+@numpy_warnings()
 def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
     """Quantities (chain, draw, ...) of a result on which its model's engines must agree.
 
@@ -291,6 +293,7 @@ def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
 OWNER = "variance_explained"
 
 
+@numpy_warnings()
 def variance_explained(result: DataTree) -> Dataset:
     r"""Part of the variance of a regression's targets that each kernel explains, at each draw.
 

@@ -12,6 +12,7 @@ import pymc as pm
 import xarray as xr
 from xarray import Dataset, DataTree
 
+from ...models.kernels.dask_stack import computed
 from ...models.kernels.learned import ParametricStack
 from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
@@ -316,12 +317,21 @@ def predict_chunks(
         stops = np.cumsum(kernels_new.chunksizes["obs"]).tolist()
         with track(n_obs, "Predictions by object", visible=progressbar) as bar:
             for start, stop in zip([0, *stops], stops, strict=False):
-                yield predict_one(kernels_new.isel(obs=slice(start, stop)).compute())
+                yield predict_one(_in_memory(kernels_new.isel(obs=slice(start, stop))))
                 bar.advance(stop - start)
 
     if path is not None:
         return _written(each(), path)
     return joined(list(each()))
+
+
+def _in_memory(kernels: xr.DataArray) -> xr.DataArray:
+    """Kernels of a chunk, which need not have the shape that the Dask array promises."""
+    (values,) = computed(kernels.data)
+    if values.shape != kernels.shape:
+        rule = f"of chunks of shape {kernels.shape}, as the Dask array says"
+        raise argument_error("kernels_new", "predict", rule, f"shape {values.shape}")
+    return kernels.copy(data=values)
 
 
 def joined(predictions: Sequence[Dataset]) -> Dataset:

@@ -28,6 +28,7 @@ __all__ = [
     "check_fitted",
     "check_model",
     "check_result",
+    "check_results",
     "constants_of",
     "data_in",
     "data_of",
@@ -120,6 +121,18 @@ def check_result(result: Any, argument: str, owner: str) -> None:
         )
     if not result.children:
         raise argument_error(argument, owner, "a result of fit", "an empty DataTree")
+
+
+def check_results(results: Any, owner: str) -> None:
+    """Raise unless results are a mapping of results by name."""
+    named = isinstance(results, Mapping) and all(isinstance(name, str) for name in results)
+    if not named or isinstance(results, DataTree):
+        rule = 'a mapping of results by name, such as {"VB": vb, "Gibbs": gibbs}'
+        raise argument_error("results", owner, rule, type(results).__name__)
+    if not results:
+        raise argument_error("results", owner, "at least one result", "none")
+    for name, tree in results.items():
+        check_result(tree, f'results["{name}"]', owner)
 
 
 def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from xarray import DataTree
 
 from ...validation import argument_error
+from ..engine.same_model import check_result
 from .house_style import GREY, PALETTE, figure_options, open_frame
 
 __all__ = ["plot_bound"]
@@ -61,6 +62,7 @@ def plot_bound(
     --------
     >>> kz.plots.plot_bound(kz.fit(model, kz.VB(starts=5)))
     """
+    check_result(result, "result", "plot_bound")
     kept = set(result["trajectory"].data_vars) if "trajectory" in result.children else set()
     found = [name for name in TITLES if name in kept]
     if not found:

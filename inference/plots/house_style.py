@@ -9,6 +9,7 @@ from xarray import DataTree
 
 from ...validation import argument_error
 from ..engine.convergence import is_unreliable, k_hat_of
+from ..engine.same_model import check_results
 
 #: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -41,19 +42,13 @@ def by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str,
     """Results by name; a single result is named by its engine."""
     # A DataTree is itself a mapping, so it is tested first.
     if isinstance(results, DataTree):
-        return {str(results.attrs.get("engine", "result")): results}
-    named = dict(results)
-    if not named:
-        raise argument_error("results", owner, "at least one result", "none")
-    for name, tree in named.items():
-        if not isinstance(tree, DataTree) or "posterior" not in tree.children:
-            raise argument_error(
-                "results",
-                owner,
-                "results of fit by name",
-                f"{type(tree).__name__} without a group 'posterior' for {name!r}",
-            )
-    return named
+        results = {str(results.attrs.get("engine", "result")): results}
+    check_results(results, owner)
+    for name, tree in results.items():
+        if "posterior" not in tree.children:
+            got = f"none of {name!r}"
+            raise argument_error("results", owner, "results with a group 'posterior'", got)
+    return dict(results)
 
 
 def legend_labels(results: Mapping[str, DataTree]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...models.kernels.alignment import aligned, ids_along
 from ...models.kernels.stack import as_stack
+from ...user_warnings import numpy_warnings
 from ...validation import check_labels
 from .house_style import figure_options
 
@@ -133,6 +134,7 @@ def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any)
     return image
 
 
+@numpy_warnings()
 def _scale(values: NDArray, gram: bool) -> tuple[Normalize, list[float] | None]:
     """Colour scale, which begins below zero if it has two hues, and its ticks."""
     off_diagonal = gram and len(values) > 1
@@ -160,6 +162,7 @@ def _scale(values: NDArray, gram: bool) -> tuple[Normalize, list[float] | None]:
     return FuncNorm((curve, inverse), vmin=low, vmax=reach), sorted(ticks)
 
 
+@numpy_warnings()
 def _signed_power(values: NDArray, exponent: float) -> NDArray:
     """Absolute values to a power, with the signs of the values."""
     return np.sign(values) * np.abs(values) ** exponent

@@ -13,11 +13,11 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 
-from ...validation import argument_error
+from ...validation import argument_error, check_unmasked
 from .rows import COMPARED_OBJECTS, check_sizes, check_whole_rows, evenly_spaced
 from .stack import as_stack, check_gram, labelled
 
-__all__ = ["DaskStack", "rows_of", "stack_and_blocks"]
+__all__ = ["DaskStack", "computed", "rows_of", "stack_and_blocks"]
 
 #: Rows of a chunk that are converted to float64 at once.
 ROWS = 4096
@@ -167,7 +167,7 @@ class DaskStack:
         The function is importable where the chunk is; `shared` goes to each worker once;
         `by_object` has one part for each chunk of arrays (N, ...), as `parts` and `held` give them.
         """
-        return list(_computed(*self._tasks(function, shared, by_object)))
+        return list(computed(*self._tasks(function, shared, by_object)))
 
     def total(
         self,
@@ -186,7 +186,7 @@ class DaskStack:
         add = dask.delayed(_added, pure=False)
         while len(parts) > 1:
             parts = [add(*parts[i : i + ADDED]) for i in range(0, len(parts), ADDED)]
-        return _computed(parts[0])[0]
+        return computed(parts[0])[0]
 
     def _tasks(
         self,
@@ -207,7 +207,8 @@ class DaskStack:
         return list(self.stack.data.to_delayed().ravel())
 
 
-def _computed(*tasks: Any) -> tuple[Any, ...]:
+def computed(*tasks: Any) -> tuple[Any, ...]:
+    """Values of tasks; ConnectionError for a lost scheduler."""
     import dask
 
     try:
@@ -244,6 +245,7 @@ def _summary(
         rule = f"of chunks of real numbers of shape {expected}"
         got = f"{block.dtype}, shape {block.shape} in rows {objects.start} to {objects.stop - 1}"
         raise argument_error("kernels", "the model", rule, got)
+    check_unmasked(block, "kernels", "the model")
     rows, projection = np.zeros((s, len(chosen), m)), np.zeros((s, m))
     here = (chosen >= objects.start) & (chosen < objects.stop)
     rows[:, here] = block[:, chosen[here] - objects.start]

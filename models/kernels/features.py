@@ -242,11 +242,17 @@ def _features_of_dask(X: Any, argument: str) -> Any:
     return X.map_blocks(_finite, argument=argument, dtype=float, meta=np.empty((0, 0)))
 
 
-def _finite(block: NDArray, argument: str, block_info: Any) -> NDArray:
-    values = np.asarray(block, dtype=float)
+def _finite(block: Any, argument: str, block_info: Any) -> NDArray:
+    """Numbers of a chunk, which need not be what the Dask array promises."""
+    (start, stop), (_, n_columns) = block_info[0]["array-location"]
+    if np.shape(block) != (stop - start, n_columns):
+        rule = f"of chunks of shape ({stop - start}, {n_columns}), as the Dask array says"
+        got = f"shape {np.shape(block)} in rows {start} to {stop - 1}"
+        raise argument_error(argument, "Kernels", rule, got)
+    values = _real(block, argument)
     if not (finite := np.isfinite(values)).all():
         first, column = np.argwhere(~finite)[0].tolist()
-        row = block_info[0]["array-location"][0][0] + first
+        row = start + first
         got = f"{int((~finite).sum())} NaN or infinite entries in {len(values)} rows that were "
         got += f"read, the first at position ({row}, {column})"
         raise argument_error(argument, "Kernels", "finite", got)
@@ -264,6 +270,16 @@ def _as_features(table: Any, argument: str) -> NDArray:
         raise argument_error(
             argument, "Kernels", "of shape (objects, features)", f"shape {array.shape}"
         )
+    array = _real(array, argument)
+    labels = table.axes if isinstance(table, pd.DataFrame) else ()
+    square = array.shape[0] == array.shape[-1]
+    check_finite(array, argument, "Kernels", labels, similarities=square)
+    return array
+
+
+def _real(table: Any, argument: str) -> NDArray:
+    """Numbers and booleans as floats; anything else is an error."""
+    array = table if np.ma.isMaskedArray(table) else np.asarray(table)
     if array.dtype.kind in "mM":
         raise argument_error(argument, "Kernels", "real numbers", str(array.dtype))
     # Booleans are valid features, but `check_real` refuses them.
@@ -272,11 +288,7 @@ def _as_features(table: Any, argument: str) -> NDArray:
     elif array.dtype.kind == "O":
         plain = [float(x) if isinstance(x, bool | np.bool_) else x for x in array.ravel()]
         array = np.array(plain, dtype=object).reshape(array.shape)
-    array = check_real(array, argument, "Kernels")
-    labels = table.axes if isinstance(table, pd.DataFrame) else ()
-    square = array.shape[0] == array.shape[-1]
-    check_finite(array, argument, "Kernels", labels, similarities=square)
-    return array
+    return check_real(array, argument, "Kernels")
 
 
 def counts_as(labels: NDArray, training: NDArray) -> bool:

@@ -82,8 +82,9 @@ def nearest_psd(
     check_gram(whole, owner, argument)
     given = whole if train is None else labelled(similarities, whole, owner, "similarities")
     for stack, name in ((whole, argument), (given, "similarities")):
-        labels = [stack.indexes[dim] for dim in DIMS]
-        check_finite(np.asarray(stack.values, dtype=float), name, owner, labels)
+        labels = [stack.indexes[dim].tolist() for dim in DIMS]
+        values = np.asarray(stack.values, dtype=float)
+        check_finite(values, name, owner, labels, similarities=True)
     changed = given.astype(float)
     found: dict[str, list[float]] = {"smallest": [], "negative": [], "change": []}
     for new, K in zip(changed.values, whole.values.astype(float), strict=True):

@@ -142,7 +142,8 @@ def as_stack(
     values = np.ascontiguousarray(stack.values, dtype=float)
     is_gram = np.array_equal(stack["obs"].values, stack["basis"].values)
     labels = [stack.indexes[dim].tolist() for dim in DIMS]
-    check_finite(values, argument, owner, labels, similarities=is_gram)
+    similar = is_gram if like is None else np.array_equal(like["obs"].values, like["basis"].values)
+    check_finite(values, argument, owner, labels, similarities=similar)
     # Models multiply kernels with one another; squares of squares overflow at 1e77.
     if (largest := max(float(values.max()), -float(values.min()))) > LARGEST:
         rule = f"at most {LARGEST:g} in size: kernels.normalize('trace'), or z-score the features"

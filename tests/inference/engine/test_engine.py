@@ -509,3 +509,18 @@ def test_a_user_who_makes_underflows_errors_gets_results(engine):
         predictions = kz.predict(model, result, kernels)
         kz.extend(model, result, progressbar=False)
     assert np.isfinite(predictions["probability"]).all()
+
+
+@pytest.mark.parametrize("declare", [kz.MultinomialProbit, kz.CompositeKernelClassification])
+def test_log_likelihoods_comparisons_and_pictures_of_such_a_user(declare):
+    """Entries of a kernel of far objects are so small that their products underflow."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    kernels = (kz.gaussian(0.3) | kz.linear())(30 * X)
+    model = declare(kernels, np.arange(40) % 2)
+    expected = kz.fit(model, "gibbs", draws=10, tune=10, chains=1, **COMMON)
+    with np.errstate(all="raise"):
+        found = kz.fit(model, "gibbs", draws=10, tune=10, chains=1, **COMMON)
+        kz.compare_engines({"one": found, "other": expected})
+        kz.plots.plot_engines({"one": found, "other": expected}, max_elements=3)
+        kz.plots.plot_kernels(kernels)
+    assert found["log_likelihood"].equals(expected["log_likelihood"])

@@ -47,7 +47,7 @@ def test_k_hat_of_equal_largest_ratios_is_infinite(ties):
 
 
 def test_results_without_a_density_have_none():
-    assert np.isnan(pareto_k(DataTree()))
+    assert np.isnan(pareto_k(DataTree.from_dict({"posterior": xr.Dataset()})))
 
 
 def test_the_k_hat_of_a_result_is_the_engines_own():

@@ -1,6 +1,7 @@
 """Predictions by chunks of a Dask array: those in one piece, with the memory of a chunk."""
 
 import tracemalloc
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pandas as pd
@@ -147,3 +148,26 @@ def test_a_value_that_is_not_finite_is_named():
     model = kz.MultinomialProbit(kz.linear()(X), LABELS)
     with pytest.raises(ValueError, match=r"position \(77, 1\)"):
         predict(model, kz.linear()(chunked(bad, 9), X))
+
+
+def test_chunks_of_another_shape_than_promised_are_refused():
+    kernels = SPECIFICATIONS["columns"]
+    model = kz.MultinomialProbit(kernels(X), LABELS)
+    chunks = kernels(chunked(X_NEW, 20), X)
+    meta = np.empty((0, 0, 0))
+    short = chunks.data.map_blocks(lambda chunk: chunk[:, :-1], dtype=float, meta=meta)
+    with pytest.raises(ValueError, match=r"'kernels_new' .* shape \(2, 20, 9\).* \(2, 19, 9\)"):
+        predict(model, chunks.copy(data=short))
+
+
+def test_a_scheduler_that_is_lost_during_predictions_is_named():
+    kernels = SPECIFICATIONS["columns"]
+    model = kz.MultinomialProbit(kernels(X), LABELS)
+    chunks = kernels(chunked(X_NEW, 20), X)
+
+    def lost(chunk):
+        raise CancelledError("connection-lost")
+
+    gone = chunks.data.map_blocks(lost, dtype=float, meta=np.empty((0, 0, 0)))
+    with pytest.raises(ConnectionError, match="The Dask scheduler was lost"):
+        predict(model, chunks.copy(data=gone))

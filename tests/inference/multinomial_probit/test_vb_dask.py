@@ -331,6 +331,39 @@ def test_blocks_without_real_numbers_are_refused(dtype, promised):
         kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
 
 
+OTHER_THAN_NUMBERS = {
+    "complex": (lambda chunk: chunk + 1j, "real numbers. Got complex"),
+    "strings": (lambda chunk: chunk.astype(str), "real numbers. Got str"),
+    "dates": (lambda chunk: chunk.astype("datetime64[D]"), "real numbers"),
+    "masked": (lambda chunk: np.ma.masked_greater(chunk, 1), "without masked entries"),
+    "fewer": (lambda chunk: chunk[:-1], r"chunks of shape \(1[67], 4\).* in rows \d+ to \d+"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_THAN_NUMBERS)
+def test_chunks_of_features_are_the_real_numbers_that_dask_promises(kind):
+    """Converted to floats, they lost imaginary parts, units and masks."""
+    change, message = OTHER_THAN_NUMBERS[kind]
+    chunks = da.from_array(X, chunks=(17, -1)).map_blocks(change, dtype=float, meta=X[:0])
+    with pytest.raises(ValueError, match=f"'X' argument of Kernels must be .*{message}"):
+        KERNELS(chunks, X).compute()
+
+
+def test_chunks_of_features_may_be_booleans_and_numbers_of_python():
+    expected = KERNELS(da.from_array(1.0 * (X > 0), chunks=(17, -1)), X).values
+    for change in (lambda chunk: chunk > 0, lambda chunk: (1.0 * (chunk > 0)).astype(object)):
+        chunks = da.from_array(X, chunks=(17, -1)).map_blocks(change, dtype=float, meta=X[:0])
+        np.testing.assert_array_equal(KERNELS(chunks, X).values, expected)
+
+
+def test_masked_chunks_of_kernels_are_refused():
+    values = KERNELS(X).values
+    masked = dask.delayed(np.ma.masked_greater)(values, np.median(values))
+    blocks = da.from_delayed(masked, values.shape, dtype=float)
+    with pytest.raises(ValueError, match=r"'kernels' argument .* without masked entries"):
+        kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_chunks_with_other_numbers_at_each_read_are_refused():
     rng = np.random.default_rng(0)

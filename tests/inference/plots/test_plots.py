@@ -338,7 +338,9 @@ def other_model():
     ("call", "message"),
     [
         (lambda: plot_engines({}), "'results' argument of plot_engines must be at least one"),
-        (lambda: plot_engines({"a": 3}), "'results' .* by name. Got int"),
+        (lambda: plot_engines([result(1, 5, 0)]), "a mapping of results by name, .* Got list"),
+        (lambda: plot_engines({1: result(1, 5, 0)}), "a mapping of results by name, .* Got dict"),
+        (lambda: plot_weights(DataTree()), "a result of fit. Got an empty DataTree"),
         (lambda: plot_weights(result(1, 5, 0), kind="forset"), "nearest is 'forest'"),
         (lambda: plot_engines(result(1, 5, 0), var_names="bta"), "nearest is 'beta'"),
         (lambda: plot_engines(result(1, 5, 0), coords={"clas": "a"}), "nearest is 'class'"),

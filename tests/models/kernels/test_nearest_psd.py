@@ -62,6 +62,10 @@ def test_a_shift_leaves_new_objects_as_they_are():
         ({"similarities": np.triu(SCORES)}, "'similarities' argument of nearest_psd must be symm"),
         ({"similarities": SCORES.iloc[:, :3]}, r"must be square.* Got shape \(1, 9, 3\)"),
         ({"similarities": SCORES.where(SCORES < 1)}, "'similarities' .* must be finite"),
+        (
+            {"similarities": np.where(np.arange(9) == 4, np.nan, SCORES).T},
+            "ies: 4 .*KernelCompleter",
+        ),
         ({"similarities": SCORES, "method": "clp"}, "nearest is 'clip'"),
         ({"similarities": np.ones((2, 4)), "train": SCORES}, r"\(2, 9\), new objects by training"),
     ],
