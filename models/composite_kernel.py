@@ -127,7 +127,7 @@ class _CompositeKernel(pm.Model):
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
         if self.blocks is None:
-            warn_of_negligible(stack, owner)
+            warn_of_negligible(stack, owner, (varsigma / sigma) ** 0.5)
             warn_of_near_identity(stack, owner)
         self.combination = rule
         basis = [str(label) for label in stack["basis"].values]

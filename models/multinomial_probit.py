@@ -220,7 +220,7 @@ class MultinomialProbit(Declaration):
         for each in (stack, *(self.completed_rows or ())):
             rule.check(each)
         if self.blocks is None:
-            warn_of_negligible(stack, owner)
+            warn_of_negligible(stack, owner, (upsilon / tau) ** 0.5)
             warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
 
         super().__init__(

@@ -68,13 +68,14 @@ def test_kernels_near_the_identity_are_warned_of_by_name(declare):
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_what_is_near_the_identity_goes_by_the_diagonal(scale):
     """Bug: an absolute bound, which traces and units of kernels move."""
+    labels, upsilon = TARGETS[MultinomialProbit], scale**-2
     with pytest.warns(
         kz.kernels.KernelWarning, match="The kernel 'K' given to .* is nearly the identity"
     ):
-        MultinomialProbit({"K": scale * off_diagonal(0.9e-6)}, TARGETS[MultinomialProbit])
+        MultinomialProbit({"K": scale * off_diagonal(0.9e-6)}, labels, upsilon=upsilon)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        MultinomialProbit({"K": scale * off_diagonal(1.1e-6)}, TARGETS[MultinomialProbit])
+        MultinomialProbit({"K": scale * off_diagonal(1.1e-6)}, labels, upsilon=upsilon)
 
 
 def test_more_than_half_of_the_objects_decide():
@@ -114,13 +115,21 @@ def test_negative_entries_are_entries(silence):
 
 @pytest.mark.parametrize("declare", TARGETS)
 @pytest.mark.parametrize(
-    ("others", "size"), [({"a": WIDE}, 1e-12), ({"a": 1e7 * WIDE}, 1), ({}, 1e-12)]
+    ("others", "size"),
+    [({"a": WIDE}, 1e-12), ({"a": 1e7 * WIDE}, 1), ({}, 1e-12), ({}, 1e-3), ({"a": WIDE}, 1e-3)],
 )
 def test_negligible_kernels_are_warned_of(declare, others, size):
     with pytest.warns(
         kz.kernels.KernelWarning, match="hardly matter: 'b', with entries of at most"
     ):
         declare(others | {"b": size * WIDE}, TARGETS[declare])
+
+
+@pytest.mark.parametrize("declare", [MultinomialProbit, CompositeKernelRegression])
+def test_wide_priors_make_small_kernels_matter(silence, declare):
+    """Regressors of scale 1e4 give scores of scale one."""
+    rate = {"upsilon" if declare is MultinomialProbit else "varsigma": 1e8}
+    declare({"b": 1e-4 * WIDE}, TARGETS[declare], **rate)
 
 
 def test_no_other_kernels_are_warned_of(silence):
