@@ -37,7 +37,9 @@ ROUNDING = 1e-8
 OFF_ONE = 1e-5
 
 #: Types of labels that netCDF stores.
-STORABLE = (str, bytes, Real, np.bool_, datetime, np.datetime64)
+STORABLE = (str, bytes, (int, float, np.number, np.bool_), datetime, np.datetime64)
+#: Years of dates that xarray reads back: nanoseconds in 64 bits.
+YEARS = range(1678, 2262)
 
 
 #: What public functions take as a seed; see `integer_seed`.
@@ -223,17 +225,36 @@ def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> st
 
 def check_storable(labels: Iterable[object], argument: str, owner: str) -> None:
     """Raise unless labels are strings, numbers or dates, all of one kind, which netCDF stores."""
-    kinds: dict[type, object] = {}
+    kinds: dict[object, object] = {}
     for label in labels:
         kind = next((each for each in STORABLE if isinstance(label, each)), None)
-        if kind is None or getattr(label, "tzinfo", None) is not None:
-            rule = "labelled by strings, numbers or dates without time zone, which files can hold"
+        if kind is None or not _is_storable(label):
+            rule = (
+                "labelled by strings without NUL, numbers of 64 bits or dates of "
+                f"{YEARS[0]} to {YEARS[-1]} without time zone, which files can hold"
+            )
             got = f"the {type(label).__name__} {label!r}; convert the labels, as by astype(str)"
             raise argument_error(argument, owner, rule, got)
         kinds.setdefault(kind, label)
     if len(kinds) > 1:
         got = f"{' and '.join(map(repr, kinds.values()))}; convert the labels, as by astype(str)"
         raise argument_error(argument, owner, "labelled by ids of one type", got)
+
+
+def _is_storable(label: Any) -> bool:
+    """Whether netCDF holds a label of a type that it stores, and xarray reads it back."""
+    if isinstance(label, str):
+        # NumPy drops NUL at the end, and lone surrogates have no bytes.
+        return "\0" not in label and label == label.encode(errors="ignore").decode()
+    if isinstance(label, bytes):
+        return b"\0" not in label
+    if isinstance(label, int):
+        return -(2**63) <= label < 2**64
+    if isinstance(label, np.datetime64):
+        return label.astype("datetime64[Y]").astype(int) + 1970 in YEARS
+    if isinstance(label, datetime):
+        return label.tzinfo is None and label.year in YEARS
+    return not isinstance(label, np.complexfloating | np.timedelta64)
 
 
 def check_names(
@@ -506,9 +527,9 @@ def check_labels(
             "without missing labels",
             f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}",
         )
-    values = _of_one_type(values, argument, owner)
-    if values.dtype.kind == "O":
-        check_storable(values.tolist(), argument, owner)
+    given, values = values, _of_one_type(values, argument, owner)
+    if given.dtype.kind in "OUSM":
+        check_storable(list(given), argument, owner)
     if classes is None:
         return _codes_of_sorted_classes(values, argument, owner)
     known = np.asarray(classes)
