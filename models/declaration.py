@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
+from copy import deepcopy
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Self, SupportsIndex, override
 
 import cloudpickle
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 from pymc.initial_point import make_initial_point_fn
@@ -71,8 +71,8 @@ class Declaration(pm.Model):
             raise argument_error("name", cls.__name__, requirement, repr(kwargs["name"]))
         model = super().__new__(cls)
         # The caller may change labels in place; kernels are too large for a copy.
-        own = {k: v if k == "kernels" else _copied(v) for k, v in kwargs.items()}
-        model._arguments = (*args[:1], *map(_copied, args[1:])), own
+        own = {k: v if k == "kernels" else deepcopy(v) for k, v in kwargs.items()}
+        model._arguments = (*args[:1], *map(deepcopy, args[1:])), own
         return model
 
     def __init__(self, coords: Mapping[str, Any] | None = None):
@@ -268,11 +268,6 @@ class Declaration(pm.Model):
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
         return frozenset(str(term.name) for term in terms)
-
-
-def _copied(value: Any) -> Any:
-    arrays = np.ndarray | list | pd.Series | pd.DataFrame
-    return value.copy() if isinstance(value, arrays) else value
 
 
 def _check_as_before(then: np.ndarray, now: np.ndarray, argument: str) -> None:

@@ -7,8 +7,11 @@ import warnings
 import cloudpickle
 import joblib
 import numpy as np
+import pandas as pd
+import polars as pl
 import pymc as pm
 import pytest
+import xarray as xr
 
 import kernelzoo as kz
 
@@ -325,9 +328,27 @@ def test_copies_are_declarations_with_their_amendments(kind, copied):
     assert twin.compile_logp()(point) == pytest.approx(model.compile_logp()(point))
 
 
-def test_labels_changed_in_place_do_not_change_a_pickled_model():
-    labels = np.array([0, 1, 0, 1])
+@pytest.mark.parametrize(
+    "kind",
+    [list, np.array, pd.Series, pd.Categorical, xr.DataArray, pl.Series],
+    ids=lambda kind: f"{kind.__module__}.{kind.__name__}",
+)
+def test_labels_changed_in_place_do_not_change_a_pickled_model(kind):
+    labels = kind([0, 1, 0, 1])
     model = kz.MultinomialProbit(np.eye(4) + 1.0, labels)
-    labels[:] = [1, 1, 0, 0]
+    for i, label in enumerate([1, 1, 0, 0]):
+        labels[i] = label
     twin = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(twin.label_codes, [0, 1, 0, 1])
+
+
+def test_weights_changed_in_place_do_not_change_a_pickled_model():
+    weights = np.array([0.9, 0.1])
+    kernels = {"a": np.eye(4) + 1.0, "b": np.eye(4)}
+    rule = kz.combinations.FixedWeights(weights)
+    model = kz.MultinomialProbit(kernels, [0, 1, 0, 1], combination=rule)
+    point = model.initial_point()
+    before = model.compile_logp()(point)
+    weights[:] = [0.1, 0.9]
+    twin = pickle.loads(pickle.dumps(model))
+    assert twin.compile_logp()(point) == pytest.approx(before)
