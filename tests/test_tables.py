@@ -303,7 +303,7 @@ def test_labels_that_files_cannot_hold_are_refused(kind):
 
 
 def test_classes_without_bytes_are_refused():
-    with pytest.raises(ValueError, match="labelled by strings .*which files can hold"):
+    with pytest.raises(ValueError, match=r"labelled by strings .*which files can hold"):
         kz.MultinomialProbit(GRAM, ["\ud800", "b"] * (N // 2))
 
 
