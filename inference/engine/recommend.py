@@ -15,7 +15,7 @@ from ...models.kernels.stack import DIMS
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
 from .applicability import PrintedTable, checked_model, small_only
-from .clock import Clock, track
+from .clock import Clock, stopped_by_ctrl_c, track
 from .compilation import compiling_with, python_mode
 from .completed_kernels import number_of_fits
 from .engine import Engine, Kind, Run
@@ -165,7 +165,7 @@ def recommend(
     run = Run(draws, tune, chains, cores, progressbar=False)
     candidates: list[Candidate] = []
     chosen: Candidate | None = None
-    with track(len(engines), "recommend", visible=progressbar) as bar:
+    with stopped_by_ctrl_c(), track(len(engines), "recommend", visible=progressbar) as bar:
         for engine in engines:
             bar.advance(engine=engine.name)
             seconds, failure = nan, None

@@ -1,5 +1,7 @@
 """Scale and weights chosen by held-out log scores."""
 
+import itertools
+import signal
 from functools import reduce
 from operator import or_
 
@@ -13,6 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import kernelzoo as kz
 from kernelzoo.inference import selection as rooms
 from kernelzoo.inference.selection import why_no_selection
+from kernelzoo.inference.variational.ascent import Ascent
 from kernelzoo.models.combinations.sums import FixedWeights
 
 QUIET = {"progressbar": False}
@@ -254,3 +257,21 @@ def test_equal_weights_are_those_of_the_plain_average():
     fixed = model.redeclared(combination="fixed")
     one, two = (kz.select(each, scales=[10.0], **QUIET).log_scores[0] for each in (model, fixed))
     np.testing.assert_allclose(one, two, rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:VB was interrupted")
+@pytest.mark.parametrize("choose", [kz.select, kz.recommend])
+def test_one_ctrl_c_ends_a_choice_of_many_fits(monkeypatch, choose):
+    """VB returns what it has, and the next fit would begin."""
+    advance, calls = Ascent.advance, itertools.count()
+
+    def pressing(*arguments, **options):
+        if next(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return advance(*arguments, **options)
+
+    model = models(40)["probit"]
+    monkeypatch.setattr(Ascent, "advance", pressing)
+    with pytest.raises(KeyboardInterrupt):
+        choose(model, **QUIET)
+    assert next(calls) == 4
