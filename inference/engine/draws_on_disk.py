@@ -3,6 +3,7 @@
 PyMC's own zarr trace needs zarr 2, whose stores the xarray of today does not open.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -152,6 +153,17 @@ def _counted(path: str | PathLike[str]) -> xr.Dataset:
     return data
 
 
+def _await_writes() -> None:
+    """Wait until zarr's thread has nothing left to write."""
+    from zarr.core.sync import sync
+
+    async def others() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*left, return_exceptions=True)
+
+    sync(others())
+
+
 class DrawsOnDisk:
     """Store with one array (chain, draw, ...) per variable, chunked by draws.
 
@@ -222,9 +234,13 @@ class DrawsOnDisk:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say what remains when the disk is full."""
+        """Say what remains when the disk is full; after an interrupt, wait for what zarr writes."""
         try:
             yield
+        except (KeyboardInterrupt, SystemExit):
+            # An old write would otherwise come after those of `close`, and undo them.
+            _await_writes()
+            raise
         except OSError as error:
             kept = "kz.open_store reads the draws written before" if self.on_disk else "it is empty"
             raise OSError(

@@ -143,6 +143,8 @@ def test_a_signal_while_exact_draws_are_written_loses_none(
     def send(*arguments, **options):
         if next(calls) == n:
             signal.pthread_kill(threading.main_thread().ident, signal_number)
+            # This write ends after the interrupt: it must not undo those of `close`.
+            time.sleep(0.2)
         return put(*arguments, **options)
 
     try:
