@@ -1,6 +1,7 @@
 """Command line: ``python -m kernelzoo {engines,fit}``."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from functools import reduce
@@ -78,7 +79,10 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
     )
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / f"{options.data}-{result.attrs['engine'].lower()}"
-    result.to_netcdf(f"{stem}.nc")
+    # HDF5 does not write to a file that a notebook has open, and the fit would be lost.
+    partial = Path(f"{stem}.nc.{os.getpid()}")
+    result.to_netcdf(partial)
+    partial.replace(f"{stem}.nc")
     test_kernels = kernels(data.X_test, data.X_train)
     table = predict(model, result, test_kernels)["probability"].to_pandas()
     table.insert(0, "true", data.y_test)

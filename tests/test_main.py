@@ -7,6 +7,7 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.__main__ import WIDTH, kernels_for, main
@@ -60,6 +61,18 @@ def test_an_unwritable_output_loses_no_fit(tmp_path, unwritable):
     assert code_of(["fit", "iris", "--draws", "5", "--out", str(tmp_path)], output) == code
     assert az.from_netcdf(tmp_path / "iris-vb.nc")["posterior"].sizes["draw"] == 5
     assert len(pd.read_csv(tmp_path / "iris-vb-predictions.csv")) == 45
+
+
+def test_a_result_that_is_open_is_replaced(tmp_path):
+    """HDF5 writes to no file that is open."""
+    arguments = ["fit", "iris", "--draws", "5", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    with xr.open_datatree(tmp_path / "iris-vb.nc", engine="h5netcdf"):
+        assert main(arguments) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "iris-vb-predictions.csv",
+        "iris-vb.nc",
+    ]
 
 
 def test_gram_matrices_are_taken_as_they_are():
