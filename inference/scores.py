@@ -2,6 +2,14 @@
 
 from .diagnostics.scores import held_out
 from .engine.paper import variance_explained
+from .left_out import loo_kfold
 from .mutual_completion.scores import correlation_distance, entry_coverage, svm_auc
 
-__all__ = ["correlation_distance", "entry_coverage", "held_out", "svm_auc", "variance_explained"]
+__all__ = [
+    "correlation_distance",
+    "entry_coverage",
+    "held_out",
+    "loo_kfold",
+    "svm_auc",
+    "variance_explained",
+]

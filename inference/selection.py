@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
-from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 from xarray import DataArray, Dataset, DataTree
 
@@ -26,6 +25,7 @@ from ..validation import Count, Seed, argument_error, check_arguments, check_pos
 from .engine.clock import track
 from .engine.paper import Paper, papers_of
 from .engine.same_model import check_model
+from .left_out import LeftOut, splits, why_not_left_out
 
 __all__ = ["SCALES", "Selection", "select", "why_no_selection"]
 
@@ -35,8 +35,6 @@ SCALES = (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
 MOST = 400
 # Draws from q for each prediction, from the same random numbers for all candidates.
 DRAWS = 100
-
-type Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,16 +74,13 @@ def why_no_selection(model: Any) -> str | None:
         return f"not available for {type(model).__name__}"
     if reason := paper.why_not(model) or paper.vb.unless(model):
         return reason
-    if model.blocks is not None or model.completed_rows is not None:
-        return "not available for kernels in a Dask array or completed kernels"
-    if getattr(model, "parametric", None) or not isinstance(model.combination, WeightedSum):
-        return "not available for products and for kernels with parameters to learn"
-    if getattr(model, "apart", False):
-        return "not available for outputs that share nothing"
-    ids = np.unique(np.asarray(model.coords["obs"]), return_index=True)[1]
-    if "class" in model.coords and (np.bincount(model.label_codes[ids]) > 1).sum() < 2:
-        return "two classes must have two distinct objects each"
-    return None if len(ids) > 1 else "it takes two distinct objects"
+    if reason := why_not_left_out(model):
+        return reason
+    if not isinstance(model.combination, WeightedSum):
+        return "not available for products"
+    return (
+        "not available for outputs that share nothing" if getattr(model, "apart", False) else None
+    )
 
 
 def select(
@@ -146,17 +141,19 @@ def select(
     if folds < 2:
         raise argument_error("folds", "select", "2 or more", repr(folds))
     seed = integer_seed(random_seed, "random_seed", "select")
-    candidate = _Candidate.of(model, seed)
-    splits = list(_splits(candidate.model, folds, seed))
+    paper = _paper(model)
+    assert paper is not None
+    candidate = _Candidate(LeftOut.of(model), paper, seed)
+    parts = list(splits(model, folds, seed, MOST))
     compare = choose_weights and candidate.model.learned and len(model.coords["kernel"]) > 1
     weights = ["equal", "declared"] if compare else ["declared"]
-    objects = np.sort(np.concatenate([new for _, new in splits]))
+    objects = np.sort(np.concatenate([new for _, new in parts]))
     log_scores = DataArray(
         np.full((len(weights), len(tried), len(objects)), np.nan),
         {"weights": weights, "scale": tried, "obs": np.asarray(model.coords["obs"])[objects]},
         ("weights", "scale", "obs"),
     )
-    total = len(splits) * (len(tried) + compare)
+    total = len(parts) * (len(tried) + compare)
     with (
         track(total, "Held-out log scores", visible=progressbar) as bar,
         numpy_warnings(),
@@ -165,7 +162,7 @@ def select(
     ):
 
         def fill(row: int, columns: Sequence[int]) -> None:
-            for train, new in splits:
+            for train, new in parts:
                 places = np.searchsorted(objects, new)
                 chosen = [tried[column] for column in columns]
                 scores = candidate.log_scores(train, new, chosen, equal=weights[row] == "equal")
@@ -190,34 +187,28 @@ class _Candidate:
 
     Parameters
     ----------
-    model : Declaration
+    whole : LeftOut
     paper : Paper
-    stack : DataArray (kernel, obs, basis)
     seed : int
     """
 
-    model: Any
+    whole: LeftOut
     paper: Paper
-    stack: DataArray
     seed: int
 
-    @classmethod
-    def of(cls, model: Any, seed: int) -> "_Candidate":
-        """Read the kernels of a model."""
-        dims = ("kernel", "obs", "basis")
-        coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
-        paper = _paper(model)
-        assert paper is not None
-        return cls(model, paper, DataArray(model.values_of("K"), coords, dims), seed)
+    @property
+    def model(self) -> Any:
+        """Declaration."""
+        return self.whole.model
 
     def log_scores(
-        self, train: Rows, new: Rows, scales: Sequence[float], *, equal: bool
+        self, train: NDArray, new: NDArray, scales: Sequence[float], *, equal: bool
     ) -> Iterator[NDArray]:
         """Log scores (new,) of left-out objects, one scale after another.
 
         With known weights, here also `equal` ones, the composite kernel is the only kernel.
         """
-        model, stack = self.model, self.stack
+        model, stack = self.model, self.whole.stack
         settings: dict[str, Any] = {}
         if equal or not model.learned:
             n = len(stack)
@@ -226,75 +217,25 @@ class _Candidate:
             coords = {"kernel": ["sum"], "obs": stack["obs"], "basis": stack["basis"]}
             stack = DataArray(total, coords, stack.dims)
             settings["combination"] = FixedWeights([1.0])
-        is_gram = np.array_equal(stack["obs"], stack["basis"])
-        columns = train if is_gram else np.arange(stack.sizes["basis"])
-        if "class" in model.coords:
-            classes = list(model.coords["class"])
-            settings |= {
-                "labels": [classes[code] for code in model.label_codes[train]],
-                "classes": classes,
-            }
-        else:
-            settings["targets"] = model["targets"].get_value()[train]
-        # Numbers, because the ids of an object's copies are the same. Columns have others than
-        # rows: the matrices were checked as Gram matrices before.
-        rows = np.arange(stack.sizes["obs"])
-        numbered = stack.isel(basis=columns).assign_coords(obs=rows, basis=len(rows) + columns)
+        left_out = LeftOut(model, stack)
+        assert self.paper.path is not None
+        assert self.paper.predict is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            part = model.redeclared(kernels=numbered.isel(obs=train), **settings)
-            assert self.paper.path is not None
+            part, kernels_new = left_out.parts(train, new, **settings)
             for sample in self.paper.path(part, scales):
                 draws, _ = sample(DRAWS, np.random.default_rng(self.seed))
-                yield self._scores(part, draws, numbered.isel(obs=new), new)
-
-    def _scores(self, part: Any, draws: Any, kernels_new: DataArray, new: Rows) -> NDArray:
-        """Log scores of objects from draws of a model without them."""
-        variables = {
-            name: (("chain", "draw", *part.named_vars_to_dims.get(name, ())), values[None])
-            for name, values in draws.items()
-        }
-        result = DataTree.from_dict({"posterior": Dataset(variables)})
-        assert self.paper.predict is not None
-        predicted = self.paper.predict(
-            part, result, kernels_new, keep_draws=False, progressbar=False
-        )
-        if "probability" in predicted:
-            p = predicted["probability"].to_numpy()[
-                np.arange(len(new)), self.model.label_codes[new]
-            ]
-            return np.log(np.maximum(p, np.finfo(float).tiny))
-        targets = self.model["targets"].get_value()[new]
-        scores = norm.logpdf(targets, predicted["mean"].to_numpy(), predicted["sd"].to_numpy())
-        return scores.reshape(len(new), -1).sum(axis=1)
+                variables = {
+                    name: (("chain", "draw", *part.named_vars_to_dims.get(name, ())), values[None])
+                    for name, values in draws.items()
+                }
+                result = DataTree.from_dict({"posterior": Dataset(variables)})
+                predicted = self.paper.predict(
+                    part, result, kernels_new, keep_draws=False, progressbar=False
+                )
+                yield left_out.log_scores(predicted, new)
 
 
 def _paper(model: Any) -> Paper | None:
     """Find the most specific paper of a model that has a path of scales."""
     return next((paper for paper in papers_of(type(model)) if paper.path is not None), None)
-
-
-def _splits(model: Any, folds: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
-    """Rows of the training objects and of the objects left out, by fold."""
-    # `import kernelzoo` does without scikit-learn, which takes half a second.
-    from sklearn.model_selection import KFold, StratifiedKFold
-
-    ids = np.asarray(model.coords["obs"])
-    _, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
-    y, splitter = np.zeros(len(first), dtype=int), KFold
-    if "class" in model.coords:
-        y, splitter = model.label_codes[first], StratifiedKFold
-        folds = min(folds, int(np.bincount(y).max()))
-    rng, share = np.random.default_rng(seed), min(1.0, MOST / len(y))
-    members = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y)]
-    # Rare classes keep enough objects to be in every training part.
-    kept = [m[: max(round(share * len(m)), folds)] for m in members]
-    chosen = np.sort(np.concatenate(kept))
-    with warnings.catch_warnings():
-        # A class with fewer objects than folds is not in every fold.
-        warnings.simplefilter("ignore", UserWarning)
-        folds = min(folds, len(chosen))
-        split = splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen])
-        for part in split:
-            train, new = (np.flatnonzero(np.isin(copy_of, chosen[rows])) for rows in part)
-            yield train, new

@@ -53,6 +53,9 @@ SEEDED = {
     "select": lambda seed: kz.select(
         kz.MultinomialProbit.example(), scales=[1.0], random_seed=seed, progressbar=False
     ).log_scores.to_numpy(),
+    "loo_kfold": lambda seed: kz.scores.loo_kfold(
+        kz.MultinomialProbit.example(), k=2, draws=2, random_seed=seed, progressbar=False
+    ).elpd_i.to_numpy(),
     "split": lambda seed: DATA.split(seed=seed).X_test.index.to_numpy(),
     "splits": lambda seed: next(DATA.splits(1, seed=seed)).X_test.index.to_numpy(),
     "folds": lambda seed: next(DATA.folds(3, seed=seed)).X_test.index.to_numpy(),

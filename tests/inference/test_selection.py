@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import kernelzoo as kz
 from kernelzoo.inference import selection as rooms
+from kernelzoo.inference.left_out import splits
 from kernelzoo.inference.selection import why_no_selection
 from kernelzoo.inference.variational.ascent import Ascent
 from kernelzoo.models.combinations.sums import FixedWeights
@@ -55,7 +56,7 @@ def test_scores_are_those_of_fits_without_the_objects(name):
     K = model["K"].get_value()
     values = model["targets" if name == "regression" else "labels"].get_value()
     expected = np.empty(40)
-    for train, new in rooms._splits(model, 3, 0):
+    for train, new in splits(model, 3, 0):
         part = type(model)(
             dict(zip(("a", "b"), K[:, train][:, :, train], strict=True)),
             values[train],
@@ -131,10 +132,10 @@ def test_folds_leave_each_object_out_once_and_copies_together():
     ids = [f"P{row}" for row in rows]
     frames = {block: pd.DataFrame(values[rows], index=ids) for block, values in x.items()}
     model = kz.MultinomialProbit(kernels()(frames), y[rows])
-    splits = list(rooms._splits(model, 4, 0))
-    left_out = np.concatenate([new for _, new in splits])
+    parts = list(splits(model, 4, 0, rooms.MOST))
+    left_out = np.concatenate([new for _, new in parts])
     assert sorted(left_out) == list(range(33))
-    for train, new in splits:
+    for train, new in parts:
         assert {ids[row] for row in train}.isdisjoint(ids[row] for row in new)
         assert len(train) + len(new) == 33
     assert kz.select(model, scales=[1.0, 10.0], **QUIET).log_scores.notnull().any("scale").any()
@@ -247,7 +248,7 @@ def test_rare_classes_are_in_every_training_part(name, monkeypatch):
     rare = np.arange(300) < 6
     declared = {"probit": kz.MultinomialProbit, "classification": kz.CompositeKernelClassification}
     model = declared[name](kernels()(x), rare)
-    for train, _ in rooms._splits(model, 4, 0):
+    for train, _ in splits(model, 4, 0, rooms.MOST):
         assert rare[train].sum() >= 2
     assert kz.select(model, scales=[1.0], **QUIET).log_scores.sizes["obs"] < 40
 

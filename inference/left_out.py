@@ -1,0 +1,212 @@
+"""Objects left out of a model: folds, the model of the others, and scores of their predictions."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pymc as pm
+from arviz_stats.utils import ELPDDataLOOKFold
+from numpy.typing import NDArray
+from scipy.stats import norm
+from xarray import DataArray, Dataset
+
+from ..validation import Count, Seed, argument_error, check_arguments, integer_seed
+from .engine.clock import stopped_by_ctrl_c, track
+from .engine.engine import Engine
+from .engine.fit import fit
+from .engine.predict import predict
+from .engine.same_model import check_model
+
+__all__ = ["LeftOut", "loo_kfold", "splits", "why_not_left_out"]
+
+type Rows = NDArray[np.intp]
+
+
+def why_not_left_out(model: Any) -> str | None:
+    """Why objects cannot be left out of a model; None when they can."""
+    if not hasattr(model, "redeclared") or not {"obs", "basis"} <= set(model.coords):
+        return f"not available for {type(model).__name__}"
+    if model.blocks is not None or model.completed_rows is not None:
+        return "not available for kernels in a Dask array or completed kernels"
+    if getattr(model, "parametric", None):
+        return "not available for kernels with parameters to learn"
+    ids = np.unique(np.asarray(model.coords["obs"]), return_index=True)[1]
+    if "class" in model.coords and (np.bincount(model.label_codes[ids]) > 1).sum() < 2:
+        return "two classes must have two distinct objects each"
+    return None if len(ids) > 1 else "it takes two distinct objects"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A model some of whose objects are left out.
+
+    Parameters
+    ----------
+    model : Declaration
+    stack : DataArray (kernel, obs, basis)
+        Its kernels, or their composite kernel.
+    """
+
+    model: Any
+    stack: DataArray
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """Read the kernels of a model."""
+        dims = ("kernel", "obs", "basis")
+        coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
+        return cls(model, DataArray(model.values_of("K"), coords, dims))
+
+    def parts(self, train: Rows, new: Rows, **settings: Any) -> tuple[Any, DataArray]:
+        """Declare the model of the objects `train`; return it and the kernels of the `new` ones."""
+        model, stack = self.model, self.stack
+        is_gram = np.array_equal(stack["obs"], stack["basis"])
+        columns = train if is_gram else np.arange(stack.sizes["basis"])
+        if "class" in model.coords:
+            classes = list(model.coords["class"])
+            settings |= {
+                "labels": [classes[code] for code in model.label_codes[train]],
+                "classes": classes,
+            }
+        else:
+            settings["targets"] = model["targets"].get_value()[train]
+        # Numbers, because the ids of an object's copies are the same. Columns have others than
+        # rows: the matrices were checked as Gram matrices before.
+        rows = np.arange(stack.sizes["obs"])
+        numbered = stack.isel(basis=columns).assign_coords(obs=rows, basis=len(rows) + columns)
+        part = model.redeclared(kernels=numbered.isel(obs=train), **settings)
+        return part, numbered.isel(obs=new)
+
+    def log_scores(self, predicted: Dataset, new: Rows) -> NDArray:
+        """Log scores (new,) of predictions of objects that were left out."""
+        if "probability" in predicted:
+            p = predicted["probability"].to_numpy()
+            own = p[np.arange(len(new)), self.model.label_codes[new]]
+            return np.log(np.maximum(own, np.finfo(float).tiny))
+        targets = self.model["targets"].get_value()[new]
+        scores = norm.logpdf(targets, predicted["mean"].to_numpy(), predicted["sd"].to_numpy())
+        return scores.reshape(len(new), -1).sum(axis=1)
+
+
+def splits(
+    model: Any, folds: int, seed: int, most: int | None = None
+) -> Iterator[tuple[Rows, Rows]]:
+    """Rows of the training objects and of the objects left out, by fold.
+
+    Folds are stratified by class, and copies of an object are in one fold. Of more than `most`
+    objects, so many take part.
+    """
+    # `import kernelzoo` does without scikit-learn, which takes half a second.
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    ids = np.asarray(model.coords["obs"])
+    _, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
+    y, splitter = np.zeros(len(first), dtype=int), KFold
+    if "class" in model.coords:
+        y, splitter = model.label_codes[first], StratifiedKFold
+        folds = min(folds, int(np.bincount(y).max()))
+    rng, share = np.random.default_rng(seed), 1.0 if most is None else min(1.0, most / len(y))
+    members = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y)]
+    # Rare classes keep enough objects to be in every training part.
+    kept = [m[: max(round(share * len(m)), folds)] for m in members]
+    chosen = np.sort(np.concatenate(kept))
+    with warnings.catch_warnings():
+        # A class with fewer objects than folds is not in every fold.
+        warnings.simplefilter("ignore", UserWarning)
+        folds = min(folds, len(chosen))
+        split = splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen])
+        for part in split:
+            train, new = (np.flatnonzero(np.isin(copy_of, chosen[rows])) for rows in part)
+            yield train, new
+
+
+def loo_kfold(
+    model: pm.Model,
+    engine: str | Engine = "vb",
+    *,
+    k: Count = 10,
+    random_seed: Seed = 0,
+    progressbar: bool = True,
+    **options: Any,
+) -> ELPDDataLOOKFold:
+    """Log scores of all objects by K-fold cross-validation, with any engine.
+
+    ``az.loo`` needs posteriors that hardly change when one object leaves. Those of kernel models
+    change, so that most of its Pareto k may be above 0.7. This function fits the model anew.
+
+    Parameters
+    ----------
+    model : MultinomialProbit, CompositeKernelClassification or CompositeKernelRegression
+        With kernels in memory that have no parameters.
+    engine : str or Engine, default="vb"
+        As in `fit`.
+    k : int, default=10
+        Number of folds, stratified by class. Copies of an object are in one fold.
+    random_seed : int, SeedSequence or Generator, default=0
+        Seed of the folds and of each fit. Models and engines with one seed have the same folds.
+    progressbar : bool, default=True
+        Show progress.
+    **options
+        Further arguments of `fit`, such as ``draws``.
+
+    Returns
+    -------
+    ELPDDataLOOKFold
+        As ``az.loo_kfold`` returns it, for ``az.compare``: ``elpd`` is the sum of the log scores
+        and ``elpd_i`` (obs) has those of the objects. ``warning`` says that a fit did not converge.
+        The effective number of parameters ``p`` is NaN.
+
+    Raises
+    ------
+    ValueError
+        For other models, for fewer than two folds, and for arguments that `fit` refuses.
+
+    Notes
+    -----
+    k fits of a share 1 - 1/k of the objects.
+
+    Examples
+    --------
+    >>> scores = {name: kz.scores.loo_kfold(model, name) for name in ("vb", "gibbs")}
+    >>> az.compare(scores)
+    """
+    owner = "loo_kfold"
+    check_arguments(loo_kfold, {name: value for name, value in locals().items() if name != "owner"})
+    check_model(model, owner)
+    if reason := why_not_left_out(model):
+        raise ValueError(f"{owner} does not apply to this model: {reason}.")
+    if k < 2:
+        raise argument_error("k", owner, "2 or more", repr(k))
+    seed = integer_seed(random_seed, "random_seed", owner)
+    left_out = LeftOut.of(model)
+    ids = np.asarray(model.coords["obs"])
+    scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
+    folds = list(splits(model, k, seed))
+    warned, draws = False, 0
+    quiet = {"random_seed": seed, "progressbar": False}
+    with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
+        for train, new in folds:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                part, kernels_new = left_out.parts(train, new)
+                result = fit(part, engine, **options, **quiet)
+                predicted = predict(part, result, kernels_new, progressbar=False)
+            scores.values[new] = left_out.log_scores(predicted, new)
+            warned |= result.attrs.get("converged") != "yes"
+            posterior = result["posterior"]
+            draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+            bar.advance()
+    return ELPDDataLOOKFold(
+        elpd=float(scores.sum()),
+        se=float(np.sqrt(len(scores)) * scores.std()),
+        p=np.nan,
+        n_samples=draws,
+        n_data_points=len(scores),
+        scale="log",
+        warning=bool(warned),
+        good_k=None,
+        elpd_i=scores,
+        n_folds=len(folds),
+    )

@@ -1,0 +1,121 @@
+"""K-fold cross-validation with any engine."""
+
+import itertools
+import signal
+
+import arviz as az
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import kernelzoo as kz
+from kernelzoo.inference.left_out import splits
+
+QUIET = {"progressbar": False}
+SHORT = {"draws": 60, "tune": 30, "chains": 2, "cores": 1}
+
+
+def data(n=30):
+    rng = np.random.default_rng(0)
+    x = {"a": rng.normal(size=(n, 2)), "b": rng.normal(size=(n, 3))}
+    kernels = kz.gaussian("median").on("a").named("a") | kz.gaussian("median").on("b").named("b")
+    return kernels.normalize("trace")(x), x["a"][:, 0]
+
+
+def model(name):
+    stack, signal_ = data()
+    if name == "regression":
+        return kz.CompositeKernelRegression(stack, signal_ - signal_.mean())
+    if name == "classification":
+        return kz.CompositeKernelClassification(stack, signal_ > 0)
+    return kz.MultinomialProbit(stack, np.digitize(signal_, [-0.5, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"), [("probit", "vb"), ("classification", "map"), ("regression", "gibbs")]
+)
+def test_scores_are_those_of_fits_without_the_objects(name, engine):
+    """By hand: each fold is declared on its objects, fitted by the engine, and predicts."""
+    whole = model(name)
+    found = kz.scores.loo_kfold(whole, engine, k=3, random_seed=5, **SHORT, **QUIET)
+    K = whole["K"].get_value()
+    values = whole["targets" if name == "regression" else "labels"].get_value()
+    expected = np.empty(len(values))
+    for train, new in splits(whole, 3, 5):
+        names = ("a", "b")
+        grams = dict(zip(names, K[:, train][:, :, train], strict=True))
+        part = type(whole)(grams, values[train])
+        result = kz.fit(part, engine, random_seed=5, **SHORT, **QUIET)
+        rows = dict(zip(names, K[:, new][:, :, train], strict=True))
+        predicted = kz.predict(part, result, rows, **QUIET)
+        if name == "regression":
+            expected[new] = norm.logpdf(values[new], predicted["mean"], predicted["sd"])
+        else:
+            p = predicted["probability"].to_numpy()
+            expected[new] = np.log(p[np.arange(len(new)), values[new]])
+    np.testing.assert_allclose(found.elpd_i, expected, rtol=1e-6)
+    assert found.elpd == pytest.approx(expected.sum())
+    assert found.se == pytest.approx(np.sqrt(len(expected)) * expected.std())
+    assert found.n_folds == 3
+    assert found.n_samples == (1 if engine == "map" else 60 if engine == "vb" else 120)
+    assert list(found.elpd_i["obs"].values) == list(whole.coords["obs"])
+
+
+def test_arviz_compares_models():
+    """Of two models on the same folds, that on the kernel which decides is first."""
+    stack, target = data()
+    y = np.digitize(target, [-0.5, 0.5])
+    scores = {
+        block: kz.scores.loo_kfold(
+            kz.MultinomialProbit(stack.sel(kernel=[block]), y, upsilon=30.0),
+            kz.VB(starts=1),
+            k=3,
+            draws=60,
+            **QUIET,
+        )
+        for block in ("b", "a")
+    }
+    table = az.compare(scores)
+    assert table.index[0] == "a"
+    assert "3-fold cross validation" in str(scores["a"])
+
+
+def test_fits_that_did_not_converge_are_marked():
+    clean = kz.scores.loo_kfold(model("regression"), "vb", k=2, draws=20, **QUIET)
+    cut = kz.scores.loo_kfold(model("regression"), kz.VB(max_iterations=1), k=2, draws=20, **QUIET)
+    assert (clean.warning, cut.warning) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 1}, "2 or more"),
+        ({"engine": "vbb"}, "'vb'"),
+        ({"drows": 3}, "draws"),
+        ({"random_seed": -1}, "random_seed"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        kz.scores.loo_kfold(model("probit"), **options, **QUIET)
+
+
+def test_other_models_are_refused():
+    for other in (kz.WishartCompletion.example(), kz.MutualKernelCompletion.example()):
+        with pytest.raises(ValueError, match="does not apply to this model"):
+            kz.scores.loo_kfold(other, **QUIET)
+
+
+def test_one_ctrl_c_ends_all_folds(monkeypatch):
+    from kernelzoo.inference import left_out
+
+    number = itertools.count()
+
+    def interrupted(part, engine, **options):
+        next(number)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(left_out, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kz.scores.loo_kfold(model("probit"), **QUIET)
+    assert next(number) == 1
