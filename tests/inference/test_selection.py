@@ -164,6 +164,8 @@ def test_many_objects_are_sampled_by_class(monkeypatch):
     codes = model.label_codes
     shares = np.bincount(codes[scores["obs"].values]) / 30
     np.testing.assert_allclose(shares, np.bincount(codes) / 90, atol=0.05)
+    counts = np.array([np.bincount(codes[new]) for _, new in splits(model, 3, 0, 30)])
+    assert (np.ptp(counts, axis=0) <= 1).all()
 
 
 def test_basis_expansions_keep_all_functions():
