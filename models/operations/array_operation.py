@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, ClassVar, override
 
 import pytensor.tensor as pt
+import wrapt
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor import TensorLike
@@ -21,7 +22,7 @@ class ArrayOperation(Op):
     gufunc_signature : str
         Signature of a NumPy generalised ufunc, such as "(n,k),(k,m)->(n,m)".
     evaluate : callable (*operands) -> ndarray
-        The operation on NumPy arrays.
+        The operation on NumPy arrays; `array_numba` and `array_jax` have it for their linkers.
 
     Raises
     ------
@@ -78,3 +79,14 @@ class ArrayOperation(Op):
         cores = self._letters[0]
         single = all(x.ndim == len(core) for x, core in zip(operands, cores, strict=True))
         return (self if single else Blockwise(self))(*operands)
+
+
+# Implementations for a linker are imported only with the linker.
+@wrapt.when_imported("pytensor.link.numba.dispatch")
+def _register_numba(module: Any) -> None:
+    from . import array_numba  # noqa: F401
+
+
+@wrapt.when_imported("pytensor.link.jax.dispatch")
+def _register_jax(module: Any) -> None:
+    from . import array_jax  # noqa: F401

@@ -6,13 +6,10 @@ operands that are not contiguous. Gradients transpose only slopes, which are sma
 not operands: the larger operand is a contiguous stack of kernels.
 """
 
-from collections.abc import Callable
 from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
-import wrapt
-from pytensor.graph.basic import Apply
 from pytensor.tensor import TensorLike, TensorVariable
 
 from .array_operation import ArrayOperation
@@ -60,32 +57,3 @@ def matrix_product(a: TensorLike, b: TensorLike) -> TensorVariable:
     if left.ndim == 1:
         product = product[..., 0, :]
     return product[..., 0] if right.ndim == 1 else product
-
-
-@wrapt.when_imported("pytensor.link.numba.dispatch")
-def _register_numba(module: Any) -> None:
-    from pytensor.link.numba.dispatch.basic import (
-        numba_njit,
-        register_funcify_default_op_cache_key,
-    )
-
-    @register_funcify_default_op_cache_key(MatrixProduct)
-    def numba_product(
-        op: MatrixProduct, node: Apply, **kwargs: Any
-    ) -> tuple[Callable[..., Any], int]:
-        @numba_njit
-        def product(a, b):  # type: ignore[no-untyped-def]
-            return np.dot(np.ascontiguousarray(a), np.ascontiguousarray(b))
-
-        # PyTensor caches compiled code by the operation's name and this number: increase it
-        # whenever the source changes.
-        return product, 1
-
-
-@wrapt.when_imported("pytensor.link.jax.dispatch")
-def _register_jax(module: Any) -> None:
-    import jax.numpy as jnp
-
-    @module.jax_funcify.register(MatrixProduct)
-    def jax_product(op: MatrixProduct, **kwargs: Any) -> Callable[..., Any]:
-        return jnp.matmul

@@ -11,7 +11,6 @@ from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
-import wrapt
 from pytensor.gradient import pullback
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor import TensorLike, TensorVariable
@@ -257,14 +256,3 @@ def log_det(factor: TensorVariable) -> TensorVariable:
 def impossible_if_nan(log_density: TensorVariable) -> TensorVariable:
     """Log density that is -inf, not NaN, if a matrix has no Cholesky factor."""
     return pt.switch(pt.isnan(log_density), -np.inf, log_density)
-
-
-# Implementations for a linker are imported only with the linker.
-@wrapt.when_imported("pytensor.link.numba.dispatch")
-def _register_numba(module: Any) -> None:
-    from . import triangular_numba  # noqa: F401
-
-
-@wrapt.when_imported("pytensor.link.jax.dispatch")
-def _register_jax(module: Any) -> None:
-    from . import triangular_jax  # noqa: F401

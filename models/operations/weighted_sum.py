@@ -7,7 +7,6 @@ would be ten nodes, which take numba several seconds to compile.
 from typing import Any, override
 
 import numpy as np
-import wrapt
 from pytensor.tensor import TensorLike, TensorVariable
 
 from .array_operation import ArrayOperation
@@ -53,22 +52,3 @@ def weighted_sum(stack: TensorLike, weights: TensorLike) -> TensorVariable:
     """Sum (N, M) of the matrices of a stack (S, N, M) times their weights (S,). O(S N M)."""
     total: TensorVariable = _sum_of_matrices(stack, weights)
     return total
-
-
-# Implementations for a linker are imported only with the linker.
-@wrapt.when_imported("pytensor.link.numba.dispatch")
-def _register_numba(module: Any) -> None:
-    from . import weighted_sum_numba  # noqa: F401
-
-
-@wrapt.when_imported("pytensor.link.jax.dispatch")
-def _register_jax(module: Any) -> None:
-    import jax.numpy as jnp
-
-    @module.jax_funcify.register(SumOfMatrices)
-    def jax_sum(op: SumOfMatrices, **kwargs: Any) -> Any:
-        return lambda stack, weights: jnp.tensordot(weights, stack, axes=1)
-
-    @module.jax_funcify.register(InnerProducts)
-    def jax_inner(op: InnerProducts, **kwargs: Any) -> Any:
-        return lambda stack, matrix: jnp.tensordot(stack, matrix, axes=2)

@@ -1,0 +1,58 @@
+"""The operations on arrays in JAX."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from pytensor.link.jax.dispatch import jax_funcify
+
+from .array_operation import ArrayOperation
+from .matrix_product import MatrixProduct
+from .triangular import (
+    CholeskyFactor,
+    CholeskySlope,
+    LogDeterminant,
+    Packed,
+    ReciprocalDiagonal,
+    TriangularSolve,
+    Unpacked,
+    order_of_packed,
+)
+from .weighted_sum import InnerProducts, SumOfMatrices
+
+__all__ = ["FUNCTIONS"]
+
+
+def _cholesky_slope(factor: Any, slope: Any) -> Any:
+    solve = partial(solve_triangular, factor, lower=True, trans=1)
+    weights = jnp.tri(len(factor)) - jnp.eye(len(factor)) / 2
+    whole = solve(solve((factor.T @ slope) * weights).T)
+    return (whole + whole.T) * weights
+
+
+def _unpacked(entries: Any) -> Any:
+    order = order_of_packed(len(entries))
+    return jnp.zeros((order, order)).at[jnp.tril_indices(order)].set(entries)
+
+
+#: JAX's function of each operation.
+FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
+    MatrixProduct(): jnp.matmul,
+    SumOfMatrices(): lambda stack, weights: jnp.tensordot(weights, stack, axes=1),
+    InnerProducts(): lambda stack, matrix: jnp.tensordot(stack, matrix, axes=2),
+    CholeskyFactor(): partial(jnp.linalg.cholesky, symmetrize_input=False),
+    CholeskySlope(): _cholesky_slope,
+    TriangularSolve(transposed=False): partial(solve_triangular, lower=True),
+    TriangularSolve(transposed=True): partial(solve_triangular, lower=True, trans=1),
+    LogDeterminant(): lambda factor: 2 * jnp.log(jnp.diag(factor)).sum(),
+    ReciprocalDiagonal(): lambda matrix: jnp.diag(1 / jnp.diag(matrix)),
+    Packed(): lambda matrix: matrix[jnp.tril_indices(len(matrix))],
+    Unpacked(): _unpacked,
+}
+
+
+@jax_funcify.register(ArrayOperation)
+def _jax_function(op: ArrayOperation, **kwargs: Any) -> Callable[..., Any]:
+    return FUNCTIONS[op]

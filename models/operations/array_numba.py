@@ -1,0 +1,267 @@
+"""The operations on arrays in PyTensor's numba graphs.
+
+Innermost loops run along rows, so that they compile to vector instructions; they are compiled for
+one memory layout only, into which the functions copy their operands.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+
+from ...numerics.compiled import compiled, source_digest
+from .array_operation import ArrayOperation
+from .matrix_product import MatrixProduct
+from .triangular import (
+    CholeskyFactor,
+    CholeskySlope,
+    LogDeterminant,
+    Packed,
+    ReciprocalDiagonal,
+    TriangularSolve,
+    Unpacked,
+)
+from .weighted_sum import InnerProducts, SumOfMatrices
+
+__all__ = ["FUNCTIONS"]
+
+_FILE = "models/operations/array_numba.py"
+# Allow reordered sums, but keep the semantics of infinities and NaN.
+_cached = compiled(_FILE, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
+
+
+@_cached
+def _factorise(a):  # type: ignore[no-untyped-def]
+    """Overwrite a matrix `a` (n, n) with its factor, or with NaN if it has none."""
+    n = a.shape[0]
+    for i in range(n):
+        for j in range(i + 1):
+            total = a[i, j]
+            for k in range(j):
+                total -= a[i, k] * a[j, k]
+            if i > j:
+                a[i, j] = total / a[j, j]
+            elif total > 0.0:
+                a[i, i] = math.sqrt(total)
+            else:
+                for row in range(n):
+                    for column in range(n):
+                        a[row, column] = math.nan
+                return
+        for j in range(i + 1, n):
+            a[i, j] = 0.0
+
+
+@_cached
+def _solve(factor, x, transposed):  # type: ignore[no-untyped-def]
+    """Overwrite the right-hand side `x` (n, m) with the solution, given the `factor` (n, n)."""
+    n, m = x.shape
+    if transposed:
+        for i in range(n - 1, -1, -1):
+            diagonal = factor[i, i]
+            for c in range(m):
+                x[i, c] /= diagonal
+            for k in range(i):
+                entry = factor[i, k]
+                for c in range(m):
+                    x[k, c] -= entry * x[i, c]
+    else:
+        for i in range(n):
+            for k in range(i):
+                entry = factor[i, k]
+                for c in range(m):
+                    x[i, c] -= entry * x[k, c]
+            diagonal = factor[i, i]
+            for c in range(m):
+                x[i, c] /= diagonal
+
+
+@_cached
+def _slope(factor, s):  # type: ignore[no-untyped-def]
+    """Overwrite `s` (n, n), the slope in the factor, with the slope in the matrix."""
+    n = factor.shape[0]
+    # The loops of the factorisation in reverse order.
+    for i in range(n - 1, -1, -1):
+        for j in range(i, -1, -1):
+            if i == j:
+                s[i, i] /= 2 * factor[i, i]
+                twice = 2 * s[i, i]
+                for k in range(i):
+                    s[i, k] -= twice * factor[i, k]
+            else:
+                s[i, j] /= factor[j, j]
+                of_total = s[i, j]
+                s[j, j] -= of_total * factor[i, j]
+                for k in range(j):
+                    s[i, k] -= of_total * factor[j, k]
+                for k in range(j):
+                    s[j, k] -= of_total * factor[i, k]
+        for j in range(i + 1, n):
+            s[i, j] = 0.0
+
+
+@_cached
+def _add(matrix, weight, out):  # type: ignore[no-untyped-def]
+    """Add a `matrix` (N, M) times a `weight` to `out` (N, M)."""
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            out[i, j] += weight * matrix[i, j]
+
+
+@_cached
+def _inner(a, b):  # type: ignore[no-untyped-def]
+    """Inner product of two matrices (N, M)."""
+    total = 0.0
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            total += a[i, j] * b[i, j]
+    return total
+
+
+@numba_njit
+def _rows(a):  # type: ignore[no-untyped-def]
+    """Copy of a matrix in C order."""
+    out = np.empty(a.shape)
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            out[i, j] = a[i, j]
+    return out
+
+
+@numba_njit
+def _matrix_product(a, b):  # type: ignore[no-untyped-def]
+    return np.dot(np.ascontiguousarray(a), np.ascontiguousarray(b))
+
+
+@numba_njit
+def _cholesky_factor(a):  # type: ignore[no-untyped-def]
+    if a.shape[0] != a.shape[1]:
+        raise ValueError("A Cholesky factor needs a square matrix.")
+    out = _rows(a)
+    _factorise(out)
+    return out
+
+
+@numba_njit
+def _cholesky_slope(factor, slope):  # type: ignore[no-untyped-def]
+    out = _rows(slope)
+    _slope(_rows(factor), out)
+    return out
+
+
+@numba_njit
+def _solution(factor, right, transposed):  # type: ignore[no-untyped-def]
+    if factor.shape[0] != factor.shape[1] or factor.shape[0] != right.shape[0]:
+        raise ValueError(
+            "A triangular system needs a square factor with as many rows as the right-hand side."
+        )
+    out = _rows(right)
+    _solve(_rows(factor), out, transposed)
+    return out
+
+
+@numba_njit
+def _solve_lower(factor, right):  # type: ignore[no-untyped-def]
+    return _solution(factor, right, False)
+
+
+@numba_njit
+def _solve_transposed(factor, right):  # type: ignore[no-untyped-def]
+    return _solution(factor, right, True)
+
+
+@numba_njit
+def _packed(matrix):  # type: ignore[no-untyped-def]
+    n = matrix.shape[0]
+    if matrix.shape[1] != n:
+        raise ValueError("A packed triangle needs a square matrix.")
+    out = np.empty(n * (n + 1) // 2)
+    place = 0
+    for i in range(n):
+        for j in range(i + 1):
+            out[place] = matrix[i, j]
+            place += 1
+    return out
+
+
+@numba_njit
+def _unpacked(entries):  # type: ignore[no-untyped-def]
+    n = 0
+    while (n + 1) * (n + 2) // 2 <= entries.shape[0]:
+        n += 1
+    if n * (n + 1) // 2 != entries.shape[0]:
+        raise ValueError("Packed entries need the length n(n+1)/2.")
+    out = np.empty((n, n))
+    place = 0
+    for i in range(n):
+        for j in range(i + 1):
+            out[i, j] = entries[place]
+            place += 1
+        for j in range(i + 1, n):
+            out[i, j] = 0.0
+    return out
+
+
+@numba_njit
+def _log_determinant(factor):  # type: ignore[no-untyped-def]
+    if factor.shape[0] != factor.shape[1]:
+        raise ValueError("A log determinant needs a square factor.")
+    total = 0.0
+    for i in range(factor.shape[0]):
+        total += math.log(factor[i, i])
+    return np.asarray(2 * total)
+
+
+@numba_njit(error_model="numpy")
+def _reciprocal_diagonal(matrix):  # type: ignore[no-untyped-def]
+    n = matrix.shape[0]
+    out = np.zeros((n, n))
+    for i in range(n):
+        out[i, i] = 1.0 / matrix[i, i]
+    return out
+
+
+@numba_njit
+def _sum_of_matrices(stack, weights):  # type: ignore[no-untyped-def]
+    if stack.shape[0] != weights.shape[0]:
+        raise ValueError("A weighted sum needs one weight per matrix.")
+    out = np.zeros((stack.shape[1], stack.shape[2]))
+    for s in range(stack.shape[0]):
+        _add(stack[s], weights[s], out)
+    return out
+
+
+@numba_njit
+def _inner_products(stack, matrix):  # type: ignore[no-untyped-def]
+    if stack.shape[1] != matrix.shape[0] or stack.shape[2] != matrix.shape[1]:
+        raise ValueError("Inner products need matrices of one shape.")
+    out = np.empty(stack.shape[0])
+    for s in range(stack.shape[0]):
+        out[s] = _inner(stack[s], matrix)
+    return out
+
+
+#: Compiled function of each operation.
+FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
+    MatrixProduct(): _matrix_product,
+    SumOfMatrices(): _sum_of_matrices,
+    InnerProducts(): _inner_products,
+    CholeskyFactor(): _cholesky_factor,
+    CholeskySlope(): _cholesky_slope,
+    TriangularSolve(transposed=False): _solve_lower,
+    TriangularSolve(transposed=True): _solve_transposed,
+    LogDeterminant(): _log_determinant,
+    ReciprocalDiagonal(): _reciprocal_diagonal,
+    Packed(): _packed,
+    Unpacked(): _unpacked,
+}
+# PyTensor caches compiled code by the operation and this number, which changes with the source.
+_SALT = int(source_digest(_FILE), 16)
+
+
+@register_funcify_default_op_cache_key(ArrayOperation)
+def _numba_function(op: ArrayOperation, node: Apply, **kwargs: Any) -> tuple[Any, int]:
+    return FUNCTIONS[op], _SALT
