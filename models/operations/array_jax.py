@@ -10,16 +10,7 @@ from pytensor.link.jax.dispatch import jax_funcify
 
 from .array_operation import ArrayOperation
 from .matrix_product import MatrixProduct
-from .triangular import (
-    CholeskyFactor,
-    CholeskySlope,
-    LogDeterminant,
-    Packed,
-    ReciprocalDiagonal,
-    TriangularSolve,
-    Unpacked,
-    order_of_packed,
-)
+from .triangular import CholeskyFactor, CholeskySlope, TriangularSolve
 from .weighted_sum import InnerProducts, SumOfMatrices
 
 __all__ = ["FUNCTIONS"]
@@ -32,11 +23,6 @@ def _cholesky_slope(factor: Any, slope: Any) -> Any:
     return (whole + whole.T) * weights
 
 
-def _unpacked(entries: Any) -> Any:
-    order = order_of_packed(len(entries))
-    return jnp.zeros((order, order)).at[jnp.tril_indices(order)].set(entries)
-
-
 #: JAX's function of each operation.
 FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
     MatrixProduct(): jnp.matmul,
@@ -46,10 +32,6 @@ FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
     CholeskySlope(): _cholesky_slope,
     TriangularSolve(transposed=False): partial(solve_triangular, lower=True),
     TriangularSolve(transposed=True): partial(solve_triangular, lower=True, trans=1),
-    LogDeterminant(): lambda factor: 2 * jnp.log(jnp.diag(factor)).sum(),
-    ReciprocalDiagonal(): lambda matrix: jnp.diag(1 / jnp.diag(matrix)),
-    Packed(): lambda matrix: matrix[jnp.tril_indices(len(matrix))],
-    Unpacked(): _unpacked,
 }
 
 

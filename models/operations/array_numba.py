@@ -15,15 +15,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from ...numerics.compiled import compiled, source_digest
 from .array_operation import ArrayOperation
 from .matrix_product import MatrixProduct
-from .triangular import (
-    CholeskyFactor,
-    CholeskySlope,
-    LogDeterminant,
-    Packed,
-    ReciprocalDiagonal,
-    TriangularSolve,
-    Unpacked,
-)
+from .triangular import CholeskyFactor, CholeskySlope, TriangularSolve
 from .weighted_sum import InnerProducts, SumOfMatrices
 
 __all__ = ["FUNCTIONS"]
@@ -174,57 +166,6 @@ def _solve_transposed(factor, right):  # type: ignore[no-untyped-def]
 
 
 @numba_njit
-def _packed(matrix):  # type: ignore[no-untyped-def]
-    n = matrix.shape[0]
-    if matrix.shape[1] != n:
-        raise ValueError("A packed triangle needs a square matrix.")
-    out = np.empty(n * (n + 1) // 2)
-    place = 0
-    for i in range(n):
-        for j in range(i + 1):
-            out[place] = matrix[i, j]
-            place += 1
-    return out
-
-
-@numba_njit
-def _unpacked(entries):  # type: ignore[no-untyped-def]
-    n = 0
-    while (n + 1) * (n + 2) // 2 <= entries.shape[0]:
-        n += 1
-    if n * (n + 1) // 2 != entries.shape[0]:
-        raise ValueError("Packed entries need the length n(n+1)/2.")
-    out = np.empty((n, n))
-    place = 0
-    for i in range(n):
-        for j in range(i + 1):
-            out[i, j] = entries[place]
-            place += 1
-        for j in range(i + 1, n):
-            out[i, j] = 0.0
-    return out
-
-
-@numba_njit
-def _log_determinant(factor):  # type: ignore[no-untyped-def]
-    if factor.shape[0] != factor.shape[1]:
-        raise ValueError("A log determinant needs a square factor.")
-    total = 0.0
-    for i in range(factor.shape[0]):
-        total += math.log(factor[i, i])
-    return np.asarray(2 * total)
-
-
-@numba_njit(error_model="numpy")
-def _reciprocal_diagonal(matrix):  # type: ignore[no-untyped-def]
-    n = matrix.shape[0]
-    out = np.zeros((n, n))
-    for i in range(n):
-        out[i, i] = 1.0 / matrix[i, i]
-    return out
-
-
-@numba_njit
 def _sum_of_matrices(stack, weights):  # type: ignore[no-untyped-def]
     if stack.shape[0] != weights.shape[0]:
         raise ValueError("A weighted sum needs one weight per matrix.")
@@ -253,10 +194,6 @@ FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
     CholeskySlope(): _cholesky_slope,
     TriangularSolve(transposed=False): _solve_lower,
     TriangularSolve(transposed=True): _solve_transposed,
-    LogDeterminant(): _log_determinant,
-    ReciprocalDiagonal(): _reciprocal_diagonal,
-    Packed(): _packed,
-    Unpacked(): _unpacked,
 }
 # PyTensor caches compiled code by the operation and this number, which changes with the source.
 _SALT = int(source_digest(_FILE), 16)

@@ -10,7 +10,6 @@ from scipy.linalg import solve_triangular
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.models.operations.triangular import (
     CholeskySlope,
-    ReciprocalDiagonal,
     cholesky_or_nan,
     log_det,
     packed,
@@ -151,7 +150,7 @@ def test_numba_goes_through_stacks():
 @pytest.mark.parametrize("n", [1, 4])
 def test_packing_goes_by_rows_there_and_back(mode, n):
     length = n * (n + 1) // 2
-    entries = pt.vector("entries")
+    entries = pt.vector("entries", shape=(length,))
     matrix = unpacked(entries)
     there, back = pytensor.function([entries], [matrix, packed(matrix)], mode=mode)(
         np.arange(1.0, length + 1)
@@ -184,9 +183,6 @@ MISFITS = {
     "factor": (cholesky_or_nan, np.ones((2, 3))),
     "too few rows": (lambda b: solve_lower(pt.as_tensor(np.eye(3)), b), np.ones((2, 1))),
     "too many rows": (lambda b: solve_lower(pt.as_tensor(np.eye(3)), b), np.ones((4, 1))),
-    "log_det": (log_det, np.ones((3, 2))),
-    "packed": (packed, np.ones((2, 3))),
-    "unpacked": (unpacked, np.ones(4)),
 }
 
 
@@ -197,7 +193,7 @@ def test_lengths_that_do_not_fit_are_refused(name, linker):
     function, value = MISFITS[name]
     operand = pt.tensor(dtype="float64", shape=(None,) * value.ndim)
     of_operand = pytensor.function([operand], function(operand), mode=_mode(linker))
-    with pytest.raises(ValueError, match=r"has shapes .* Got|needs a|need the length"):
+    with pytest.raises(ValueError, match=r"has shapes .* Got|needs a"):
         of_operand(value)
     with pytest.raises(ValueError, match="has shapes"):
         function(pt.as_tensor(value))
@@ -205,15 +201,12 @@ def test_lengths_that_do_not_fit_are_refused(name, linker):
 
 def test_zeros_on_the_diagonal_are_no_errors(mode):
     a, b = pt.matrix("a"), pt.matrix("b")
-    outputs = solve_lower(a, b), solve_lower(a, b, transposed=True), ReciprocalDiagonal()(a)
+    outputs = solve_lower(a, b), solve_lower(a, b, transposed=True)
     function = pytensor.function([a, b], outputs, mode=mode)
     with np.errstate(divide="ignore"):
-        forward, backward, reciprocal = function(
-            np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0], [2.0]])
-        )
+        forward, backward = function(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0], [2.0]]))
     np.testing.assert_array_equal(forward, [[1.0], [np.inf]])
     np.testing.assert_array_equal(backward, [[-np.inf], [np.inf]])
-    np.testing.assert_array_equal(reciprocal, [[1.0, 0.0], [0.0, np.inf]])
 
 
 def test_nan_after_the_first_row_reaches_the_last_of_the_diagonal(mode):
