@@ -541,9 +541,9 @@ CASES = {
         {"X": frame, "y": labels},
     ),
     "plot_reliability": Case(
-        lambda predictions, labels: kz.plots.plot_reliability(
-            predictions, labels, min_count=1
-        ).data["calibration"],
+        lambda predictions, labels: kz.plots.plot_reliability(predictions, labels).data[
+            "calibration"
+        ],
         {"predictions": predictions, "labels": truth},
     ),
 }

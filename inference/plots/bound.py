@@ -1,6 +1,5 @@
 """The bound of a variational fit by iteration."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from xarray import DataTree
 
 from ...validation import argument_error
 from ..engine.same_model import check_result
-from .house_style import GREY, PALETTE, figure_options, open_frame
+from .house_style import GREY, PALETTE, open_frame
 
 __all__ = ["plot_bound"]
 
@@ -30,9 +29,7 @@ ROUNDING = 1e-10
 NOISY = 0.1
 
 
-def plot_bound(
-    result: DataTree, *, figure_kwargs: Mapping[str, Any] | None = None
-) -> PlotCollection:
+def plot_bound(result: DataTree) -> PlotCollection:
     """Plot the bound or objective of every start by iteration, and its change per iteration.
 
     The left axes leave out the first iterations if they would dwarf the rest (a note says so). The
@@ -45,8 +42,6 @@ def plot_bound(
     result : DataTree
         Result of `fit` with a group ``trajectory``, which has ``elbo`` or ``objective`` (start,
         iteration) and the attribute ``best_start``.
-    figure_kwargs : mapping, optional
-        Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
 
     Returns
     -------
@@ -63,19 +58,15 @@ def plot_bound(
     >>> kz.plots.plot_bound(kz.fit(model, kz.VB(starts=5)))
     """
     check_result(result, "result", "plot_bound")
-    kept = set(result["trajectory"].data_vars) if "trajectory" in result.children else set()
-    found = [name for name in TITLES if name in kept]
-    if not found:
-        raise argument_error(
-            "result",
-            "plot_bound",
-            "a result with a bound by iteration (group 'trajectory')",
-            f"a result of {result.attrs.get('engine', 'an unknown engine')} with the groups "
-            f"{', '.join(result.children)}",
-        )
-    trajectory = result["trajectory"].to_dataset()
-    title, axis_label = TITLES[found[0]]
-    bound = trajectory[found[0]].transpose("start", "iteration")
+    trajectory = result["trajectory"].to_dataset() if "trajectory" in result.children else {}
+    name = next((name for name in TITLES if name in trajectory), None)
+    if name is None:
+        groups = ", ".join(result.children)
+        got = f"a result of {result.attrs.get('engine', 'an unknown engine')} with {groups}"
+        rule = "a result with a bound by iteration (group 'trajectory')"
+        raise argument_error("result", "plot_bound", rule, got)
+    title, axis_label = TITLES[name]
+    bound = trajectory[name].transpose("start", "iteration")
     best = bound["start"].values[int(trajectory.attrs.get("best_start", 0))]
     # The best start comes last, so that it is drawn on top.
     bound = xr.concat([bound.drop_sel(start=best), bound.sel(start=[best])], dim="start")
@@ -89,7 +80,7 @@ def plot_bound(
         aes={"color": ["start"], "width": ["start"]},
         color=[GREY] * (n_starts - 1) + [PALETTE[0]],
         width=[1.0] * (n_starts - 1) + [2.2],
-        figure_kwargs=figure_options(figure_kwargs, figsize=(8.5, 3.4), sharex=True),
+        figure_kwargs={"layout": "constrained", "figsize": (8.5, 3.4), "sharex": True},
     )
     collection.map(_line, "line", data=data)
     noisy = _falls(data).sum() > NOISY * data["change"].notnull().sum()

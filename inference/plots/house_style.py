@@ -1,7 +1,6 @@
 """Colours, markers and frames that all figures share."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -31,11 +30,6 @@ def tint(color: str, strength: float) -> tuple[float, float, float]:
 def open_frame(axes: Axes) -> None:
     """Leave only the left and bottom line of the frame."""
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def figure_options(given: Mapping[str, Any] | None, **defaults: Any) -> dict[str, Any]:
-    """Options of the figure: the user's, then the defaults, then constrained layout."""
-    return {"layout": "constrained"} | defaults | dict(given or {})
 
 
 def by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str, DataTree]:

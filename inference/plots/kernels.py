@@ -1,7 +1,6 @@
 """Kernels as pictures."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import xarray as xr
 from arviz_plots import PlotCollection
 from matplotlib.axes import Axes
-from matplotlib.colors import FuncNorm, Normalize
+from matplotlib.colors import AsinhNorm, Normalize
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
@@ -17,7 +16,6 @@ from ...models.kernels.alignment import aligned, ids_along
 from ...models.kernels.stack import as_stack
 from ...user_warnings import numpy_warnings
 from ...validation import check_labels
-from .house_style import figure_options
 
 __all__ = ["plot_kernels"]
 
@@ -25,12 +23,12 @@ __all__ = ["plot_kernels"]
 SATURATED = 0.99
 #: The scale covers at least this share of the diagonal, so that negligible entries look negligible.
 LEAST_REACH = 0.01
-#: Strength of the median entry's colour on a scale that is curved to show small entries.
-MEDIAN_TONE = 0.2
-#: Exponent of the most curved scale.
-LEAST_EXPONENT = 0.35
-#: Number of ticks on a curved scale with one hue, and a hue with two.
-TICKS = {1: 5, 2: 4}
+#: The scale is curved where the median entry is below this share of the largest ones.
+SMALL = 0.2
+#: Least share of the scale that is straight on a curved scale.
+STRAIGHT = 1e-3
+#: Number of ticks on a curved scale.
+TICKS = 7
 #: Font size of the names of classes, and least distance of neighbouring names in heights of a name.
 FONT_SIZE, SPACING = 8, 1.3
 #: Layout rounds: names shrink the picture, and a smaller picture leaves room for fewer names.
@@ -40,19 +38,15 @@ ROUNDING = 1e-9
 
 
 def plot_kernels(
-    kernels: Any,
-    labels: Any = None,
-    *,
-    classes: Sequence | None = None,
-    figure_kwargs: Mapping[str, Any] | None = None,
+    kernels: Any, labels: Any = None, *, classes: Sequence | None = None
 ) -> PlotCollection:
     """Draw base kernels as pictures side by side, each on its own colour scale.
 
     A kernel without negative entries is drawn from light to dark, a kernel with negative entries in
     two hues that meet at zero. The scale covers 99 % of the entries (without the diagonal of a Gram
     matrix); an arrow marks that some entries lie beyond. The scale begins above zero if all entries
-    are large. If most entries are small relative to the largest ones, the scale is curved (a power
-    of the entry) to show small entries; then the ticks of the colour bar are not evenly spaced.
+    are large. If most entries are small relative to the largest ones, the scale is curved to show
+    them (matplotlib's ``AsinhNorm``); then the ticks of the colour bar are not evenly spaced.
 
     Parameters
     ----------
@@ -63,8 +57,6 @@ def plot_kernels(
         between classes. Without room for all names, the largest classes are named.
     classes : sequence, optional
         Classes in the order to draw. Default: the sorted distinct labels.
-    figure_kwargs : mapping, optional
-        Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
 
     Returns
     -------
@@ -100,9 +92,10 @@ def plot_kernels(
         cols=["kernel"],
         col_wrap=n_columns,
         backend="matplotlib",
-        figure_kwargs=figure_options(
-            figure_kwargs, figsize=(0.4 + 3.3 * n_columns, 2.9 * -(-n_kernels // n_columns))
-        ),
+        figure_kwargs={
+            "layout": "constrained",
+            "figsize": (0.4 + 3.3 * n_columns, 2.9 * -(-n_kernels // n_columns)),
+        },
     )
     collection.map(_picture, "picture", subset_info=True, gram=gram)
     pictures = [image.axes for image in collection.viz["picture"]["kernels"].values.ravel()]
@@ -115,7 +108,7 @@ def plot_kernels(
 
 def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any) -> AxesImage:
     values = da.transpose("obs", "basis").values
-    norm, ticks = _scale(values, gram)
+    norm = _scale(values, gram)
     low, high = float(norm.vmin or 0.0), float(norm.vmax or 0.0)
     image = target.imshow(
         values,
@@ -128,6 +121,9 @@ def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any)
     beyond = extend.get((bool(values.min() < low), bool(values.max() > high)), "both")
     # Inset axes are as high as the picture for any shape.
     bar = target.inset_axes((1.03, 0.0, 0.05, 1.0))
+    ticks = None
+    if isinstance(norm, AsinhNorm):
+        ticks = [float(f"{tick:.1g}") for tick in norm.inverse(np.linspace(0, 1, TICKS))]
     number = "%g" if ticks else None
     target.figure.colorbar(image, cax=bar, extend=beyond, ticks=ticks, format=number)
     target.set_title(str(sel["kernel"]), fontsize=10)
@@ -135,8 +131,8 @@ def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any)
 
 
 @numpy_warnings()
-def _scale(values: NDArray, gram: bool) -> tuple[Normalize, list[float] | None]:
-    """Colour scale, which begins below zero if it has two hues, and its ticks."""
+def _scale(values: NDArray, gram: bool) -> Normalize:
+    """Colour scale, which begins below zero if it has two hues."""
     off_diagonal = gram and len(values) > 1
     entries = values[~np.eye(len(values), dtype=bool)] if off_diagonal else values.ravel()
     signed = bool(values.min() < -ROUNDING * np.abs(values).max())
@@ -148,24 +144,13 @@ def _scale(values: NDArray, gram: bool) -> tuple[Normalize, list[float] | None]:
     # All entries of a wide Gaussian kernel are near 1; the scale must show their differences.
     smallest = float(np.quantile(entries, 1 - SATURATED))
     if not signed and reach / 2 < smallest < reach:
-        return Normalize(smallest, reach), None
+        return Normalize(smallest, reach)
     sizes = np.abs(entries[entries != 0]) / reach
     middle = float(np.median(sizes)) if len(sizes) else 1.0
     low = -reach if signed else 0.0
-    if middle >= MEDIAN_TONE:
-        return Normalize(low, reach), None
-    exponent = max(LEAST_EXPONENT, float(np.log(MEDIAN_TONE) / np.log(middle)))
-    curve, inverse = (partial(_signed_power, exponent=e) for e in (exponent, 1 / exponent))
-    sizes = reach * inverse(np.linspace(0, 1, TICKS[1 + signed]))
-    ticks = {float(f"{size:.1g}") for size in sizes}
-    ticks |= {-tick for tick in ticks} if signed else set()
-    return FuncNorm((curve, inverse), vmin=low, vmax=reach), sorted(ticks)
-
-
-@numpy_warnings()
-def _signed_power(values: NDArray, exponent: float) -> NDArray:
-    """Absolute values to a power, with the signs of the values."""
-    return np.sign(values) * np.abs(values) ** exponent
+    if middle >= SMALL:
+        return Normalize(low, reach)
+    return AsinhNorm(reach * max(middle, STRAIGHT), vmin=low, vmax=reach)
 
 
 def _name_classes(

@@ -1,6 +1,6 @@
 """Regions of the predicted class over two features."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,14 @@ from ...validation import (
 from ..engine.predict import predict
 from ..engine.predictions_by_draw import compared_rows, stack_of_new_objects
 from ..engine.same_model import check_result
-from .house_style import MARKERS, PALETTE, cycle, figure_options
+from .house_style import MARKERS, PALETTE, cycle
 
 __all__ = ["plot_decision_regions"]
 
 #: Largest difference of kernels, relative to their size, of the same objects: a jitter passes.
 ALIKE = 1e-3
+#: Largest number of draws over which predictions average.
+DRAWS = 200
 #: Strength of a region's colour at probability 1; training points are darker.
 STRONGEST = 0.75
 
@@ -47,12 +49,11 @@ def plot_decision_regions(
     X_train: Any,
     y_train: Any,
     *,
-    feature_names: Sequence[str] | None = None,
     resolution: Count = 100,
-    draws: Count = 200,
-    figure_kwargs: Mapping[str, Any] | None = None,
 ) -> PlotCollection:
     """Plot regions of the predicted class over two features, shaded by its probability.
+
+    Predictions average over 200 evenly spaced draws of the result at most.
 
     Parameters
     ----------
@@ -64,17 +65,11 @@ def plot_decision_regions(
         Function such that ``kernels(X_grid, X_train)`` are the kernels between points and training
         objects.
     X_train : DataFrame or array (N, 2)
-        Training objects, in the units of the kernels.
+        Training objects, in the units of the kernels; columns name the axes.
     y_train : array_like (N,)
         Classes of the training objects.
-    feature_names : (str, str), optional
-        Axis labels. Default: the DataFrame's columns.
     resolution : int, default=100
         Number of grid points along each feature.
-    draws : int, default=200
-        Number of evenly spaced draws of the result over which predictions average.
-    figure_kwargs : mapping, optional
-        Options of ``matplotlib.pyplot.subplots``, such as ``figsize`` (inches).
 
     Returns
     -------
@@ -90,8 +85,7 @@ def plot_decision_regions(
 
     Notes
     -----
-    The cost is that of predicting resolution^2 objects: O(draws resolution^2 (S N C + C n)) with n
-    quadrature nodes.
+    The cost is that of predicting resolution^2 objects.
 
     Examples
     --------
@@ -107,16 +101,17 @@ def plot_decision_regions(
     check_unmasked(X_train, "X_train", owner)
     X_train = as_frame(X_train)
     points = pd.DataFrame(X_train)
+    if not isinstance(X_train, pd.DataFrame):
+        points = points.set_axis([f"feature {i + 1}" for i in range(points.shape[1])], axis=1)
     if points.shape[1] != 2:
         raise argument_error("X_train", owner, "of two features", f"shape {points.shape}")
     values = points.to_numpy(dtype=float)
     check_finite(values, "X_train", owner)
-    names = _feature_names(X_train, points, feature_names, owner)
 
     check_result(result, "result", owner)
     grid = _grid(values, resolution)
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
-    predictions = predict(model, result, kernels(objects, X_train), draws=draws, progressbar=False)
+    predictions = predict(model, result, kernels(objects, X_train), draws=DRAWS, progressbar=False)
     _check_objects(model, result, kernels, X_train, owner)
     classes = predictions["class"].values
     y_train = aligned(y_train, points.index, "y_train", owner)
@@ -152,7 +147,7 @@ def plot_decision_regions(
         aes={"color": ["class"], "marker": ["class"]},
         color=colors,
         marker=cycle(MARKERS, len(classes)),
-        figure_kwargs=figure_options(figure_kwargs, figsize=(5.6, 4.4)),
+        figure_kwargs={"layout": "constrained", "figsize": (5.6, 4.4)},
     )
     collection.data = data
     axes = collection.get_target(None, {})
@@ -160,8 +155,8 @@ def plot_decision_regions(
     collection.map(_border, "borders", data=shades, ignore_aes="all", store_artist=False)
     collection.map(_objects, "objects", data=train.to_dataset(name="train"), subset_info=True)
     axes.set(
-        xlabel=names[0],
-        ylabel=names[1],
+        xlabel=str(points.columns[0]),
+        ylabel=str(points.columns[1]),
         xlim=grid[0][[0, -1]],
         ylim=grid[1][[0, -1]],
         title=f"Predicted class, {result.attrs.get('engine', 'posterior')}",
@@ -197,18 +192,6 @@ def _check_objects(
         rule = "the objects of the model's kernels, in their order"
         off = float(np.abs(found - known.to_numpy()).max())
         raise argument_error("X_train", owner, rule, f"others: kernels that differ by {off:.3g}")
-
-
-def _feature_names(
-    X_train: Any, points: pd.DataFrame, given: Sequence[str] | None, owner: str
-) -> list[str]:
-    if given is not None:
-        if len(given) != 2 or isinstance(given, str):
-            raise argument_error("feature_names", owner, "two names", repr(given))
-        return list(given)
-    if isinstance(X_train, pd.DataFrame):
-        return [str(column) for column in points.columns]
-    return ["feature 1", "feature 2"]
 
 
 def _grid(values: NDArray, resolution: int) -> list[NDArray]:

@@ -521,6 +521,6 @@ def test_log_likelihoods_comparisons_and_pictures_of_such_a_user(declare):
     with np.errstate(all="raise"):
         found = kz.fit(model, "gibbs", draws=10, tune=10, chains=1, **COMMON)
         kz.compare_engines({"one": found, "other": expected})
-        kz.plots.plot_engines({"one": found, "other": expected}, max_elements=3)
+        kz.plots.plot_engines({"one": found, "other": expected})
         kz.plots.plot_kernels(kernels)
     assert found["log_likelihood"].equals(expected["log_likelihood"])

@@ -39,53 +39,46 @@ def probabilities(rows):
 
 
 def test_reliability_of_hand_counted_bins():
-    # Confidence .6 three times (one right), .9 twice (both right), 1.0 once (wrong).
-    p = probabilities([[0.6, 0.4], [0.4, 0.6], [0.6, 0.4], [0.9, 0.1], [0.1, 0.9], [1.0, 0.0]])
-    pc = plot_reliability(
-        {"x": p}, ["u", "u", "v", "u", "v", "v"], bins=4, min_count=3, ci_prob=0.9
-    )
+    # Confidence .6 twelve times (four right), .9 eight times (all right), 1.0 four times (wrong).
+    rows = [[0.6, 0.4], [0.4, 0.6], [0.6, 0.4], [0.9, 0.1], [0.1, 0.9], [1.0, 0.0]]
+    labels = np.repeat(["u", "u", "v", "u", "v", "v"], 4)
+    pc = plot_reliability({"x": probabilities(np.repeat(rows, 4, axis=0))}, labels, bins=4)
     x, y = pc.viz["frequency"]["calibration"].sel(model="x").item().get_data()
     np.testing.assert_allclose(x, [0.6, (0.9 + 0.9 + 1.0) / 3])
     np.testing.assert_allclose(y, [1 / 3, 2 / 3])
     counts = pc.viz["count"]["histogram"].sel(model="x").item().get_data().values
-    np.testing.assert_array_equal(counts, [0, 0, 3, 3])
+    np.testing.assert_array_equal(counts, [0, 0, 12, 12])
     bars = pc.viz["interval"]["calibration"].sel(model="x").item().get_segments()
     drawn = [bar[:, 1] for bar in bars]
-    jeffreys = [stats.beta(k + 0.5, 3 - k + 0.5).interval(0.9) for k in (1, 2)]
+    jeffreys = [stats.beta(k + 0.5, 12 - k + 0.5).interval(0.95) for k in (4, 8)]
     np.testing.assert_allclose(drawn, jeffreys)
 
 
-def test_reliability_of_one_class_takes_its_own_column():
-    p = probabilities([[0.1, 0.9], [0.2, 0.8], [0.8, 0.2], [0.7, 0.3]])
-    pc = plot_reliability(
-        p.to_dataset(name="probability"), ["v", "v", "v", "u"], bins=2, min_count=1, of_class="v"
-    )
-    x, y = pc.viz["frequency"]["calibration"].sel(model="").item().get_data()
-    np.testing.assert_allclose(x, [0.25, 0.85])
-    np.testing.assert_allclose(y, [0.5, 1.0])
-    bars = pc.viz["interval"]["calibration"].sel(model="").item().get_segments()
-    assert bars[1][1, 1] == 1.0  # a frequency of one is inside its interval
+def test_a_frequency_of_one_is_inside_its_interval():
+    p = probabilities([[0.1, 0.9]] * 10).to_dataset(name="probability")
+    bars = plot_reliability(p, ["v"] * 10).viz["interval"]["calibration"].sel(model="").item()
+    (bar,) = bars.get_segments()
+    assert bar[1, 1] == 1.0
 
 
 def test_bins_of_few_objects_are_pooled():
-    # Counts of the five bins: 0, 3, 4, 6, 3. Bug: the remainder dropped, or pooled a bin too far.
-    sizes = np.repeat([0.3, 0.5, 0.7, 0.9], [3, 4, 6, 3])
+    # Counts of the upper bins: 6, 8, 12, 0, 6. Bug: the remainder dropped, or pooled too far.
+    sizes = np.repeat([0.55, 0.65, 0.75, 0.95], [6, 8, 12, 6])
     p = probabilities(np.stack([sizes, 1 - sizes], axis=1))
-    happened = np.arange(16) % 2 == 0
-    labels = np.where(happened, "u", "v")
-    pc = plot_reliability({"x": p, "y": p}, labels, bins=5, min_count=5, of_class="u")
+    happened = np.arange(32) % 3 == 0
+    pc = plot_reliability({"x": p, "y": p}, np.where(happened, "u", "v"))
     table = pc.data["calibration"].sel(model="x")
-    np.testing.assert_array_equal(table.sel(summary="count"), [7, 9])
-    np.testing.assert_allclose(table.sel(summary="right edge"), [0.6, 1.0])
+    np.testing.assert_array_equal(table.sel(summary="count"), [14, 18])
+    np.testing.assert_allclose(table.sel(summary="right edge"), [0.7, 1.0])
     np.testing.assert_allclose(
-        table.sel(summary="frequency"), [happened[:7].mean(), happened[7:].mean()]
+        table.sel(summary="frequency"), [happened[:14].mean(), happened[14:].mean()]
     )
     np.testing.assert_allclose(
-        table.sel(summary="probability"), [sizes[:7].mean(), sizes[7:].mean()]
+        table.sel(summary="probability"), [sizes[:14].mean(), sizes[14:].mean()]
     )
     counts = pc.viz["count"]["histogram"].sel(model="x").item().get_data().values
-    np.testing.assert_array_equal(counts, [0, 3, 4, 6, 3])
-    assert "at least 5" in pc.get_target(None, {"panel": "diagram"}).get_title()
+    np.testing.assert_array_equal(counts, [0, 0, 0, 0, 0, 6, 8, 12, 0, 6])
+    assert "at least 10" in pc.get_target(None, {"panel": "diagram"}).get_title()
 
 
 def test_fewer_objects_than_a_bin_must_hold_are_one_bin():
@@ -96,12 +89,12 @@ def test_fewer_objects_than_a_bin_must_hold_are_one_bin():
 
 def test_models_pool_their_own_bins():
     # Bug: the points of the model with fewer bins are padded by zeros.
-    sure, unsure = np.repeat([0.1, 0.9], 12), np.full(24, 0.55)
+    sure, unsure = np.repeat([0.65, 0.95], 12), np.full(24, 0.55)
     p = {
         name: probabilities(np.stack([x, 1 - x], 1))
         for name, x in (("sure", sure), ("not", unsure))
     }
-    pc = plot_reliability(p, ["v", "u"] * 12, of_class="u")
+    pc = plot_reliability(p, ["v", "u"] * 12)
     points = {name: pc.viz["frequency"]["calibration"].sel(model=name).item() for name in p}
     assert [len(points[name].get_xdata()) for name in p] == [2, 1]
 
@@ -155,7 +148,7 @@ def classifier():
 def test_regions_are_the_most_probable_classes_at_the_grid(classifier):
     # Bug: x and y swapped (the features differ in scale by 100), image upside down, wrong colours.
     model, tree, kernels, X, y = classifier
-    pc = plot_decision_regions(model, tree, kernels, X, y, resolution=15, draws=80)
+    pc = plot_decision_regions(model, tree, kernels, X, y, resolution=15)
     image = pc.viz["regions"]["probability"].item()
     left, right, bottom, top = image.get_extent()
     picture = image.get_array()
@@ -179,9 +172,12 @@ def test_regions_are_the_most_probable_classes_at_the_grid(classifier):
 
 def test_training_objects_lie_on_top_in_their_class(classifier):
     model, tree, kernels, X, y = classifier
-    pc = plot_decision_regions(
-        model, tree, kernels, X, y, resolution=5, draws=4, feature_names=["length", "mass"]
-    )
+    frame = pd.DataFrame(X, columns=["length", "mass"])
+
+    def by_name(A, B):
+        return kernels(np.asarray(A), np.asarray(B))
+
+    pc = plot_decision_regions(model, tree, by_name, frame, y, resolution=5)
     image = pc.viz["regions"]["probability"].item()
     for c in "abc":
         points = pc.viz["objects"]["train"].sel({"class": c}).item()
@@ -197,10 +193,8 @@ def test_training_objects_lie_on_top_in_their_class(classifier):
 def test_decision_regions_of_a_polars_frame(classifier):
     model, tree, kernels, X, y = classifier
     frame = pl.DataFrame(X, schema=["length", "mass"])
-    expected = plot_decision_regions(model, tree, kernels, X, y, resolution=3, draws=1)
-    given = plot_decision_regions(
-        model, tree, kernels, frame, pl.Series(y.tolist()), resolution=3, draws=1
-    )
+    expected = plot_decision_regions(model, tree, kernels, X, y, resolution=3)
+    given = plot_decision_regions(model, tree, kernels, frame, pl.Series(y.tolist()), resolution=3)
     xr.testing.assert_equal(given.data, expected.data)
     points = given.viz["objects"]["train"].sel({"class": "a"}).item()
     np.testing.assert_array_equal(points.get_offsets(), X[y == "a"])
@@ -335,8 +329,6 @@ P = probabilities([[0.6, 0.4], [0.4, 0.6]])
         (lambda: plot_reliability(P, ["u", "w"]), "unseen class 'w'"),
         (lambda: plot_reliability(P, ["u"]), "of length 2"),
         (lambda: plot_reliability(P, ["u", "v"], bins=0), "'bins' argument"),
-        (lambda: plot_reliability(P, ["u", "v"], min_count=0), "'min_count' argument"),
-        (lambda: plot_reliability(P, ["u", "v"], of_class="w"), "'of_class' argument"),
         (lambda: plot_reliability(2 * P, ["u", "v"]), "sum to one"),
         (lambda: plot_reliability({}, ["u", "v"]), "at least one prediction"),
         (lambda: plot_kernels(np.eye(3), [0, 1]), "'labels' argument of plot_kernels"),
@@ -352,16 +344,16 @@ def test_decision_regions_need_two_features(classifier):
     with pytest.raises(ValueError, match=r"of two features. Got shape \(24, 3\)"):
         plot_decision_regions(model, tree, kernels, np.c_[X, X[:, 0]], y)
     with pytest.raises(ValueError, match="'y_train' argument of plot_decision_regions"):
-        plot_decision_regions(model, tree, kernels, X, y[:-1], resolution=3, draws=1)
+        plot_decision_regions(model, tree, kernels, X, y[:-1], resolution=3)
 
 
 def test_decision_regions_are_those_of_the_training_objects(classifier):
     # Shuffled classes were drawn at the objects, under the regions of the true ones.
     model, tree, kernels, X, y = classifier
     with pytest.raises(ValueError, match=r"'y_train' .* in the order of X_train. Got 24 others"):
-        plot_decision_regions(model, tree, kernels, X, np.roll(y, 1), resolution=3, draws=1)
+        plot_decision_regions(model, tree, kernels, X, np.roll(y, 1), resolution=3)
     with pytest.raises(ValueError, match="against objects with other features, or in another or"):
-        plot_decision_regions(model, tree, kernels, X[::-1], y[::-1], resolution=3, draws=1)
+        plot_decision_regions(model, tree, kernels, X[::-1], y[::-1], resolution=3)
 
 
 def test_decision_regions_of_a_function_are_those_of_the_training_objects():
@@ -375,10 +367,10 @@ def test_decision_regions_of_a_function_are_those_of_the_training_objects():
     K = kernel_stack(kernels(X, X), jitter=1e-5)
     model = MultinomialProbit(K, y)
     result = fit(model, "vb", draws=2, random_seed=1, progressbar=False)
-    plot_decision_regions(model, result, kernels, X, y, resolution=3, draws=1)
+    plot_decision_regions(model, result, kernels, X, y, resolution=3)
     for others in (X[::-1], 2.0 * X):
         with pytest.raises(ValueError, match=r"'X_train' .* of the model's kernels, in their ord"):
-            plot_decision_regions(model, result, kernels, others, y, resolution=3, draws=1)
+            plot_decision_regions(model, result, kernels, others, y, resolution=3)
     # By id, objects may be in any order.
     ids = [f"s{i}" for i in range(9)]
     frame = pd.DataFrame(X, ids)
@@ -389,7 +381,7 @@ def test_decision_regions_of_a_function_are_those_of_the_training_objects():
         return pd.DataFrame(kernels(A, B), columns=B.index)
 
     reverse = slice(None, None, -1)
-    plot_decision_regions(model, result, by_id, frame[reverse], y[reverse], resolution=3, draws=1)
+    plot_decision_regions(model, result, by_id, frame[reverse], y[reverse], resolution=3)
 
 
 def test_decision_regions_of_objects_with_ids_in_any_order(classifier):
@@ -398,6 +390,6 @@ def test_decision_regions_of_objects_with_ids_in_any_order(classifier):
     kernels = gaussian(1.0) | linear()
     model = MultinomialProbit(kernels(X), pd.Series(y, X.index))
     shuffled = X.iloc[::-1]
-    pc = plot_decision_regions(model, tree, kernels, shuffled, y[::-1], resolution=3, draws=1)
+    pc = plot_decision_regions(model, tree, kernels, shuffled, y[::-1], resolution=3)
     points = pc.viz["objects"]["train"].sel({"class": "a"}).item().get_offsets()
     np.testing.assert_array_equal(points, shuffled[y[::-1] == "a"])
