@@ -17,7 +17,6 @@ from ...validation import (
     argument_error,
     check_arguments,
     check_count,
-    check_name,
     integer_seed,
 )
 from ..engine.applicability import applicable
@@ -25,8 +24,7 @@ from ..engine.clock import can_show
 from ..engine.engine import Engine, variables_drawn
 from ..engine.replicate import records
 from ..engine.same_model import versions
-from .ranks import DRAWS
-from .replicates import OWNER, Record, Replicates
+from .replicates import DRAWS, OWNER, Record, Replicates
 from .simulation import augmented
 from .uniformity import Band, detectable_bias, detectable_scale
 
@@ -44,7 +42,6 @@ def calibrate(
     *,
     replicates: int,
     method: Literal["prior", "posterior"] = "prior",
-    quantities: str | Sequence[str] | None = None,
     cores: Count | None = None,
     random_seed: Seed = None,
     store: str | PathLike[str] | None = None,
@@ -54,7 +51,9 @@ def calibrate(
     """Check an engine on a model by simulation-based calibration.
 
     Each replicate draws parameters and data, fits the data, and ranks the true parameters among
-    independent draws of the posterior. The ranks are uniform if the engine is right.
+    independent draws of the posterior. The ranks are uniform if the engine is right. Ranked are the
+    quantities that the data identify (as in `compare_engines`) and, for engines that draw all free
+    variables, ``log_likelihood``, the sum over all data.
 
     Parameters
     ----------
@@ -65,19 +64,13 @@ def calibrate(
     replicates : int
         Number of fits, 20 or more.
     method : {"prior", "posterior"}, default="prior"
-        "prior" draws the truths from the prior, and checks the engine on the data that the prior
-        expects. "posterior" draws them from the posterior of the model's data, by the engine, and
-        fits these data and the replicated ones together: it checks the engine near the data at
-        hand, and takes priors that cannot be drawn from. The papers' own engines fit one set of
-        data only, so that "posterior" is for the engines of any PyMC model (NUTS, SMC, Laplace,
-        ADVI, Pathfinder).
-    quantities : str or sequence of str, optional
-        Names among the quantities that the data identify (as in `compare_engines`) and
-        ``log_likelihood``, the sum over all data, for engines that draw all free variables.
-        Default: all.
+        "prior" draws the truths from the prior. "posterior" draws them from the posterior of the
+        model's data, by the engine, and fits these data and the replicated ones together: it checks
+        the engine near the data at hand, takes priors that cannot be drawn from, and is for the
+        engines of any PyMC model (NUTS, SMC, Laplace, ADVI, Pathfinder).
     cores : int, default=1
-        Number of processes, each of which fits on one core; with an active Dask client, its workers
-        take their place. The result does not depend on it.
+        Number of processes; with an active Dask client, its workers take their place. The result
+        does not depend on it.
     random_seed : int, SeedSequence or Generator, optional
         The seed of a replicate depends on this and on the replicate's number only.
     store : path, optional
@@ -86,8 +79,8 @@ def calibrate(
         goes on from them.
     progressbar : bool, default=True
     **options
-        Arguments of `fit`. Defaults other than those of `fit`: one chain, one core, and draws of
-        all variables.
+        Arguments of `fit`, by default one chain, one core, and draws of all variables; `var_names`
+        chooses among them.
 
     Returns
     -------
@@ -121,9 +114,6 @@ def calibrate(
     bias, too, and a part of it cancels. Failed fits have no ranks: those of the others are uniform
     only if failures do not depend on the truth.
 
-    The package simuk is not used: it samples by PyMC, Bambi or numpyro alone, ranks among dependent
-    draws, and keeps no file of finished replicates.
-
     Cost: `replicates` fits; "posterior" one more.
 
     References
@@ -151,7 +141,6 @@ def calibrate(
     seed = integer_seed(random_seed, "random_seed", OWNER)
     if own := sorted({"start", "log_likelihood"} & options.keys()):
         raise argument_error("options", OWNER, "arguments of fit other than these", ", ".join(own))
-    asked = [quantities] if isinstance(quantities, str) else quantities
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, method, seed, options)
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
@@ -167,9 +156,8 @@ def calibrate(
     )
     with closing(found):
         for name, record in found:
-            _check_quantities(asked, record)
             by_number[names[name]] = {"replicate": names[name], **record}
-    tree = _tree([by_number[number] for number in range(replicates)], model, method, asked)
+    tree = _tree([by_number[number] for number in range(replicates)], model, method)
     verdict = f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}"
     tree.attrs |= {
         "engine": engine.name,
@@ -201,22 +189,13 @@ def _checked_engine(model: pm.Model, engine: str | Engine, method: str) -> Engin
     return engine
 
 
-def _check_quantities(asked: Sequence[str] | None, record: Record) -> None:
-    """Raise ValueError unless a fit has the quantities that were asked for."""
-    for name in asked or ():
-        if "ranks" in record:
-            check_name(name, record["ranks"], "quantities", OWNER)
-
-
-def _tree(
-    replicated: Sequence[Record], model: pm.Model, method: str, asked: Sequence[str] | None
-) -> DataTree:
+def _tree(replicated: Sequence[Record], model: pm.Model, method: str) -> DataTree:
     """Collect the replicates, and compare their ranks with the bands."""
     made = [record for record in replicated if "ranks" in record]
     failures = {record["replicate"]: record["error"] for record in replicated if "error" in record}
     if not made:
         raise ValueError(f"No replicate could be fitted. The first error: {failures[0]}")
-    names = list(dict.fromkeys(asked or made[0]["ranks"]))
+    names = list(made[0]["ranks"])
     group = xr.Dataset(coords={"chain": [0], "draw": [record["replicate"] for record in made]})
     for name in names:
         dims, *_ = made[0]["ranks"][name]

@@ -1,7 +1,6 @@
 """Simultaneous bands of the ECDF of uniform numbers, and what they find."""
 
 from collections.abc import Callable
-from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +31,12 @@ class Band:
         low, high = 0.0, 1.0
         for _ in range(40):
             middle = (low + high) / 2
-            self._bound(middle)
+            self.bound_each(middle)
             low, high = (middle, high) if self.holds(self.points) >= level else (low, middle)
-        self._bound(low)
+        self.bound_each(low)
 
-    def _bound(self, pointwise: float) -> None:
+    def bound_each(self, pointwise: float) -> None:
+        """Let each point alone be left with a probability."""
         self.lower = stats.binom.ppf(pointwise / 2, self.n, self.points).astype(int).clip(0)
         self.upper = stats.binom.isf(pointwise / 2, self.n, self.points).astype(int)
 
@@ -58,16 +58,6 @@ class Band:
         """Whether the ECDF of `values`, array (n,) of numbers in [0, 1], leaves the band."""
         counts = np.searchsorted(np.sort(values), self.points, side="right")
         return bool(((counts < self.lower) | (counts > self.upper)).any())
-
-    def p_value(self, values: NDArray) -> float:
-        """Probability that uniform numbers are as extreme as `values` (n,) at any point."""
-        counts = np.searchsorted(np.sort(values), self.points, side="right")
-        below = stats.binom.cdf(counts, self.n, self.points)
-        above = stats.binom.sf(counts - 1, self.n, self.points)
-        extreme = float(np.minimum(below, above).min()) * (1 + 1e-9)
-        less_extreme = copy(self)
-        less_extreme._bound(2 * extreme)
-        return float(np.clip(1 - less_extreme.holds(self.points), 0.0, 1.0))
 
 
 def power(band: Band, draws: int, *, bias: float = 0.0, scale: float = 1.0) -> float:

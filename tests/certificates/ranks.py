@@ -5,10 +5,12 @@ import json
 import time
 from collections.abc import Sized
 from contextlib import redirect_stdout
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 from xarray import DataTree
 
@@ -19,7 +21,7 @@ from kernelzoo.inference.diagnostics.uniformity import Band, detectable_bias, de
 from .case import Case, NotRunError, UnfinishedError, silent
 from .findings import ALPHA, Finding, Outcome, passed_if
 
-__all__ = ["Calibration", "Least", "Miscalibration", "least_uniform"]
+__all__ = ["Calibration", "Least", "Miscalibration", "least_uniform", "p_value"]
 
 #: Least number of replicates of `calibrate`.
 _LEAST = 20
@@ -157,6 +159,17 @@ class Least:
     spread: float
 
 
+def p_value(band: Band, values: NDArray) -> float:
+    """Probability that uniform numbers are as extreme as `values` (n,) at any point of the band."""
+    counts = np.searchsorted(np.sort(values), band.points, side="right")
+    below = stats.binom.cdf(counts, band.n, band.points)
+    above = stats.binom.sf(counts - 1, band.n, band.points)
+    extreme = float(np.minimum(below, above).min()) * (1 + 1e-9)
+    less_extreme = copy(band)
+    less_extreme.bound_each(2 * extreme)
+    return float(np.clip(1 - less_extreme.holds(band.points), 0.0, 1.0))
+
+
 def least_uniform(ranks: DataTree) -> Least:
     """Find the element whose ranks are the least uniform.
 
@@ -172,7 +185,7 @@ def least_uniform(ranks: DataTree) -> Least:
         for name, values in group.data_vars.items()
         for column in values.to_numpy().reshape(group.sizes["draw"], -1).T
     ]
-    p = [band.p_value(column) for _, column in columns]
+    p = [p_value(band, column) for _, column in columns]
     worst = int(np.argmin(p))
     quantity, column = columns[worst]
     scores = stats.norm.ppf(column)
