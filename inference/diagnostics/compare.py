@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import arviz as az
@@ -32,6 +32,7 @@ from .scores import held_out
 
 __all__ = ["Comparison", "compare_engines"]
 
+OWNER = "compare_engines"
 WASSERSTEIN_DRAWS = 1000
 # Probability that any element of a quantity exceeds the bound on z when engines agree.
 ERROR_RATE = 0.01
@@ -78,8 +79,8 @@ class Comparison:
     elements: pd.DataFrame
     left_out: tuple[str, ...] = ()
 
-    def _parts(self, form: str) -> tuple[str, str, str, str]:
-        """Table of engines, caption, table of variables, and footnote of marked engines."""
+    def _parts(self, form: str) -> list[str]:
+        """Table of engines, caption, table of variables, and footnote of marked engines if any."""
         caption = f"against {self.reference}, in its standard deviations"
         if self.left_out:
             names = ", ".join(self.left_out)
@@ -100,15 +101,13 @@ class Comparison:
         engines, variables = (
             getattr(table, form)(float_format="{:.3g}".format) for table in tables
         )
-        return engines, caption, variables, footnote if marks else ""
+        return [engines, caption, variables, *([footnote] if marks else [])]
 
     def __repr__(self) -> str:
-        engines, caption, variables, footnote = self._parts("to_string")
-        return f"{engines}\n\n{caption}\n{variables}" + (f"\n\n{footnote}" if footnote else "")
+        return "\n\n".join(self._parts("to_string"))
 
     def _repr_html_(self) -> str:
-        engines, caption, variables, footnote = self._parts("to_html")
-        return f"{engines}<p>{caption}</p>{variables}" + (f"<p>{footnote}</p>" if footnote else "")
+        return "".join(f"<div>{part}</div>" for part in self._parts("to_html"))
 
 
 @numpy_warnings()
@@ -120,7 +119,6 @@ def compare_engines(
     model: pm.Model | None = None,
     kernels_new: Any = None,
     labels_new: Any = None,
-    predict_options: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Compare results of several engines on one model and the same data.
 
@@ -144,8 +142,6 @@ def compare_engines(
         Kernels between held-out and training objects, and the held-out labels. They add the
         held-out scores of every engine's predictions (accuracy; with probabilities also log score
         and Brier score). Models that contain the new objects need no kernels.
-    predict_options : mapping, optional
-        Further arguments of `predict`.
 
     Returns
     -------
@@ -167,13 +163,11 @@ def compare_engines(
     ...     labels_new=y_test,
     ... )
     """
-    check_results(results, "compare_engines")
+    check_results(results, OWNER)
     _check_comparable(results)
     if labels_new is None:
-        if kernels_new is not None or predict_options is not None:
-            raise ValueError(
-                "compare_engines needs 'labels_new' with 'kernels_new' or 'predict_options'."
-            )
+        if kernels_new is not None:
+            raise ValueError("compare_engines needs 'labels_new' with 'kernels_new'.")
     elif model is None:
         raise ValueError("compare_engines needs 'model' with 'labels_new'.")
     if model is not None:
@@ -182,18 +176,14 @@ def compare_engines(
     tables = {name: _moments(quantities[name], tree) for name, tree in results.items()}
     known = list(dict.fromkeys(str(v) for table in tables.values() for v in table))
     if var_names is not None:
-        known = check_names(var_names, known, "var_names", "compare_engines")
+        known = check_names(var_names, known, "var_names", OWNER)
     common = [v for v in known if all(v in table for table in tables.values())]
     if not common:
-        raise argument_error(
-            "results", "compare_engines", "results with a quantity in common", ", ".join(known)
-        )
-    moments: dict[str, Table] = {
-        name: {v: table[v] for v in common} for name, table in tables.items()
-    }
+        raise _refused("with a quantity in common", ", ".join(known))
+    moments = {name: {v: table[v] for v in common} for name, table in tables.items()}
     if reference is None:
         reference = _default_reference(results, moments)
-    check_name(reference, results, "reference", "compare_engines")
+    check_name(reference, results, "reference", OWNER)
 
     elements = pd.concat(
         [_elements(moments[name], moments[reference], name) for name in results],
@@ -216,9 +206,7 @@ def compare_engines(
     for name, tree in results.items():
         row = {"engine": name, **_cost(tree, moments[name])}
         if model is not None and labels_new is not None:
-            row |= held_out(
-                predict(model, tree, kernels_new, **(predict_options or {})), labels_new
-            )
+            row |= held_out(predict(model, tree, kernels_new), labels_new)
         rows.append(row)
     left_out = tuple(v for v in known if v not in common)
     engines = pd.DataFrame(rows).set_index("engine")
@@ -227,7 +215,7 @@ def compare_engines(
 
 def _of_model(tree: DataTree, model: pm.Model) -> DataTree:
     """Return the result with attributes that name its model; ValueError for another model's."""
-    check_fitted(model, tree, "compare_engines")
+    check_fitted(model, tree, OWNER)
     if "family" in tree.attrs:
         return tree
     named = tree.copy()
@@ -242,22 +230,22 @@ def _of_model(tree: DataTree, model: pm.Model) -> DataTree:
 
 def _check_comparable(results: Mapping[str, DataTree]) -> None:
     """Raise unless results have one model, and the data, priors and likelihood that both hold."""
-
-    def refused(rule: str, got: str) -> ValueError:
-        return argument_error("results", "compare_engines", f"results {rule}", got)
-
     attributes = [tree.attrs for tree in results.values()]
     named = [attrs.get("family", attrs.get("model")) for attrs in attributes]
     models = sorted({str(name) for name in named if name is not None})
     if len(models) > 1:
-        raise refused("on the same model", ", ".join(models))
+        raise _refused("on the same model", ", ".join(models))
     for data in combinations(map(data_in, results.values()), 2):
         if differ := differing_data(*data):
-            raise refused("on the same data", f"others of {differ}")
+            raise _refused("on the same data", f"others of {differ}")
     for attrs in combinations(attributes, 2):
         if terms := differing_terms(*attrs):
             rule = "under the same priors and likelihood"
-            raise refused(rule, f"results that differ in {', '.join(terms)}")
+            raise _refused(rule, f"results that differ in {', '.join(terms)}")
+
+
+def _refused(rule: str, got: str) -> ValueError:
+    return argument_error("results", OWNER, f"results {rule}", got)
 
 
 def _z_bound(z: pd.Series) -> float:
@@ -270,15 +258,15 @@ def _moments(dataset: Dataset, tree: DataTree) -> Table:
     """Mean, sd and effective draws of every quantity, from draws or from the group "moments"."""
     table: Table = {}
     for name, values in dataset.data_vars.items():
-        n_draws = values.sizes["chain"] * values.sizes["draw"]
+        n_draws = _count_draws(values)
         mean = values.mean(("chain", "draw"))
         sd = values.std(("chain", "draw"), ddof=1) if n_draws > 1 else xr.zeros_like(mean)
         table[name] = {"mean": mean, "sd": sd, "ess": _effective_draws(values, tree.attrs)}
     stored = pooled(tree["moments"].to_dataset()) if "moments" in tree.children else Dataset()
-    means = [str(v) for v in stored.data_vars if str(v).endswith("_mean")]
-    for name in (mean.removesuffix("_mean") for mean in means):
-        if name not in table:
-            mean, unknown = stored[f"{name}_mean"], xr.full_like(stored[f"{name}_mean"], np.nan)
+    for key, mean in stored.data_vars.items():
+        name = str(key).removesuffix("_mean")
+        if name != key and name not in table:
+            unknown = xr.full_like(mean, np.nan)
             table[name] = {"mean": mean, "sd": stored.get(f"{name}_sd", unknown), "ess": unknown}
     return table
 
@@ -286,13 +274,17 @@ def _moments(dataset: Dataset, tree: DataTree) -> Table:
 def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -> xr.DataArray:
     """Count independent draws or effective draws of chains; NaN for other draws."""
     shape = xr.zeros_like(values.isel(chain=0, draw=0, drop=True), dtype=float)
-    n_draws = values.sizes["chain"] * values.sizes["draw"]
+    n_draws = _count_draws(values)
     independent = attributes.get("independent")
     if independent == 1 and n_draws > 1:
         return shape + n_draws
     if independent is None and attributes.get("kind", "mcmc") == "mcmc":
         return az.ess(values.to_dataset(name="x"), method="mean")["x"]
     return shape + np.nan
+
+
+def _count_draws(values: xr.DataArray | Dataset) -> int:
+    return int(values.sizes["chain"] * values.sizes["draw"])
 
 
 def _default_reference(results: Mapping[str, DataTree], moments: Mapping[str, Table]) -> str:
@@ -314,12 +306,8 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
     for name, entry in moments.items():
         other = reference[name]
         if not _same_elements(entry["mean"], other["mean"]):
-            raise argument_error(
-                "results",
-                "compare_engines",
-                f"results with the same elements of {name}",
-                f"other elements in {engine!r} than in the reference",
-            )
+            got = f"other elements in {engine!r} than in the reference"
+            raise _refused(f"with the same elements of {name}", got)
         unit = other["sd"].where(other["sd"] > 0)
         difference = (entry["mean"] - other["mean"]) / unit
         error = (entry["sd"] ** 2 / entry["ess"] + other["sd"] ** 2 / other["ess"]) ** 0.5 / unit
@@ -335,13 +323,10 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
                 "ess": entry["ess"],
             }
         )
-        flat = dataset.stack(element=[*entry["mean"].dims]) if entry["mean"].ndim else dataset
-        labels = (
-            [", ".join(map(str, index)) for index in flat.indexes["element"]]
-            if entry["mean"].ndim
-            else [""]
-        )
-        columns = {key: np.atleast_1d(flat[key].values) for key in dataset.data_vars}
+        dims = entry["mean"].dims
+        index = product(*(entry["mean"][dim].values for dim in dims))
+        labels = [", ".join(map(str, each)) for each in index]
+        columns = {key: v.transpose(*dims).values.ravel() for key, v in dataset.items()}
         frames.append(
             pd.DataFrame({"variable": str(name), "element": labels, "engine": engine} | columns)
         )
@@ -362,18 +347,13 @@ def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name
     moving = unit > 0
     if name not in dataset or name not in reference or not bool(moving.any()):
         return np.nan
-    n_draws = min(d.sizes["chain"] * d.sizes["draw"] for d in (dataset, reference))
+    n_draws = min(map(_count_draws, (dataset, reference)))
     if n_draws == 1:
         return np.nan
     # Elements without spread would be divided by zero; with 0 they add nothing.
     ours, theirs = ((d[[name]] / unit.where(moving)).fillna(0.0) for d in (dataset, reference))
-    total = wasserstein(
-        ours,
-        theirs,
-        joint=False,
-        num_samples=min(WASSERSTEIN_DRAWS, n_draws),
-        round_to="none",
-    )
+    taken = min(WASSERSTEIN_DRAWS, n_draws)
+    total = wasserstein(ours, theirs, joint=False, num_samples=taken, round_to="none")
     return float(total) / int(moving.sum())
 
 

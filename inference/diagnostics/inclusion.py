@@ -12,21 +12,17 @@ __all__ = ["inclusion"]
 OWNER = "inclusion"
 
 
-def inclusion(
-    result: DataTree, *, threshold: float | None = None, var_name: str = "beta"
-) -> Dataset:
+def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     """Posterior probability of each kernel that it is selected, or that its weight is large.
 
     Parameters
     ----------
     result : DataTree
-        Result of `fit` on a model with learned weights.
+        Result of `fit` on a model with learned weights ``beta``.
     threshold : float, optional
         For weights that are not selections, which are never exactly zero: the probability is that
         of a weight above the threshold, and depends on it. On the simplex, 1 / K is the weight
         that K equal kernels have. Selections take none.
-    var_name : str, default="beta"
-        The variable (kernel) that holds the weights.
 
     Returns
     -------
@@ -54,7 +50,7 @@ def inclusion(
     >>> kz.inclusion(kz.fit(model, "gibbs", random_seed=1))["probability"]
     """
     check_result(result, "result", OWNER)
-    included, event = _indicators(result, threshold, var_name)
+    included, event = _indicators(result, threshold)
     values = included.to_dataset(name="probability")
     moved = included.any(("chain", "draw")) & ~included.all(("chain", "draw"))
     return Dataset(
@@ -66,24 +62,22 @@ def inclusion(
     )
 
 
-def _indicators(result: DataTree, threshold: float | None, var_name: str) -> tuple[DataArray, str]:
+def _indicators(result: DataTree, threshold: float | None) -> tuple[DataArray, str]:
     """Whether each draw includes each kernel (chain, draw, ..., kernel), as 0 or 1; the event."""
     if result.attrs.get("kind") == "point":
         engine = result.attrs.get("engine", "an engine of kind 'point'")
         raise argument_error("result", OWNER, "a result with draws", f"the point of {engine}")
-    weights = result["posterior"].get(var_name) if "posterior" in result.children else None
+    weights = result["posterior"].get("beta") if "posterior" in result.children else None
     if weights is None or "kernel" not in weights.dims:
-        raise argument_error(
-            "result", OWNER, f"a result with draws of the weights {var_name!r} (kernel)", "none"
-        )
+        rule = "a result with draws of the weights 'beta' (kernel)"
+        raise argument_error("result", OWNER, rule, "none")
     weights = weights.transpose("chain", "draw", ..., "kernel")
     if np.issubdtype(weights.dtype, np.integer):
         if threshold is not None:
             raise argument_error("threshold", OWNER, "None for selections", repr(threshold))
-        return (weights == 1).astype(float), f"{var_name} = 1"
+        return (weights == 1).astype(float), "beta = 1"
     if threshold is None:
-        raise argument_error(
-            "threshold", OWNER, "a positive number for weights, which are never zero", "None"
-        )
+        rule = "a positive number for weights, which are never zero"
+        raise argument_error("threshold", OWNER, rule, "None")
     level = check_positive(threshold, "threshold", OWNER)
-    return (weights > level).astype(float), f"{var_name} > {level:g}"
+    return (weights > level).astype(float), f"beta > {level:g}"

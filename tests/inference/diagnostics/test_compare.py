@@ -330,7 +330,7 @@ def test_nothing_is_marked_without_reason():
         ({"a": result(0, 1)}, {"reference": "b"}, "'reference'.*one of 'a'"),
         ({"a": result(0, 1)}, {"var_names": ["y"]}, "'var_names'"),
         ({"a": result(0, 1)}, {"labels_new": [1]}, "'model' with 'labels_new'"),
-        ({"a": result(0, 1)}, {"kernels_new": [1]}, "'labels_new' with 'kernels_new' or"),
+        ({"a": result(0, 1)}, {"kernels_new": [1]}, "'labels_new' with 'kernels_new'"),
     ],
 )
 def test_bad_comparisons_are_refused(results, options, message):

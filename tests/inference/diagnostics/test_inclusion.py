@@ -11,10 +11,10 @@ import kernelzoo as kz
 from family import assert_mean
 
 
-def result(beta, name="beta"):
+def result(beta):
     kernels = [f"k{i}" for i in range(beta.shape[-1])]
     draws = xr.DataArray(beta, dims=("chain", "draw", "kernel"), coords={"kernel": kernels})
-    tree = DataTree.from_dict({"/posterior": draws.to_dataset(name=name)})
+    tree = DataTree.from_dict({"/posterior": draws.to_dataset(name="beta")})
     tree.attrs["engine"] = "Gibbs"
     return tree
 
@@ -44,9 +44,9 @@ def test_draws_that_all_agree_have_no_error():
 
 def test_weights_are_compared_with_a_threshold():
     beta = np.random.default_rng(1).dirichlet([0.3, 0.5, 1.0], (2, 100))
-    found = kz.inclusion(result(beta, "alpha"), threshold=0.25, var_name="alpha")
+    found = kz.inclusion(result(beta), threshold=0.25)
     np.testing.assert_allclose(found["probability"], (beta > 0.25).mean((0, 1)))
-    assert found.attrs["event"] == "alpha > 0.25"
+    assert found.attrs["event"] == "beta > 0.25"
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,18 @@ def test_weights_are_compared_with_a_threshold():
         (selections(), {"threshold": 0.5}, "'threshold' argument of inclusion must be None"),
         (selections() / 3, {}, "'threshold' argument of inclusion .* Got None"),
         (selections() / 3, {"threshold": -1.0}, "'threshold' argument of inclusion"),
-        (selections(), {"var_name": "alpha"}, r"draws of the weights 'alpha' \(kernel\)"),
     ],
 )
 def test_errors_name_the_argument(beta, options, message):
     with pytest.raises(ValueError, match=message):
         kz.inclusion(result(beta), **options)
+
+
+def test_weights_are_needed():
+    tree = result(selections())
+    tree["posterior"] = DataTree(tree["posterior"].to_dataset().rename(beta="alpha"))
+    with pytest.raises(ValueError, match=r"draws of the weights 'beta' \(kernel\)"):
+        kz.inclusion(tree)
 
 
 def test_a_point_has_no_probabilities():
