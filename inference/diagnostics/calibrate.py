@@ -1,7 +1,7 @@
 """Simulation-based calibration of any engine on any model."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from os import PathLike
 from typing import Any, Literal
@@ -105,8 +105,7 @@ def calibrate(
     Notes
     -----
     Chains are thinned to half their effective number of draws, 31 at most, for each quantity.
-    Ranks are spread uniformly over their intervals, so that replicates with different numbers of
-    draws can be compared, and equal values share their ranks.
+    Ranks are spread uniformly over their intervals, and equal values share their ranks.
 
     The bands hold for all elements of all quantities together with a probability of 99 % (exact
     for an element, Bonferroni over elements). The stated power is of an error in one element whose
@@ -144,7 +143,6 @@ def calibrate(
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, method, seed, options)
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
-    by_number: dict[int, Record] = {}
     found = records(
         lambda: runs.prepared(replicates),
         names,
@@ -155,9 +153,8 @@ def calibrate(
         progressbar=progressbar,
     )
     with closing(found):
-        for name, record in found:
-            by_number[names[name]] = {"replicate": names[name], **record}
-    tree = _tree([by_number[number] for number in range(replicates)], model, method)
+        by_number = {names[name]: record for name, record in found}
+    tree = _tree(dict(sorted(by_number.items())), model, method)
     verdict = f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}"
     tree.attrs |= {
         "engine": engine.name,
@@ -179,24 +176,21 @@ def _checked_engine(model: pm.Model, engine: str | Engine, method: str) -> Engin
     if engine.kind == "point":
         raise argument_error("engine", OWNER, "one whose result has draws", engine.name)
     if method == "posterior" and (reason := engine.why_not(augmented(model))):
-        raise argument_error(
-            "method",
-            OWNER,
-            f"'prior' for {engine.name}: 'posterior' adds replicated data to the model, to which "
-            "it then does not apply",
-            f"'posterior' ({reason})",
-        )
+        rule = "'posterior' adds replicated data to the model, to which it then does not apply"
+        rule = f"'prior' for {engine.name}: {rule}"
+        raise argument_error("method", OWNER, rule, f"'posterior' ({reason})")
     return engine
 
 
-def _tree(replicated: Sequence[Record], model: pm.Model, method: str) -> DataTree:
-    """Collect the replicates, and compare their ranks with the bands."""
-    made = [record for record in replicated if "ranks" in record]
-    failures = {record["replicate"]: record["error"] for record in replicated if "error" in record}
-    if not made:
+def _tree(replicated: Mapping[int, Record], model: pm.Model, method: str) -> DataTree:
+    """Collect the replicates by number, and compare their ranks with the bands."""
+    failures = {n: record["error"] for n, record in replicated.items() if "error" in record}
+    if len(failures) == len(replicated):
         raise ValueError(f"No replicate could be fitted. The first error: {failures[0]}")
+    numbers = [n for n in replicated if n not in failures]
+    made = [replicated[n] for n in numbers]
     names = list(made[0]["ranks"])
-    group = xr.Dataset(coords={"chain": [0], "draw": [record["replicate"] for record in made]})
+    group = xr.Dataset(coords={"chain": [0], "draw": numbers})
     for name in names:
         dims, *_ = made[0]["ranks"][name]
         values = np.array([record["ranks"][name][1] for record in made])

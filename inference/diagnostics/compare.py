@@ -58,14 +58,13 @@ class Comparison:
         least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, and
         held-out scores when asked for.
     variables : DataFrame
-        One row per quantity and result, over the quantity's elements, in standard deviations of the
-        reference: ``difference``, the largest difference of means; ``z``, the largest difference
-        divided by its Monte Carlo standard error; ``z_bound``, which ``z`` exceeds with probability
-        1 % when the two results agree (if elements are independent; with less if they are
+        One row per quantity and result, over the quantity's elements that have a spread in the
+        reference, in its standard deviations: ``difference``, the largest difference of means;
+        ``z``, the largest difference divided by its Monte Carlo standard error; ``z_bound``, which
+        ``z`` exceeds with probability 1 % when the two results agree (less if elements are
         dependent); ``least_sd_ratio`` and ``largest_sd_ratio``; ``wasserstein``, the mean distance
         of marginals. ``z`` and ``wasserstein`` are NaN for a result with fewer than two draws, and
-        ``z`` if the draws are neither independent nor chains (SMC, Pathfinder). Elements without
-        spread in the reference are left out.
+        ``z`` if the draws are neither independent nor chains (SMC, Pathfinder).
     elements : DataFrame
         One row per element: mean, sd, difference, ratio, Monte Carlo standard error, effective
         draws.

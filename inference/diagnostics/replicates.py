@@ -84,12 +84,9 @@ class Replicates:
         number = posterior.sizes["chain"] * posterior.sizes["draw"]
         effective = min(len(thinned(v, result.attrs, number)) for v in posterior.values())
         if effective < replicates:
-            raise argument_error(
-                "draws",
-                OWNER,
-                "large enough for two effective draws per replicate on the model's data",
-                f"{effective} independent draws for {replicates} replicates",
-            )
+            rule = "large enough for two effective draws per replicate on the model's data"
+            got = f"{effective} independent draws for {replicates} replicates"
+            raise argument_error("draws", OWNER, rule, got)
         order = np.random.default_rng(self.seed).permutation(number)
         stacked = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)
         return {str(name): values.to_numpy()[order] for name, values in stacked.items()}
@@ -145,10 +142,8 @@ def ranks(
 ) -> dict[str, Rank]:
     """Fractional ranks of the truth of each identified quantity, and of the log likelihood.
 
-    The model holds the data of the fit. `log_likelihood` maps draws (draw, ...) of the free
-    variables to an array (draw,). A truth is placed at random among equal draws, and its rank
-    within its interval, so that fractional ranks are uniform for discrete quantities and any number
-    of draws.
+    A truth is placed at random among equal draws, and its rank within its interval, so that
+    fractional ranks are uniform for discrete quantities and any number of draws.
     """
     posterior = result["posterior"].to_dataset()
     if not _has_chains(result.attrs):

@@ -138,6 +138,5 @@ def _legend(figure: Figure, best: Any, n_starts: int, final: float) -> None:
     if n_starts > 1:
         handles.append(Line2D([], [], color=GREY, linewidth=1, label="other starts"))
     # Outside the axes, where lines may be anywhere.
-    figure.legend(
-        handles=handles, loc="outside lower left", frameon=False, fontsize="small", ncols=2
-    )
+    place = {"loc": "outside lower left", "ncols": 2}
+    figure.legend(handles=handles, frameon=False, fontsize="small", **place)

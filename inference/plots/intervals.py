@@ -203,8 +203,7 @@ def plot_intervals(
         for label, p in probs.items()
     }
     inner, outer = (f"{100 * p:g} %" for p in probs.values())
-    drawn = f"{estimate}, {inner} and {outer} {INTERVALS[kind]} intervals"
-    value = f"{value} ({drawn})"
+    value += f" ({estimate}, {inner} and {outer} {INTERVALS[kind]} intervals)"
     return plot_rows(points, ends, labels=labels, title=title, value=value, **figure_options)
 
 
@@ -254,13 +253,9 @@ def plot_rows(
     # Wrapped where the figure is narrow, as a column of a journal is.
     last.set_xlabel(value, wrap=True)
     if len(labels) > 1:
-        collection.add_legend(
-            "model",
-            aes=["color", "marker"],
-            title="",
-            labeller=MapLabeller(coord_map={"model": labels}),
-            frameon=False,
-        )
+        labeller = MapLabeller(coord_map={"model": labels})
+        shown = {"aes": ["color", "marker"], "title": "", "frameon": False}
+        collection.add_legend("model", labeller=labeller, **shown)
     else:
         (label,) = labels.values()
         title = f"{title}, {' '.join(label.splitlines())}"
@@ -268,32 +263,20 @@ def plot_rows(
     return collection
 
 
-def _heights(da: xr.DataArray, shift: float) -> np.ndarray:
-    """Vertical positions from the top, shifted by engine."""
-    return np.arange(da.shape[0]) + shift
-
-
 def _intervals(
     da: xr.DataArray, target: Axes, *, color: str, shift: float, width: float, **_: Any
 ) -> LineCollection:
     da = da.transpose(..., "ci_bound")
     lower, upper = da.sel(ci_bound="lower").values, da.sel(ci_bound="upper").values
-    return target.hlines(_heights(da, shift), lower, upper, color=color, linewidth=width)
+    heights = np.arange(len(lower)) + shift
+    return target.hlines(heights, lower, upper, color=color, linewidth=width)
 
 
 def _points(
     da: xr.DataArray, target: Axes, *, color: str, marker: str, shift: float, **_: Any
 ) -> PathCollection:
-    return target.scatter(
-        da.values,
-        _heights(da, shift),
-        s=26,
-        facecolor="white",
-        edgecolor=color,
-        linewidth=1.3,
-        marker=marker,
-        zorder=3,
-    )
+    style = {"facecolor": "white", "edgecolor": color, "linewidth": 1.3, "marker": marker}
+    return target.scatter(da.values, np.arange(da.size) + shift, s=26, zorder=3, **style)
 
 
 def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:

@@ -34,6 +34,7 @@ from .house_style import MARKERS, PALETTE, cycle
 
 __all__ = ["plot_decision_regions"]
 
+OWNER = "plot_decision_regions"
 #: Largest difference of kernels, relative to their size, of the same objects: a jitter passes.
 ALIKE = 1e-3
 #: Largest number of draws over which predictions average.
@@ -94,44 +95,39 @@ def plot_decision_regions(
     >>> model = kz.MultinomialProbit(kernels(X), data.y_train)
     >>> kz.plots.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X, data.y_train)
     """
-    owner = "plot_decision_regions"
     check_arguments(plot_decision_regions, locals())
     if resolution < 2:
-        raise argument_error("resolution", owner, "an integer of at least 2", repr(resolution))
-    check_unmasked(X_train, "X_train", owner)
+        raise argument_error("resolution", OWNER, "an integer of at least 2", repr(resolution))
+    check_unmasked(X_train, "X_train", OWNER)
     X_train = as_frame(X_train)
     points = pd.DataFrame(X_train)
     if not isinstance(X_train, pd.DataFrame):
         points = points.set_axis([f"feature {i + 1}" for i in range(points.shape[1])], axis=1)
     if points.shape[1] != 2:
-        raise argument_error("X_train", owner, "of two features", f"shape {points.shape}")
+        raise argument_error("X_train", OWNER, "of two features", f"shape {points.shape}")
     values = points.to_numpy(dtype=float)
-    check_finite(values, "X_train", owner)
+    check_finite(values, "X_train", OWNER)
 
-    check_result(result, "result", owner)
+    check_result(result, "result", OWNER)
     grid = _grid(values, resolution)
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
     predictions = predict(model, result, kernels(objects, X_train), draws=DRAWS, progressbar=False)
-    _check_objects(model, result, kernels, X_train, owner)
+    _check_objects(model, result, kernels, X_train, OWNER)
     classes = predictions["class"].values
-    y_train = aligned(y_train, points.index, "y_train", owner)
-    codes, _ = check_labels(y_train, "y_train", owner, classes=classes, n_objects=len(values))
+    y_train = aligned(y_train, points.index, "y_train", OWNER)
+    codes, _ = check_labels(y_train, "y_train", OWNER, classes=classes, n_objects=len(values))
     known = getattr(model, "label_codes", codes)
-    fitted = aligned(pd.Series(codes, points.index), model.coords["obs"], "X_train", owner)
+    fitted = aligned(pd.Series(codes, points.index), model.coords["obs"], "X_train", OWNER)
     if not np.array_equal(fitted, known):
         rule = "the classes that the model was declared with, in the order of X_train"
-        raise argument_error("y_train", owner, rule, f"{int((fitted != known).sum())} others")
-    shape = (resolution, resolution)
-    coords = {"y": grid[1], "x": grid[0]}
+        raise argument_error("y_train", OWNER, rule, f"{int((fitted != known).sum())} others")
+    p = predictions["probability"].transpose("obs", "class").values
     data = Dataset(
         {
-            "probability": (
-                ("y", "x", "class"),
-                predictions["probability"].transpose("obs", "class").values.reshape(*shape, -1),
-            ),
-            "label": (("y", "x"), predictions["label"].values.reshape(shape)),
+            "probability": (("y", "x", "class"), p.reshape(resolution, resolution, -1)),
+            "label": (("y", "x"), predictions["label"].values.reshape(resolution, resolution)),
         },
-        coords={**coords, "class": classes},
+        coords={"y": grid[1], "x": grid[0], "class": classes},
     )
     # NaN for objects of other classes, because each class has its own visual, colour and marker.
     train = xr.DataArray(values, dims=("obs", "feature")).where(
@@ -164,16 +160,14 @@ def plot_decision_regions(
     collection.viz["figure"].item().legend(
         loc="outside right upper", title="training objects", frameon=False, fontsize="small"
     )
-    _scale(axes, len(classes))
+    grey = LinearSegmentedColormap.from_list("strength", ["white", str(1 - STRONGEST)])
+    scale = ScalarMappable(Normalize(1 / len(classes), 1), grey)
+    axes.figure.colorbar(scale, ax=axes, label="probability of the predicted class", fraction=0.05)
     return collection
 
 
 def _check_objects(
-    model: pm.Model,
-    result: DataTree,
-    kernels: Callable[[Any, Any], Any],
-    X_train: Any,
-    owner: str,
+    model: pm.Model, result: DataTree, kernels: Callable[[Any, Any], Any], X_train: Any
 ) -> None:
     """Raise unless the model's kernels are those of the objects; few rows are compared.
 
@@ -183,7 +177,7 @@ def _check_objects(
         return
     known = compared_rows(result)
     rows = evenly_spaced(len(model.coords["obs"]), COMPARED_OBJECTS)
-    objects = np.asarray(aligned(X_train, model.coords["obs"], "X_train", owner), dtype=float)
+    objects = np.asarray(aligned(X_train, model.coords["obs"], "X_train", OWNER), dtype=float)
     own = kernels(objects[rows], X_train)
     if isinstance(own, ParametricStack):
         return
@@ -191,7 +185,7 @@ def _check_objects(
     if not np.allclose(found, known, rtol=0, atol=ALIKE * np.abs(known).max()):
         rule = "the objects of the model's kernels, in their order"
         off = float(np.abs(found - known.to_numpy()).max())
-        raise argument_error("X_train", owner, rule, f"others: kernels that differ by {off:.3g}")
+        raise argument_error("X_train", OWNER, rule, f"others: kernels that differ by {off:.3g}")
 
 
 def _grid(values: NDArray, resolution: int) -> list[NDArray]:
@@ -201,15 +195,12 @@ def _grid(values: NDArray, resolution: int) -> list[NDArray]:
     return list(np.linspace(low - margin, high + margin, resolution).T)
 
 
-def _strength(probability: NDArray, n_classes: int) -> NDArray:
-    """Colour strength: 0 for equally likely classes, `STRONGEST` for a certain class."""
-    return STRONGEST * (probability - 1 / n_classes) / (1 - 1 / n_classes)
-
-
 def _shade(da: xr.DataArray, target: Axes, *, colors: list[str], **_: Any) -> AxesImage:
+    """Mix colours with white: all white where classes are equally likely."""
     p = da.transpose("y", "x", "class").values
     color = np.array([to_rgb(c) for c in colors])[p.argmax(-1)]
-    strength = _strength(p.max(-1), len(colors))[..., None]
+    even = 1 / len(colors)
+    strength = STRONGEST * (p.max(-1, keepdims=True) - even) / (1 - even)
     x, y = da["x"].values, da["y"].values
     half = (x[1] - x[0]) / 2, (y[1] - y[0]) / 2
     return target.imshow(
@@ -234,25 +225,5 @@ def _objects(
     da: xr.DataArray, target: Axes, *, color: str, marker: str, sel: dict, **_: Any
 ) -> PathCollection:
     x, y = da.dropna("obs").transpose("feature", "obs").values
-    return target.scatter(
-        x,
-        y,
-        s=28,
-        color=color,
-        marker=marker,
-        edgecolor="white",
-        linewidth=0.7,
-        label=str(sel["class"]),
-        zorder=3,
-    )
-
-
-def _scale(axes: Axes, n_classes: int) -> None:
-    """Add a grey scale for the strength of the regions' colours."""
-    grey = LinearSegmentedColormap.from_list("strength", ["white", str(1 - STRONGEST)])
-    axes.figure.colorbar(
-        ScalarMappable(Normalize(1 / n_classes, 1), grey),
-        ax=axes,
-        label="probability of the predicted class",
-        fraction=0.05,
-    )
+    style = {"color": color, "marker": marker, "edgecolor": "white", "linewidth": 0.7}
+    return target.scatter(x, y, s=28, label=str(sel["class"]), zorder=3, **style)

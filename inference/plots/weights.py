@@ -21,6 +21,7 @@ from .intervals import by_engine, in_rows, plot_intervals, plot_rows
 
 __all__ = ["plot_weights"]
 
+OWNER = "plot_weights"
 #: Corners of the triangle, one per kernel: left, right, top.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
 #: R-hat of weights above which chains are marked.
@@ -64,27 +65,25 @@ def plot_weights(
     >>> kz.plots.plot_weights({"VB": vb, "Gibbs": gibbs})
     >>> kz.plots.plot_weights(gibbs, kind="simplex").savefig("weights.pdf")
     """
-    owner = "plot_weights"
-    check_name(kind, ("forest", "simplex"), "kind", owner)
-    named = by_name(results, owner)
-    draws = {name: _weights(name, tree, owner) for name, tree in named.items()}
+    check_name(kind, ("forest", "simplex"), "kind", OWNER)
+    named = by_name(results, OWNER)
+    draws = {name: _weights(name, tree, OWNER) for name, tree in named.items()}
     kernels = {tuple(array.indexes[array.dims[-1]]) for array in draws.values()}
     if len(kernels) > 1:
-        raise argument_error("results", owner, "of the same kernels", f"{sorted(kernels)}")
+        raise argument_error("results", OWNER, "of the same kernels", f"{sorted(kernels)}")
     n_kernels = len(kernels.pop())
     selected = {np.issubdtype(array.dtype, np.integer) for array in draws.values()}
     if len(selected) > 1:
-        raise argument_error("results", owner, "all selections or all weights", "some of each")
+        raise argument_error("results", OWNER, "all selections or all weights", "some of each")
     selections = selected.pop()
     labels = _labels(named)
     sums = all(np.allclose(array.sum(array.dims[-1]), 1) for array in draws.values())
     if kind == "simplex":
         if n_kernels != 3:
-            raise argument_error(
-                "kind", owner, "'forest' unless there are three kernels", f"{n_kernels}"
-            )
+            rule = "'forest' unless there are three kernels"
+            raise argument_error("kind", OWNER, rule, f"{n_kernels}")
         if selections or not sums:
-            raise argument_error("kind", owner, "'forest' unless weights sum to 1", repr(kind))
+            raise argument_error("kind", OWNER, "'forest' unless weights sum to 1", repr(kind))
         return _simplex(draws, labels)
     if selections:
         return _inclusion(named)
@@ -116,16 +115,13 @@ def _labels(named: Mapping[str, DataTree]) -> dict[str, str]:
     return labels
 
 
-def _weights(name: str, tree: DataTree, owner: str) -> DataArray:
+def _weights(name: str, tree: DataTree) -> DataArray:
     """Draws of the weights (chain, draw, kernel); the kernels of several outputs in one row."""
     posterior = tree["posterior"]
     if "beta" not in posterior or "kernel" not in posterior["beta"].dims:
-        raise argument_error(
-            "results",
-            owner,
-            "results with learned weights 'beta' (kernel)",
-            f"{name!r} with {', '.join(map(str, posterior.data_vars))}",
-        )
+        rule = "results with learned weights 'beta' (kernel)"
+        got = f"{name!r} with {', '.join(map(str, posterior.data_vars))}"
+        raise argument_error("results", OWNER, rule, got)
     return in_rows(posterior["beta"].transpose(..., "kernel"))
 
 
@@ -163,14 +159,8 @@ def _simplex(draws: Mapping[str, DataArray], labels: Mapping[str, str]) -> PlotC
         marker=cycle(MARKERS, len(names)),
         figure_kwargs={"layout": "constrained", "figsize": (3.4 * n_columns, 3.3 * n_rows)},
     )
-    collection.map(
-        _triangle,
-        "triangle",
-        store_artist=False,
-        ignore_aes="all",
-        subset_info=True,
-        labels=labels,
-    )
+    plain = {"store_artist": False, "ignore_aes": "all", "subset_info": True}
+    collection.map(_triangle, "triangle", labels=labels, **plain)
     collection.map(_scatter, "draws")
     collection.map(_mean, "mean")
     collection.add_title("Weights of the kernels: draws and mean", size="large", color="black")
