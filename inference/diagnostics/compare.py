@@ -179,7 +179,9 @@ def compare_engines(
     common = [v for v in known if all(v in table for table in tables.values())]
     if not common:
         raise _refused("with a quantity in common", ", ".join(known))
-    moments = {name: {v: table[v] for v in common} for name, table in tables.items()}
+    moments: dict[str, Table] = {
+        name: {v: table[v] for v in common} for name, table in tables.items()
+    }
     if reference is None:
         reference = _default_reference(results, moments)
     check_name(reference, results, "reference", OWNER)

@@ -58,7 +58,9 @@ def plot_bound(result: DataTree) -> PlotCollection:
     >>> kz.plots.plot_bound(kz.fit(model, kz.VB(starts=5)))
     """
     check_result(result, "result", "plot_bound")
-    trajectory = result["trajectory"].to_dataset() if "trajectory" in result.children else {}
+    trajectory = (
+        result["trajectory"].to_dataset() if "trajectory" in result.children else xr.Dataset()
+    )
     name = next((name for name in TITLES if name in trajectory), None)
     if name is None:
         groups = ", ".join(result.children)
@@ -138,5 +140,6 @@ def _legend(figure: Figure, best: Any, n_starts: int, final: float) -> None:
     if n_starts > 1:
         handles.append(Line2D([], [], color=GREY, linewidth=1, label="other starts"))
     # Outside the axes, where lines may be anywhere.
-    place = {"loc": "outside lower left", "ncols": 2}
-    figure.legend(handles=handles, frameon=False, fontsize="small", **place)
+    figure.legend(
+        handles=handles, loc="outside lower left", frameon=False, fontsize="small", ncols=2
+    )

@@ -253,9 +253,13 @@ def plot_rows(
     # Wrapped where the figure is narrow, as a column of a journal is.
     last.set_xlabel(value, wrap=True)
     if len(labels) > 1:
-        labeller = MapLabeller(coord_map={"model": labels})
-        shown = {"aes": ["color", "marker"], "title": "", "frameon": False}
-        collection.add_legend("model", labeller=labeller, **shown)
+        collection.add_legend(
+            "model",
+            aes=["color", "marker"],
+            title="",
+            labeller=MapLabeller(coord_map={"model": {name: labels[name] for name in names}}),
+            frameon=False,
+        )
     else:
         (label,) = labels.values()
         title = f"{title}, {' '.join(label.splitlines())}"
@@ -275,8 +279,16 @@ def _intervals(
 def _points(
     da: xr.DataArray, target: Axes, *, color: str, marker: str, shift: float, **_: Any
 ) -> PathCollection:
-    style = {"facecolor": "white", "edgecolor": color, "linewidth": 1.3, "marker": marker}
-    return target.scatter(da.values, np.arange(da.size) + shift, s=26, zorder=3, **style)
+    return target.scatter(
+        da.values,
+        np.arange(da.size) + shift,
+        s=26,
+        facecolor="white",
+        edgecolor=color,
+        linewidth=1.3,
+        marker=marker,
+        zorder=3,
+    )
 
 
 def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:

@@ -112,7 +112,7 @@ def plot_decision_regions(
     grid = _grid(values, resolution)
     objects = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
     predictions = predict(model, result, kernels(objects, X_train), draws=DRAWS, progressbar=False)
-    _check_objects(model, result, kernels, X_train, OWNER)
+    _check_objects(model, result, kernels, X_train)
     classes = predictions["class"].values
     y_train = aligned(y_train, points.index, "y_train", OWNER)
     codes, _ = check_labels(y_train, "y_train", OWNER, classes=classes, n_objects=len(values))
@@ -225,5 +225,14 @@ def _objects(
     da: xr.DataArray, target: Axes, *, color: str, marker: str, sel: dict, **_: Any
 ) -> PathCollection:
     x, y = da.dropna("obs").transpose("feature", "obs").values
-    style = {"color": color, "marker": marker, "edgecolor": "white", "linewidth": 0.7}
-    return target.scatter(x, y, s=28, label=str(sel["class"]), zorder=3, **style)
+    return target.scatter(
+        x,
+        y,
+        s=28,
+        color=color,
+        marker=marker,
+        edgecolor="white",
+        linewidth=0.7,
+        label=str(sel["class"]),
+        zorder=3,
+    )

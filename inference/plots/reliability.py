@@ -209,8 +209,8 @@ def _frequency(
     da: DataArray, target: Axes, *, color: str, marker: str, sel: dict, **_: Any
 ) -> Line2D:
     x, y = da.dropna("bin").sel(summary=["probability", "frequency"]).values
-    style = {"color": color, "marker": marker, "markersize": 5, "linewidth": 1.2}
-    (line,) = target.plot(x, y, label=str(sel["model"]), **style)
+    name = str(sel["model"])
+    (line,) = target.plot(x, y, color=color, marker=marker, markersize=5, linewidth=1.2, label=name)
     return line
 
 

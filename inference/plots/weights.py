@@ -50,8 +50,8 @@ def plot_weights(
     Returns
     -------
     PlotCollection
-        Its data are the point estimates or probabilities (model, kernel), or the draws (model,
-        chain, draw, kernel) for triangles.
+        Its data are the point estimates or probabilities ``beta`` (model, element), or the draws
+        ``weights`` (model, chain, draw, kernel) for triangles.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def plot_weights(
     """
     check_name(kind, ("forest", "simplex"), "kind", OWNER)
     named = by_name(results, OWNER)
-    draws = {name: _weights(name, tree, OWNER) for name, tree in named.items()}
+    draws = {name: _weights(name, tree) for name, tree in named.items()}
     kernels = {tuple(array.indexes[array.dims[-1]]) for array in draws.values()}
     if len(kernels) > 1:
         raise argument_error("results", OWNER, "of the same kernels", f"{sorted(kernels)}")
@@ -77,7 +77,7 @@ def plot_weights(
         raise argument_error("results", OWNER, "all selections or all weights", "some of each")
     selections = selected.pop()
     labels = _labels(named)
-    sums = all(np.allclose(array.sum(array.dims[-1]), 1) for array in draws.values())
+    sums = all(np.allclose(array.sum([array.dims[-1]]), 1) for array in draws.values())
     if kind == "simplex":
         if n_kernels != 3:
             rule = "'forest' unless there are three kernels"
@@ -211,5 +211,6 @@ def _scatter(da: DataArray, target: Axes, *, color: str, marker: str, **_: Any) 
 
 def _mean(da: DataArray, target: Axes, *, color: str, marker: str, **_: Any) -> PathCollection:
     x, y = on_triangle(_drawn(da).mean(0))
-    edge = {"edgecolor": "white", "linewidth": 1.2}
-    return target.scatter(x, y, s=70, color=color, marker=marker, zorder=3, **edge)
+    return target.scatter(
+        x, y, s=70, color=color, marker=marker, edgecolor="white", linewidth=1.2, zorder=3
+    )
