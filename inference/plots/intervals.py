@@ -186,7 +186,7 @@ def plot_intervals(
     labels: Mapping[str, str],
     title: str,
     value: str,
-    **figure_options: Any,
+    sharex: bool = False,
 ) -> PlotCollection:
     """Draw the intervals and point estimates that ArviZ's ``rcParams`` name.
 
@@ -204,7 +204,7 @@ def plot_intervals(
     }
     inner, outer = (f"{100 * p:g} %" for p in probs.values())
     value += f" ({estimate}, {inner} and {outer} {INTERVALS[kind]} intervals)"
-    return plot_rows(points, ends, labels=labels, title=title, value=value, **figure_options)
+    return plot_rows(points, ends, labels=labels, title=title, value=value, sharex=sharex)
 
 
 def by_engine(summaries: Mapping[str, Dataset]) -> Dataset:
@@ -220,7 +220,7 @@ def plot_rows(
     labels: Mapping[str, str],
     title: str,
     value: str,
-    **figure_options: Any,
+    sharex: bool = False,
 ) -> PlotCollection:
     """Draw points and intervals, one row per element, with separate axes for each variable.
 
@@ -242,7 +242,7 @@ def plot_rows(
             "layout": "constrained",
             "figsize": (6.4, height),
             "height_ratios": [n + 0.6 for n in rows],
-            **figure_options,
+            "sharex": sharex,
         },
     )
     for label, bounds in ends.items():
