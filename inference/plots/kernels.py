@@ -35,6 +35,8 @@ FONT_SIZE, SPACING = 8, 1.3
 ROUNDS = 2
 #: Negative entries smaller than this share of the largest entry count as rounding.
 ROUNDING = 1e-9
+#: Entries smaller than this share of the largest entry are drawn as zeros.
+TINY = 1e-100
 
 
 def plot_kernels(
@@ -106,8 +108,11 @@ def plot_kernels(
     return collection
 
 
+@numpy_warnings()
 def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any) -> AxesImage:
     values = da.transpose("obs", "basis").values
+    # Matplotlib scales the entries whenever it draws, where a user may have made underflows errors.
+    values = np.where(np.abs(values) > TINY * np.abs(values).max(), values, 0.0)
     norm = _scale(values, gram)
     low, high = float(norm.vmin or 0.0), float(norm.vmax or 0.0)
     image = target.imshow(
@@ -130,7 +135,6 @@ def _picture(da: xr.DataArray, target: Axes, *, sel: dict, gram: bool, **_: Any)
     return image
 
 
-@numpy_warnings()
 def _scale(values: NDArray, gram: bool) -> Normalize:
     """Colour scale, which begins below zero if it has two hues."""
     off_diagonal = gram and len(values) > 1
