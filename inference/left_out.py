@@ -185,13 +185,12 @@ def loo_kfold(
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
     folds = list(splits(model, k, seed))
     warned, draws = False, 0
-    quiet = {"random_seed": seed, "progressbar": False}
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
         for train, new in folds:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 part, kernels_new = left_out.parts(train, new)
-                result = fit(part, engine, **options, **quiet)
+                result = fit(part, engine, random_seed=seed, progressbar=False, **options)
                 predicted = predict(part, result, kernels_new, progressbar=False)
             scores.values[new] = left_out.log_scores(predicted, new)
             warned |= result.attrs.get("converged") != "yes"
@@ -206,7 +205,7 @@ def loo_kfold(
         n_data_points=len(scores),
         scale="log",
         warning=bool(warned),
-        good_k=None,
+        good_k=None,  # type: ignore[arg-type]
         elpd_i=scores,
         n_folds=len(folds),
     )
