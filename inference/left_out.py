@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from xarray import DataArray, Dataset
 
+from ..models.declaration import source_of
+from ..models.kernels.completed import CompletedRows
 from ..validation import Count, Seed, argument_error, check_arguments, integer_seed
 from .engine.clock import stopped_by_ctrl_c, track
 from .engine.engine import Engine
@@ -28,9 +30,10 @@ def why_not_left_out(model: Any) -> str | None:
     """Why objects cannot be left out of a model; None when they can."""
     if not hasattr(model, "redeclared") or not {"obs", "basis"} <= set(model.coords):
         return f"not available for {type(model).__name__}"
-    if model.blocks is not None or model.completed_rows is not None:
+    source = source_of(model)
+    if not source.in_memory or isinstance(source, CompletedRows):
         return "not available for kernels in a Dask array or completed kernels"
-    if getattr(model, "parametric", None):
+    if source.parameters:
         return "not available for kernels with parameters to learn"
     ids = np.unique(np.asarray(model.coords["obs"]), return_index=True)[1]
     if "class" in model.coords and (np.bincount(model.label_codes[ids]) > 1).sum() < 2:

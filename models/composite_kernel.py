@@ -27,10 +27,9 @@ from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeigh
 from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
-from .kernels.completed import CompletedRows
-from .kernels.dask_stack import DaskStack, stack_and_blocks
+from .kernels.dask_stack import DaskStack, read_kernels
+from .kernels.source import KernelSource
 from .kernels.stack import Origin, origin_of
-from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .operations.dask_scores import dask_scores
 from .operations.matrix_product import matrix_product
 
@@ -48,9 +47,6 @@ COMBINATIONS: dict[str, type[Rule]] = {
     "fixed": FixedWeights,
     "binary": Binary,
 }
-
-
-STACK = ("kernel", "obs", "basis")
 
 
 @dataclass(frozen=True)
@@ -92,8 +88,7 @@ class _CompositeKernel(pm.Model):
     sigma: float
     varsigma: float
     bias: bool
-    completed_rows: CompletedRows | None
-    blocks: DaskStack | None
+    kernel_source: KernelSource
     origin: dict[str, Origin]
 
     def _open(
@@ -106,7 +101,10 @@ class _CompositeKernel(pm.Model):
     ) -> xr.DataArray:
         """Check the common arguments, add the coords and return the stack of kernels."""
         owner = type(self).__name__
-        stack, self.blocks = stack_and_blocks(kernels, owner)
+        stack, self.kernel_source = read_kernels(kernels, owner)
+        if self.kernel_source.parameters:
+            rule = "without parameters to learn, which MultinomialProbit takes"
+            raise argument_error("kernels", owner, rule, repr(self.kernel_source.parameters))
         self.origin = origin_of(stack)
         self.sigma = check_positive(sigma, "sigma", owner)
         self.varsigma = check_positive(varsigma, "varsigma", owner)
@@ -123,12 +121,9 @@ class _CompositeKernel(pm.Model):
                 repr(combination),
             )
         rule: Any = combination.for_kernels(stack["kernel"].values)
-        self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
-        for each in (stack, *(self.completed_rows or ())):
+        for each in self.kernel_source.stacks(stack):
             rule.check(each)
-        if self.blocks is None:
-            warn_of_negligible(stack, owner, (varsigma / sigma) ** 0.5)
-            warn_of_near_identity(stack, owner)
+        self.kernel_source.warn(stack, owner, (varsigma / sigma) ** 0.5)
         self.combination = rule
         basis = [str(label) for label in stack["basis"].values]
         self.add_coords(
@@ -141,27 +136,31 @@ class _CompositeKernel(pm.Model):
         dims = ("output", "function") if self.apart else "function"
         return pm.Gamma("phi", alpha=self.sigma, beta=self.varsigma, dims=dims)
 
-    def _declare_composite(self, stack: xr.DataArray) -> TensorVariable:
-        """Composite kernel (obs, basis), eq (1)."""
-        return self.combination.combine(_declare_kernels(stack), self.combination.declare())
+    def _declare_kernels(self, stack: xr.DataArray) -> Any:
+        """Declare the kernels (kernel, obs, basis); None if they are not in memory."""
+        kernels, _, basis = stack.shape
+        return self.kernel_source.declare(stack, shape=(kernels, None, basis))
+
+    def _declare_composite(self, K: TensorVariable) -> TensorVariable:
+        """Composite kernel (obs, basis) of kernels (kernel, obs, basis), eq (1)."""
+        return self.combination.combine(K, self.combination.declare())
 
     def _declare_response(self, stack: xr.DataArray) -> TensorVariable:
         """Model response y = K_beta alpha (obs), or (obs, output) for several outputs, eq (1)."""
         dims = ("output", "function") if self.several else "function"
-        if self.blocks is not None:
-            self.blocks.declare()
+        K, source = self._declare_kernels(stack), self.kernel_source
+        if isinstance(source, DaskStack):
             beta = self.combination.declare()
         elif self.apart:
-            K = _declare_kernels(stack)
             beta = self.combination.declare("output")
         else:
-            composite = self._declare_composite(stack)
+            composite = self._declare_composite(K)
         phi = self._declare_precisions()
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims=dims)
         # Functions first, and the bias by itself.
         coefficients = alpha[..., 1:].T if self.bias else alpha.T
-        if self.blocks is not None:
-            y = dask_scores(self.blocks, beta, pt.atleast_2d(coefficients.T))
+        if isinstance(source, DaskStack):
+            y = dask_scores(source, beta, pt.atleast_2d(coefficients.T))
             y = y if self.several else y[:, 0]
         elif self.apart:
             by_kernel = matrix_product(K, coefficients)
@@ -198,9 +197,7 @@ class _CompositeKernel(pm.Model):
         ValueError
             If the kernels are a Dask array.
         """
-        if self.blocks is not None:
-            raise ValueError("The kernels are a Dask array: compute() of the stack loads them.")
-        return self.with_bias(self["K"].get_value())
+        return self.with_bias(self.kernel_source.current(self).copy())
 
     @property
     def bias_apart(self) -> bool:
@@ -364,7 +361,9 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         self.collapsed = check_flag(collapsed, "collapsed", owner)
         check_name(shared, Shared.__value__.__args__, "shared", owner)
         self.shared = shared
-        if self.blocks is not None and (collapsed or (values.ndim == 2 and shared == "none")):
+        if not self.kernel_source.in_memory and (
+            collapsed or (values.ndim == 2 and shared == "none")
+        ):
             name, rule, got = "shared", "'weights' or 'all' for kernels in a Dask array", "'none'"
             if collapsed:
                 name, rule, got = "collapsed", "False for kernels in a Dask array", "True"
@@ -380,7 +379,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             observed = pm.Data("targets", values, dims=dims)
             gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho, dims=of_noise)
             if collapsed:
-                composite = self._declare_composite(stack)
+                composite = self._declare_composite(self._declare_kernels(stack))
                 n_obs = composite.shape[0]
                 if self.bias:
                     composite = pt.concatenate([pt.ones((n_obs, 1)), composite], axis=1)
@@ -566,12 +565,6 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
             If ``pm.set_data`` has set other codes.
         """
         return check_codes(self["labels"].get_value(), 2, type(self).__name__)
-
-
-def _declare_kernels(stack: xr.DataArray) -> TensorVariable:
-    """Declare the kernels (kernel, obs, basis) as data."""
-    kernels, _, basis = stack.shape
-    return pm.Data("K", stack.values, shape=(kernels, None, basis), dims=STACK)
 
 
 def _outputs(targets: Any, n_outputs: int, owner: str) -> Any:

@@ -23,10 +23,9 @@ from ..validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from .kernels.completed import CompletedRows
-from .kernels.dask_stack import DaskStack
+from .kernels.source import IN_MEMORY, KernelSource
 
-__all__ = ["Declaration", "family"]
+__all__ = ["Declaration", "family", "source_of"]
 
 
 #: The amended model that cloudpickle is writing.
@@ -53,16 +52,14 @@ class Declaration(pm.Model):
     streamed : tuple of str
         Variables whose posterior mean and standard deviation are accumulated draw by draw, and
         are available without stored draws.
-    completed_rows : CompletedRows or None
-        Draws of the kernels, if they were completed; the data ``K`` are their means.
-    blocks : DaskStack or None
-        Kernels in a Dask array; there are no data ``K`` then.
+    kernel_source : KernelSource
+        Where the kernels come from: the data ``K``, completed kernels, kernels with parameters or a
+        Dask array.
     """
 
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
-    completed_rows: CompletedRows | None = None
-    blocks: DaskStack | None = None
+    kernel_source: KernelSource = IN_MEMORY
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the constructor's arguments for pickling."""
@@ -138,15 +135,12 @@ class Declaration(pm.Model):
         symmetric or positive semidefinite if they were when the model was declared. New matrices
         cost O(n^3), unchanged data nothing.
         """
+        if not self.kernel_source.in_memory:
+            self.check_stand_ins()
         for data in self.data_vars:
             name = str(data.name)
             now = data.get_value(borrow=True)
             then = self._data.get(name, now)
-            if now is not then and self.blocks is not None and name in self.blocks.data:
-                raise ValueError(
-                    f"pm.set_data has changed {name}, which stands for kernels in a Dask array: "
-                    "declare a new model for other kernels."
-                )
             if now is then or now.dtype.kind != "f":
                 continue
             # PyMC masks NaN.
@@ -161,6 +155,15 @@ class Declaration(pm.Model):
             for i, matrix in enumerate(now[None] if now.ndim == 2 else now):
                 entry = name if now.ndim == 2 else f"{name}[{i}]"
                 _check_as_before(was[min(i, len(was) - 1)], matrix, entry)
+
+    def check_stand_ins(self) -> None:
+        """Raise ValueError if ``pm.set_data`` has changed data that stand for kernels."""
+        for name, values in self.kernel_source.stand_ins.items():
+            if not np.array_equal(self[name].get_value(borrow=True), values):
+                raise ValueError(
+                    f"pm.set_data has changed {name}, which stands for kernels as they were "
+                    "declared: declare a new model for other kernels."
+                )
 
     def copied(self) -> Self:
         """Independent copy with the current data, whose data can be set without changing these."""
@@ -315,6 +318,11 @@ class _ConditionedOnData:
 
     def __getitem__(self, name: str) -> TensorVariable:
         return self.variables[name]
+
+
+def source_of(model: pm.Model) -> KernelSource:
+    """Where the kernels of a model come from; any model of PyMC has its data in memory."""
+    return getattr(model, "kernel_source", IN_MEMORY)
 
 
 def family(model: pm.Model) -> str:

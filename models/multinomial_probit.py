@@ -1,14 +1,16 @@
 """Multinomial probit over several feature spaces (Damoulas & Girolami 2009)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, override
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
-from xarray import DataArray
 
+from ..numerics.kernel_products import Design
 from ..validation import (
     Seed,
     argument_error,
@@ -18,7 +20,7 @@ from ..validation import (
     check_positive,
     integer_seed,
 )
-from .combinations.composition import Composition
+from .combinations.normal_coordinates import NormalCoordinates
 from .combinations.products import FixedProduct, Product
 from .combinations.sums import (
     Binary,
@@ -30,15 +32,14 @@ from .combinations.sums import (
 from .declaration import Declaration
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.alignment import aligned, ids_along
-from .kernels.completed import CompletedRows
-from .kernels.dask_stack import stack_and_blocks
+from .kernels.dask_stack import DaskStack, read_kernels
 from .kernels.learned import ParametricStack
+from .kernels.source import IN_MEMORY, KernelSource
 from .kernels.stack import origin_of
-from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .operations.dask_scores import dask_scores
 from .operations.matrix_product import matrix_product
 
-__all__ = ["COMBINATIONS", "MultinomialProbit", "declare_regressors"]
+__all__ = ["COMBINATIONS", "Composition", "MultinomialProbit", "declare_regressors"]
 
 #: Rules of combination by name. Gibbs and VB apply to rules registered with the updates in
 #: `kernelzoo.custom_steps.multinomial_probit.sweep` and
@@ -50,6 +51,67 @@ COMBINATIONS: dict[str, type[Combination]] = {
     "fixed product": FixedProduct,
     "binary": Binary,
 }
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Composite kernel as a function of weights and kernel parameters.
+
+    Parameters
+    ----------
+    rule : Combination
+    known : ndarray of shape (S,)
+        Weights if they are not random variables.
+    stack : ndarray of shape (S, N, M) or None
+        Kernels; None if they have parameters or are not in memory.
+    source : KernelSource
+        Where the kernels come from.
+    learned : bool
+        Whether the weights are random variables.
+    """
+
+    rule: Combination
+    known: np.ndarray
+    stack: np.ndarray | None = None
+    source: KernelSource = IN_MEMORY
+    learned: bool = True
+
+    def kernels(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Kernels (S, N, M)."""
+        return self.source.evaluate(values["theta"]) if self.stack is None else self.stack
+
+    def terms(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Matrices (S, N, M) that the weights multiply."""
+        return self.rule.terms(self.kernels(values)) if self.stack is None else self._terms
+
+    def composite(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Composite kernel (N, M); O(S N M), plus O(N M D) per kernel with parameters."""
+        terms = self.terms(values)
+        s, n, m = terms.shape
+        beta = np.asarray(values.get("beta", self.known), dtype=float)
+        return self.rule.from_terms(beta @ terms.reshape(s, n * m)).reshape(n, m)
+
+    def gram(self, values: Mapping[str, np.ndarray], composite: np.ndarray) -> np.ndarray:
+        """K'K (M, M) of the composite K; O(S^2 M^2) with precomputed products, else O(N M^2)."""
+        if self._design is None:
+            return composite.T @ composite
+        return self._design.gram(np.asarray(values.get("beta", self.known), dtype=float), composite)
+
+    @cached_property
+    def coordinates(self) -> NormalCoordinates:
+        """Normal coordinates of learned exponents and parameters."""
+        return NormalCoordinates.of(self.rule, len(self.known), self.source)
+
+    @cached_property
+    def _design(self) -> Design | None:
+        """Kernels of a weighted sum; None for other rules and kernels with parameters."""
+        is_sum = self.stack is not None and isinstance(self.rule, WeightedSum)
+        return Design.of(self._terms) if is_sum else None
+
+    @cached_property
+    def _terms(self) -> np.ndarray:
+        assert self.stack is not None
+        return self.rule.terms(self.stack)
 
 
 class MultinomialProbit(Declaration):
@@ -109,10 +171,8 @@ class MultinomialProbit(Declaration):
         Rule in use.
     tau, upsilon : float
         As given.
-    parametric : ParametricStack or None
-        Kernels with parameters to learn.
-    blocks : DaskStack or None
-        Kernels in a Dask array.
+    kernel_source : KernelSource
+        Where the kernels come from; `ParametricStack` for kernels with parameters to learn.
 
     Raises
     ------
@@ -187,10 +247,7 @@ class MultinomialProbit(Declaration):
         classes: Sequence[Hashable] | None = None,
     ):
         owner = type(self).__name__
-        self.parametric = kernels if isinstance(kernels, ParametricStack) else None
-        self.completed_rows = kernels if isinstance(kernels, CompletedRows) else None
-        of_start = self.parametric.start if self.parametric else kernels
-        stack, self.blocks = stack_and_blocks(of_start, owner)
+        stack, self.kernel_source = read_kernels(kernels, owner)
         self.origin = origin_of(stack)
         _, n_obs, _ = stack.shape
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
@@ -205,23 +262,21 @@ class MultinomialProbit(Declaration):
             raise argument_error(
                 "combination", owner, f"a rule such as Mean(), or one of {names}", repr(combination)
             )
-        if self.parametric is not None and self.parametric.name != "theta":
+        if isinstance(kernels, ParametricStack) and kernels.name != "theta":
             raise argument_error(
-                "kernels", owner, "with parameters named 'theta'", repr(self.parametric.name)
+                "kernels", owner, "with parameters named 'theta'", repr(kernels.name)
             )
         rule: Combination = combination.for_kernels(stack["kernel"].values)
-        if self.blocks is not None and not isinstance(rule, WeightedSum):
+        if not self.kernel_source.in_memory and not isinstance(rule, WeightedSum):
             raise argument_error(
                 "combination",
                 owner,
                 "a weighted sum for kernels in a Dask array",
                 repr(combination),
             )
-        for each in (stack, *(self.completed_rows or ())):
+        for each in self.kernel_source.stacks(stack):
             rule.check(each)
-        if self.blocks is None:
-            warn_of_negligible(stack, owner, (upsilon / tau) ** 0.5)
-            warn_of_near_identity(self.parametric.fixed if self.parametric else stack, owner)
+        self.kernel_source.warn(stack, owner, (upsilon / tau) ** 0.5)
 
         super().__init__(
             coords={
@@ -236,32 +291,16 @@ class MultinomialProbit(Declaration):
         self.upsilon = float(upsilon)
 
         with self:
-            K: Any = self._declare_kernels(stack) if self.blocks is None else None
+            K: Any = self.kernel_source.declare(stack)
             observed = pm.Data("labels", codes, dims="obs")
             beta = rule.declare()
             W = declare_regressors(tau, upsilon)
-            if self.blocks is None:
-                f = matrix_product(rule.combine(K, beta), W.T)
+            if isinstance(self.kernel_source, DaskStack):
+                f = dask_scores(self.kernel_source, beta, W)
             else:
-                self.blocks.declare()
-                f = dask_scores(self.blocks, beta, W)
+                f = matrix_product(rule.combine(K, beta), W.T)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
-
-    def _declare_kernels(self, stack: DataArray) -> TensorVariable:
-        """Declare the kernels (kernel, obs, basis) and their data."""
-        if self.parametric is None:
-            return pm.Data("K", stack.values, dims=("kernel", "obs", "basis"))
-        fixed = self.parametric.fixed
-        K = None
-        if len(fixed):
-            self.add_coord("kernel_without_parameters", fixed["kernel"].values)
-            K = pm.Data("K", fixed.values, dims=("kernel_without_parameters", "obs", "basis"))
-        features = {
-            name: pm.Data(name, values, dims=("obs", f"feature_of_{name}"))
-            for name, values in self.parametric.features.items()
-        }
-        return self.parametric.tensor(self.parametric.declare(), features, K)
 
     @classmethod
     @override
@@ -282,7 +321,7 @@ class MultinomialProbit(Declaration):
     @property
     @override
     def variant(self) -> str:
-        learned = "" if self.parametric is None else ", kernel parameters"
+        learned = ", kernel parameters" if self.kernel_source.parameters else ""
         return f"{type(self.combination).__name__}{learned}"
 
     @property
@@ -297,25 +336,22 @@ class MultinomialProbit(Declaration):
         Raises
         ------
         ValueError
-            If the kernels have parameters (`parametric` evaluates them) or are a Dask array.
+            If the kernels have parameters (`kernel_source` evaluates them) or are a Dask array.
         """
-        if self.blocks is not None:
-            raise ValueError("The kernels are a Dask array: compute() of the stack loads them.")
-        if self.parametric is not None:
-            raise ValueError("The kernels have parameters: parametric.evaluate gives them.")
-        return self.values_of("K")
+        return self.kernel_source.current(self)
 
     @property
     def composition(self) -> Composition:
         """NumPy function of weights and kernel parameters that gives the composite kernel."""
+        source = self.kernel_source
         return Composition(
             self.combination,
             # Weights that nobody gives must not pass for known ones.
             np.full(len(self.coords["kernel"]), np.nan)
             if self.learned
             else self["beta"].get_value(),
-            self.design if self.parametric is None and self.blocks is None else None,
-            self.parametric,
+            self.design if source.in_memory and not source.parameters else None,
+            source,
             self.learned,
         )
 
@@ -335,24 +371,6 @@ class MultinomialProbit(Declaration):
             return terms
         total = np.tensordot(self["beta"].get_value(), terms, axes=1)
         return self.combination.from_terms(total)[None]
-
-    def check_parametric(self, owner: str) -> None:
-        """Raise a ValueError if ``pm.set_data`` has changed data that `parametric` holds."""
-        if self.parametric is None:
-            return
-        declared = dict(self.parametric.features)
-        if len(self.parametric.fixed):
-            declared["K"] = self.parametric.fixed.values
-        changed = [
-            name
-            for name, values in declared.items()
-            if not np.array_equal(self[name].get_value(), values)
-        ]
-        if changed:
-            raise ValueError(
-                f"{owner} reads kernels with parameters as they were declared, but pm.set_data has "
-                f"changed {', '.join(changed)}. Declare a new model."
-            )
 
     @property
     def label_codes(self) -> np.ndarray:

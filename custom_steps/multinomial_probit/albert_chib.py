@@ -108,7 +108,7 @@ class AlbertChib(GibbsBlock):
                 f"{owner} draws the weights beta themselves; {type(model.combination).__name__} "
                 "declares them as a Deterministic."
             )
-        model.check_parametric(owner)
+        model.check_stand_ins()
         self._composition = model.composition
         self._labels = model.label_codes.astype(np.intp)
         self._tau, self._upsilon = model.tau, model.upsilon

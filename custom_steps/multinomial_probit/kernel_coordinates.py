@@ -18,9 +18,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from ...models.combinations.composition import Composition
 from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.sums import SMALLEST, Mean
+from ...models.multinomial_probit import Composition
 from ..moves.gamma_mixture import GammaMixture
 from ..moves.simplex_metropolis import log_gamma_draw
 
@@ -196,9 +196,7 @@ class KernelCoordinates:
         if composition.coordinates.n_exponents:
             for s, term in enumerate(point.terms):
                 yield point.total + (changed["beta"][s] - beta[s]) * term
-        if composition.parametric is None:
-            return
-        for kernel, part in composition.parametric.parts():
+        for kernel, part in composition.source.parts():
             s = kernel.position
             for j in range(part.start, part.stop):
                 theta = values["theta"].copy()

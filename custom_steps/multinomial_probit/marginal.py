@@ -111,7 +111,7 @@ class MarginalProbit(GibbsBlock):
                 f"{owner} is available for Mean, Product and Binary. Got {model.variant}: use "
                 "AlbertChib."
             )
-        model.check_parametric(owner)
+        model.check_stand_ins()
         every = declared(model)
         of_kernel = set(every) - {"W", "zeta"}
         owned = given or every

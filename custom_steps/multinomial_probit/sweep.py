@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, override
 
 import numpy as np
 
-from ...models.combinations.composition import Composition
 from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
+from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import Design
 from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
 from ..moves.selection import update_selection

@@ -42,6 +42,7 @@ import xarray as xr
 
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...models.kernels.dask_stack import DaskStack
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.applicability import setting_of_no_use
 from ..engine.engine import Run
@@ -86,16 +87,17 @@ def _likelihoods(
     model: CompositeKernelRegression | CompositeKernelClassification, batch: int | None
 ) -> tuple[list[Likelihood], dict[str, Gamma]]:
     """Likelihood of each independent part of a model, and the prior of its noise."""
+    source = model.kernel_source
     if isinstance(model, CompositeKernelClassification):
-        if model.blocks is not None:
-            return [bernoulli_of_dask(model, model.blocks)], {}
+        if isinstance(source, DaskStack):
+            return [bernoulli_of_dask(model, source)], {}
         if batch is None:
             return [Bernoulli.of(model.design, model.label_codes)], {}
         return [BatchedBernoulli.of(model.design, model.label_codes, batch)], {}
     priors, targets = {"gamma": Gamma(model.rho, model.varrho)}, model.target_values
     shared_noise = model.shared != "weights" or not model.several
-    if model.blocks is not None:
-        return [gaussian_of_dask(model, model.blocks, shared_noise)], priors
+    if isinstance(source, DaskStack):
+        return [gaussian_of_dask(model, source, shared_noise)], priors
     first = Gaussian.of(model.design, targets[:, 0] if model.apart else targets, shared_noise)
     others = targets.T[1:] if model.apart else ()
     return [first, *(first.with_targets(model.design, column) for column in others)], priors
@@ -105,7 +107,7 @@ def _check_batch(model: Any, batch: int | None, owner: str) -> None:
     """Raise unless batches, if any, can take turns."""
     if batch is not None and not isinstance(model, CompositeKernelClassification):
         raise setting_of_no_use("batch", owner, "sums over all objects are formed once")
-    if batch is not None and model.blocks is not None:
+    if batch is not None and not model.kernel_source.in_memory:
         raise setting_of_no_use("batch", owner, "kernels in a Dask array are read all at once")
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...models.declaration import Declaration
+from ...models.declaration import Declaration, source_of
 from ...validation import argument_error, check_name
 from .engine import Engine, Kind
 from .same_model import check_model
@@ -52,7 +52,7 @@ def discrete_variables(model: pm.Model) -> str | None:
 
 def dask_kernels(model: pm.Model) -> str | None:
     """Why an engine other than VB does not apply to kernels in a Dask array; None in memory."""
-    if getattr(model, "blocks", None) is None:
+    if source_of(model).in_memory:
         return None
     return "it needs the kernels in memory; compute() of their DataArray loads them"
 

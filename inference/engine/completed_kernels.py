@@ -28,7 +28,7 @@ import pymc as pm
 import xarray as xr
 from xarray import Dataset, DataTree
 
-from ...models.declaration import Declaration
+from ...models.declaration import Declaration, source_of
 from ...models.kernels.completed import CompletedRows
 from ...validation import argument_error, check_count
 from .clock import track
@@ -73,7 +73,8 @@ def fit_each_completion(
     if number == 0:
         return fit_one(model, run)
     assert isinstance(model, Declaration)
-    assert model.completed_rows is not None
+    rows = _completed(model)
+    assert rows is not None
     if run.store is not None:
         raise argument_error("store", "fit", "left out with completed kernels", str(run.store))
     copy, seeds = model.copied(), _seeds(run.random_seed, number)
@@ -83,7 +84,7 @@ def fit_each_completion(
         for m, seed in enumerate(seeds):
             if results and (run.clock.left <= 0 or results[-1].attrs.get("ended_by") == INTERRUPT):
                 break
-            copy.set_data("K", model.completed_rows.draws[m])
+            copy.set_data("K", rows.draws[m])
             clock = run.clock.share(number - m - 1)
             if clock.seconds is not None:
                 # The first completion is fitted however little time there is.
@@ -96,7 +97,7 @@ def fit_each_completion(
     pooled = _pooled(model, results)
     pooled.attrs |= {
         "random_seed": run.random_seed,
-        "completed_kernels": model.completed_rows.key,
+        "completed_kernels": rows.key,
         "completion_seeds": json.dumps(seeds[: len(results)]),
     }
     if number > 1:
@@ -108,9 +109,15 @@ def fit_each_completion(
     return pooled
 
 
+def _completed(model: pm.Model) -> CompletedRows | None:
+    """Completed kernels of a model, if it has any."""
+    source = source_of(model)
+    return source if isinstance(source, CompletedRows) else None
+
+
 def number_of_fits(model: pm.Model, completions: int | None) -> int:
     """Return the number of completions to fit a model on; 0 for the model as it is."""
-    rows = model.completed_rows if isinstance(model, Declaration) else None
+    rows = _completed(model)
     if completions is not None:
         check_count(completions, "completions", "fit", least=0)
     if rows is None:
@@ -198,7 +205,7 @@ def rubin(posterior: Dataset) -> Dataset:
 
 def _check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any) -> None:
     """Raise ValueError unless model, result and new kernels are of the same completions."""
-    rows = model.completed_rows if isinstance(model, Declaration) else None
+    rows = _completed(model)
     drawn = result.attrs.get("completed_kernels")
     if drawn is not None and (rows is None or rows.key != drawn):
         rule = "a result of fit on the model's completed kernels"
@@ -258,13 +265,14 @@ def _completions(
     model: Declaration, result: DataTree, available: int
 ) -> Iterator[tuple[Declaration, DataTree, int]]:
     """Model, part of the result, and number of each completion."""
-    assert model.completed_rows is not None
+    rows = _completed(model)
+    assert rows is not None
     posterior = result["posterior"].to_dataset()
     copy = model.copied()
-    if model.completed_rows.complete:
+    if rows.complete:
         yield from ((copy, result, m) for m in range(available))
         return
     for m in np.unique(posterior[COMPLETION]):
-        copy.set_data("K", model.completed_rows.draws[m])
+        copy.set_data("K", rows.draws[m])
         part = posterior.isel({CHAIN: (posterior[COMPLETION] == m).to_numpy()})
         yield copy, with_group(result.copy(), "posterior", part.drop_vars(COMPLETION)), int(m)

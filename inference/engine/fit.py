@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -16,6 +15,7 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
+from ...models.declaration import source_of
 from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
     Count,
@@ -251,7 +251,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     else:
         missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
     run = replace(run, log_likelihood=missing is None)
-    dask_stack, owner = getattr(model, "blocks", None), f"{engine.name} on {type(model).__name__}"
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
@@ -259,7 +258,7 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),
-        nullcontext() if dask_stack is None else dask_stack.unchanged(owner),
+        source_of(model).unchanged(f"{engine.name} on {type(model).__name__}"),
     ):
         tree = engine.run(model, run)
     seconds = time.perf_counter() - begun

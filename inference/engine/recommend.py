@@ -11,7 +11,9 @@ import pandas as pd
 import pymc as pm
 from threadpoolctl import threadpool_limits
 
-from ...models.kernels.stack import DIMS
+from ...models.declaration import source_of
+from ...models.kernels.completed import CompletedRows
+from ...models.kernels.source import DIMS
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
 from .applicability import PrintedTable, checked_model, small_only
@@ -201,7 +203,7 @@ def _fewer_columns(model: pm.Model) -> str | None:
     """
     stacks = [name for name, dims in model.named_vars_to_dims.items() if dims == DIMS]
     obs, basis = (tuple(model.coords.get(dim) or ()) for dim in DIMS[1:])
-    completed = getattr(model, "completed_rows", None) is not None
+    completed = isinstance(source_of(model), CompletedRows)
     if not stacks or completed or obs != basis or len(obs) < MANY_OBJECTS:
         return None
     return (

@@ -13,7 +13,6 @@ from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
 from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
 from ...custom_steps.multinomial_probit.marginal_sweep import STAGES
 from ...custom_steps.multinomial_probit.sweep import MOVES, RuleMoves
-from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
@@ -101,7 +100,7 @@ def multinomial_probit_steps(
             "scheme", "Gibbs", f"'auto' or 'paper' for {model.variant}", repr(scheme)
         )
     selects = isinstance(model.combination, Binary)
-    walked = NormalCoordinates.of(model.combination, len(model.coords["kernel"]), model.parametric)
+    walked = model.composition.coordinates
     step: type[BlockedStep] = AlbertChib
     # A rule from elsewhere may use every setting.
     applies = {

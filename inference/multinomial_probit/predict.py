@@ -86,10 +86,11 @@ class _Draws:
 
 def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.DataArray:
     """Validate kernels between new and training objects; parameters at their prior means."""
-    if model.parametric is None:
+    source = model.kernel_source
+    if not isinstance(source, ParametricStack):
         stack = stack_of_new_objects(model, kernels_new)
     else:
-        known = model.parametric.parameters
+        known = source.parameters
         if getattr(kernels_new, "parameters", None) != known:
             raise argument_error(
                 "kernels_new",
@@ -97,7 +98,7 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
                 f"kernels(X_new, X_train) of the specification with the parameters {known}",
                 type(kernels_new).__name__,
             )
-        pairs = zip(kernels_new.learned, model.parametric.learned, strict=True)
+        pairs = zip(kernels_new.learned, source.learned, strict=True)
         other = [f"{what} of {new.name}" for new, own in pairs if (what := _difference(new, own))]
         if other:
             raise argument_error(
@@ -106,8 +107,8 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
                 "kernels(X_new, X_train) of the model's specification and training objects",
                 ", ".join(other),
             )
-        like = model.parametric.start
-        stack = as_stack(kernels_new.start, like=like, owner="predict", argument="kernels_new")
+        start = kernels_new.start
+        stack = as_stack(start, like=source.start, owner="predict", argument="kernels_new")
     model.combination.check(stack)
     return stack
 
@@ -147,17 +148,18 @@ def probabilities_of(
     Reads the draws of W, beta and theta in `posterior`. `kernels_new` is as in `predict`.
     """
     check_draws(model, posterior, "W", "beta", "theta")
-    if model.parametric is not None and isinstance(kernels_new, ParametricStack):
-        kernels_new = kernels_new.in_order_of(model.parametric)
+    source = model.kernel_source
+    if isinstance(source, ParametricStack) and isinstance(kernels_new, ParametricStack):
+        kernels_new = kernels_new.in_order_of(source)
     stack = _kernels_of_new_objects(model, kernels_new)
     drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
     rule, n_obs = model.combination, stack.sizes["obs"]
 
     def probabilities(block: slice) -> NDArray:
-        if model.parametric is None:
-            f = drawn[block].functions(rule, stack.values)
-        else:
+        if source.parameters:
             f = drawn[block].functions_with_parameters(rule, kernels_new, n_obs)
+        else:
+            f = drawn[block].functions(rule, stack.values)
         # In the order of the axes in memory.
         return class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
 

@@ -44,7 +44,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import Mean, WeightedSum
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, Positive, PositiveOrInf, argument_error
@@ -75,10 +74,10 @@ def unsupported(model: MultinomialProbit) -> str | None:
 
 def _check_batches(model: MultinomialProbit, owner: str) -> None:
     """Raise unless batches can take turns."""
-    if model.blocks is not None:
+    if not model.kernel_source.in_memory:
         raise setting_of_no_use("batch", owner, "kernels in a Dask array are read all at once")
-    n_kernels, n_basis = len(model.coords["kernel"]), len(model.coords["basis"])
-    if len(NormalCoordinates.of(model.combination, n_kernels, model.parametric)):
+    n_basis = len(model.coords["basis"])
+    if len(model.composition.coordinates):
         reason = f"{model.variant} has exponents or kernel parameters"
         raise setting_of_no_use("batch", owner, reason)
     if model.n_classes * n_basis**2 > MOST_KEPT:
@@ -122,7 +121,7 @@ def fit_multinomial_probit(
         When the kernels' scale makes a covariance numerically singular.
     """
     owner = "VB on MultinomialProbit"
-    model.check_parametric(owner)
+    model.check_stand_ins()
     contrasts = len(model.coords["obs"]) * max(model.n_classes - 1, 2)
     remaining = REMAINING * max(1.0, contrasts / CONTRASTS) if remaining is None else remaining
     n_kernels, rule = len(model.coords["kernel"]), model.combination

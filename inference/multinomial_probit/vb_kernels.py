@@ -12,11 +12,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from ...models.combinations.composition import Composition
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import WeightedSum
-from ...models.multinomial_probit import MultinomialProbit
+from ...models.multinomial_probit import Composition, MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
 from .expected_utilities import ExpectedUtilities, expected_utilities
 from .vb_kernel_parameters import Normal

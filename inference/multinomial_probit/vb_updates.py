@@ -13,6 +13,7 @@ from scipy.linalg import blas, lapack
 
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean
+from ...models.kernels.dask_stack import DaskStack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
 from ..variational.anderson import Coordinates
@@ -64,8 +65,8 @@ class Data:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
         family = KernelFamily.of(model)
         known: ExpectedKernels | KernelsOfDask | None = None
-        if model.blocks is not None:
-            known = KernelsOfDask.of(model.blocks, model.label_codes)
+        if isinstance(model.kernel_source, DaskStack):
+            known = KernelsOfDask.of(model.kernel_source, model.label_codes)
         elif not len(family.coordinates):
             known = ExpectedKernels.of(family.stack(np.empty(0)))
         labels = model.label_codes

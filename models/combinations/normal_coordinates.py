@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import gammainc as gamma_cdf
 from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri
 
-from ..kernels.learned import ParametricStack
+from ..kernels.source import KernelSource
 from .products import Product
 from .sums import SMALLEST, Combination
 
@@ -54,11 +54,9 @@ class NormalCoordinates:
     phi: np.ndarray
 
     @classmethod
-    def of(cls, rule: Combination, n_kernels: int, parametric: ParametricStack | None) -> Self:
+    def of(cls, rule: Combination, n_kernels: int, source: KernelSource) -> Self:
         """Return the coordinates of the learned exponents and parameters."""
-        none = np.empty(0)
-        omega, phi = (none, none) if parametric is None else parametric.prior()
-        return cls(*_exponents(rule, n_kernels), omega, phi)
+        return cls(*_exponents(rule, n_kernels), source.omega, source.phi)
 
     def __len__(self) -> int:
         return self.n_exponents + len(self.omega)

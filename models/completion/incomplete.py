@@ -21,7 +21,8 @@ from ...validation import (
     check_unmasked,
 )
 from ..kernels.alignment import aligned_matrices, as_frame, check_distinct, listed
-from ..kernels.stack import DIMS, as_stack, check_gram
+from ..kernels.source import DIMS
+from ..kernels.stack import as_stack, check_gram
 from .incomplete_forms import blank, entries
 
 __all__ = [

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from ..kernels.alignment import as_frame
-from ..kernels.stack import DIMS
+from ..kernels.source import DIMS
 
 __all__ = ["blank", "entries"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, Self, override
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...validation import argument_error
 from .alignment import check_distinct, listed
 from .normalization import Similarities, normalize
-from .stack import DIMS
+from .source import DIMS, KernelSource
 
 __all__ = ["CompletedKernels", "CompletedRows"]
 
@@ -21,7 +21,7 @@ OWNER = "CompletedKernels"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CompletedRows:
+class CompletedRows(KernelSource):
     """Completed kernels of some objects (rows) with some objects (columns), normalised.
 
     A model takes the kernels of its training objects, `predict` those of new objects with the
@@ -59,6 +59,10 @@ class CompletedRows:
     def stack_for(self, argument: str, owner: str, basis: Any) -> xr.DataArray:
         """Return the stack for where one is needed."""
         return self.mean
+
+    @override
+    def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
+        return [stack, *self]
 
     def __repr__(self) -> str:
         """Describe sizes."""

@@ -1,12 +1,12 @@
 """Stacks of kernels as Dask arrays: their objects are read by chunks, where Dask has them."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, NoReturn, Self, override
 
 import numpy as np
 import pymc as pm
@@ -14,10 +14,13 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error, check_unmasked
+from .completed import CompletedRows
+from .learned import ParametricStack
 from .rows import COMPARED_OBJECTS, check_sizes, check_whole_rows, evenly_spaced
+from .source import IN_MEMORY, KernelSource
 from .stack import as_stack, check_gram, labelled
 
-__all__ = ["DaskStack", "computed", "rows_of", "stack_and_blocks"]
+__all__ = ["DaskStack", "computed", "read_kernels", "rows_of"]
 
 #: Rows of a chunk that are converted to float64 at once.
 ROWS = 4096
@@ -27,20 +30,22 @@ ROUNDING = 1e-9
 ADDED = 8
 
 
-def stack_and_blocks(kernels: Any, owner: str) -> tuple[xr.DataArray, "DaskStack | None"]:
-    """Check kernels in any form: their stack, and the same if it is a DataArray of a Dask array.
+def read_kernels(kernels: Any, owner: str) -> tuple[xr.DataArray, KernelSource]:
+    """Check kernels in any form, and find out where they come from; (kernel, obs, basis).
 
     Matrices that are not square are most likely features, and refused, unless a DataArray says that
     they are basis functions.
     """
-    if not isinstance(kernels, xr.DataArray) or kernels.chunks is None:
-        stack = as_stack(kernels, owner=owner)
-        if not isinstance(kernels, xr.DataArray):
-            besides = ", for basis functions kz.kernels.kernel_stack(functions)"
-            check_gram(stack, owner, "kernels", besides)
-        return stack, None
-    blocks = DaskStack.of(kernels, owner)
-    return blocks.stack, blocks
+    if isinstance(kernels, ParametricStack):
+        return as_stack(kernels.start, owner=owner), kernels
+    if isinstance(kernels, xr.DataArray) and kernels.chunks is not None:
+        source = DaskStack.of(kernels, owner)
+        return source.stack, source
+    stack = as_stack(kernels, owner=owner)
+    if not isinstance(kernels, xr.DataArray):
+        besides = ", for basis functions kz.kernels.kernel_stack(functions)"
+        check_gram(stack, owner, "kernels", besides)
+    return stack, kernels if isinstance(kernels, CompletedRows) else IN_MEMORY
 
 
 def rows_of(block: NDArray) -> Sequence[slice]:
@@ -53,7 +58,7 @@ class _Wrong(ValueError):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DaskStack:
+class DaskStack(KernelSource):
     """Stack (kernel, obs, basis) whose chunks of objects stay where Dask has or makes them.
 
     `rows` (S, R, M) are those of up to 40 objects, evenly spaced; `projection` (S, M) has the sums
@@ -64,6 +69,7 @@ class DaskStack:
     stack: xr.DataArray
     rows: NDArray
     projection: NDArray
+    in_memory: ClassVar[bool] = False
 
     @classmethod
     def of(cls, kernels: xr.DataArray, owner: str, argument: str = "kernels") -> Self:
@@ -91,12 +97,10 @@ class DaskStack:
         rows, projection = self.total(_summary, self.shape, chosen, by_object=[self.slices])
         return rows, projection
 
+    @override
     @contextmanager
     def unchanged(self, owner: str) -> Iterator[None]:
-        """Raise ValueError in the end unless the chunks hold the same numbers as at first.
-
-        Also after an error, which changed chunks may have caused. One pass.
-        """
+        # Changed chunks may have caused an error, too.
         try:
             yield
         except (ValueError, ArithmeticError):
@@ -116,19 +120,25 @@ class DaskStack:
         )
 
     @property
-    def data(self) -> Mapping[str, tuple[NDArray, tuple[str, ...]]]:
-        """Values and dims of the data that stand for the kernels in a model and its results."""
-        return {
-            "K_rows": (self.rows, ("kernel", "compared", "basis")),
-            "K_projection": (self.projection, ("kernel", "basis")),
-        }
+    @override
+    def stand_ins(self) -> dict[str, NDArray]:
+        return {"K_rows": self.rows, "K_projection": self.projection}
 
-    def declare(self) -> None:
-        """Declare `data` in the open model: results keep them, to tell whose they are."""
-        compared = self.stack["obs"].values[evenly_spaced(len(self), COMPARED_OBJECTS)]
+    @override
+    def declare(self, stack: xr.DataArray, **options: Any) -> None:
+        """Declare `stand_ins` in the open model: results keep them, to tell whose they are."""
+        compared = stack["obs"].values[evenly_spaced(len(self), COMPARED_OBJECTS)]
         pm.modelcontext(None).add_coord("compared", compared)
-        for name, (values, dims) in self.data.items():
-            pm.Data(name, values, dims=dims)
+        pm.Data("K_rows", self.rows, dims=("kernel", "compared", "basis"))
+        pm.Data("K_projection", self.projection, dims=("kernel", "basis"))
+
+    @override
+    def current(self, model: Any) -> NoReturn:
+        raise ValueError("The kernels are a Dask array: compute() of the stack loads them.")
+
+    @override
+    def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
+        """Do not warn: that would take a pass."""
 
     def __len__(self) -> int:
         """Return the number of objects."""

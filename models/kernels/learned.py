@@ -25,6 +25,8 @@ from pytensor.tensor import TensorVariable
 from ...validation import check_flag, check_positive
 from .base import BaseKernel, is_affine, is_stationary, near_zero
 from .normalization import Similarities, needs_training_gram, normalize
+from .source import DIMS, KernelSource
+from .warnings import warn_of_near_identity, warn_of_negligible
 
 __all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
 
@@ -231,7 +233,7 @@ class LearnedKernel:
 
 
 @dataclass(frozen=True)
-class ParametricStack:
+class ParametricStack(KernelSource):
     """Stack of kernels, some of which have parameters to learn.
 
     Calling it inside a model declares theta, dims ("parameter",), and returns the stack as a
@@ -272,8 +274,8 @@ class ParametricStack:
         )
 
     @property
+    @override
     def parameters(self) -> list[str]:
-        """Labels of the parameters."""
         return [name for kernel in self.learned for name in kernel.labels]
 
     @property
@@ -287,16 +289,48 @@ class ParametricStack:
         """Features (n, D) of the objects that the parameters act on, by name."""
         return {kernel.features: kernel.rows for kernel in self.learned}
 
-    def prior(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Shapes omega and rates phi, arrays (parameter,)."""
-        each = [k.base.theta for k in self.learned for _ in range(k.n_parameters)]
-        return np.array([t.omega for t in each]), np.array([t.phi for t in each])
+    @property
+    @override
+    def omega(self) -> NDArray[np.float64]:
+        return np.array([k.base.theta.omega for k in self.learned for _ in range(k.n_parameters)])
 
-    def declare(self) -> TensorVariable:
+    @property
+    @override
+    def phi(self) -> NDArray[np.float64]:
+        return np.array([k.base.theta.phi for k in self.learned for _ in range(k.n_parameters)])
+
+    @property
+    @override
+    def stand_ins(self) -> dict[str, NDArray]:
+        fixed = self.fixed.to_numpy()
+        return self.features | ({"K": fixed} if len(fixed) else {})
+
+    @override
+    def declare(self, stack: xr.DataArray, **options: Any) -> TensorVariable:
+        """Declare theta, the features that it acts on and the kernels without parameters."""
+        fixed, K = self.fixed, None
+        if len(fixed):
+            labels = {"kernel_without_parameters": fixed["kernel"].values}
+            K = pm.Data("K", fixed.values, dims=(*labels, *DIMS[1:]), coords=labels)
+        features = {
+            name: pm.Data(name, values, dims=("obs", f"feature_of_{name}"))
+            for name, values in self.features.items()
+        }
+        return self.tensor(self.declare_parameters(), features, K)
+
+    @override
+    def current(self, model: Any) -> NDArray:
+        raise ValueError("The kernels have parameters: kernel_source.evaluate gives them.")
+
+    @override
+    def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
+        warn_of_negligible(stack, owner, spread)
+        warn_of_near_identity(self.fixed, owner)
+
+    def declare_parameters(self) -> TensorVariable:
         """Declare theta in the current model."""
-        omega, phi = self.prior()
         pm.modelcontext(None).add_coord("parameter", self.parameters)
-        return pm.Gamma(self.name, alpha=omega, beta=phi, dims="parameter")
+        return pm.Gamma(self.name, alpha=self.omega, beta=self.phi, dims="parameter")
 
     def tensor(
         self,
@@ -320,8 +354,9 @@ class ParametricStack:
 
     def __call__(self) -> TensorVariable:
         """Declare theta in the current model and return the stack (kernel, n, N)."""
-        return self.tensor(self.declare())
+        return self.tensor(self.declare_parameters())
 
+    @override
     def evaluate(self, theta: NDArray, rows: slice = slice(None)) -> NDArray[np.float64]:
         """Stack (kernel, obs, basis) of a slice of the objects at parameters (parameter,), a copy.
 
@@ -333,8 +368,8 @@ class ParametricStack:
             stack[kernel.position] = kernel.evaluate(theta[part], rows)
         return stack
 
+    @override
     def parts(self) -> list[tuple[LearnedKernel, slice]]:
-        """Kernels with parameters, and the slices of their parameters."""
         ends = np.cumsum([kernel.n_parameters for kernel in self.learned]).tolist()
         return [
             (kernel, slice(end - kernel.n_parameters, end))

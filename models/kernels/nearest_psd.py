@@ -6,7 +6,8 @@ import numpy as np
 import xarray as xr
 
 from ...validation import check_finite, check_name, check_square_symmetric
-from .stack import DIMS, check_gram, labelled, precision_of
+from .source import DIMS
+from .stack import check_gram, labelled, precision_of
 
 __all__ = ["nearest_psd"]
 

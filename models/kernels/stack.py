@@ -27,12 +27,12 @@ from ...validation import (
 )
 from .alignment import NUMBERED, aligned_matrices, check_ids, check_repeated, order_of
 from .features import counts_as, labels_after
+from .source import DIMS
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
 #: Attribute of the coordinate "kernel", as JSON, of kernels that a specification has made.
 ORIGIN = "origin"
-DIMS = ("kernel", "obs", "basis")
 #: Largest size of an entry.
 LARGEST = 1e60
 

@@ -13,8 +13,8 @@ from kernelzoo.custom_steps.multinomial_probit import kernel_coordinates
 from kernelzoo.custom_steps.multinomial_probit import marginal_sweep as probit_marginal_sweep
 from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
-from kernelzoo.models.combinations.composition import Composition
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
+from kernelzoo.models.multinomial_probit import Composition
 from probit_fixture import (
     LABELS,
     N_CLASSES,

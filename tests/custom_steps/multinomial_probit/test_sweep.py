@@ -8,8 +8,8 @@ from kernelzoo.custom_steps.moves.simplex_metropolis import (
 )
 from kernelzoo.custom_steps.multinomial_probit import sweep as probit_sweep
 from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, sweep
-from kernelzoo.models.combinations.composition import Composition
 from kernelzoo.models.combinations.sums import Mean
+from kernelzoo.models.multinomial_probit import Composition
 from probit_fixture import (
     LABELS,
     N_KERNELS,

@@ -56,7 +56,7 @@ COMPOSITIONS = {
 
 def prior_draw(composition, rng):
     rule = composition.rule
-    m = N_BASIS if composition.parametric is None else N_OBJECTS
+    m = N_OBJECTS if composition.source.parameters else N_BASIS
     zeta = UPSILON / rng.gamma(TAU, size=(N_CLASSES, m))
     values = {"zeta": zeta, "W": np.sqrt(zeta) * rng.standard_normal(zeta.shape)}
     if isinstance(rule, Mean):
@@ -76,8 +76,8 @@ def prior_draw(composition, rng):
         # A draw by logarithms: small shapes underflow otherwise.
         log_g = np.log(rng.gamma(pi + 1)) - rng.exponential(size=2) / pi
         values |= {"pi": pi, "chi": chi, "beta": np.exp(np.maximum(log_g, -600)) / chi}
-    if composition.parametric is not None:
-        omega, phi = composition.parametric.prior()
+    if composition.source.parameters:
+        omega, phi = composition.source.omega, composition.source.phi
         values["theta"] = rng.gamma(omega) / phi
     return values
 
@@ -180,10 +180,10 @@ def joint_test(name, replicates=500, seed=1, transition_of=by_gibbs, **options):
     for variable, law in priors.items():
         for column in np.array([values[variable] for values in last]).reshape(replicates, -1).T:
             assert_ks(column, law.cdf)
-    if composition.parametric is not None:
+    if composition.source.parameters:
         for column, omega, phi in zip(
             np.array([values["theta"] for values in last]).T,
-            *composition.parametric.prior(),
+            *(composition.source.omega, composition.source.phi),
             strict=True,
         ):
             assert_ks(column, stats.gamma(omega, scale=1 / phi).cdf)
@@ -386,7 +386,7 @@ def grid_posterior(labels, stack, grid, draws, rng):
     Two classes, so that the likelihood is a normal distribution function. The same draws serve
     every point of the grid.
     """
-    omega, phi = stack.prior()
+    omega, phi = stack.omega, stack.phi
     zeta = UPSILON / rng.gamma(TAU, size=(2, stack.start.sizes["basis"], draws))
     W = np.sqrt(zeta) * rng.standard_normal(zeta.shape)
     sign = np.where(labels == 0, 1, -1)[:, None] / np.sqrt(2)

@@ -76,7 +76,7 @@ def assert_predicts(model, posterior, kernels_new, predictions):
     np.testing.assert_allclose(predictions["probability"], each.mean("sample"))
     draw = posterior.isel(sample=5)
     K = kernels_new
-    if model.parametric is not None:
+    if model.kernel_source.parameters:
         K = kernels_new.evaluate(draw["theta"].values)
     beta = draw["beta"].values if "beta" in draw else model["beta"].get_value()
     rule = model.combination

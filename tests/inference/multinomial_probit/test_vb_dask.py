@@ -56,7 +56,7 @@ def test_the_blocks_are_those_of_the_kernels():
 
 @pytest.mark.parametrize("size", [50, 7, 3, 1])
 def test_the_blocks_are_added_in_any_number(size):
-    blocks = kz.MultinomialProbit(stack(size), LABELS).blocks
+    blocks = kz.MultinomialProbit(stack(size), LABELS).kernel_source
     (number,) = blocks.total(number_of_objects)
     assert number == 50
     assert sum(blocks.each(lambda block: block.shape[1])) == 50
@@ -166,9 +166,9 @@ def test_the_density_is_that_in_memory_and_has_no_gradient(monkeypatch):
     values = kz.fit(one, "vb", **QUIET)["posterior"].isel(chain=0)
     draws = {name: values[name].values[:3] for name in values.data_vars}
     passes = []
-    original = other.blocks.each
+    original = other.kernel_source.each
     monkeypatch.setattr(
-        type(other.blocks), "each", lambda *a, **k: passes.append(1) or original(*a[1:], **k)
+        type(other.kernel_source), "each", lambda *a, **k: passes.append(1) or original(*a[1:], **k)
     )
     np.testing.assert_allclose(log_density(other, draws), log_density(one, draws), rtol=1e-10)
     assert len(passes) == 1
@@ -240,7 +240,7 @@ def test_kernels_go_with_their_model():
     model = kz.MultinomialProbit(stack(), LABELS)
     kz.fit(model, "vb", **QUIET)
     function, point = model.compile_logp(mode="FAST_COMPILE"), model.initial_point()
-    blocks = weakref.ref(model.blocks)
+    blocks = weakref.ref(model.kernel_source)
     amended = cloudpickle.loads(cloudpickle.dumps(model_with_a_term(model)))
     assert np.isfinite(amended.compile_logp(mode="FAST_COMPILE")(point))
     del model, amended
@@ -261,7 +261,7 @@ def test_data_that_stand_for_kernels_cannot_be_set():
     _, model = in_memory_and_in_blocks()
     with model:
         pm.set_data({"K_projection": np.zeros((2, 9))})
-    with pytest.raises(ValueError, match="stands for kernels in a Dask array"):
+    with pytest.raises(ValueError, match="stands for kernels as they were declared"):
         kz.fit(model, "vb", **QUIET)
 
 
@@ -290,8 +290,8 @@ def test_chunks_that_split_columns_or_are_empty_or_unknown_are_refused():
 def test_models_are_pickled_with_their_blocks():
     _, model = in_memory_and_in_blocks()
     copy = cloudpickle.loads(cloudpickle.dumps(model))
-    assert copy.blocks.shape == (2, 50, 9)
-    np.testing.assert_allclose(copy.blocks.projection, model.blocks.projection)
+    assert copy.kernel_source.shape == (2, 50, 9)
+    np.testing.assert_allclose(copy.kernel_source.projection, model.kernel_source.projection)
 
 
 def with_entry(value):

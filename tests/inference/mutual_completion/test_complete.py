@@ -299,7 +299,7 @@ def test_an_amended_model_takes_completions(completion):
     copy.set_data("K", completion.of(TRAIN).draws[1])
     assert abs(copy["K"].get_value() - model["K"].get_value()).max() > 1e-3
     assert "first" in copy.named_vars
-    assert copy.completed_rows.key == completion.key
+    assert copy.kernel_source.key == completion.key
 
 
 def test_an_interrupt_keeps_the_completions_before_it(completion, fitted):

@@ -79,7 +79,7 @@ def test_parameters_that_make_a_product_negative_are_impossible():
     x = np.linspace(0, 1, 8)[:, None]
     kernels = covariance(lambda theta: pm.gp.cov.Cosine(1, ls=theta), Theta(5.0, 1.0)) | gaussian()
     model = MultinomialProbit(kernels(x, x[:4]), LABELS, combination=Product())
-    parametric = model.parametric
+    parametric = model.kernel_source
 
     def negative(theta):
         return np.array([(parametric.evaluate(t) < 0).any() for t in theta.reshape(-1, 1)])

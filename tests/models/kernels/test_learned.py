@@ -39,7 +39,7 @@ def test_parameters_are_named_with_their_priors():
     stack = KERNELS(X)
     assert isinstance(stack, ParametricStack)
     assert stack.parameters == ["gaussian", *(f"relevance {d}" for d in range(D)), "matern"]
-    omega, phi = stack.prior()
+    omega, phi = stack.omega, stack.phi
     np.testing.assert_array_equal(omega, [2, 3, 3, 3, 2])
     np.testing.assert_array_equal(phi, [4, 2, 2, 2, 1])
     assert stack.start["kernel"].values.tolist() == ["gaussian", "linear", "relevance", "matern"]
@@ -97,7 +97,7 @@ def test_density_is_the_papers():
     np.testing.assert_allclose(log_density(model, draws), expected, atol=5e-7)
     copy = cloudpickle.loads(cloudpickle.dumps(model))
     np.testing.assert_allclose(
-        copy.parametric.evaluate(VALUES[:4]), stack.evaluate(VALUES[:4]), atol=1e-12
+        copy.kernel_source.evaluate(VALUES[:4]), stack.evaluate(VALUES[:4]), atol=1e-12
     )
 
 
@@ -110,7 +110,7 @@ def test_new_objects_by_set_data():
             {"X": X_NEW, "K": new.fixed, "labels": LABELS[:4]}, coords={"obs": np.arange(4)}
         )
     assert model["t"].eval(mode="FAST_COMPILE").shape == (4,)
-    with pytest.raises(ValueError, match=r"parametric\.evaluate"):
+    with pytest.raises(ValueError, match=r"kernel_source\.evaluate"):
         _ = model.design
 
 

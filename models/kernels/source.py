@@ -1,0 +1,78 @@
+"""Where the kernels of a declaration come from: the one question that engines ask them."""
+
+from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+from pytensor.tensor import TensorVariable
+
+from .warnings import warn_of_near_identity, warn_of_negligible
+
+__all__ = ["DIMS", "IN_MEMORY", "KernelSource"]
+
+DIMS = ("kernel", "obs", "basis")
+
+
+class KernelSource:
+    """Kernels of a declaration: its data ``K``, if it has kernels.
+
+    Subclasses are `CompletedRows`, whose draws replace the data, `ParametricStack`, whose
+    parameters are learned, and `DaskStack`, which stays where Dask has it.
+
+    Attributes
+    ----------
+    in_memory : bool
+        Whether all kernels are in memory.
+    parameters : sequence of str
+        Labels of the parameters to learn.
+    omega, phi : ndarray of shape (P,)
+        Shapes and rates of their Gamma priors.
+    stand_ins : dict of name -> array
+        Data of the model that stand for what the source holds; ``pm.set_data`` may not change them.
+    """
+
+    in_memory: ClassVar[bool] = True
+    parameters: Any = ()
+    omega: Any = np.empty(0)
+    phi: Any = np.empty(0)
+    stand_ins: Any = MappingProxyType({})
+
+    def declare(self, stack: xr.DataArray, **options: Any) -> TensorVariable | None:
+        """Declare the data in the open model; kernels (kernel, obs, basis), None if not in memory.
+
+        `options` are those of ``pm.Data`` for kernels in memory.
+        """
+        return pm.Data("K", stack.values, dims=DIMS, **options)
+
+    def current(self, model: Any) -> NDArray:
+        """Kernels (kernel, obs, basis) that the model has now, read-only."""
+        return model.values_of("K")
+
+    def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
+        """Stacks that the model may have as its data."""
+        return [stack]
+
+    def parts(self) -> list[Any]:
+        """Kernels with parameters, and the slices of their parameters."""
+        return []
+
+    def evaluate(self, theta: NDArray) -> NDArray[np.float64]:
+        """Kernels (kernel, obs, basis) at parameters (P,)."""
+        raise TypeError("Kernels without parameters are the data of their model.")
+
+    def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
+        """Warn of kernels from which regressors of a spread can learn little."""
+        warn_of_negligible(stack, owner, spread)
+        warn_of_near_identity(stack, owner)
+
+    def unchanged(self, owner: str) -> AbstractContextManager[None]:
+        """Raise ValueError in the end if kernels that are read in each pass have changed."""
+        return nullcontext()
+
+
+#: Source of kernels that are data of their model.
+IN_MEMORY = KernelSource()
