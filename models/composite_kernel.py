@@ -103,8 +103,8 @@ class _CompositeKernel(pm.Model):
         owner = type(self).__name__
         stack, self.kernel_source = read_kernels(kernels, owner)
         if self.kernel_source.parameters:
-            rule = "without parameters to learn, which MultinomialProbit takes"
-            raise argument_error("kernels", owner, rule, repr(self.kernel_source.parameters))
+            without = "without parameters to learn, which MultinomialProbit takes"
+            raise argument_error("kernels", owner, without, repr(self.kernel_source.parameters))
         self.origin = origin_of(stack)
         self.sigma = check_positive(sigma, "sigma", owner)
         self.varsigma = check_positive(varsigma, "varsigma", owner)

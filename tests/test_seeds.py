@@ -64,7 +64,6 @@ SEEDED = {
     "cohort": lambda seed: kz.datasets.cohort(5, seed).X["clinical"].to_numpy(),
     "nystroem": lambda seed: kz.gaussian(1.0).nystroem(4, seed=seed)(X).to_numpy(),
     "landmarks": lambda seed: kz.gaussian(1.0).landmarks(4, seed=seed)(X).to_numpy(),
-    "random_features": lambda seed: kz.gaussian(1.0).random_features(4, seed=seed)(X).to_numpy(),
     "extend": lambda seed: (
         kz.extend(REGRESSION, REGRESSED, ["prior"], draws=2, random_seed=seed)["prior"]["beta"]
     ).to_numpy(),

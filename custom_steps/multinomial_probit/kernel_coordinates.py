@@ -196,7 +196,7 @@ class KernelCoordinates:
         if composition.coordinates.n_exponents:
             for s, term in enumerate(point.terms):
                 yield point.total + (changed["beta"][s] - beta[s]) * term
-        for kernel, part in composition.source.parts():
+        for kernel, part in composition.source.learned_parts():
             s = kernel.position
             for j in range(part.start, part.stop):
                 theta = values["theta"].copy()

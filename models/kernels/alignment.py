@@ -29,28 +29,6 @@ import xarray as xr
 
 from ...validation import argument_error, check_storable
 
-__all__ = [
-    "NUMBERED",
-    "aligned",
-    "aligned_matrices",
-    "as_frame",
-    "check_complete",
-    "check_distinct",
-    "check_ids",
-    "check_repeated",
-    "counts_rows",
-    "ids_along",
-    "in_order",
-    "kernel_names",
-    "labelled_gram",
-    "labels_of",
-    "listed",
-    "made_up",
-    "order_of",
-    "square_order",
-    "with_ids_of_columns",
-]
-
 #: Number of labels listed in a message before "and ... more".
 NAMED = 5
 #: Attributes of a coordinate with default labels, which number the objects.
@@ -98,18 +76,17 @@ def check_repeated(
     Rows that repeat as a whole are those of a bootstrap sample.
     """
     ids = pd.Index(_plain(labels), tupleize_cols=False)
-    repeated = ids.duplicated(keep=False)
-    if not repeated.any():
+    again = np.flatnonzero(ids.duplicated())
+    if not len(again):
         return
-    rows = np.asarray(values, dtype=object)[repeated].reshape(int(repeated.sum()), -1)
-    first: dict[Hashable, np.ndarray] = {}
-    differ = [
-        label
-        for label, row in zip(ids[repeated], rows, strict=True)
-        if (row != (known := first.setdefault(label, row))).any()
-        and not (tolerance and np.abs(row - known).max() <= tolerance)
-    ]
-    if differ:
+    codes = pd.factorize(ids, use_na_sentinel=False)[0]
+    first = np.unique(codes, return_index=True)[1][codes[again]]
+    values = np.asarray(values)
+    same = np.asarray(values[again] == values[first])
+    if tolerance:
+        same |= np.abs(values[again] - values[first]) <= tolerance
+    differ = ids[again[~same.reshape(len(again), -1).all(axis=1)]]
+    if len(differ):
         rule = "labelled by distinct ids, or equal wherever an id repeats"
         got = f"different rows for {listed(dict.fromkeys(differ))}"
         raise argument_error(argument, owner, rule, got)

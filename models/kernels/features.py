@@ -29,8 +29,7 @@ from .alignment import (
     order_of,
     with_ids_of_columns,
 )
-from .kernel_features import fingerprint
-from .rows import check_sizes, check_whole_rows, is_dask
+from .rows import check_sizes, check_whole_rows, fingerprint, is_dask
 
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
 SINGLE = 1e-4

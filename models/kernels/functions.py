@@ -18,8 +18,7 @@ from .base import (
     Precomputed,
 )
 from .learned import LearnedCovariance, LearnedGaussian, Theta
-from .member import Member
-from .specification import Kernels
+from .specification import Kernels, Member
 
 __all__ = [
     "basis_expansion",

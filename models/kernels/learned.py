@@ -346,7 +346,7 @@ class ParametricStack(KernelSource):
         fixed = self.fixed.to_numpy() if fixed is None else fixed
         matrices = {
             kernel.position: kernel.tensor(theta[part], pt.as_tensor(features[kernel.features]))
-            for kernel, part in self.parts()
+            for kernel, part in self.learned_parts()
         }
         others = [s for s in range(len(self.start)) if s not in matrices]
         matrices |= {s: fixed[i] for i, s in enumerate(others)}
@@ -364,12 +364,12 @@ class ParametricStack(KernelSource):
         first call, which takes seconds.
         """
         stack = self.start.to_numpy()[:, rows].copy()
-        for kernel, part in self.parts():
+        for kernel, part in self.learned_parts():
             stack[kernel.position] = kernel.evaluate(theta[part], rows)
         return stack
 
     @override
-    def parts(self) -> list[tuple[LearnedKernel, slice]]:
+    def learned_parts(self) -> list[tuple[LearnedKernel, slice]]:
         ends = np.cumsum([kernel.n_parameters for kernel in self.learned]).tolist()
         return [
             (kernel, slice(end - kernel.n_parameters, end))

@@ -1,7 +1,8 @@
 """Passes over the features of many objects: of an array in memory, or of a Dask array."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from ...validation import argument_error
 
 __all__ = [
     *("BLOCK", "COMPARED_OBJECTS", "Rows"),
-    *("blocks_of", "check_sizes", "check_whole_rows", "evenly_spaced", "is_dask", "slices_of"),
+    *("blocks_of", "check_sizes", "check_whole_rows", "evenly_spaced", "fingerprint", "is_dask"),
+    "slices_of",
 ]
 
 #: Features (N, D): an array, or a Dask array as `feature_spaces` returns it.
@@ -62,3 +64,14 @@ def slices_of(n: int, width: int) -> Iterator[slice]:
     size = max(1, BLOCK // width)
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
+
+
+def fingerprint(constants: Sequence[NDArray]) -> str:
+    """Short fingerprint of arrays up to rounding errors: last digits depend on the machine."""
+    digest = sha256()
+    for array in constants:
+        largest = float(np.abs(array).max(initial=0.0))
+        # Zeros may have a sign.
+        parts = np.round(array / (largest or 1.0) * 2**20) + 0.0
+        digest.update(f"{array.shape} {largest:.6g}".encode() + parts.tobytes())
+    return digest.hexdigest()[:8]

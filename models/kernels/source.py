@@ -56,7 +56,7 @@ class KernelSource:
         """Stacks that the model may have as its data."""
         return [stack]
 
-    def parts(self) -> list[Any]:
+    def learned_parts(self) -> list[Any]:
         """Kernels with parameters, and the slices of their parameters."""
         return []
 

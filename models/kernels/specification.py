@@ -6,16 +6,13 @@ A specification is written once and applied to training and to new objects::
     kernels(X_train)            # (kernel, obs, basis), square
     kernels(X_test, X_train)    # new objects against training objects
 
-A specification holds no data.  The constants of its normalisations come from the objects given last
-(the training objects), never from new objects.  Values are those of ``sklearn.metrics.pairwise``;
-``covariance`` takes any covariance function of ``pm.gp.cov``.
-
+A specification holds no data. The constants of its normalisations come from the training objects.
 Notation: S kernels, N training objects, n new objects, M basis functions (M = N for kernels),
 D features.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, count
@@ -26,40 +23,105 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ...validation import (
-    Seed,
-    argument_error,
-    check_count,
-    check_name,
-    integer_seed,
-)
-from .base import (
-    BaseKernel,
-    BasisExpansion,
-    Precomputed,
-)
+from ...validation import Seed, argument_error, check_count, check_name, integer_seed
+from .base import BaseKernel, BasisExpansion, Precomputed, check_columns
 from .features import Objects, feature_spaces
-from .kernel_features import (
-    LANDMARKS,
-    ExactFeatures,
-    KernelFeatures,
-    LandmarkColumns,
-    NystroemFeatures,
-    RandomFeatures,
-    check_exact,
-    check_frequencies,
-)
+from .kernel_features import LANDMARKS, LandmarkColumns, NystroemFeatures
 from .learned import LearnedCovariance, LearnedKernel, ParametricStack
-from .member import FittedMember, Member, unequal_widths, values_by_rows
-from .normalization import NORMALIZATIONS
-from .stack import with_origin
+from .normalization import NORMALIZATIONS, Similarities, around, needs_training_gram, normalize
+from .rows import BLOCK, fingerprint, is_dask, slices_of
+from .source import DIMS
+from .stack import Origin, with_origin
 from .warnings import warn_of_unequal_scales
 
-__all__ = ["Kernels"]
+__all__ = ["FittedMember", "Kernels", "Member"]
+
+#: Largest chunk of a Dask array of kernels, in numbers (64 MB).
+LARGEST = 4 * BLOCK
+
+type By = Literal["uniform", "kmeans"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One kernel of a specification, with its normalisations in the order applied.
+
+    The default name describes `base` and the feature space; without a space it is on all of them.
+    """
+
+    base: BaseKernel
+    name: str | None = None
+    space: str | None = None
+    steps: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        settings = [
+            f"{name}={value!r}"
+            for name, value in vars(self.base).items()
+            if value is not getattr(type(self.base), name, None)
+        ]
+        calls = [f"{type(self.base).__name__.lower()}({', '.join(settings)})"]
+        calls += [f"on({self.space!r})"] if self.space is not None else []
+        calls += [f"normalize({', '.join(map(repr, self.steps))})"] if self.steps else []
+        calls += [f"named({self.name!r})"] if self.name is not None else []
+        return ".".join(calls)
+
+    def name_on(self, space: str | None) -> str:
+        """Name of this kernel on a feature space (None: the only one)."""
+        if self.name is not None:
+            return self.name if space is None or self.space == space else f"{self.name}[{space}]"
+        return self.base.describe(space)
 
 
 # Name, kernel and feature space.
 type Entry = tuple[str, Member, str | None]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMember:
+    """A kernel of new objects with the training objects, or their features.
+
+    `function` maps features (n, D) to values (n, M); `n_basis` is M, without meaning for basis
+    expansions. The fingerprint tells features of other training objects, or of another order.
+    """
+
+    name: str
+    space: str | None
+    function: Callable[[NDArray], NDArray]
+    n_basis: int
+    fingerprint: str = ""
+
+    @classmethod
+    def of(cls, entry: Entry, train: Objects) -> "FittedMember":
+        """Take from the training objects all that the kernel needs."""
+        name, member, space = entry
+        X_train, base = train.features[space], member.base
+        if isinstance(base, NystroemFeatures):
+            features = base.normalized(X_train, member.steps, name)
+            # The function goes to the workers of a cluster, without the training objects.
+            n_features = X_train.shape[1]
+
+            def phi(X: NDArray) -> NDArray:
+                check_columns(X, n_features, name)
+                return features(X)
+
+            return cls(name, space, phi, len(features.landmarks), fingerprint(features.constants))
+        base, steps = around(base, X_train, member.steps)
+        gram = base.train(X_train, name) if needs_training_gram(steps) else None
+        part = Similarities(gram, base.diagonal(X_train)) if steps else None
+
+        def similarities(X: NDArray) -> NDArray:
+            values = base.cross(X, X_train, name)
+            if part is None:
+                return values
+            return normalize(Similarities(values, base.new_diagonal(X)), part, steps, name)
+
+        return cls(name, space, similarities, len(X_train))
+
+    def __call__(self, objects: Objects) -> NDArray:
+        """Normalised values (n, M) of new objects."""
+        return self.function(objects.features[self.space])
+
 
 # What kernels have taken from training objects, as long as these are there.
 _FITTED: WeakKeyDictionary[Objects, "dict[Kernels, list[tuple[Entry, FittedMember]]]"] = (
@@ -89,8 +151,8 @@ class Kernels:
     members: tuple[Member, ...]
 
     def __post_init__(self) -> None:
-        given = Counter(member.name for member in self.members if member.name is not None)
-        repeated = [name for name, times in given.items() if times > 1]
+        names = Counter(member.name for member in self.members if member.name is not None)
+        repeated = [name for name, times in names.items() if times > 1]
         if repeated:
             rule = "different for each kernel of a stack"
             raise argument_error("name", "named", rule, f"{repeated[0]!r} twice")
@@ -143,13 +205,7 @@ class Kernels:
                 raise argument_error("steps", "normalize", rule, got)
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
 
-    def nystroem(
-        self,
-        n_components: int,
-        *,
-        by: Literal["uniform", "kmeans"] = "uniform",
-        seed: Seed = 0,
-    ) -> "Kernels":
+    def nystroem(self, n_components: int, *, by: By = "uniform", seed: Seed = 0) -> "Kernels":
         """Replace every kernel by its Nystroem features, for many objects.
 
         Parameters
@@ -167,9 +223,8 @@ class Kernels:
         -------
         Kernels
             Basis expansions whose inner products approximate the kernels; exact for all training
-            objects as landmarks. A normalised kernel gives the features of the normalised kernel:
-            traces and self-similarities are those of the kernel itself, without error, and the
-            features' own are at most as large; the means of "center" come from the features.
+            objects as landmarks. Traces and self-similarities of a normalised kernel are exact;
+            the means of "center" come from the features.
 
         Raises
         ------
@@ -179,8 +234,7 @@ class Kernels:
 
         Notes
         -----
-        The stack costs O(S (m^3 + N m (m + D))), and is float64 because the models take nothing
-        else. No N x N matrix is formed.
+        The stack costs O(S (m^3 + N m (m + D))), and is float64. No N x N matrix is formed.
 
         Examples
         --------
@@ -190,13 +244,7 @@ class Kernels:
         """
         return self._on_landmarks(NystroemFeatures, n_components, by, seed)
 
-    def landmarks(
-        self,
-        n_components: int,
-        *,
-        by: Literal["uniform", "kmeans"] = "uniform",
-        seed: Seed = 0,
-    ) -> "Kernels":
+    def landmarks(self, n_components: int, *, by: By = "uniform", seed: Seed = 0) -> "Kernels":
         """Keep the columns of every kernel at landmarks, for many objects.
 
         The columns are the models' own basis functions: the model on all of them is that on the
@@ -205,12 +253,8 @@ class Kernels:
 
         Parameters
         ----------
-        n_components : int
-            Number of landmarks m, and of columns of the stack.
-        by : {"uniform", "kmeans"}, default="uniform"
-            Choice of the landmarks, as in `nystroem`.
-        seed : int, SeedSequence, Generator or None, default=0
-            Seed of the landmarks.
+        n_components, by, seed
+            As in `nystroem`.
 
         Returns
         -------
@@ -221,17 +265,11 @@ class Kernels:
         Raises
         ------
         ValueError
-            As `nystroem`.
-
-        Notes
-        -----
-        The stack costs O(S (m^3 + N m (m + D))); no N x N matrix is formed.
+            As `nystroem`, whose costs it has.
 
         Examples
         --------
         >>> kernels = (gaussian(0.05) | gaussian(0.5)).landmarks(500, by="kmeans")
-        >>> model = MultinomialProbit(kernels(X_train), labels)
-        >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))
         """
         return self._on_landmarks(LandmarkColumns, n_components, by, seed)
 
@@ -242,84 +280,14 @@ class Kernels:
         check_count(n_components, "n_components", owner)
         check_name(by, LANDMARKS, "by", owner)
         number = integer_seed(seed, "seed", owner)
-        return self._in_place(owner, lambda base: features(base, n_components, number, by))
-
-    def random_features(self, n_components: int, *, seed: Seed = 0) -> "Kernels":
-        """Replace every kernel by random Fourier features, for many objects.
-
-        Parameters
-        ----------
-        n_components : int
-            Number of features M, even: a cosine and a sine of each frequency.
-        seed : int, SeedSequence, Generator or None, default=0
-            Seed of the frequencies, which are orthogonal in groups of D (Yu et al. 2016). All
-            kernels of a stack get the same directions.
-
-        Returns
-        -------
-        Kernels
-            Basis expansions whose inner products are unbiased for the kernels, with standard
-            deviations of at most sqrt(2 / M). For kernels that are not normalised or whose steps
-            are "trace" and "unit", self-similarities are exact; the means of "center" come from
-            the features.
-
-        Raises
-        ------
-        ValueError
-            For kernels other than gaussian, laplace, and Matern12, Matern32, Matern52 and ExpQuad
-            of ``pm.gp.cov``, and for an odd number of features.
-
-        Notes
-        -----
-        The stack costs O(S N M D), and is float64. Random features need more columns than Nystroem
-        features as good, because they do not look at the objects; they need no landmarks.
-
-        Examples
-        --------
-        >>> kernels = (gaussian(0.05) | laplace(0.1)).random_features(500)
-        """
-        check_count(n_components, "n_components", "random_features")
-        if n_components % 2:
-            rule = "even, a cosine and a sine of each frequency"
-            raise argument_error("n_components", "random_features", rule, str(n_components))
-        seed = integer_seed(seed, "seed", "random_features")
-        for member in self.members:
-            check_frequencies(member.base)
-        return self._in_place(
-            "random_features", lambda base: RandomFeatures(base, n_components, seed)
-        )
-
-    def exact_features(self) -> "Kernels":
-        """Replace linear and polynomial kernels by their features, for many objects.
-
-        Returns
-        -------
-        Kernels
-            Basis expansions whose inner products are the kernels up to rounding: D columns for the
-            linear kernel, the monomials up to the degree for a polynomial one, binomial(D + degree,
-            degree), 5,000 at most. In a stack with more columns, the others are zero.
-
-        Raises
-        ------
-        ValueError
-            For other kernels, and when called with objects of too many features.
-
-        Examples
-        --------
-        >>> kernels = gaussian(0.05).nystroem(200) | linear().exact_features()
-        """
-        for member in self.members:
-            check_exact(member.base)
-        return self._in_place("exact_features", ExactFeatures)
-
-    def _in_place(self, owner: str, features: Callable[[BaseKernel], BaseKernel]) -> "Kernels":
-        """Put features in place of every kernel."""
         for member in self.members:
             base = member.base
             if isinstance(base, Precomputed | LearnedCovariance) or not base.is_kernel:
                 rule = "functions of features, without parameters to learn"
                 raise argument_error("kernels", owner, rule, repr(member.name_on(None)))
-        return Kernels(tuple(replace(m, base=features(m.base)) for m in self.members))
+        return Kernels(
+            tuple(replace(m, base=features(m.base, n_components, number, by)) for m in self.members)
+        )
 
     def _with(self, **changes: Any) -> "Kernels":
         return Kernels(tuple(replace(member, **changes) for member in self.members))
@@ -335,7 +303,7 @@ class Kernels:
             new objects get the order of the training features.  A precomputed kernel takes
             similarities instead of features: (N, N) for training, (n, N) for new objects.  Of a
             Dask array, in chunks of whole rows, kernels are computed when they are needed; as
-            training objects it serves landmarks and features.
+            training objects it serves landmarks.
         X_train : the same of N rows, optional
             The training objects; needed if `X` are new objects.
 
@@ -391,27 +359,32 @@ class Kernels:
             for position, (name, member, space) in enumerate(entries)
             if isinstance(member.base, LearnedCovariance)
         )
-        if self._are_features or of_dask:
-            if self._are_features:
-                fitted = [each for _, each in self._fitted(train)]
-            else:
-                fitted = [member.fitted(name, train, space) for name, member, space in entries]
-            values = values_by_rows(fitted, new)
+        if self._are_features:
+            fitted = [each for _, each in self._fitted(train)]
         else:
-            fitted, values = _values_at_once(entries, new, train)
+            # Kernels of the training objects are computed without what new objects need.
+            fitted = [
+                FittedMember.of(entry, train)
+                for entry in entries
+                if new is not train or isinstance(entry[1].base, NystroemFeatures)
+            ]
+        if self._are_features or of_dask:
+            values = _values_by_rows(fitted, new)
+        else:
+            values = _values_at_once(entries, fitted, new)
         expansion = not all(member.base.is_kernel for member in self.members)
         stack = xr.DataArray(
             values,
-            dims=("kernel", "obs", "basis"),
+            dims=DIMS,
             coords={
                 "kernel": [name for name, _, _ in entries],
                 "obs": new.coord,
-                "basis": feature_labels(values.shape[2], fitted) if expansion else train.labels,
+                "basis": _feature_labels(values.shape[2], fitted) if expansion else train.labels,
             },
             name="kernels",
             attrs={n: m.base.describe(space) for n, m, space in entries if m.name is not None},
         )
-        stack = with_origin(stack, {n: m.origin(train, space) for n, m, space in entries})
+        stack = with_origin(stack, {name: _origin(m, train, s) for name, m, s in entries})
         return ParametricStack(stack, learned) if learned else stack
 
     def _check_row_by_row(self) -> None:
@@ -432,7 +405,7 @@ class Kernels:
     @property
     def _are_features(self) -> bool:
         """Whether all are features, so that objects need not be in memory."""
-        return all(isinstance(member.base, KernelFeatures) for member in self.members)
+        return all(isinstance(member.base, NystroemFeatures) for member in self.members)
 
     def _trained(self, X_train: Any) -> tuple[Objects, list[Entry]]:
         """Training objects, and kernels with their names and feature spaces."""
@@ -458,10 +431,7 @@ class Kernels:
         """
         known = _FITTED.setdefault(train, {})
         if self not in known:
-            known[self] = [
-                ((name, member, space), member.fitted(name, train, space))
-                for name, member, space in self._resolve(train)
-            ]
+            known[self] = [(e, FittedMember.of(e, train)) for e in self._resolve(train)]
         return known[self]
 
     def _resolve(self, objects: Objects) -> Iterator[Entry]:
@@ -482,7 +452,16 @@ class Kernels:
             yield name, member, space
 
 
-def feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
+def _origin(member: Member, train: Objects, space: str | None) -> Origin:
+    """Return what identifies a kernel's normalisation and training objects."""
+    steps = " ".join(member.steps)
+    # Kernels with parameters hold the training objects themselves.
+    if not member.base.is_kernel or isinstance(member.base, LearnedCovariance):
+        return Origin(steps)
+    return Origin(steps, len(train.labels), train.fingerprint(space))
+
+
+def _feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
     """Label n features, so that those of other training objects have other labels.
 
     Features may depend on the order of the training objects, which nothing else tells.
@@ -494,30 +473,75 @@ def feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
 
 
 def _values_at_once(
-    entries: Sequence[Entry], new: Objects, train: Objects
-) -> tuple[list[FittedMember], NDArray]:
-    """Kernels (S, n, M), and those that were fitted to the training objects before."""
-    fitted = {
-        name: member.fitted(name, train, space)
-        for name, member, space in entries
-        if new is not train or isinstance(member.base, KernelFeatures)
-    }
-    columns = {
-        name: fitted[name](new) if name in fitted else member.train(name, train, space)
-        for name, member, space in entries
-    }
-    _check_overflow(columns, new)
-    widths = {name: values.shape[1] for name, values in columns.items()}
-    if len(set(widths.values())) > 1:
-        raise unequal_widths(widths)
-    return [*fitted.values()], np.stack([*columns.values()])
-
-
-def _check_overflow(kernels: Mapping[str, NDArray], objects: Objects) -> None:
-    """Raise if a kernel of finite features has entries that are not finite."""
-    for name, values in kernels.items():
-        if not np.isfinite(values).all():
+    entries: Sequence[Entry], fitted: Sequence[FittedMember], objects: Objects
+) -> NDArray:
+    """Kernels (S, n, M) of objects in memory, the training objects where none was fitted."""
+    known = {kernel.name: kernel for kernel in fitted}
+    columns = {}
+    for name, member, space in entries:
+        X = objects.features[space]
+        columns[name] = known[name](objects) if name in known else _of_training(member, X, name)
+        if not np.isfinite(columns[name]).all():
             largest = max(float(np.abs(each).max()) for each in objects.features.values())
             rule = "small enough that kernels do not overflow: standardise the features"
             got = f"entries up to {largest:.3g} in size, for which {name!r} is not finite"
             raise argument_error("X", "Kernels", rule, got)
+    _one_width({name: values.shape[1] for name, values in columns.items()})
+    return np.stack([*columns.values()])
+
+
+def _of_training(member: Member, X: NDArray, name: str) -> NDArray:
+    """Normalised values (N, M) of the training objects among themselves."""
+    base, steps = around(member.base, X, member.steps)
+    values = base.train(X, name)
+    if not steps:
+        return values
+    part = Similarities(values, np.diagonal(values).copy())
+    return normalize(part, part, steps, name)
+
+
+def _values_by_rows(kernels: Sequence[FittedMember], objects: Objects) -> Any:
+    """Kernels (S, n, M), computed by blocks of rows: an array, or a Dask array of a Dask array."""
+    width = _one_width({kernel.name: kernel.n_basis for kernel in kernels})
+    if objects.are_dask(kernel.space for kernel in kernels):
+        return _dask_values(kernels, objects, width)
+    values = np.empty((len(kernels), len(objects.labels), width))
+    for rows in slices_of(len(objects.labels), width):
+        block = objects.block(rows)
+        for out, kernel in zip(values, kernels, strict=True):
+            out[rows] = kernel(block)
+    return values
+
+
+def _one_width(widths: dict[str, int]) -> int:
+    """Return the number of basis functions of all kernels; raise if they differ."""
+    if len(set(widths.values())) > 1:
+        rule = "mapped to as many basis functions by every kernel"
+        raise argument_error("X", "Kernels", rule, str(widths))
+    return next(iter(widths.values()))
+
+
+def _dask_values(kernels: Sequence[FittedMember], objects: Objects, width: int) -> Any:
+    """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
+    import dask
+    import dask.array as da
+
+    spaces = list(dict.fromkeys(kernel.space for kernel in kernels))
+    features = [objects.features[space] for space in spaces]
+    rows = next(X.chunks[0] for X in features if is_dask(X))
+    most = max(1, LARGEST // (len(kernels) * width))
+    features = [da.asarray(X).rechunk((rows if max(rows) <= most else most, -1)) for X in features]
+    # One task holds the kernels, which go to each worker once.
+    shared = dask.delayed(list, pure=False)(dask.delayed(list(kernels), traverse=False))
+    return da.map_blocks(
+        _values_of_chunk, *features, kernels=shared, spaces=spaces,
+        new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
+        meta=np.empty((0, 0, 0)),
+    )  # fmt: skip
+
+
+def _values_of_chunk(
+    *features: NDArray, kernels: Sequence[FittedMember], spaces: Sequence[str | None]
+) -> NDArray:
+    by_space = dict(zip(spaces, features, strict=True))
+    return np.stack([kernel.function(by_space[kernel.space]) for kernel in kernels])
