@@ -15,7 +15,6 @@ from xarray import Dataset, DataTree
 
 from ...models.combinations.sums import RULES, Combination
 from ...models.kernels.learned import LearnedKernel, ParametricStack
-from ...models.kernels.rows import evenly_spaced
 from ...models.kernels.stack import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
@@ -28,9 +27,6 @@ from ..engine.predictions_by_draw import (
     stack_of_new_objects,
 )
 from ..engine.same_model import equal_but_for_rounding
-
-# Covariance functions are compared on this many training objects, evenly spaced.
-COMPARED_COLUMNS = 5
 
 
 @dataclass(frozen=True)
@@ -68,20 +64,12 @@ class _Draws:
         """Functions (draw, obs, class) on kernels with parameters, by one stack a draw."""
         assert self.theta is not None
         rows = slice(0, n_obs)
-        f = np.concatenate(
+        return np.concatenate(
             [
                 combined_functions(rule, kernels.evaluate(theta, rows), beta[None], W[None])
                 for theta, beta, W in zip(self.theta, self.beta, self.W, strict=True)
             ]
         )
-        if np.isnan(f).any():
-            raise argument_error(
-                "kernels_new",
-                "predict",
-                "non-negative, as powers with any exponent need",
-                "negative entries at some of the parameters drawn",
-            )
-        return f
 
 
 def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.DataArray:
@@ -121,23 +109,7 @@ def _difference(new: LearnedKernel, own: LearnedKernel) -> str | None:
         own.columns, new.columns, axis=0
     ):
         return "other training objects"
-    return None if _same_function(new, own) else "another covariance function"
-
-
-def _same_function(new: LearnedKernel, own: LearnedKernel) -> bool:
-    """Whether two covariance functions have the same values on a few training objects.
-
-    The functions are compared near the prior means, where samplers start, but not at them: at 1,
-    the default mean, functions of theta and of 1 / theta would agree. Each parameter has another
-    value.
-    """
-    if new.base == own.base:
-        return True
-    mean = own.base.theta.omega / own.base.theta.phi
-    theta = mean * np.linspace(0.7, 0.9, own.n_parameters)
-    X = own.columns[evenly_spaced(len(own.columns), COMPARED_COLUMNS)]
-    K_new, K = (each.base.values_at(theta, X, X) for each in (new, own))
-    return np.allclose(K_new, K, rtol=1e-6, atol=1e-12 * np.abs(K).max())
+    return None
 
 
 def probabilities_of(

@@ -1,7 +1,7 @@
-"""Kernel functions of two sets of objects, before any normalisation.
+"""Kernel functions of two sets of objects, before any normalisation, and rules for their widths.
 
-Values are those of ``sklearn.metrics.pairwise``.  Each base kernel also computes
-its diagonal k(x, x) in O(n D), so that normalisations need no Gram matrix for it.
+Values are those of ``sklearn.metrics.pairwise``. Each kernel also computes its diagonal k(x, x) in
+O(n D), so that normalisations need no Gram matrix for it.
 """
 
 from abc import ABC, abstractmethod
@@ -95,7 +95,7 @@ class BaseKernel(ABC):
         """Self-similarity of each object, shape (n,)."""
 
     def describe(self, space: str | None) -> str:
-        """Readable name, with the feature space if there are several."""
+        """Readable name."""
         return label(self._name, space)
 
     @property
@@ -124,7 +124,7 @@ def check_columns(X: NDArray, n_features: int, name: str) -> None:
 
 
 def label(name: str, space: str | None, *settings: str) -> str:
-    """Readable name of a kernel with its settings, on a feature space."""
+    """Readable name of a kernel with its settings, and its feature space if there are several."""
     arguments = f"({', '.join(settings)})" if settings else ""
     return name + arguments + (f"[{space}]" if space is not None else "")
 
@@ -247,22 +247,15 @@ class Polynomial(BaseKernel):
 
 
 @dataclass(frozen=True)
-class Linear(BaseKernel):
+class Linear(Polynomial):
     """x'x."""
 
-    _sums_features = True
+    degree: int = 1
+    coef0: float = 0.0
 
     @override
-    def is_affine(self, n_features: int) -> bool:
-        return True
-
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return _scikit_learn().linear_kernel(X, Y)
-
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        return np.einsum("nd,nd->n", X, X)
+    def describe(self, space: str | None) -> str:
+        return label("linear", space)
 
 
 @dataclass(frozen=True)

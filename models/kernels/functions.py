@@ -17,7 +17,7 @@ from .base import (
     Polynomial,
     Precomputed,
 )
-from .learned import LearnedCovariance, LearnedGaussian, Theta
+from .learned import LearnedGaussian, Theta
 from .specification import Kernels, Member
 
 __all__ = [
@@ -128,45 +128,29 @@ def precomputed() -> Kernels:
     return _one(Precomputed())
 
 
-def covariance(function: Any, theta: Theta | None = None) -> Kernels:
+def covariance(function: Any) -> Kernels:
     """Any covariance function of ``pm.gp.cov``.
 
     Parameters
     ----------
     function : pymc.gp.cov.BaseCovariance
-        A covariance function with fixed hyperparameters; random variables raise a ValueError. With
-        `theta`: a function that maps the parameter, a scalar tensor or one with one entry per
-        feature, to a covariance function. Write another parameter in terms of it, such as
-        ``lambda precision: pm.gp.cov.ExpQuad(3, ls=precision**-0.5)``.
-    theta : Theta, optional
-        Prior of a parameter to learn, a gamma distribution.
+        A covariance function with fixed hyperparameters; random variables raise a ValueError.
 
     Raises
     ------
     TypeError
-        For a covariance function where `theta` needs a function that makes one, and the reverse.
+        For anything else.
 
     Examples
     --------
     >>> kz.kernels.covariance(pm.gp.cov.Matern52(3, ls=1.5))
-    >>> scale = kz.kernels.Theta(2, 1)
-    >>> learned = kz.kernels.covariance(lambda ls: pm.gp.cov.Matern52(3, ls=ls), scale)
     """
-    made = isinstance(function, pm.gp.cov.BaseCovariance)
-    if theta is None:
-        if not made:
-            raise TypeError(
-                "The 'function' argument of covariance must be a covariance function of pm.gp.cov; "
-                f"with a Theta, a function that makes one. Got {function!r}."
-            )
-        return _one(Covariance(function))
-    if not isinstance(theta, Theta) or made or not callable(function):
+    if not isinstance(function, pm.gp.cov.BaseCovariance):
         raise TypeError(
-            "covariance takes a Theta with a function that makes the covariance function of its "
-            "parameter: covariance(lambda ls: pm.gp.cov.Matern52(3, ls=ls), Theta(2, 1)). "
-            f"Got {function!r} and {theta!r}."
+            "The 'function' argument of covariance must be a covariance function of pm.gp.cov. "
+            f"Got {function!r}."
         )
-    return _one(LearnedCovariance(theta, function))
+    return _one(Covariance(function))
 
 
 def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = None) -> Kernels:

@@ -1,17 +1,13 @@
-"""Kernels with parameters to learn, theta ~ Gamma(omega, phi), inside a PyMC model.
-
-A specification with such a kernel returns a `ParametricStack` instead of a stack of numbers. It
-declares theta in the current model and returns the stack as a tensor, from covariance functions of
-``pm.gp.cov``.
+"""Gaussian kernels with parameters to learn, theta ~ Gamma(omega, phi), inside a PyMC model.
 
 Notation (Damoulas & Girolami 2009, section 3.1): theta_sd is the parameter of kernel s for
 dimension d of its feature space, by default one number for all dimensions; omega and phi are the
 shape and the rate of its Gamma prior.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, override
 
 import numpy as np
@@ -19,16 +15,15 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
-from pymc.pytensorf import compile as compile_function
 from pytensor.tensor import TensorVariable
 
 from ...validation import check_flag, check_positive
-from .base import BaseKernel, is_affine, is_stationary, near_zero
+from .base import BaseKernel, near_zero
 from .normalization import Similarities, needs_training_gram, normalize
 from .source import DIMS, KernelSource
 from .warnings import warn_of_near_identity, warn_of_negligible
 
-__all__ = ["LearnedCovariance", "LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
+__all__ = ["LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
 
 
 @dataclass(frozen=True)
@@ -62,15 +57,13 @@ class Theta:
 
 
 @dataclass(frozen=True)
-class LearnedCovariance(BaseKernel):
-    """A covariance function of ``pm.gp.cov`` whose parameter is random.
+class LearnedGaussian(BaseKernel):
+    """exp(-sum_d theta_d (x_d - x'_d)^2), with one theta for all dimensions or one for each.
 
-    `function` maps theta, a scalar tensor or a vector with one entry per feature, to the covariance
-    function. Values in NumPy are those at the prior mean of theta, where samplers start.
+    Values without a theta are those at its prior mean, where samplers start.
     """
 
     theta: Theta
-    function: Callable[[TensorVariable], Any]
 
     def n_parameters(self, n_features: int) -> int:
         """Return the number of parameters on a feature space."""
@@ -78,65 +71,12 @@ class LearnedCovariance(BaseKernel):
 
     def tensor_at(self, theta: TensorVariable, n_features: int) -> Any:
         """Covariance function at parameters (n_parameters,)."""
-        return self.function(theta if self.theta.ard else theta[0])
-
-    def values_at(self, theta: NDArray, X: NDArray, Y: NDArray | None) -> NDArray:
-        """Values (n, m) at parameters (n_parameters,), by a function compiled at the first call."""
-        return _pairwise(self, X.shape[1])(theta, X, X if Y is None else Y)
-
-    def diagonal_at(self, theta: NDArray, X: NDArray) -> NDArray:
-        """Self-similarities (n,) at parameters (n_parameters,)."""
-        return _diagonal(self, X.shape[1])(theta, X)
-
-    def is_stationary(self, n_features: int) -> bool:
-        """Whether the kernel depends on differences of objects only."""
-        return is_stationary(self.tensor_at(pt.vector(), n_features))
-
-    @override
-    def is_affine(self, n_features: int) -> bool:
-        return is_affine(self.tensor_at(pt.vector(), n_features))
-
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        if self.is_stationary(X.shape[1]):
-            X, Y = near_zero(X, Y)
-        return self.values_at(self._prior_mean(X), X, Y)
-
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        return self.diagonal_at(self._prior_mean(X), X)
-
-    @property
-    @override
-    def _name(self) -> str:
-        return "covariance"
-
-    def _prior_mean(self, X: NDArray) -> NDArray:
-        mean = self.theta.omega / self.theta.phi
-        return np.full(self.n_parameters(X.shape[1]), mean)
-
-
-@dataclass(frozen=True)
-class LearnedGaussian(LearnedCovariance):
-    """exp(-sum_d theta_d (x_d - x'_d)^2), with one theta for all dimensions or one for each."""
-
-    function: Callable[..., Any] = pm.gp.cov.ExpQuad
-
-    @property
-    @override
-    def adds_features_up(self) -> bool:
-        # With one parameter per feature, the scales are learned.
-        return not self.theta.ard
-
-    @override
-    def tensor_at(self, theta: TensorVariable, n_features: int) -> Any:
         scales = theta if self.theta.ard else theta[0]
-        return self.function(n_features, ls=pt.sqrt(0.5 / scales))
+        return pm.gp.cov.ExpQuad(n_features, ls=pt.sqrt(0.5 / scales))
 
-    @override
     def values_at(self, theta: NDArray, X: NDArray, Y: NDArray | None) -> NDArray:
-        # NumPy needs no compilation; scikit-learn's input validation takes longer than the kernel
-        # of a hundred objects.
+        """Values (n, m) at parameters (n_parameters,)."""
+        # scikit-learn's input validation takes longer than the kernel of a hundred objects.
         rows = X * np.sqrt(theta)
         columns = rows if Y is None else Y * np.sqrt(theta)
         exponent = rows @ columns.T
@@ -146,27 +86,25 @@ class LearnedGaussian(LearnedCovariance):
         np.minimum(exponent, 0.0, out=exponent)
         return np.exp(exponent, out=exponent)
 
+    @property
     @override
-    def diagonal_at(self, theta: NDArray, X: NDArray) -> NDArray:
+    def adds_features_up(self) -> bool:
+        # With one parameter per feature, the scales are learned.
+        return not self.theta.ard
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        mean = self.theta.omega / self.theta.phi
+        return self.values_at(np.full(self.n_parameters(X.shape[1]), mean), *near_zero(X, Y))
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
         return np.ones(len(X))
 
     @property
     @override
     def _name(self) -> str:
         return "gaussian"
-
-
-@lru_cache(maxsize=32)
-def _pairwise(base: LearnedCovariance, n_features: int) -> Callable[..., NDArray]:
-    theta, X, Y = pt.vector("theta"), pt.matrix("X"), pt.matrix("Y")
-    return compile_function([theta, X, Y], base.tensor_at(theta, n_features)(X, Y))
-
-
-@lru_cache(maxsize=32)
-def _diagonal(base: LearnedCovariance, n_features: int) -> Callable[..., NDArray]:
-    theta, X = pt.vector("theta"), pt.matrix("X")
-    diagonal = base.tensor_at(theta, n_features)(X, diag=True)
-    return compile_function([theta, X], diagonal, on_unused_input="ignore")
 
 
 @dataclass(frozen=True)
@@ -178,20 +116,16 @@ class LearnedKernel:
 
     name: str
     position: int
-    base: LearnedCovariance
+    base: LearnedGaussian
     steps: tuple[str, ...]
     space: str | None
     rows: NDArray
     columns: NDArray
 
     @cached_property
-    def centre(self) -> Any:
-        """Centre of the training objects (D,) if no shift changes the kernel, else 0."""
-        n_features = self.columns.shape[1]
-        unchanged = self.base.is_stationary(n_features) or (
-            self.steps[:1] == ("center",) and self.base.is_affine(n_features)
-        )
-        return np.median(self.columns, axis=0) if unchanged else 0.0
+    def centre(self) -> NDArray:
+        """Centre of the training objects (D,): a shift of all objects changes no difference."""
+        return np.median(self.columns, axis=0)
 
     @property
     def n_parameters(self) -> int:
@@ -227,9 +161,8 @@ class LearnedKernel:
         if not self.steps:
             return values
         gram = base.values_at(theta, columns, None) if needs_training_gram(self.steps) else None
-        new = Similarities(values, base.diagonal_at(theta, X))
-        train = Similarities(gram, base.diagonal_at(theta, columns))
-        return normalize(new, train, self.steps, self.name)
+        new = Similarities(values, base.diagonal(X))
+        return normalize(new, Similarities(gram, base.diagonal(columns)), self.steps, self.name)
 
 
 @dataclass(frozen=True)
@@ -279,6 +212,16 @@ class ParametricStack(KernelSource):
         return [name for kernel in self.learned for name in kernel.labels]
 
     @property
+    @override
+    def omega(self) -> NDArray[np.float64]:
+        return np.array([k.base.theta.omega for k in self.learned for _ in range(k.n_parameters)])
+
+    @property
+    @override
+    def phi(self) -> NDArray[np.float64]:
+        return np.array([k.base.theta.phi for k in self.learned for _ in range(k.n_parameters)])
+
+    @property
     def fixed(self) -> xr.DataArray:
         """The kernels without parameters."""
         learned = {kernel.position for kernel in self.learned}
@@ -288,16 +231,6 @@ class ParametricStack(KernelSource):
     def features(self) -> dict[str, NDArray]:
         """Features (n, D) of the objects that the parameters act on, by name."""
         return {kernel.features: kernel.rows for kernel in self.learned}
-
-    @property
-    @override
-    def omega(self) -> NDArray[np.float64]:
-        return np.array([k.base.theta.omega for k in self.learned for _ in range(k.n_parameters)])
-
-    @property
-    @override
-    def phi(self) -> NDArray[np.float64]:
-        return np.array([k.base.theta.phi for k in self.learned for _ in range(k.n_parameters)])
 
     @property
     @override
@@ -360,8 +293,7 @@ class ParametricStack(KernelSource):
     def evaluate(self, theta: NDArray, rows: slice = slice(None)) -> NDArray[np.float64]:
         """Stack (kernel, obs, basis) of a slice of the objects at parameters (parameter,), a copy.
 
-        O(n N D) per kernel with parameters. Covariances other than the Gaussian are compiled at the
-        first call, which takes seconds.
+        O(n N D) per kernel with parameters.
         """
         stack = self.start.to_numpy()[:, rows].copy()
         for kernel, part in self.learned_parts():

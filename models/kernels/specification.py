@@ -27,7 +27,7 @@ from ...validation import Seed, argument_error, check_count, check_name, integer
 from .base import BaseKernel, BasisExpansion, Precomputed, check_columns
 from .features import Objects, feature_spaces
 from .kernel_features import LANDMARKS, LandmarkColumns, NystroemFeatures
-from .learned import LearnedCovariance, LearnedKernel, ParametricStack
+from .learned import LearnedGaussian, LearnedKernel, ParametricStack
 from .normalization import NORMALIZATIONS, Similarities, around, needs_training_gram, normalize
 from .rows import BLOCK, fingerprint, is_dask, slices_of
 from .source import DIMS
@@ -282,7 +282,7 @@ class Kernels:
         number = integer_seed(seed, "seed", owner)
         for member in self.members:
             base = member.base
-            if isinstance(base, Precomputed | LearnedCovariance) or not base.is_kernel:
+            if isinstance(base, Precomputed | LearnedGaussian) or not base.is_kernel:
                 rule = "functions of features, without parameters to learn"
                 raise argument_error("kernels", owner, rule, repr(member.name_on(None)))
         return Kernels(
@@ -357,7 +357,7 @@ class Kernels:
                 *(new.features[space], train.features[space]),
             )
             for position, (name, member, space) in enumerate(entries)
-            if isinstance(member.base, LearnedCovariance)
+            if isinstance(member.base, LearnedGaussian)
         )
         if self._are_features:
             fitted = [each for _, each in self._fitted(train)]
@@ -390,7 +390,7 @@ class Kernels:
     def _check_row_by_row(self) -> None:
         """Raise for kernels whose rows cannot be computed by chunks of a Dask array."""
         for member in self.members:
-            if isinstance(member.base, LearnedCovariance | BasisExpansion):
+            if isinstance(member.base, LearnedGaussian | BasisExpansion):
                 rule = (
                     "kernels without parameters to learn, or features in place of them, for a Dask "
                     "array"
@@ -456,7 +456,7 @@ def _origin(member: Member, train: Objects, space: str | None) -> Origin:
     """Return what identifies a kernel's normalisation and training objects."""
     steps = " ".join(member.steps)
     # Kernels with parameters hold the training objects themselves.
-    if not member.base.is_kernel or isinstance(member.base, LearnedCovariance):
+    if not member.base.is_kernel or isinstance(member.base, LearnedGaussian):
         return Origin(steps)
     return Origin(steps, len(train.labels), train.fingerprint(space))
 

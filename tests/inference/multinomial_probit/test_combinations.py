@@ -5,9 +5,6 @@ from dataclasses import replace
 
 import arviz as az
 import numpy as np
-import pymc as pm
-import pytensor
-import pytensor.tensor as pt
 import pytest
 
 import kernelzoo as kz
@@ -149,36 +146,6 @@ def test_training_objects_are_the_same_up_to_rounding():
     far = replace(first, columns=first.columns + 1e8)
     assert _difference(replace(far, columns=far.columns[::-1]), far) == "other training objects"
     assert _difference(replace(far, columns=np.nextafter(far.columns, np.inf)), far) is None
-
-
-def squared(scale):
-    return pm.gp.cov.ExpQuad(2, ls=pt.sqrt(0.5 / scale))
-
-
-@pytensor.config.change_flags(mode="FAST_COMPILE")
-@pytest.mark.filterwarnings("ignore:VB did not converge")
-def test_covariance_functions_are_compared_by_their_values():
-    """Of functions only the values tell: written anew they pass, at 1 / theta they do not."""
-    rng = np.random.default_rng(2)
-    X, X_new = rng.normal(size=(12, 2)), rng.normal(size=(3, 2))
-    theta = Theta()
-    model = kz.MultinomialProbit(kz.kernels.covariance(squared, theta)(X), np.arange(12) % 3)
-    result = kz.fit(model, kz.VB(max_iterations=2, starts=1), draws=3, **COMMON)
-    exact = kz.predict(model, result, kz.kernels.covariance(squared, theta)(X_new, X))[
-        "probability"
-    ]
-    for same in (
-        kz.kernels.covariance(lambda scale: pm.gp.cov.ExpQuad(2, ls=(2 * scale) ** -0.5), theta),
-        kz.gaussian(theta).named("covariance"),
-    ):
-        p = kz.predict(model, result, same(X_new, X))["probability"]
-        np.testing.assert_allclose(p, exact, rtol=0, atol=1e-10)
-    for function in (
-        lambda scale: pm.gp.cov.ExpQuad(2, ls=pt.sqrt(0.5 * scale)),
-        lambda scale: pm.gp.cov.Matern52(2, ls=scale),
-    ):
-        with pytest.raises(ValueError, match="Got another covariance function of covariance"):
-            kz.predict(model, result, kz.kernels.covariance(function, theta)(X_new, X))
 
 
 def test_reasons_of_engines_for_discrete_weights():

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from kernelzoo.inference.engine.density import log_density
-from kernelzoo.models.kernels import Theta, covariance, gaussian, linear, polynomial
+from kernelzoo.models.kernels import Theta, gaussian, linear, polynomial
 from kernelzoo.models.kernels.learned import ParametricStack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.wishart_kernel_mixture import WishartKernelMixture
@@ -22,15 +22,11 @@ X, X_NEW = RNG.normal(size=(8, D)), RNG.normal(size=(4, D))
 LABELS = np.arange(8) % 3
 
 
-def matern(scale):
-    return pm.gp.cov.Matern52(D, ls=scale)
-
-
 KERNELS = (
     gaussian(Theta(2.0, 4.0))
     | linear()
     | gaussian(Theta(3.0, 2.0, ard=True)).named("relevance").normalize("center", "trace")
-    | covariance(matern, Theta(2.0, 1.0)).named("matern").normalize("unit")
+    | gaussian(Theta(2.0, 1.0)).named("unit").normalize("unit")
 )
 VALUES = np.array([0.3, 0.2, 0.9, 1.4, 0.7])
 
@@ -38,11 +34,11 @@ VALUES = np.array([0.3, 0.2, 0.9, 1.4, 0.7])
 def test_parameters_are_named_with_their_priors():
     stack = KERNELS(X)
     assert isinstance(stack, ParametricStack)
-    assert stack.parameters == ["gaussian", *(f"relevance {d}" for d in range(D)), "matern"]
+    assert stack.parameters == ["gaussian", *(f"relevance {d}" for d in range(D)), "unit"]
     omega, phi = stack.omega, stack.phi
     np.testing.assert_array_equal(omega, [2, 3, 3, 3, 2])
     np.testing.assert_array_equal(phi, [4, 2, 2, 2, 1])
-    assert stack.start["kernel"].values.tolist() == ["gaussian", "linear", "relevance", "matern"]
+    assert stack.start["kernel"].values.tolist() == ["gaussian", "linear", "relevance", "unit"]
     assert stack.fixed["kernel"].values.tolist() == ["linear"]
     np.testing.assert_allclose(stack.start[0], gaussian(2.0 / 4.0)(X)[0], atol=1e-12)
 
@@ -56,7 +52,7 @@ def test_numbers_are_those_of_fixed_kernels(objects):
     scaled = [x * np.sqrt(VALUES[1:4]) for x in objects]
     relevance = gaussian(1.0).normalize("center", "trace")(*scaled)
     np.testing.assert_allclose(found[2], relevance[0], atol=1e-12)
-    other = covariance(matern(VALUES[4])).normalize("unit")(*objects)
+    other = gaussian(VALUES[4]).normalize("unit")(*objects)
     np.testing.assert_allclose(found[3], other[0], atol=1e-9)
     np.testing.assert_array_equal(KERNELS(*objects).evaluate(VALUES, slice(1, 3)), found[:, 1:3])
 
