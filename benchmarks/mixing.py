@@ -19,7 +19,7 @@ from rich.console import Console
 from kernelzoo.datasets import load
 from kernelzoo.inference import NUTS, Engine, Gibbs, identified
 from kernelzoo.models import MultinomialProbit
-from kernelzoo.models.kernels import Theta, gaussian, kernel_stack, linear, polynomial
+from kernelzoo.models.kernels import Theta, as_stack, gaussian, linear, polynomial
 
 from .record import quiet_fit, table_of
 
@@ -75,7 +75,7 @@ def landmarks() -> MultinomialProbit:
     kernel = gaussian(0.25)
     eigenvalues, axes = np.linalg.eigh(kernel(X[:30]).values[0])
     features = kernel(X, X[:30]).values[0] @ (axes / np.sqrt(eigenvalues))
-    return MultinomialProbit(kernel_stack({"gaussian": features}), labels)
+    return MultinomialProbit(as_stack({"gaussian": features}), labels)
 
 
 type Problem = tuple[str, Callable[[], MultinomialProbit], tuple[tuple[Engine, int], ...]]

@@ -243,7 +243,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
-        (``kernel_stack(functions)`` makes one). The weights are comparable only if the kernels have
+        (``as_stack(functions)`` makes one). The weights are comparable only if the kernels have
         one scale: ``kernels.normalize("trace")``.
         A DataArray of a Dask array is read by chunks, and each evaluation is a pass over them,
         for VB.
@@ -441,7 +441,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
-        (``kernel_stack(functions)`` makes one). The weights are comparable only if the kernels have
+        (``as_stack(functions)`` makes one). The weights are comparable only if the kernels have
         one scale: ``kernels.normalize("trace")``.
         A DataArray of a Dask array is read by chunks, and each evaluation is a pass over them,
         for VB.

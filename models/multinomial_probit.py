@@ -146,7 +146,7 @@ class MultinomialProbit(Declaration):
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D),
         ParametricStack or CompletedRows
         Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
-        (``kernel_stack(functions)`` makes one). For kernels with parameters to learn, theta ~
+        (``as_stack(functions)`` makes one). For kernels with parameters to learn, theta ~
         Gamma(omega, phi), see `Theta`. For kernels with missing rows,
         ``complete_kernels(...).of(train)``. A DataArray of a Dask array is read by chunks,
         and each evaluation is a pass over them: for VB, and weighted sums of kernels.

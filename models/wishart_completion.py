@@ -93,7 +93,7 @@ class WishartCompletion(Declaration):
     ----------
     theta : array_like, DataFrame or DataArray (n, n), or stack of kernels
         Positive definite kernel of all objects, the training objects first. If `K11` has labels,
-        they identify the training objects instead. A stack (see `kernel_stack`) is replaced by the
+        they identify the training objects instead. A stack (see `as_stack`) is replaced by the
         weighted sum of its kernels.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.

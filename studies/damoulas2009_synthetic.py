@@ -31,7 +31,7 @@ from kernelzoo.datasets import neal_three_class
 from kernelzoo.datasets.dataset import Dataset
 from kernelzoo.inference import predict
 from kernelzoo.inference.engine import with_group
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 
 from .damoulas2009_classifiers import PRIOR, fitted
 from .damoulas2009_figures import Regions, draw_boundaries_and_regions
@@ -118,7 +118,7 @@ def boundaries(
 def _boundary_draws(seed: int, n: int, recipe: Mapping[str, Any]) -> NDArray:
     """Draw slope and intercept (draw, 2) from the posterior."""
     features, labels = divided_plane(n, seed)
-    _, result = fitted(kernel_stack({"plane": features}), labels, seed, recipe)
+    _, result = fitted(as_stack({"plane": features}), labels, seed, recipe)
     return boundary(_regressors(result))
 
 
@@ -182,7 +182,7 @@ def _classifier(
     train: Dataset, seed: int, recipe: Mapping[str, Any], kept: int
 ) -> Callable[[Any], NDArray]:
     """Fit the model to Neal's data; return a function that predicts classes from `kept` draws."""
-    kernels = kernel_stack({"quadratic": quadratic(train.X)})
+    kernels = as_stack({"quadratic": quadratic(train.X)})
     model, result = fitted(kernels, np.asarray(train.y), seed, recipe)
     posterior = result["posterior"].to_dataset()
     spaced = np.linspace(0, posterior.sizes["draw"] - 1, kept).astype(int)
@@ -203,7 +203,7 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
     """
     data = neal_three_class(n, seed)
     labels = np.asarray(data.y)
-    kernels = kernel_stack({"quadratic": quadratic(data.X)})
+    kernels = as_stack({"quadratic": quadratic(data.X)})
     sampling = {"tune": 10, "draws": sweeps, "chains": 1, "cores": 1}
     one_draw = _vb(ITERATIONS) | {"sampling": {"draws": 1}}
     times = []

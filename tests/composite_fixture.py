@@ -16,7 +16,7 @@ import kernelzoo as kz
 
 SIGMA, VARSIGMA, RHO, VARRHO, TAU, NU = 1.5, 1.0, 2.0, 1.0, 4.0, 2.0
 STACK = np.random.default_rng(3).normal(size=(2, 6, 1))
-KERNELS = kz.kernels.kernel_stack(STACK)
+KERNELS = kz.kernels.as_stack(STACK)
 RESPONSE = 0.5 + 1.5 * STACK[0, :, 0] + 0.5 * np.random.default_rng(4).normal(size=6)
 OPTIONS = {
     "combination": kz.combinations.DirichletWeights(TAU, NU),

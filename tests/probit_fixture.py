@@ -9,7 +9,7 @@ from scipy import stats
 
 from family import assert_ks, assert_z
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability
 
@@ -45,7 +45,7 @@ WEIGHTS = np.array([0.3, 0.7])
 def declaration(*, learn_weights=True, prior=PRIOR):
     """The problem as a model."""
     rule = Mean(prior.mu, prior.lam) if learn_weights else FixedWeights(WEIGHTS)
-    stack = kernel_stack(STACK)
+    stack = as_stack(STACK)
     return MultinomialProbit(stack, LABELS, tau=prior.tau, upsilon=prior.upsilon, combination=rule)
 
 
@@ -147,7 +147,7 @@ def expansion(**options):
     labels = np.repeat([0, 1, 2], [5, 4, 2])
     stack = rng.normal(size=(2, 11, 4)) + np.eye(3, 4)[labels]
     stack[1] *= 0.5
-    return MultinomialProbit(kernel_stack(stack), labels, tau=2.0, upsilon=2.0, **options)
+    return MultinomialProbit(as_stack(stack), labels, tau=2.0, upsilon=2.0, **options)
 
 
 def posterior_functionals(tree):

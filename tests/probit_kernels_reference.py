@@ -135,14 +135,14 @@ def learned_parameters(values):
 
 PROBLEMS = {
     "product": Problem(
-        kz.kernels.kernel_stack({"near": NEAR, "wide": WIDE}),
+        kz.kernels.as_stack({"near": NEAR, "wide": WIDE}),
         kz.combinations.Product(2.0, 1.5),
         exponents,
         lambda values: np.exp(-np.tensordot(values["beta"], SQUARES, axes=(1, 2))),
         learned_exponents,
     ),
     "binary": Problem(
-        kz.kernels.kernel_stack({"near": NEAR, "wide": WIDE, "linear": LINEAR}),
+        kz.kernels.as_stack({"near": NEAR, "wide": WIDE, "linear": LINEAR}),
         kz.combinations.Binary(SELECTION),
         selection,
         lambda values: np.tensordot(values["beta"], [NEAR, WIDE, LINEAR], axes=1),

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
 RUN = Run(progressbar=False, random_seed=1)
@@ -27,7 +27,7 @@ def problem(seed, n_kernels, n_classes, n_obs=None, gram=True):
 
 def model_of(seed, n_kernels, n_classes, *, n_obs=None, gram=True, **settings):
     kernels, labels = problem(seed, n_kernels, n_classes, n_obs, gram)
-    return MultinomialProbit(kernel_stack(kernels), labels, **settings)
+    return MultinomialProbit(as_stack(kernels), labels, **settings)
 
 
 def cone_draws(f, labels, draws, rng):

@@ -173,7 +173,7 @@ class SquaredWeights(kz.combinations.WeightedSum):
 def probit(rule):
     """Four objects of two classes, two kernels that are three basis functions each."""
     kernels = np.abs(np.random.default_rng(2).normal(size=(2, 4, 3)))
-    stack = kz.kernels.kernel_stack(kernels)
+    stack = kz.kernels.as_stack(kernels)
     return kz.MultinomialProbit(stack, [0, 1, 1, 1], tau=3.0, combination=rule)
 
 

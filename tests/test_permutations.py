@@ -356,7 +356,6 @@ CASES = {
         {"K": gram, "K_new": lambda ids: cross(ids)["g"]},
     ),
     "as_stack": Case(kz.kernels.as_stack, {"kernels": grams}),
-    "kernel_stack": Case(kz.kernels.kernel_stack, {"arrays": grams}),
     "nearest_psd": Case(kz.kernels.nearest_psd, {"similarities": grams}),
     # Models.
     "MultinomialProbit": Case(

@@ -212,7 +212,7 @@ AT_ONCE = {"obs": TWICE, "basis": TWICE}
         lambda: kz.MultinomialProbit({"a": REPEATED, "b": REPEATED}, pd.Series(Y, index=TWICE)),
         lambda: kz.CompositeKernelRegression(REPEATED, FEATURES["age"].to_numpy()),
         lambda: kz.kernels.as_stack(xr.DataArray(STACK, AT_ONCE, ("kernel", "obs", "basis"))),
-        lambda: kz.kernels.kernel_stack(STACK[0], **AT_ONCE),
+        lambda: kz.kernels.as_stack(STACK[0], **AT_ONCE),
         lambda: kz.kernels.precomputed()(REPEATED),
         lambda: KernelNearestMean().fit(REPEATED, Y),
     ],
@@ -426,12 +426,12 @@ def test_cross_validation_of_a_kernel_takes_an_array():
 
 def test_ids_of_rows_alone_are_those_of_the_columns():
     rows_only = OTHER.set_axis(SHUFFLED).set_axis(range(N), axis=1)
-    for read in (kz.kernels.as_stack, kz.kernels.kernel_stack, kz.kernels.precomputed()):
+    for read in (kz.kernels.as_stack, kz.kernels.as_stack, kz.kernels.precomputed()):
         stack = read({"a": rows_only, "b": GRAM.set_axis(IDS)})
         assert list(stack["basis"].values) == list(stack["obs"].values) == SHUFFLED
         np.testing.assert_allclose(stack[0], stack[1], atol=1e-15)
     moved = rows_only.iloc[[1, 0, *range(2, N)]]
-    for read in (kz.kernels.kernel_stack, lambda gram: kz.MultinomialProbit(gram, Y)):
+    for read in (kz.kernels.as_stack, lambda gram: kz.MultinomialProbit(gram, Y)):
         with pytest.raises(ValueError, match="symmetric"):
             read(moved)
 

@@ -10,7 +10,7 @@ RUN = {"draws": 5, "random_seed": 1, "progressbar": False, "log_likelihood": Fal
 
 
 def vanishing_weights():
-    stack = kz.kernels.kernel_stack({"a": np.eye(3) + 1, "b": np.eye(3) + 2})
+    stack = kz.kernels.as_stack({"a": np.eye(3) + 1, "b": np.eye(3) + 2})
     kz.MultinomialProbit(stack, [0, 1, 1], combination=kz.combinations.Mean(0.1, 1.0))
 
 

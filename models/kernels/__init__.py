@@ -13,7 +13,7 @@ from .functions import (
 from .learned import Theta
 from .nearest_psd import nearest_psd
 from .specification import Kernels
-from .stack import as_stack, kernel_stack
+from .stack import as_stack
 from .warnings import KernelWarning
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "cosine",
     "covariance",
     "gaussian",
-    "kernel_stack",
     "laplace",
     "linear",
     "nearest_psd",

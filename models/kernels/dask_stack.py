@@ -43,7 +43,7 @@ def read_kernels(kernels: Any, owner: str) -> tuple[xr.DataArray, KernelSource]:
         return source.stack, source
     stack = as_stack(kernels, owner=owner)
     if not isinstance(kernels, xr.DataArray):
-        besides = ", for basis functions kz.kernels.kernel_stack(functions)"
+        besides = ", for basis functions kz.kernels.as_stack(functions)"
         check_gram(stack, owner, "kernels", besides)
     return stack, kernels if isinstance(kernels, CompletedRows) else IN_MEMORY
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ...validation import (
     ROUNDING,
@@ -48,47 +48,6 @@ class Origin(NamedTuple):
     fingerprint: str = ""
 
 
-def kernel_stack(
-    arrays: Any,
-    obs: ArrayLike | None = None,
-    basis: ArrayLike | None = None,
-    *,
-    jitter: float = 0.0,
-) -> xr.DataArray:
-    """Build a kernel stack from arrays.
-
-    Parameters
-    ----------
-    arrays : dict of name -> (n, M) array or DataFrame, or array-like of shape (n, M) or (S, n, M)
-        Kernels of an array are named "K0", "K1", ...
-    obs, basis : array-like of length n and of length M, optional
-        Labels.  Default: the labels of the DataFrames, otherwise 0, 1, ...; square arrays are
-        therefore Gram matrices by default.  For a square cross matrix or basis expansion, give
-        different labels.
-    jitter : float, default=0
-        Added to the diagonal of each Gram matrix.
-
-    Returns
-    -------
-    DataArray of shape (S, n, M)
-        As returned by `as_stack`.
-
-    Raises
-    ------
-    ValueError
-        See `as_stack`.
-
-    Examples
-    --------
-    >>> stack = kz.kernels.kernel_stack({"text": truth["a"], "image": truth["b"]})
-    >>> stack.sel(kernel="text")
-    """
-    owner = "kernel_stack"
-    arrays = aligned_matrices(arrays, "kernels", owner)
-    stack = _build(arrays, obs, basis, None, owner, "kernels")
-    return as_stack(stack, jitter=jitter, owner=owner)
-
-
 def as_stack(
     kernels: Any,
     *,
@@ -104,7 +63,8 @@ def as_stack(
     kernels : DataArray, dict of name -> (n, M) array, or array-like of shape (n, M) or (S, n, M)
         DataFrames and DataArrays are aligned by label: matrices of a dict get the order of the
         first, and the columns of a Gram matrix the order of its rows. Arrays are aligned by
-        position.
+        position, and labelled 0, 1, ...; square arrays are therefore Gram matrices. Give a square
+        basis expansion as a DataFrame whose columns have other labels.
     jitter : float, default=0
         Added to the diagonal of each Gram matrix.
     like : DataArray, optional
@@ -118,7 +78,8 @@ def as_stack(
     DataArray of shape (S, n, M)
         Dims ("kernel", "obs", "basis") in this order, coords on all three, float64, C-contiguous;
         shares memory with a DataArray that is already canonical.  Gram matrices that are symmetric
-        only up to rounding are averaged with their transposes.
+        only up to rounding are averaged with their transposes. Kernels of an array are named "K0",
+        "K1", ...
 
     Raises
     ------
@@ -134,7 +95,8 @@ def as_stack(
 
     Examples
     --------
-    >>> stack = kz.kernels.as_stack({"a": truth["a"], "b": truth["b"]})
+    >>> stack = kz.kernels.as_stack({"text": truth["a"], "image": truth["b"]})
+    >>> stack.sel(kernel="text")
     """
     stack = labelled(kernels, like, owner, argument)
     precision = precision_of(stack)
@@ -281,10 +243,7 @@ def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str
         if callable(kernels):
             got = "a specification, or kernels with parameters"
             raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
-        if like is None:
-            return _build(kernels, None, None, None, owner, argument)
-        names = like["kernel"].values.tolist()
-        return _build(kernels, None, like["basis"].values, names, owner, argument)
+        return _stacked(kernels, like, owner, argument)
     if set(kernels.dims) != set(DIMS):
         raise argument_error(argument, owner, f"of dims {DIMS}", f"dims {kernels.dims}")
     stack = kernels.transpose(*DIMS)
@@ -301,46 +260,35 @@ def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str
     return stack.assign_coords(missing)
 
 
-def _build(
-    arrays: Any,
-    obs: ArrayLike | None,
-    basis: ArrayLike | None,
-    names: list | None,
-    owner: str,
-    argument: str,
-) -> xr.DataArray:
-    """Stack arrays; labels are those given, otherwise those of DataFrames, otherwise numbers."""
-    named = _named(arrays, names, owner, argument)
+def _stacked(arrays: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
+    """Stack arrays; labels are those of DataFrames or of the training stack, otherwise numbers."""
+    named = _named(arrays, like, owner, argument)
     numbers = {name: _numbers(array, name, owner, argument) for name, array in named.items()}
-    common = Counter(array.shape for array in numbers.values()).most_common(1)[0][0]
-    expected = tuple(
-        size if labels is None else len(np.asarray(labels))
-        for size, labels in zip(common, (obs, basis), strict=True)
-    )
-    what = "objects by basis functions"
-    if names is not None:
-        what = "new objects by training objects: for features pass kernels(X_new, X_train)"
-    for name, array in numbers.items():
-        if array.shape != expected:
-            transposed = array.shape[0] == expected[1] != array.shape[1]
-            hint = ", which looks transposed" if transposed else ""
-            rule = f"of shape {expected}, {what}"
-            raise argument_error(_entry(argument, name), owner, rule, f"shape {array.shape}{hint}")
-    values = np.stack(list(numbers.values()))
+    n, m = Counter(array.shape for array in numbers.values()).most_common(1)[0][0]
     # Alignment has made the labels of all DataFrames agree.
     frame = next((array for array in named.values() if isinstance(array, pd.DataFrame)), None)
-    own = (None, None) if frame is None else (frame.index.to_numpy(), frame.columns.to_numpy())
-    rows: Any = own[0] if obs is None else np.asarray(obs)
-    columns: Any = own[1] if basis is None else np.asarray(basis)
-    columns = np.arange(values.shape[2]) if columns is None else columns
-    if rows is None and basis is None:
-        rows = np.arange(values.shape[1])
-    elif rows is None or (obs is None and basis is not None and counts_as(rows, columns)):
-        # If the user gives a basis, rows without labels are new objects.
-        rows = _numbered_on(columns, values.shape[1])
-    return xr.DataArray(
-        values, dims=DIMS, coords={"kernel": list(numbers), "obs": rows, "basis": columns}
-    )
+    rows: Any = None if frame is None else frame.index.to_numpy()
+    columns: Any = None if frame is None else frame.columns.to_numpy()
+    what = "objects by basis functions"
+    if like is not None:
+        what = "new objects by training objects: for features pass kernels(X_new, X_train)"
+        columns = like["basis"].values
+        m = len(columns)
+        # Rows without labels are new objects.
+        if rows is None or counts_as(rows, columns):
+            rows = _numbered_on(columns, n)
+    for name, array in numbers.items():
+        if array.shape != (n, m):
+            transposed = array.shape[0] == m != array.shape[1]
+            hint = ", which looks transposed" if transposed else ""
+            rule = f"of shape {(n, m)}, {what}"
+            raise argument_error(_entry(argument, name), owner, rule, f"shape {array.shape}{hint}")
+    coords = {
+        "kernel": list(numbers),
+        "obs": np.arange(n) if rows is None else rows,
+        "basis": np.arange(m) if columns is None else columns,
+    }
+    return xr.DataArray(np.stack(list(numbers.values())), dims=DIMS, coords=coords)
 
 
 def _numbered_on(basis: NDArray, n: int) -> tuple[str, NDArray, dict[str, str]]:
@@ -348,7 +296,7 @@ def _numbered_on(basis: NDArray, n: int) -> tuple[str, NDArray, dict[str, str]]:
     return "obs", labels_after(basis, n), NUMBERED
 
 
-def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[str, Any]:
+def _named(arrays: Any, like: xr.DataArray | None, owner: str, argument: str) -> dict[str, Any]:
     """Name each two-dimensional array."""
     if isinstance(arrays, Mapping):
         if not arrays:
@@ -364,8 +312,8 @@ def _named(arrays: Any, names: list | None, owner: str, argument: str) -> dict[s
         rule = "a dict of named arrays, or an array of shape (n, M) or (S, n, M)"
         raise argument_error(argument, owner, rule, f"{type(arrays).__name__} of shape {shape}")
     matrices = [arrays] if len(shape) == 2 else list(arrays)
-    if names is None:
-        names = [f"K{s}" for s in range(len(matrices))]
+    numbered = [f"K{s}" for s in range(len(matrices))]
+    names = numbered if like is None else like["kernel"].values.tolist()
     if len(names) != len(matrices):
         rule = f"the {len(names)} kernels {names}: for features pass kernels(X_new, X_train)"
         raise argument_error(argument, owner, rule, f"an array of shape {shape}")

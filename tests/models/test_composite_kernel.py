@@ -127,7 +127,7 @@ def test_collapsed_density_is_the_integral_of_the_explicit_one(bias):
 
 
 def test_dims_and_coords_name_everything():
-    stack = kz.kernels.kernel_stack(
+    stack = kz.kernels.as_stack(
         {"near": np.eye(3), "far": np.ones((3, 3))}, obs=[7, 8, 9], basis=[7, 8, 9]
     )
     model = CompositeKernelClassification(stack, ["dog", "cat", "dog"])
@@ -189,7 +189,7 @@ def test_known_concentrations_are_those_of_the_prior():
 def test_new_data_may_be_of_fewer_objects(collapsed):
     model = regression(collapsed=collapsed)
     K, targets = model["K"].get_value()[:, :5], model.target_values[:5]
-    stack = kz.kernels.kernel_stack(K)
+    stack = kz.kernels.as_stack(K)
     anew = CompositeKernelRegression(stack, targets, rho=1.3, varrho=0.4, collapsed=collapsed)
     with model:
         pm.set_data({"K": K, "targets": targets}, coords={"obs": np.arange(5)})

@@ -236,7 +236,7 @@ def test_new_data_that_the_constructor_would_take_are_fitted():
         pm.Data("own", [np.inf])
     model.check_data()
     features = np.random.default_rng(1).normal(size=(2, 12, 5))
-    model = kz.MultinomialProbit(kz.kernels.kernel_stack(features), np.tile([0, 1, 2], 4))
+    model = kz.MultinomialProbit(kz.kernels.as_stack(features), np.tile([0, 1, 2], 4))
     pm.set_data({"K": -features}, model=model)
     model.check_data()
 
@@ -287,7 +287,7 @@ def test_other_rows_of_a_gram_matrix_are_a_basis():
     """As in the constructor: only kernels whose rows and columns are the same objects are Gram."""
     model = kz.CompositeKernelRegression.example()
     K, targets = model["K"].get_value(), model.target_values
-    kz.CompositeKernelRegression(kz.kernels.kernel_stack(K[:, :5]), targets[:5])
+    kz.CompositeKernelRegression(kz.kernels.as_stack(K[:, :5]), targets[:5])
     with model:
         pm.set_data({"K": K[:, :5], "targets": targets[:5]}, coords={"obs": np.arange(5)})
     model.check_data()

@@ -11,7 +11,7 @@ from family import assert_mean, assert_z
 from kernelzoo import MultinomialProbit, gaussian, linear
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations import FixedWeights, Mean
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.numerics.probit import log_probability
 
 
@@ -49,7 +49,7 @@ def test_density_is_the_papers(model):
 
 
 def test_dims_and_coords_name_everything():
-    stack = kernel_stack(
+    stack = as_stack(
         {"near": np.eye(3), "far": np.ones((3, 3))}, obs=["x", "y", "z"], basis=["x", "y", "z"]
     )
     model = MultinomialProbit(stack, ["dog", "cat", "dog"])
@@ -97,7 +97,7 @@ def test_single_kernel_and_fixed_weights_have_no_free_weights():
 @pytest.mark.usefixtures("quick_compilation")
 def test_basis_expansion_may_be_narrower_than_the_data():
     features = np.random.default_rng(0).normal(size=(9, 3))
-    model = MultinomialProbit(kernel_stack(features), np.arange(9) % 3)
+    model = MultinomialProbit(as_stack(features), np.arange(9) % 3)
     assert model["W"].type.ndim == 2
     assert model.design.shape == (1, 9, 3)
     assert np.isfinite(model.compile_logp()(model.initial_point()))

@@ -217,9 +217,7 @@ def test_engines_say_why_they_do_not_apply():
 
 def test_labels_say_who_is_observed():
     labels = list("vwxyz")
-    stack = kz.kernels.kernel_stack(
-        dict(zip("ab", WishartKernelMixture.example().theta, strict=True))
-    )
+    stack = kz.kernels.as_stack(dict(zip("ab", WishartKernelMixture.example().theta, strict=True)))
     stack = stack.assign_coords(obs=labels, basis=labels)
     K11 = np.diag([1.0, 2.0])
     frame = pd.DataFrame(K11, index=["z", "v"], columns=["z", "v"])

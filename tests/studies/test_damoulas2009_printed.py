@@ -8,7 +8,7 @@ import pytest
 from family import assert_mean
 from kernelzoo.inference import Run
 from kernelzoo.inference.multinomial_probit.vb_kernels import KernelFamily
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability
 from probit_slow_reference import (
@@ -69,7 +69,7 @@ def test_printed_objective_for_fixed_z():
 @pytest.mark.parametrize("gram", [True, False])
 def test_one_kernel_agrees_with_a_direct_transcription(gram):
     kernels, labels = problem(3, 1, 3, n_obs=15, gram=gram)
-    model = MultinomialProbit(kernel_stack(kernels), labels, tau=0.7, upsilon=1.3)
+    model = MultinomialProbit(as_stack(kernels), labels, tau=0.7, upsilon=1.3)
     W, objectives = slow_reference(kernels[0], labels, 3, 0.7, 1.3, iterations=8)
     state, found = iterated(model, np.ones(1), 8)
     np.testing.assert_allclose(found, objectives, rtol=1e-7)

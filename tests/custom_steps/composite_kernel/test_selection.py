@@ -22,7 +22,7 @@ def declared(cls, n_obs=4, n_basis=2, **options):
     """Three kernels of random basis functions, whose selection the data hardly tell."""
     rng = np.random.default_rng(2)
     stack, y = rng.normal(size=(3, n_obs, n_basis)), rng.normal(size=n_obs)
-    kernels = kz.kernels.kernel_stack(stack)
+    kernels = kz.kernels.as_stack(stack)
     rule = Binary(PROBABILITY, empty=options.pop("empty", False))
     if cls is kz.CompositeKernelRegression:
         return cls(kernels, y, combination=rule, sigma=SIGMA, varsigma=VARSIGMA, rho=RHO, **options)
@@ -152,7 +152,7 @@ def test_sparse_weights_exceed_a_threshold_as_often_as_quadrature_says(varphi):
     y = 0.6 * stack.sum(0)[:, 0] + 0.8 * rng.normal(size=6)
     options = {"bias": False, "sigma": SIGMA, "varsigma": VARSIGMA, "rho": RHO, "varrho": VARRHO}
     rule = DirichletWeights(varphi=varphi)
-    kernels = kz.kernels.kernel_stack(stack)
+    kernels = kz.kernels.as_stack(stack)
     model = kz.CompositeKernelRegression(kernels, y, combination=rule, **options)
     first = stats.beta(varphi, varphi).ppf((np.arange(200) + 0.5) / 200)
     p = np.exp([log_evidence(model, np.array([b, 1 - b])) for b in first])

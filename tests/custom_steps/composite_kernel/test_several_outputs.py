@@ -11,7 +11,7 @@ from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs
 from kernelzoo.inference.engine.compilation import compiling_with, python_mode
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights
 from kernelzoo.models.composite_kernel import CompositeKernelRegression
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.numerics.kernel_products import Design
 
 N, P, S = 4, 2, 3
@@ -50,7 +50,7 @@ def joint_test(shared, stack=TALL, rule=DIRICHLET, replicates=1_000, **settings)
     Replicates are independent: paired differences of the functionals have mean zero.
     """
     options = {"shared": shared, "combination": rule, **PRIORS}
-    model = CompositeKernelRegression(kernel_stack(stack), np.zeros((N, P)), **options)
+    model = CompositeKernelRegression(as_stack(stack), np.zeros((N, P)), **options)
     with compiling_with(python_mode()):
         drawn = pm.sample_prior_predictive(replicates, model=model, random_seed=1)
     names = [rv.name for rv in model.free_RVs]
@@ -130,7 +130,7 @@ def test_evidence_is_that_of_all_outputs(stack, gamma):
 def test_regression_weights_are_drawn_given_the_noise_of_their_output(shared):
     """The first output has no noise and is met, the second has nothing but noise."""
     targets = 5 + np.random.default_rng(1).normal(size=(N, P))
-    model = CompositeKernelRegression(kernel_stack(WIDE), targets, shared=shared)
+    model = CompositeKernelRegression(as_stack(WIDE), targets, shared=shared)
     step = CompositeKernelGibbs(["alpha"], model=model)
     of = {"phi": (7,), "beta": (S,)}
     values = {
@@ -148,7 +148,7 @@ def test_regression_weights_are_drawn_given_the_noise_of_their_output(shared):
 def test_values_that_outputs_do_not_share_have_their_axis():
     for shared in SHARED:
         targets = np.random.default_rng(1).normal(size=(N, P))
-        model = CompositeKernelRegression(kernel_stack(TALL), targets, shared=shared)
+        model = CompositeKernelRegression(as_stack(TALL), targets, shared=shared)
         step = CompositeKernelGibbs(model=model, rng=1)
         before = model.initial_point()
         after, (stats,) = step.step(before)

@@ -12,7 +12,7 @@ from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
 )
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
 MODELS = [CompositeKernelRegression, CompositeKernelClassification]
@@ -66,7 +66,7 @@ def test_weights_that_are_not_learned(declared, bias):
 
 def test_single_kernel():
     example = CompositeKernelRegression.example(bias=False)
-    model = CompositeKernelRegression(kernel_stack(example.design[:1]), example.target_values)
+    model = CompositeKernelRegression(as_stack(example.design[:1]), example.target_values)
     point, _ = CompositeKernelGibbs(model=model, rng=1).step(model.initial_point())
     assert sorted(point) == ["alpha", "gamma_log__", "phi_log__"]
 

@@ -11,7 +11,7 @@ from kernelzoo.custom_steps.moves.hamiltonian import StepTuning
 from kernelzoo.custom_steps.multinomial_probit.marginal import FULL_LENGTH
 from kernelzoo.models.combinations import sums as combination
 from kernelzoo.models.combinations.products import FixedProduct
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from probit_fixture import (
     PRIOR,
@@ -171,7 +171,7 @@ def test_wrong_requests(model):
         MarginalProbit(model=model, length=0)
     with pytest.raises(ValueError, match="'target_accept' argument of MarginalProbit"):
         MarginalProbit(model=model, target_accept=1)
-    stack = kernel_stack(model.design)
+    stack = as_stack(model.design)
     of_a_rule_unknown = MultinomialProbit(stack, model.label_codes, combination=Doubled())
     with pytest.raises(TypeError, match=r"available for Mean, Product and Binary\. Got Dou"):
         MarginalProbit(model=of_a_rule_unknown)

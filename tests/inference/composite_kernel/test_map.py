@@ -142,7 +142,11 @@ def test_density_never_falls(model_type, seed):
     stack = rng.normal(size=(n_kernels, n, n_basis)) * np.exp(rng.normal(size=(n_kernels, 1, 1)))
     model = build(
         model_type,
-        kz.kernels.kernel_stack(stack, basis=[f"phi{m}" for m in range(n_basis)]),
+        xr.DataArray(
+            stack,
+            dims=("kernel", "obs", "basis"),
+            coords={"basis": [f"phi{m}" for m in range(n_basis)]},
+        ),
         rng.normal(size=n),
         sigma=float(np.exp(rng.normal())),
         varsigma=float(np.exp(2 * rng.normal())),
@@ -168,7 +172,7 @@ def test_little_noise_does_not_stall_the_weights():
 def test_steps_of_the_weights_that_are_too_long_are_shortened(seed):
     """As many functions as objects, so that the weights' own curvature is small."""
     rng = np.random.default_rng(seed)
-    stack = kz.kernels.kernel_stack(
+    stack = kz.kernels.as_stack(
         10 * rng.normal(size=(4, 12, 13)), basis=[f"phi{m}" for m in range(13)]
     )
     model = build(kz.CompositeKernelRegression, stack, rng.normal(size=12))

@@ -117,7 +117,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
 def test_what_is_identified_are_the_responses(bias, combination):
     stack = np.random.default_rng(2).normal(size=(2, 7, 6))
     model = kz.CompositeKernelClassification(
-        kz.kernels.kernel_stack(stack), np.arange(7) % 2, bias=bias, combination=combination
+        kz.kernels.as_stack(stack), np.arange(7) % 2, bias=bias, combination=combination
     )
     result = result_of(model, ["alpha", *(["beta"] if model.learned else [])])
     found = identified(result, model)

@@ -43,9 +43,7 @@ def model_of(cls, seed, n_kernels, n_obs, *, gram=True, outputs=None, **settings
         noise = np.random.default_rng(seed).normal(size=(n_obs, outputs))
         response = response[:, None] * np.linspace(1, -0.5, outputs) + 0.3 * noise
     classified = cls is CompositeKernelClassification
-    return cls(
-        kz.kernels.kernel_stack(kernels), response > 0 if classified else response, **settings
-    )
+    return cls(kz.kernels.as_stack(kernels), response > 0 if classified else response, **settings)
 
 
 def known_means(sample, q):
@@ -257,7 +255,7 @@ def test_stretched_points_never_lower_the_bound():
 def test_stretched_points_need_fewer_passes(monkeypatch):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(120, 3))
-    K = kz.kernels.kernel_stack(X * [5.0, 1.0, 0.2])
+    K = kz.kernels.as_stack(X * [5.0, 1.0, 0.2])
     model = CompositeKernelClassification(K, X[:, 0] + 0.05 * rng.normal(size=120) > 0)
     reached = {}
     for stretch in (1.0, vb_batches.STRETCH):

@@ -89,7 +89,7 @@ def test_inclusion_is_calibrated(cls):
     classifies = cls is kz.CompositeKernelClassification
     observed = np.arange(12) % 2 if classifies else rng.normal(size=12)
     noise = {} if classifies else {"rho": 3.0, "varrho": 0.5}
-    kernels = kz.kernels.kernel_stack(stack)
+    kernels = kz.kernels.as_stack(stack)
     model = cls(kernels, observed, combination=rule, sigma=2.0, **noise)
     replicates, name = 120, "labels" if classifies else "targets"
     prior = pm.sample_prior_predictive(replicates, model=model, random_seed=1)
@@ -113,7 +113,7 @@ def test_inclusion_of_vb_agrees_where_the_data_decide():
     rng = np.random.default_rng(0)
     stack = rng.normal(size=(3, 60, 2))
     y = stack[1] @ [1.0, -1.0] + 0.2 * rng.normal(size=60)
-    kernels = kz.kernels.kernel_stack(stack)
+    kernels = kz.kernels.as_stack(stack)
     model = kz.CompositeKernelRegression(kernels, y, combination="binary")
     for engine, run in (("vb", {}), ("gibbs", {"draws": 300, "chains": 1})):
         found = kz.inclusion(kz.fit(model, engine, random_seed=1, progressbar=False, **run))

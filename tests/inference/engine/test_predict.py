@@ -413,7 +413,7 @@ def test_kernels_of_specifications_stand_beside_others():
     """What a specification tells of them must not stand in the way of xarray."""
     X = np.random.default_rng(0).normal(size=(9, 3))
     stack = (kz.gaussian(0.3) | kz.linear()).normalize("trace")(X)
-    own = kz.kernels.kernel_stack({"own": X @ X.T})
+    own = kz.kernels.as_stack({"own": X @ X.T})
     options = {"draws": 5, "random_seed": 1, "progressbar": False}
     one = stack.sel(kernel="linear").expand_dims("kernel")
     for kernels in (xr.concat([stack, own], "kernel"), xr.concat([own, stack], "kernel"), one):

@@ -146,7 +146,7 @@ def kernels_of(seed):
 
 def classifier(**changes):
     given = {"kernels": kernels_of(1), "labels": list("abab"), "combination": "mean"} | changes
-    stack = kz.kernels.kernel_stack(given.pop("kernels"))
+    stack = kz.kernels.as_stack(given.pop("kernels"))
     return kz.MultinomialProbit(stack, given.pop("labels"), **given)
 
 
@@ -211,7 +211,7 @@ def test_predictions_refuse_a_result_from_before_set_data(fitted):
 
 
 def test_known_weights_in_place_of_random_ones_are_told_apart():
-    kernels, targets = kz.kernels.kernel_stack(kernels_of(1)), np.arange(4.0)
+    kernels, targets = kz.kernels.as_stack(kernels_of(1)), np.arange(4.0)
     random = kz.CompositeKernelRegression(kernels, targets)
     known = kz.CompositeKernelRegression(kernels, targets, combination="fixed")
     options = {"draws": 5, "progressbar": False, "random_seed": 1}

@@ -122,7 +122,7 @@ def test_smc_agrees_with_draws_from_the_posterior(name):
     if name == "MultinomialProbit":
         # Its example has more coordinates than particles cover.
         rng = np.random.default_rng(5)
-        functions = kz.kernels.kernel_stack(rng.normal(size=(2, 8, 2)))
+        functions = kz.kernels.as_stack(rng.normal(size=(2, 8, 2)))
         model = kz.MultinomialProbit(functions, np.arange(8) % 2, tau=2.0)
     options = QUIET | ({"var_names": MATRICES[name]} if name in MATRICES else {})
     exact = kz.Exact().why_not(model) is None

@@ -42,7 +42,7 @@ def test_fewer_basis_functions_than_objects_have_the_papers_scheme_if_weights_ar
         ("mean", {}, MarginalProbit),
     ]
     for rule, settings, expected in cases:
-        design = kz.kernels.kernel_stack(example.design[..., :5])
+        design = kz.kernels.as_stack(example.design[..., :5])
         model = kz.MultinomialProbit(design, example.label_codes, combination=rule)
         (step,) = kz.Gibbs(**settings).implement(model, Run(random_seed=1))
         assert type(step) is expected

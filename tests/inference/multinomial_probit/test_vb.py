@@ -21,7 +21,7 @@ from kernelzoo.inference.variational import simplex_points
 from kernelzoo.inference.variational.ascent import Ascent, beginnings
 from kernelzoo.inference.variational.regressors import precision_factor
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.kernel_products import KernelProducts
 from kernelzoo.numerics.probit import log_probability
@@ -394,7 +394,7 @@ def test_priors_beyond_the_integrals_are_refused(prior):
 
 def test_an_iteration_forms_no_matrix_of_the_size_of_the_design():
     kernels = np.random.default_rng(0).normal(size=(2, 20_000, 100))
-    model = MultinomialProbit(kernel_stack(kernels), np.arange(20_000) % 3)
+    model = MultinomialProbit(as_stack(kernels), np.arange(20_000) % 3)
     data = updates.Data.of(model)
     state = updates.start(data, np.full(2, 0.5))
     of_one_kernel = model.design[0].nbytes

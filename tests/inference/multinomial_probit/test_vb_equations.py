@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelzoo.inference.multinomial_probit import vb_updates as updates
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from probit_slow_reference import (
     RULES,
@@ -26,7 +26,7 @@ LEARNED = [
 @pytest.mark.parametrize("gram", [True, False])
 def test_one_kernel_agrees_with_a_slow_reference(gram):
     kernels, labels = problem(3, 1, 3, n_obs=15, gram=gram)
-    model = MultinomialProbit(kernel_stack(kernels), labels, tau=0.7, upsilon=1.3)
+    model = MultinomialProbit(as_stack(kernels), labels, tau=0.7, upsilon=1.3)
     W, _ = slow_reference(kernels[0], labels, 3, 0.7, 1.3, iterations=8)
     data = updates.Data.of(model)
     state = updates.start(data, np.ones(1))

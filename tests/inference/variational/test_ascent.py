@@ -19,7 +19,7 @@ from kernelzoo.models import (
     CompositeKernelRegression,
     MultinomialProbit,
 )
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 
 RUN = Run(random_seed=1, progressbar=False)
 
@@ -218,7 +218,7 @@ def quadratic_boundaries(n_objects):
     data = neal_three_class(n_objects, 1)
     x, y = np.asarray(data.X)[:, :2].T
     features = np.stack([np.ones(n_objects), x, y, x**2, x * y, y**2], axis=1)
-    return MultinomialProbit(kernel_stack(features), np.asarray(data.y))
+    return MultinomialProbit(as_stack(features), np.asarray(data.y))
 
 
 @pytest.mark.parametrize(("n_objects", "left"), [(50, 0.01), (300, 0.03)])

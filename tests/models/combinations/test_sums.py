@@ -15,7 +15,7 @@ from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.composite_kernel import CompositeKernelRegression
-from kernelzoo.models.kernels import kernel_stack
+from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.probit import log_probability
 
@@ -207,7 +207,7 @@ def test_wrong_numbers_of_weights_are_refused(rule):
 )
 def test_weights_too_small_for_doubles_are_warned_of(rule, probability):
     """The probability against draws of the log of a weight, which does not underflow."""
-    stack = kernel_stack({"a": np.eye(3), "b": np.eye(3)})
+    stack = as_stack({"a": np.eye(3), "b": np.eye(3)})
     with pytest.warns(UserWarning, match="makes weights of kernels smaller") as caught:
         rule.check(stack)
     told = float(re.search(r"probability of about ([0-9.]+)", str(caught[0].message))[1])
@@ -227,7 +227,7 @@ def test_weights_too_small_for_doubles_are_warned_of(rule, probability):
 
 
 def test_ordinary_concentrations_are_not_warned_of(recwarn):
-    stack = kernel_stack({"a": np.eye(3), "b": np.eye(3)})
+    stack = as_stack({"a": np.eye(3), "b": np.eye(3)})
     for rule in (
         Mean(),
         DirichletWeights(),

@@ -65,7 +65,7 @@ def test_labels_say_who_is_observed(of_theta, of_K11):
 
 
 def test_every_kernel_of_a_stack_is_put_in_order():
-    stack = kz.kernels.kernel_stack({"near": THETA, "far": gram(5, 1)})
+    stack = kz.kernels.as_stack({"near": THETA, "far": gram(5, 1)})
     stack = stack.assign_coords(obs=list("abcde"), basis=list("abcde"))
     given = stack_of(stack, frame(np.eye(2), ["e", "c"]))
     assert given.names.tolist() == ["near", "far"]

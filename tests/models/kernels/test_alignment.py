@@ -22,7 +22,6 @@ from kernelzoo.models.kernels import (
     as_stack,
     basis_expansion,
     gaussian,
-    kernel_stack,
     linear,
     precomputed,
 )
@@ -108,12 +107,6 @@ def test_kernels_without_ids_take_a_series_by_position(reader, ids):
     read, values = READERS[reader]
     for stack in (linear()(FEATURES), linear()(pd.DataFrame(FEATURES))):
         assert read(stack, series(values, ids)).tolist() == values.tolist()
-
-
-@pytest.mark.parametrize("ids", [SPLIT, IDS, list(range(N, 2 * N))])
-def test_rows_numbered_on_from_a_given_basis_are_no_ids(ids):
-    stack = kernel_stack(FEATURES[None], basis=range(D))
-    assert probit(stack, series(ids=ids)).tolist() == Y.tolist()
 
 
 def test_a_model_learns_from_a_shuffled_series_what_it_learns_from_an_array():

@@ -6,7 +6,6 @@ import xarray as xr
 from kernelzoo.models.kernels import (
     as_stack,
     gaussian,
-    kernel_stack,
     linear,
     polynomial,
 )
@@ -81,21 +80,23 @@ def test_labels_of_data_frames_are_kept(train):
         name: pd.DataFrame(matrix, index=people, columns=people)
         for name, matrix in zip(["x", "y"], train.values, strict=True)
     }
-    result = kernel_stack(frames)
+    result = as_stack(frames)
     assert result["obs"].values.tolist() == result["basis"].values.tolist() == people
     frames["y"] = frames["y"].iloc[[2, 0, 1, 5, 4, 3], ::-1]
-    xr.testing.assert_identical(kernel_stack(frames), result)
+    xr.testing.assert_identical(as_stack(frames), result)
     frames["y"].index = [*"ghi", *people[3:]]
     with pytest.raises(
         ValueError,
         match=r"""'kernels\["y"\]' .* as the first kernel is. Got the unknown 'g', 'h', 'i'; """
         r"none for 'a', 'b', 'c'",
     ):
-        kernel_stack(frames)
+        as_stack(frames)
 
 
 def test_given_labels(cross):
-    result = kernel_stack(cross.values, obs=list("wxyz"), basis=range(N))
+    result = as_stack(
+        xr.DataArray(cross.values, dims=("kernel", "obs", "basis"), coords={"obs": list("wxyz")})
+    )
     assert result["obs"].values.tolist() == list("wxyz")
     assert result["basis"].values.tolist() == list(range(N))
 
@@ -141,7 +142,6 @@ def test_jitter_repairs_on_request_only():
     with pytest.raises(ValueError, match=r"eigenvalue of -0.01 .*nearest_psd makes kernels"):
         as_stack(matrix)
     np.testing.assert_allclose(as_stack(matrix, jitter=0.02).values[0], matrix + 0.02 * np.eye(2))
-    np.testing.assert_allclose(kernel_stack(matrix, jitter=0.02).values[0, 0, 0], 1.02)
 
 
 @pytest.mark.parametrize("jitter", [-1e-3, np.nan, np.inf])
@@ -153,14 +153,10 @@ def test_bad_jitter(jitter):
 def test_cross_stacks_and_expansions_are_not_gram_matrices(rng):
     values = rng.normal(size=(N, N))
     with pytest.raises(ValueError, match=r"must be symmetric"):
-        kernel_stack(values)
-    result = kernel_stack(values, obs=range(N), basis=[f"phi{m}" for m in range(N)], jitter=1.0)
+        as_stack(values)
+    functions = pd.DataFrame(values, columns=[f"phi{m}" for m in range(N)])
+    result = as_stack(functions, jitter=1.0)
     np.testing.assert_array_equal(result.values[0], values)
-
-
-def test_rows_next_to_a_given_basis_are_new_objects(rng):
-    result = kernel_stack(rng.normal(size=(N, N)), basis=range(N))
-    assert result["obs"].values.tolist() == list(range(N, 2 * N))
 
 
 # --- new objects beside the training stack ----------------------------------------------------
@@ -248,11 +244,6 @@ def test_like_refuses(change, message, train, cross):
 def test_refused_at_the_door(kernels, message):
     with pytest.raises(ValueError, match=message):
         as_stack(kernels)
-
-
-def test_shape_disagrees_with_the_labels():
-    with pytest.raises(ValueError, match=r"shape \(8, 5\), .* shape \(5, 8\), which looks transpo"):
-        kernel_stack(np.ones((5, 8)), obs=range(8), basis=range(5))
 
 
 def test_messages_name_the_caller():

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 
@@ -15,10 +16,10 @@ from kernelzoo.models import (
 )
 from kernelzoo.models.kernels import (
     Theta,
+    as_stack,
     cosine,
     covariance,
     gaussian,
-    kernel_stack,
     laplace,
     linear,
     polynomial,
@@ -135,7 +136,8 @@ def test_wide_priors_make_small_kernels_matter(silence, declare):
 def test_no_other_kernels_are_warned_of(silence):
     labels = TARGETS[MultinomialProbit]
     # Features, which have no diagonal.
-    MultinomialProbit(kernel_stack({"phi": np.eye(20)}, basis=np.arange(100, 120)), labels)
+    functions = pd.DataFrame(np.eye(20), columns=np.arange(100, 120))
+    MultinomialProbit(as_stack({"phi": functions}), labels)
     # Parameters that samplers move.
     MultinomialProbit(gaussian(Theta(1000.0, 1.0))(X), labels)
     MultinomialProbit(gaussian(100.0).nystroem(20)(X), labels)

@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.svm import SVC
 
 from kernelzoo.models import MultinomialProbit
-from kernelzoo.models.kernels import as_stack, gaussian, kernel_stack, laplace, linear, precomputed
+from kernelzoo.models.kernels import as_stack, gaussian, laplace, linear, precomputed
 from kernelzoo.models.kernels.base import Gaussian
 from kernelzoo.models.kernels.widths import median_of_squared_distances
 
@@ -135,7 +135,7 @@ def test_models_take_kernels_of_a_chosen_width():
     assert MultinomialProbit(stack, np.arange(17) % 2).coords["kernel"] == tuple(
         stack["kernel"].values
     )
-    assert kernel_stack({"near": stack.values[0]}).shape == (1, 17, 17)
+    assert as_stack({"near": stack.values[0]}).shape == (1, 17, 17)
 
 
 def test_the_width_of_many_objects_does_not_depend_on_their_order():
