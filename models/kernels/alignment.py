@@ -71,10 +71,7 @@ def check_distinct(
 def check_repeated(
     labels: Any, values: Any, argument: str, owner: str, *, tolerance: float = 0.0
 ) -> None:
-    """Raise if rows with the same id differ by more than `tolerance`; the message lists the ids.
-
-    Rows that repeat as a whole are those of a bootstrap sample.
-    """
+    """Raise if rows with the same id differ by more than `tolerance`: no bootstrap sample."""
     ids = pd.Index(_plain(labels), tupleize_cols=False)
     again = np.flatnonzero(ids.duplicated())
     if not len(again):
@@ -103,10 +100,8 @@ def order_of(
 ) -> list[int] | None:
     """Positions of the wanted labels among the given ones, or None if they need no new order.
 
-    Default labels (0 to n - 1) mean alignment by position, with lengths that the caller checks, if
-    `by_position`; otherwise both sides must have the same labels. Raises a ValueError for repeated,
-    unknown or missing labels if they determine the order, and for labels that may be ids or
-    positions; `requirement` completes "must be ...".
+    Default labels (0 to n - 1) mean alignment by position, with lengths that the caller checks,
+    only if `by_position`. `requirement` completes "must be ..." of a ValueError.
     """
     own, others = _plain(given), _plain(wanted)
     if own == others:
@@ -134,10 +129,7 @@ def order_of(
 
 
 def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int] | None:
-    """Positions (or None, as in `order_of`) that bring columns into the order of the rows.
-
-    None also if rows and columns share no label: cross matrices and basis expansions.
-    """
+    """Positions that bring columns into the order of the rows; None if they share no label, too."""
     own, others = _plain(columns), _plain(rows)
     if len(own) != len(others) or not set(own) & set(others):
         return None
@@ -145,10 +137,7 @@ def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int
 
 
 def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
-    """Return values, one per object, in the order of the objects' ids, as `order_of` finds it.
-
-    Anything without labels is returned unchanged; the caller checks number and type.
-    """
+    """Return values, one per object, in the order of the objects' ids if they have labels."""
     values = as_frame(values)
     labels = labels_of(values)
     if labels is None:
@@ -178,8 +167,7 @@ def ids_along(values: xr.DataArray, dim: Hashable) -> Any:
 def as_frame(table: Any) -> Any:
     """Convert a table of any library to a DataFrame of pandas; return anything else unchanged.
 
-    A two-dimensional DataArray without labels becomes an array, as does a Series without an index
-    (Polars, PyArrow). Rows of a frame without an index get default labels.
+    What has no labels of rows becomes an array, or a frame with default labels if it names columns.
     """
     if isinstance(table, xr.DataArray):
         if table.ndim != 2:
@@ -223,9 +211,8 @@ def with_ids_of_columns(gram: Any) -> Any:
 def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None) -> Any:
     """Bring labelled kernels of the same objects, in any form, into one order of rows and columns.
 
-    DataFrames get the order of the first, or columns that of `basis`, the labels of the training
-    objects, if the rows are new objects. The columns of a square matrix get the order of its rows.
-    Arrays and invalid stacks are returned unchanged.
+    Rows get the order of the first frame, and columns that of `basis`, the labels of the training
+    objects if the rows are new ones, or that of the rows. Anything else is returned unchanged.
     """
     if isinstance(kernels, pd.DataFrame):
         return _aligned_frame(kernels, None, basis, argument, owner)
@@ -262,10 +249,7 @@ def _aligned_mapping(
 
 
 def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
-    """Return a Gram matrix with columns in the order of its rows, and the ids of the rows.
-
-    An array is returned unchanged, with the ids 0 to n - 1.
-    """
+    """Return a Gram matrix with columns in the order of its rows, and the ids of the rows."""
     matrix = aligned_matrices(as_frame(kernel), argument, owner)
     labels = labels_of(matrix)
     if labels is not None:
@@ -280,11 +264,7 @@ def made_up(index: pd.Index) -> bool:
 
 
 def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | None:
-    """Kernel names that numbers, one per kernel, are labelled with, or None; checked.
-
-    Names are the coordinate "kernel" of a DataArray, the index of a Series or the keys of a
-    mapping.
-    """
+    """Names that numbers, one per kernel in a DataArray, Series or mapping, are labelled with."""
     labels: Any = None
     if isinstance(values, xr.DataArray) and values.dims == ("kernel",):
         labels = values.indexes.get("kernel")
@@ -301,10 +281,7 @@ def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | No
 
 
 def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requirement: str) -> Any:
-    """Return numbers labelled with kernel names in the order of `names`; others unchanged.
-
-    The labels (see `kernel_names`) must be exactly the names of the kernels.
-    """
+    """Return numbers labelled with exactly the kernels' `names` in their order; others as is."""
     own, wanted = kernel_names(values, argument, owner), list(map(str, names))
     if own is None:
         return values

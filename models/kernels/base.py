@@ -40,10 +40,7 @@ def _scikit_learn() -> Any:
 
 
 def near_zero(X: NDArray, Y: NDArray | None) -> tuple[NDArray, NDArray | None]:
-    """Shift both sets of objects to around zero, for kernels of their differences.
-
-    Squared distances computed from squares lose as many digits as the squares are larger.
-    """
+    """Shift both sets of objects to around zero: squares lose as many digits as they are larger."""
     centre = np.median(X if Y is None else Y, axis=0)
     return X - centre, None if Y is None else Y - centre
 
@@ -131,10 +128,7 @@ def label(name: str, space: str | None, *settings: str) -> str:
 
 @dataclass(frozen=True)
 class _Radial(BaseKernel):
-    """Kernel with a width `gamma`: a number, the name of a rule, or None for 1 / n_features.
-
-    If `gamma` was computed from training objects, `rule` is the name of the rule.
-    """
+    """Kernel with a width `gamma`: a number, perhaps by a `rule`, its name, or 1 / n_features."""
 
     gamma: float | str | None = None
     rule: str | None = None

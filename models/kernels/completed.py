@@ -24,13 +24,10 @@ OWNER = "CompletedKernels"
 class CompletedRows(KernelSource):
     """Completed kernels of some objects (rows) with some objects (columns), normalised.
 
-    A model takes the kernels of its training objects, `predict` those of new objects with the
-    training objects. Where one stack is needed, it is `mean`.
-
     Attributes
     ----------
     mean : DataArray (kernel, obs, basis)
-        Means of the completed kernels.
+        Means of the completed kernels, where one stack is needed.
     draws : array (completion, kernel, obs, basis)
         Draws of the completed kernels.
     complete : bool
@@ -66,15 +63,14 @@ class CompletedRows(KernelSource):
 
     def __repr__(self) -> str:
         """Describe sizes."""
-        sizes = ", ".join(f"{dim}: {n}" for dim, n in self.mean.sizes.items())
-        return f"<{type(self).__name__} of {len(self)} completions ({sizes})>"
+        return (
+            f"<CompletedRows of {len(self)} completions, {' x '.join(map(str, self.mean.shape))}>"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompletedKernels:
     """Kernels whose missing rows have been completed, with their uncertainty.
-
-    `of` takes the training objects, and the new objects with the training objects, out of it.
 
     Parameters
     ----------
@@ -148,10 +144,6 @@ class CompletedKernels:
         ------
         ValueError
             For ids that are unknown or repeated.
-
-        Notes
-        -----
-        O(M S n N) for M completions of S kernels.
 
         Examples
         --------

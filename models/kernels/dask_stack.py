@@ -174,8 +174,7 @@ class DaskStack(KernelSource):
     ) -> list[Any]:
         """Values of a function (chunk (S, n, M), *parts, *shared) on each chunk, in their order.
 
-        The function is importable where the chunk is; `shared` goes to each worker once;
-        `by_object` has one part for each chunk of arrays (N, ...), as `parts` and `held` give them.
+        `shared` goes to each worker once; `by_object` are parts of arrays, by `parts` or `held`.
         """
         return list(computed(*self._tasks(function, shared, by_object)))
 
@@ -185,10 +184,9 @@ class DaskStack(KernelSource):
         *shared: Any,
         by_object: Sequence[Sequence[Any]] = (),
     ) -> tuple[Any, ...]:
-        """Add up the numbers and arrays that a function returns for each chunk.
+        """Add up the numbers and arrays that a function returns for each chunk, as in `each`.
 
-        Eight neighbours are added where they are, then eight of these sums, so that the sums do not
-        depend on the workers, and one chunk's arrays reach this process. Arguments as in `each`.
+        Eight neighbours are added where they are, then eight of these sums, whatever the workers.
         """
         import dask
 

@@ -37,11 +37,10 @@ SINGLE = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Objects:
-    """The same n objects in one or several feature spaces.
+    """The same n objects in one or several feature spaces, a single one under None.
 
-    `features` has an array or Dask array (n, D) for each feature space, a single one under None;
-    `columns` has the names of the features, if there are any. If `numbered`, the labels number new
-    objects without ids.
+    `features` are arrays or Dask arrays (n, D), `columns` their names, if there are any. If
+    `numbered`, the labels number new objects without ids.
     """
 
     features: dict[str | None, Any]
@@ -141,9 +140,8 @@ def feature_spaces(
     """Check objects: an array, a table, or a dict of them; `train` if they are new objects.
 
     Rows get the order of the ids `order`, by default those of the first space that has ids; columns
-    of new objects get that of the training objects. The numbers of new objects without labels, or
-    with the same default labels as the training objects, continue those of the training objects.
-    `grams` are the spaces that hold Gram matrices; all, if None is among them.
+    of new objects get that of the training objects. `grams` are the spaces that hold Gram matrices;
+    all, if None is among them.
     """
     if isinstance(X, Objects):
         return X
@@ -153,13 +151,22 @@ def feature_spaces(
     if isinstance(X, Mapping) and len(tables) < len(X):
         twice = [name for name, times in Counter(map(str, X)).items() if times > 1]
         raise argument_error("X", "Kernels", "of spaces with distinct names", f"{twice[0]!r} twice")
-    read = {
-        space: _read(table, gram=None in grams or space in grams) for space, table in tables.items()
+    frames = {space: as_frame(table) for space, table in tables.items()}
+    for space in frames if None in grams else frames.keys() & set(grams):
+        frames[space] = with_ids_of_columns(frames[space])
+    ids = {
+        space: frame.index
+        for space, frame in frames.items()
+        if isinstance(frame, pd.DataFrame)
+        and (isinstance(tables[space], pd.DataFrame | xr.DataArray) or not made_up(frame.index))
     }
-    found = (table.labels for table in read.values() if table.labels is not None)
-    reference = next(found, None) if order is None else order
-    checked = {space: _checked(table, space, reference, train) for space, table in read.items()}
-    features = {space: table.values for space, table in checked.items()}
+    reference = next(iter(ids.values()), None) if order is None else order
+    features, columns = {}, {}
+    for space, frame in frames.items():
+        names = None if train is None else train.columns.get(space)
+        features[space], own = _checked(frame, space, ids.get(space), reference, names)
+        if own is not None:
+            columns[space] = own
     sizes = {space: len(array) for space, array in features.items()}
     if len(set(sizes.values())) > 1:
         raise argument_error(
@@ -169,65 +176,41 @@ def feature_spaces(
     if reference is not None and len(reference) != n:
         got = f"{n} rows, and ids of {len(reference)} objects in another table"
         raise argument_error("X", "Kernels", "the same objects in every table", got)
-    numbered = train is not None and (
-        reference is None or counts_as(reference.to_numpy(), train.labels)
-    )
-    if train is not None and numbered:
-        labels = labels_after(train.labels, n)
-    else:
-        labels = np.arange(n) if reference is None else reference.to_numpy()
-    columns = {s: table.columns for s, table in checked.items() if table.columns is not None}
-    return Objects(features, labels, columns, numbered)
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Features as given, with the labels of objects and features if there are any."""
-
-    values: Any
-    labels: pd.Index | None = None
-    columns: pd.Index | None = None
-
-
-def _read(table: Any, *, gram: bool = False) -> _Table:
-    frame = as_frame(table)
-    if not isinstance(frame, pd.DataFrame):
-        return _Table(frame)
-    if gram:
-        frame = with_ids_of_columns(frame)
-    named = isinstance(table, pd.DataFrame | xr.DataArray) or not made_up(frame.index)
-    return _Table(frame, frame.index if named else None, frame.columns)
+    if train is not None and (reference is None or counts_as(reference.to_numpy(), train.labels)):
+        return Objects(features, labels_after(train.labels, n), columns, numbered=True)
+    labels = np.arange(n) if reference is None else reference.to_numpy()
+    return Objects(features, labels, columns)
 
 
 def _checked(
-    table: _Table,
+    table: Any,
     space: str | None,
+    ids: pd.Index | None,
     reference: pd.Index | None,
-    train: Objects | None,
-) -> _Table:
-    """Numbers of a feature space in the order of the objects and the training features, checked."""
+    expected: pd.Index | None,
+) -> tuple[Any, pd.Index | None]:
+    """Numbers of a feature space in the order of `reference` and `expected`, and their names."""
     argument = "X" if space is None else f'X["{space}"]'
-    if is_dask(table.values):
-        return replace(table, values=_features_of_dask(table.values, argument))
-    values = _as_features(table.values, argument)
+    if is_dask(table):
+        return _features_of_dask(table, argument), None
+    values = _as_features(table, argument)
+    if not isinstance(table, pd.DataFrame):
+        return values, None
     columns = table.columns
-    if table.labels is not None and reference is not None:
+    if ids is not None and reference is not None:
         rule = "of the same objects as the first table with ids"
-        rows = order_of(table.labels, reference, argument, "Kernels", rule, by_position=False)
+        rows = order_of(ids, reference, argument, "Kernels", rule, by_position=False)
         if rows is not None:
             values = values[rows]
-    if table.labels is not None:
-        check_ids(table.labels, argument, "Kernels")
-        check_repeated(table.labels, table.values, argument, "Kernels")
-    if columns is not None:
-        check_complete(columns, argument, "Kernels")
-    expected = None if train is None else train.columns.get(space)
-    if columns is not None and expected is not None:
+        check_ids(ids, argument, "Kernels")
+        check_repeated(ids, table, argument, "Kernels")
+    check_complete(columns, argument, "Kernels")
+    if expected is not None:
         requirement = "of the features that the training objects have"
         order = order_of(columns, expected, argument, "Kernels", requirement)
         if order is not None:
             values, columns = values[:, order], columns[order]
-    return _Table(values, table.labels, columns)
+    return values, columns
 
 
 def _features_of_dask(X: Any, argument: str) -> Any:
@@ -291,18 +274,11 @@ def _real(table: Any, argument: str) -> NDArray:
 
 
 def counts_as(labels: NDArray, training: NDArray) -> bool:
-    """Whether new objects have the same default labels 0 to n - 1 as the training objects.
-
-    Equal labels would turn a square cross matrix into a Gram matrix.
-    """
+    """Whether new objects have the same default labels as the training objects."""
     return len(labels) == len(training) and counts_rows(labels) and counts_rows(training)
 
 
 def labels_after(labels: NDArray, n: int) -> NDArray:
-    """Numbers for n new objects without labels, which continue those of the training objects.
-
-    They start at 0 if the training labels are not integers.  No new object shares its label with a
-    training object, so that a cross stack is never taken for a Gram matrix.
-    """
+    """Numbers for n new objects without labels, none of which is the label of a training object."""
     start = int(labels.max()) + 1 if np.issubdtype(labels.dtype, np.integer) else 0
     return np.arange(start, start + n)

@@ -38,10 +38,7 @@ OBJECTS_PER_CLUSTER = 50
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """Map of objects (n, D) to features (n, m), with everything that depends on training data.
-
-    `constants` tell the map from maps with other training objects or another order of them.
-    """
+    """Map of objects (n, D) to features (n, m); `constants` tell it from those of other objects."""
 
     function: Callable[[NDArray], NDArray]
     landmarks: NDArray
@@ -56,11 +53,8 @@ class FeatureMap:
 class NystroemFeatures(BaseKernel):
     """Nystroem features K_ll^(-1/2) k(x, l) with landmarks l_1..l_m, in place of a kernel `base`.
 
-    Their inner products are the kernel projected on the landmarks, and the kernel itself if all
-    training objects are landmarks.  Williams & Seeger (2001), Using the Nystroem method to speed up
-    kernel machines.  The features of c times the kernel are sqrt(c) times those of the kernel.
-    scikit-learn's Nystroem takes no kernel with a shifted origin and compares eigenvalues with an
-    absolute floor.  The same training objects in the same order give the same landmarks.
+    Williams & Seeger (2001), Using the Nystroem method to speed up kernel machines. scikit-learn's
+    Nystroem takes no kernel with a shifted origin, and its floor of eigenvalues is absolute.
     """
 
     base: BaseKernel
@@ -117,10 +111,7 @@ class NystroemFeatures(BaseKernel):
 
 @dataclass(frozen=True)
 class LandmarkColumns(NystroemFeatures):
-    """Columns k(x, l) of a kernel at landmarks, the basis functions of the models.
-
-    They are the inner products of Nystroem features with those of the landmarks.
-    """
+    """Columns k(x, l) of a kernel: inner products of features with those of the landmarks."""
 
     kind = "landmarks"
 
@@ -138,10 +129,7 @@ def _normalized(
     steps: Sequence[str],
     name: str,
 ) -> FeatureMap:
-    """Features of a normalised kernel, from those of the kernel and its self-similarities.
-
-    "trace" and "center" read the training objects (N, D) once more, in blocks.
-    """
+    """Features of a normalised kernel; "trace" and "center" read X (N, D) again, in blocks."""
     done: list[tuple[str, Any]] = []
     m = len(features.landmarks)
 
@@ -190,10 +178,7 @@ def _step(
 
 
 def _uniform(X: Rows, m: int, rng: np.random.Generator) -> NDArray:
-    """Draw training objects that differ as far as there are different ones.
-
-    Imputed objects may be equal: many equal landmarks would be a single column.
-    """
+    """Draw training objects that differ, as far as there are: equal ones would be one column."""
     chosen = rng.choice(len(X), m, replace=False)
     rows = np.asarray(X[chosen])
     repeated = pd.DataFrame(rows).duplicated().to_numpy()

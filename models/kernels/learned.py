@@ -58,10 +58,7 @@ class Theta:
 
 @dataclass(frozen=True)
 class LearnedGaussian(BaseKernel):
-    """exp(-sum_d theta_d (x_d - x'_d)^2), with one theta for all dimensions or one for each.
-
-    Values without a theta are those at its prior mean, where samplers start.
-    """
+    """exp(-sum_d theta_d (x_d - x'_d)^2), at the prior mean of theta, where samplers start."""
 
     theta: Theta
 
@@ -109,10 +106,7 @@ class LearnedGaussian(BaseKernel):
 
 @dataclass(frozen=True)
 class LearnedKernel:
-    """One kernel with parameters, at a position of a stack, with its normalisations.
-
-    `rows` (n, D) are the features of the objects, `columns` (N, D) those of the training objects.
-    """
+    """One kernel with parameters, at a position of a stack, of objects (n, D) and (N, D)."""
 
     name: str
     position: int
@@ -191,10 +185,7 @@ class ParametricStack(KernelSource):
         return replace(self, name=name)
 
     def in_order_of(self, other: "ParametricStack") -> "ParametricStack":
-        """Return the stack with its kernels in the order of another stack of the same kernels.
-
-        If the names differ the stack is returned unchanged; the caller raises the error.
-        """
+        """Return the stack with its kernels in the order of another stack of the same kernels."""
         names = self.start["kernel"].values.tolist()
         wanted = other.start["kernel"].values.tolist()
         if names == wanted or sorted(names) != sorted(wanted):
@@ -271,10 +262,7 @@ class ParametricStack(KernelSource):
         features: Mapping[str, Any] | None = None,
         fixed: Any = None,
     ) -> TensorVariable:
-        """Stack (kernel, obs, basis) as a tensor, at theta (parameter,).
-
-        `features` and `fixed` stand for those of the stack, such as data of a model.
-        """
+        """Stack (kernel, obs, basis) as a tensor; a model's data stand for features and fixed."""
         features = self.features if features is None else features
         fixed = self.fixed.to_numpy() if fixed is None else fixed
         matrices = {
@@ -291,10 +279,7 @@ class ParametricStack(KernelSource):
 
     @override
     def evaluate(self, theta: NDArray, rows: slice = slice(None)) -> NDArray[np.float64]:
-        """Stack (kernel, obs, basis) of a slice of the objects at parameters (parameter,), a copy.
-
-        O(n N D) per kernel with parameters.
-        """
+        """Stack (kernel, obs, basis) of some objects at parameters (parameter,), a copy."""
         stack = self.start.to_numpy()[:, rows].copy()
         for kernel, part in self.learned_parts():
             stack[kernel.position] = kernel.evaluate(theta[part], rows)

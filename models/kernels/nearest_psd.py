@@ -21,9 +21,8 @@ def nearest_psd(
     r"""Change indefinite similarities into positive semidefinite kernels.
 
     Scores of alignments, similarity network fusion and many kernels of graphs and strings have
-    negative eigenvalues, with which they are no kernels. With
-    :math:`K = U \Lambda U'` the similarities of the training objects and k those of a new object to
-    them:
+    negative eigenvalues. With :math:`K = U \Lambda U'` the similarities of the training objects and
+    k those of a new object to them:
 
     ======= ==================================== =======================================
     method  training objects                     new objects
@@ -33,8 +32,7 @@ def nearest_psd(
     "shift" :math:`K - \min(\Lambda) I`          :math:`k'`
     ======= ==================================== =======================================
 
-    "clip" gives the nearest positive semidefinite matrix.
-    New objects are changed as the training objects are: a copy of a training object gets its row
+    "clip" gives the nearest positive semidefinite matrix. A copy of a training object gets its row
     ("shift": but for the diagonal).
 
     Parameters
@@ -62,7 +60,7 @@ def nearest_psd(
 
     Notes
     -----
-    One eigendecomposition a kernel, O(N^3).
+    One eigendecomposition per kernel, O(N^3).
 
     References
     ----------

@@ -1,9 +1,6 @@
 """Normalisations of kernels, with constants from the training objects only.
 
-A normalisation takes two ``Similarities``: those to be normalised (the rows may be new objects) and
-those among the training objects, from which it computes its constants.  A sequence of steps applies
-each step to both, so that each step sees the training similarities after the steps before it.
-
+Each step sees the training similarities after the steps before it.
 With k(x, x') the kernel, N training objects and K their Gram matrix:
 
 ========== ==================================================== ===========================
@@ -30,11 +27,7 @@ from .rows import Rows, blocks_of, evenly_spaced
 
 @dataclass(frozen=True)
 class Similarities:
-    """Similarities (n, N) of n objects to the N training objects, and self-similarities (n,).
-
-    Both are arrays, or tensors, whose values nothing checks.  `values` is None for a training Gram
-    matrix that no step needs; `diagonal` is None for precomputed similarities of new objects.
-    """
+    """Similarities (n, N) and self-similarities (n,), arrays or tensors; None if not known."""
 
     values: Any
     diagonal: Any
@@ -109,10 +102,7 @@ def needs_training_gram(steps: Sequence[str]) -> bool:
 
 
 def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name: str) -> Any:
-    """Similarities (n, N) after the steps; `train` itself as `new` for the training objects.
-
-    O(n N) per step, and O(N^2) more if the training Gram matrix is needed; `name` is for messages.
-    """
+    """Similarities (n, N) after the steps; `train` itself as `new` for the training objects."""
     for step in steps:
         function = NORMALIZATIONS[step]
         normalized = function(new, train, name)
@@ -144,11 +134,7 @@ class Around(BaseKernel):
 
 
 def around(base: BaseKernel, X: Rows, steps: Sequence[str]) -> tuple[BaseKernel, Sequence[str]]:
-    """Kernel of features shifted to around zero where centring cancels the shift, and steps left.
-
-    Products of features far from zero lose as many digits as their squares are larger. A trace
-    before the centring is that of the unshifted kernel. X (N, D) are the training objects.
-    """
+    """Kernel of features shifted to zero where centring cancels the shift, and the steps left."""
     first = next((i for i, step in enumerate(steps) if step != "trace"), len(steps))
     if steps[first : first + 1] != ("center",) or not base.is_affine(X.shape[1]):
         return base, steps

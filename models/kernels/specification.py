@@ -44,10 +44,7 @@ type By = Literal["uniform", "kmeans"]
 
 @dataclass(frozen=True)
 class Member:
-    """One kernel of a specification, with its normalisations in the order applied.
-
-    The default name describes `base` and the feature space; without a space it is on all of them.
-    """
+    """One kernel of a specification, with its normalisations; without a space, on all of them."""
 
     base: BaseKernel
     name: str | None = None
@@ -79,10 +76,9 @@ type Entry = tuple[str, Member, str | None]
 
 @dataclass(frozen=True, eq=False)
 class FittedMember:
-    """A kernel of new objects with the training objects, or their features.
+    """A function of new objects' features (n, D): their kernel, or features in its place (n, M).
 
-    `function` maps features (n, D) to values (n, M); `n_basis` is M, without meaning for basis
-    expansions. The fingerprint tells features of other training objects, or of another order.
+    The fingerprint tells features of other training objects, or of another order.
     """
 
     name: str
@@ -425,10 +421,7 @@ class Kernels:
         return train, entries
 
     def _fitted(self, train: Objects) -> list[tuple[Entry, FittedMember]]:
-        """Kernels and what they take from training objects.
-
-        Landmarks and widths are chosen once for training objects that stay, those of an estimator.
-        """
+        """Kernels fitted once to training objects that stay, those of an estimator."""
         known = _FITTED.setdefault(train, {})
         if self not in known:
             known[self] = [(e, FittedMember.of(e, train)) for e in self._resolve(train)]
@@ -462,10 +455,7 @@ def _origin(member: Member, train: Objects, space: str | None) -> Origin:
 
 
 def _feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
-    """Label n features, so that those of other training objects have other labels.
-
-    Features may depend on the order of the training objects, which nothing else tells.
-    """
+    """Label n features, so that those of other training objects, or orders, have other labels."""
     # Models take the kernels in any order.
     told = sorted(f"{k.name} {k.fingerprint}" for k in kernels if k.fingerprint)
     code = f" {sha256(' '.join(told).encode()).hexdigest()[:8]}" if told else ""

@@ -63,8 +63,8 @@ def as_stack(
     kernels : DataArray, dict of name -> (n, M) array, or array-like of shape (n, M) or (S, n, M)
         DataFrames and DataArrays are aligned by label: matrices of a dict get the order of the
         first, and the columns of a Gram matrix the order of its rows. Arrays are aligned by
-        position, and labelled 0, 1, ...; square arrays are therefore Gram matrices. Give a square
-        basis expansion as a DataFrame whose columns have other labels.
+        position, and labelled 0, 1, ...; square arrays are therefore Gram matrices. A square
+        basis expansion is a DataArray whose labels of "basis" are not those of "obs".
     jitter : float, default=0
         Added to the diagonal of each Gram matrix.
     like : DataArray, optional

@@ -47,12 +47,7 @@ class KernelWarning(UserWarning):
 
 
 def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
-    """Warn of Gram matrices in which most objects are similar to hardly any other; O(N^2) each.
-
-    The median absolute off-diagonal entry is negligible, and more than half of the objects have
-    fewer than three objects that they are alike to. The second condition passes block-diagonal
-    kernels of clusters, which have many entries of zero, too. Basis expansions have no diagonal.
-    """
+    """Warn of Gram matrices in which most objects are similar to hardly any other; O(N^2) each."""
     if not np.array_equal(stack["obs"].values, stack["basis"].values):
         return
     names = [
@@ -92,7 +87,10 @@ def warn_of_negligible(stack: xr.DataArray, owner: str, spread: float) -> None:
 
 
 def _is_nearly_identity(gram: NDArray) -> bool:
-    """Whether most off-diagonal entries are negligible and most objects are isolated."""
+    """Whether most off-diagonal entries are negligible and most objects are isolated.
+
+    Block-diagonal kernels of clusters, with many entries of zero, have no isolated objects.
+    """
     n = len(gram)
     diagonal = np.abs(np.diagonal(gram))
     unit = np.median(diagonal)
@@ -107,10 +105,7 @@ def _is_nearly_identity(gram: NDArray) -> bool:
 
 
 def warn_of_unequal_scales(features: Mapping[str | None, Rows]) -> None:
-    """Warn if a quarter of the features (n, D) or more are negligible beside that of largest scale.
-
-    Scales are standard deviations; constant features are ignored.
-    """
+    """Warn if a quarter of the features (n, D) or more are negligible beside that of largest sd."""
     found = [text for space, X in features.items() if (text := _unequal_scales(X, space))]
     if found:
         warn_user(

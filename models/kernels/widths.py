@@ -1,13 +1,5 @@
 """Rules for the widths of kernels from the features of the training objects.
 
-========== ========================================================== =============
-rule       gamma                                                      kernels
-========== ========================================================== =============
-"median"   1 / (2 median_{i<j} ||x_i - x_j||^2)                       gaussian
-"median"   1 / median_{i<j} ||x_i - x_j||_1                           laplace
-"scale"    1 / (D Var(X)), the variance of all N x D entries          gaussian
-========== ========================================================== =============
-
 "median" is the median heuristic (Garreau, Jitkrittum and Kanagawa, 2017, Large sample analysis of
 the median heuristic, arXiv:1707.07269); "scale" is ``SVC(gamma="scale")`` of scikit-learn.
 """
@@ -26,7 +18,7 @@ MOST_OBJECTS = 1_000
 
 
 def variance_of_entries(X: Rows, owner: str) -> float:
-    """Gamma by the rule "scale"."""
+    """Gamma by the rule "scale": 1 / (D Var(X)), the variance of all N x D entries."""
     variance = float(X.var())
     if not variance > 0:
         raise argument_error("X", owner, "of training objects that differ", "one value throughout")
@@ -35,12 +27,12 @@ def variance_of_entries(X: Rows, owner: str) -> float:
 
 
 def median_of_squared_distances(X: Rows, owner: str) -> float:
-    """Gamma of a Gaussian kernel by the rule "median"."""
+    """Gamma of a Gaussian kernel: 1 / (2 median_{i<j} ||x_i - x_j||^2)."""
     return 1 / (2 * _median_distance(X, "sqeuclidean", owner))
 
 
 def median_of_distances(X: Rows, owner: str) -> float:
-    """Gamma of a Laplace kernel by the rule "median"."""
+    """Gamma of a Laplace kernel: 1 / median_{i<j} ||x_i - x_j||_1."""
     return 1 / _median_distance(X, "cityblock", owner)
 
 
@@ -67,10 +59,7 @@ def _check_overflow(size: float, X: Rows, owner: str) -> None:
 
 
 def _sample(X: Rows) -> NDArray:
-    """Draw objects with a fixed seed, the same for any order of the rows.
-
-    Kernels of training and of new objects, and of shuffled data, must have the same width.
-    """
+    """Draw objects with a fixed seed, the same for any order of the rows."""
     chosen = np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)
     return np.asarray(X[np.argsort(_ranks(X), kind="stable")[chosen]])
 
@@ -78,8 +67,7 @@ def _sample(X: Rows) -> NDArray:
 def _ranks(X: Rows) -> NDArray[np.intp]:
     """Ranks of the rows (N,) in the order of their bytes; equal rows have equal ranks.
 
-    Columns are read in groups until all rows differ, because a Dask array may not fit into memory;
-    the first group suffices for most data. O(N log N) a group.
+    Columns are read in groups until all rows differ, because a Dask array may not fit into memory.
     """
     ranks = np.zeros(len(X), dtype=np.intp)
     width = max(1, BLOCK // len(X))

@@ -154,7 +154,8 @@ def test_cross_stacks_and_expansions_are_not_gram_matrices(rng):
     values = rng.normal(size=(N, N))
     with pytest.raises(ValueError, match=r"must be symmetric"):
         as_stack(values)
-    functions = pd.DataFrame(values, columns=[f"phi{m}" for m in range(N)])
+    coords = {"basis": [f"phi{m}" for m in range(N)]}
+    functions = xr.DataArray(values[None], dims=("kernel", "obs", "basis"), coords=coords)
     result = as_stack(functions, jitter=1.0)
     np.testing.assert_array_equal(result.values[0], values)
 

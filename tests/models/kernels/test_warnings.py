@@ -136,7 +136,7 @@ def test_wide_priors_make_small_kernels_matter(silence, declare):
 def test_no_other_kernels_are_warned_of(silence):
     labels = TARGETS[MultinomialProbit]
     # Features, which have no diagonal.
-    functions = pd.DataFrame(np.eye(20), columns=np.arange(100, 120))
+    functions = pd.DataFrame(np.eye(20), np.arange(50, 70), np.arange(100, 120))
     MultinomialProbit(as_stack({"phi": functions}), labels)
     # Parameters that samplers move.
     MultinomialProbit(gaussian(Theta(1000.0, 1.0))(X), labels)
