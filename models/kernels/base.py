@@ -1,4 +1,4 @@
-"""Kernel functions of two sets of objects, before any normalisation, and rules for their widths.
+"""Kernel functions of two sets of objects, before any normalisation.
 
 Values are those of ``sklearn.metrics.pairwise``. Each kernel also computes its diagonal k(x, x) in
 O(n D), so that normalisations need no Gram matrix for it.
@@ -75,7 +75,8 @@ class BaseKernel(ABC):
         """Whether the kernel sums over features without scaling them, so that scales matter."""
         return self._sums_features
 
-    def is_affine(self, n_features: int) -> bool:
+    @property
+    def is_affine(self) -> bool:
         """Whether shifts of the features change only what centring the kernel removes."""
         return False
 
@@ -218,8 +219,9 @@ class Polynomial(BaseKernel):
             rule = "0 or positive (below 0 the kernel is not positive semidefinite)"
             raise argument_error("coef0", "polynomial", rule, repr(self.coef0))
 
+    @property
     @override
-    def is_affine(self, n_features: int) -> bool:
+    def is_affine(self) -> bool:
         return self.degree == 1
 
     @override
@@ -273,8 +275,9 @@ class Covariance(BaseKernel):
 
     function: Any
 
+    @property
     @override
-    def is_affine(self, n_features: int) -> bool:
+    def is_affine(self) -> bool:
         return is_affine(self.function)
 
     @override

@@ -1,6 +1,5 @@
 """Objects in one or several feature spaces: an array, or a dict of arrays of the same objects."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +21,7 @@ from .alignment import (
     NUMBERED,
     as_frame,
     check_complete,
+    check_distinct,
     check_ids,
     check_repeated,
     counts_rows,
@@ -145,12 +145,12 @@ def feature_spaces(
     """
     if isinstance(X, Objects):
         return X
-    tables = {None: X} if not isinstance(X, Mapping) else {str(key): X[key] for key in X}
+    tables: dict[str | None, Any] = {None: X}
+    if isinstance(X, Mapping):
+        check_distinct(list(map(str, X)), "X", "Kernels", "of spaces with distinct names")
+        tables = {str(key): X[key] for key in X}
     if not tables:
         raise argument_error("X", "Kernels", "a dict with at least one feature space", "none")
-    if isinstance(X, Mapping) and len(tables) < len(X):
-        twice = [name for name, times in Counter(map(str, X)).items() if times > 1]
-        raise argument_error("X", "Kernels", "of spaces with distinct names", f"{twice[0]!r} twice")
     frames = {space: as_frame(table) for space, table in tables.items()}
     for space in frames if None in grams else frames.keys() & set(grams):
         frames[space] = with_ids_of_columns(frames[space])

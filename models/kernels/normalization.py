@@ -136,7 +136,7 @@ class Around(BaseKernel):
 def around(base: BaseKernel, X: Rows, steps: Sequence[str]) -> tuple[BaseKernel, Sequence[str]]:
     """Kernel of features shifted to zero where centring cancels the shift, and the steps left."""
     first = next((i for i, step in enumerate(steps) if step != "trace"), len(steps))
-    if steps[first : first + 1] != ("center",) or not base.is_affine(X.shape[1]):
+    if steps[first : first + 1] != ("center",) or not base.is_affine:
         return base, steps
     scale = 1.0
     if first:

@@ -10,12 +10,6 @@ from numpy.typing import NDArray
 
 from ...validation import argument_error
 
-__all__ = [
-    *("BLOCK", "COMPARED_OBJECTS", "Rows"),
-    *("blocks_of", "check_sizes", "check_whole_rows", "evenly_spaced", "fingerprint", "is_dask"),
-    "slices_of",
-]
-
 #: Features (N, D): an array, or a Dask array as `feature_spaces` returns it.
 type Rows = Any
 

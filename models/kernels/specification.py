@@ -11,7 +11,6 @@ Notation: S kernels, N training objects, n new objects, M basis functions (M = N
 D features.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -24,6 +23,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
+from .alignment import check_distinct
 from .base import BaseKernel, BasisExpansion, Precomputed, check_columns
 from .features import Objects, feature_spaces
 from .kernel_features import LANDMARKS, LandmarkColumns, NystroemFeatures
@@ -147,11 +147,8 @@ class Kernels:
     members: tuple[Member, ...]
 
     def __post_init__(self) -> None:
-        names = Counter(member.name for member in self.members if member.name is not None)
-        repeated = [name for name, times in names.items() if times > 1]
-        if repeated:
-            rule = "different for each kernel of a stack"
-            raise argument_error("name", "named", rule, f"{repeated[0]!r} twice")
+        names = [member.name for member in self.members if member.name is not None]
+        check_distinct(names, "name", "named", "different for each kernel of a stack")
 
     def __or__(self, other: "Kernels") -> "Kernels":
         if not isinstance(other, Kernels):

@@ -25,7 +25,14 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from .alignment import NUMBERED, aligned_matrices, check_ids, check_repeated, order_of
+from .alignment import (
+    NUMBERED,
+    aligned_matrices,
+    check_distinct,
+    check_ids,
+    check_repeated,
+    order_of,
+)
 from .features import counts_as, labels_after
 from .source import DIMS
 
@@ -122,7 +129,8 @@ def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str)
     """Kernels in any form with dims and labels, which are checked, but not their entries."""
     basis = None if like is None else like["basis"]
     stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
-    _check_names(stack["kernel"].values.tolist(), owner, argument)
+    names = list(map(str, stack["kernel"].values))
+    check_distinct(names, argument, owner, "of kernels with distinct names")
     for dim in ("obs", "basis"):
         check_ids(stack.indexes[dim], argument, owner)
     return stack if like is None else _in_order_of(stack, like, owner, argument)
@@ -165,13 +173,6 @@ def precision_of(kernels: Any) -> float:
     dtype = np.asarray(kernels).dtype
     eps = 100 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
     return max(ROUNDING, eps, getattr(kernels, "attrs", {}).get(PRECISION, 0.0))
-
-
-def _check_names(names: list, owner: str, argument: str) -> None:
-    repeated = [name for name, count in Counter(map(str, names)).items() if count > 1]
-    if repeated:
-        got = f"{repeated[0]!r} more than once"
-        raise argument_error(argument, owner, "of kernels with distinct names", got)
 
 
 def origin_of(stack: xr.DataArray) -> dict[str, Origin]:
@@ -301,7 +302,7 @@ def _named(arrays: Any, like: xr.DataArray | None, owner: str, argument: str) ->
     if isinstance(arrays, Mapping):
         if not arrays:
             raise argument_error(argument, owner, "at least one kernel", "none")
-        _check_names([*arrays], owner, argument)
+        check_distinct(list(map(str, arrays)), argument, owner, "of kernels with distinct names")
         return {str(name): array for name, array in arrays.items()}
     try:
         shape = np.shape(arrays)

@@ -378,7 +378,11 @@ REFUSED_FEATURES = {
         None,
         r"""'X\["b"\]' .* Got none for 'p0'\.""",
     ),
-    "spaces of one name": ({1: frame(), "1": frame()}, None, "distinct names. Got '1' twice"),
+    "spaces of one name": (
+        {1: frame(), "1": frame()},
+        None,
+        "distinct names. Got '1' more than once",
+    ),
     "masked": (MASKED, None, r"'X' .* without masked .* 1 masked, the first at position \(2, 1\)"),
     "masked space": ({"a": FEATURES, "b": MASKED}, None, r"""'X\["b"\]' .* without masked"""),
     "masked, new": (MASKED, FEATURES, "'X' .* without masked"),

@@ -114,7 +114,9 @@ def test_given_names(X):
 
 
 def test_given_names_must_differ():
-    with pytest.raises(ValueError, match=r"different for each kernel of a stack. Got 'a' twice"):
+    with pytest.raises(
+        ValueError, match=r"different for each kernel of a stack. Got 'a' more than once"
+    ):
         linear().named("a") | gaussian().named("a")
 
 
