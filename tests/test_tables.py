@@ -212,7 +212,7 @@ AT_ONCE = {"obs": TWICE, "basis": TWICE}
         lambda: kz.MultinomialProbit({"a": REPEATED, "b": REPEATED}, pd.Series(Y, index=TWICE)),
         lambda: kz.CompositeKernelRegression(REPEATED, FEATURES["age"].to_numpy()),
         lambda: kz.kernels.as_stack(xr.DataArray(STACK, AT_ONCE, ("kernel", "obs", "basis"))),
-        lambda: kz.kernels.as_stack(STACK[0], **AT_ONCE),
+        lambda: kz.kernels.as_stack(REPEATED),
         lambda: kz.kernels.precomputed()(REPEATED),
         lambda: KernelNearestMean().fit(REPEATED, Y),
     ],

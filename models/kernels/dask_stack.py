@@ -97,10 +97,9 @@ class DaskStack(KernelSource):
         rows, projection = self.total(_summary, self.shape, chosen, by_object=[self.slices])
         return rows, projection
 
-    @override
     @contextmanager
     def unchanged(self, owner: str) -> Iterator[None]:
-        # Changed chunks may have caused an error, too.
+        """Raise ValueError in the end, or after an error, if the chunks' numbers have changed."""
         try:
             yield
         except (ValueError, ArithmeticError):

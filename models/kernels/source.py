@@ -1,6 +1,5 @@
 """Where the kernels of a declaration come from: the one question that engines ask them."""
 
-from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -68,10 +67,6 @@ class KernelSource:
         """Warn of kernels from which regressors of a spread can learn little."""
         warn_of_negligible(stack, owner, spread)
         warn_of_near_identity(stack, owner)
-
-    def unchanged(self, owner: str) -> AbstractContextManager[None]:
-        """Raise ValueError in the end if kernels that are read in each pass have changed."""
-        return nullcontext()
 
 
 #: Source of kernels that are data of their model.
