@@ -149,12 +149,12 @@ def _normalized(
             centred = any(before == "center" for before, _ in done)
             trace = sum(
                 stepped(features(x) if centred else np.empty((len(x), 0)), diagonal(x))[1].sum()
-                for _, x in blocks_of(X, m)
+                for x in blocks_of(X, m)
             )
             constant = len(X) / check_trace(trace, name)
         elif step == "center":
             constant = np.zeros(m)
-            for _, x in blocks_of(X, m):
+            for x in blocks_of(X, m):
                 constant += after_steps(x).sum(axis=0) / len(X)
         done.append((step, constant))
     if not done:

@@ -140,7 +140,7 @@ def around(base: BaseKernel, X: Rows, steps: Sequence[str]) -> tuple[BaseKernel,
         return base, steps
     scale = 1.0
     if first:
-        trace = sum(base.diagonal(x).sum() for _, x in blocks_of(X, 1))
+        trace = sum(base.diagonal(x).sum() for x in blocks_of(X, 1))
         if not trace > 0:
             return base, steps  # the step refuses it
         scale = len(X) / trace

@@ -47,10 +47,9 @@ def check_whole_rows(
         raise argument_error(argument, owner, rule, f"chunks {dict(chunks)}")
 
 
-def blocks_of(X: Rows, width: int) -> Iterator[tuple[slice, NDArray]]:
-    """Positions and values of blocks of rows (N, D), with `width` numbers computed per row."""
-    for rows in slices_of(len(X), max(width, X.shape[1])):
-        yield rows, np.asarray(X[rows])
+def blocks_of(X: Rows, width: int) -> Iterator[NDArray]:
+    """Blocks of rows (N, D), with `width` numbers computed per row."""
+    return (np.asarray(X[rows]) for rows in slices_of(len(X), max(width, X.shape[1])))
 
 
 def slices_of(n: int, width: int) -> Iterator[slice]:

@@ -52,8 +52,7 @@ def _median_distance(X: Rows, metric: str, owner: str) -> float:
 
 def _check_overflow(size: float, X: Rows, owner: str) -> None:
     if not np.isfinite(size):
-        largest = max(float(np.abs(block).max()) for _, block in blocks_of(X, X.shape[1]))
-        got = f"entries up to {largest:.3g} in size"
+        got = f"entries up to {float(abs(X).max()):.3g} in size"
         rule = "small enough that squares do not overflow: standardise the features"
         raise argument_error("X", owner, rule, got)
 
@@ -75,7 +74,7 @@ def _ranks(X: Rows) -> NDArray[np.intp]:
         parts = [
             # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
             np.ascontiguousarray(block[:, start : start + width], dtype=float) + 0.0
-            for _, block in blocks_of(X, X.shape[1])
+            for block in blocks_of(X, X.shape[1])
         ]
         columns = np.concatenate(parts)
         size = columns.itemsize * columns.shape[1]
