@@ -14,11 +14,12 @@ import arviz as az
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from sklearn.kernel_approximation import Nystroem
 from xarray import DataTree
 
 from kernelzoo.inference import NUTS, VB, Engine, Gibbs, identified
 from kernelzoo.models import MultinomialProbit
-from kernelzoo.models.kernels import gaussian
+from kernelzoo.models.kernels import as_stack
 
 from .record import quiet_fit, table_of
 
@@ -53,8 +54,9 @@ def objects() -> tuple[dict[str, NDArray], NDArray]:
 def run(console: Console) -> None:
     """Print the table."""
     X, labels = objects()
-    kernels = (gaussian(0.1).on("a") | gaussian(0.1).on("b")).nystroem(FEATURES)
-    model = MultinomialProbit(kernels(X), labels)
+    features = Nystroem(gamma=0.1, n_components=FEATURES, random_state=0)
+    stack = {source: features.fit_transform(values) for source, values in X.items()}
+    model = MultinomialProbit(as_stack(stack), labels)
     numbers = ["seconds", "mean", "error", "sd", "draws", "effective draws"]
     numbers += ["R-hat, weight", "R-hat, all", "device"]
     title = f"Weight of the first of two kernels, {OBJECTS:,} objects"

@@ -18,7 +18,7 @@ from xarray import DataArray
 from ..models.kernels import Kernels, gaussian, precomputed
 from ..models.kernels.alignment import as_frame, check_distinct, with_ids_of_columns
 from ..models.kernels.features import Objects, feature_spaces
-from ..models.kernels.kernel_features import NystroemFeatures
+from ..models.kernels.landmarks import Landmarks
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.specification import Member
@@ -67,8 +67,8 @@ class KernelReader(BaseEstimator):
         members = self.specification_.members
         if len({member.base.is_kernel for member in members}) > 1:
             required = (
-                "kernels only, or features only, such as kz.linear().nystroem(20) beside "
-                "kz.gaussian().nystroem(200)"
+                "kernels only, or features only, such as kz.linear().landmarks(200) beside "
+                "kz.gaussian().landmarks(200)"
             )
             raise argument_error("kernels", owner, required, "both")
         grams = {b for b in tables if not self.specification_.grams.isdisjoint({None, b})}
@@ -570,7 +570,7 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
     return Kernels(
         tuple(
             replace(m, steps=named)
-            if (m.base.is_kernel or isinstance(m.base, NystroemFeatures)) and not m.steps
+            if (m.base.is_kernel or isinstance(m.base, Landmarks)) and not m.steps
             else m
             for m in kernels.members
         )

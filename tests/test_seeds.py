@@ -62,7 +62,6 @@ SEEDED = {
     "twonorm": lambda seed: kz.datasets.twonorm(10, seed).X.to_numpy(),
     "neal_three_class": lambda seed: kz.datasets.neal_three_class(10, seed).X.to_numpy(),
     "cohort": lambda seed: kz.datasets.cohort(5, seed).X["clinical"].to_numpy(),
-    "nystroem": lambda seed: kz.gaussian(1.0).nystroem(4, seed=seed)(X).to_numpy(),
     "landmarks": lambda seed: kz.gaussian(1.0).landmarks(4, seed=seed)(X).to_numpy(),
     "extend": lambda seed: (
         kz.extend(REGRESSION, REGRESSED, ["prior"], draws=2, random_seed=seed)["prior"]["beta"]

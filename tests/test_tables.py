@@ -73,7 +73,7 @@ def kernels_of_spaces(read, order):
 
 
 def features_of_new(read, order):
-    return KERNEL.nystroem(5)(read(NEW[order]), read(FEATURES))
+    return KERNEL.landmarks(5)(read(NEW[order]), read(FEATURES))
 
 
 def blocks_of_a_dict(read, order):
@@ -354,7 +354,7 @@ AS_OBJECTS[:] = VIEWS
     "read",
     [
         KERNEL,
-        KERNEL.nystroem(4),
+        KERNEL.landmarks(4),
         lambda x: KERNEL(FEATURES, x),
         lambda x: KERNEL({"a": x}),
         lambda x: KernelBlocks(KERNEL).fit(x),

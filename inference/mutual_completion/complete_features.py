@@ -60,7 +60,7 @@ def complete_features(
     Parameters
     ----------
     features : mapping of str to DataFrame or array (obs, basis)
-        Features of each kernel, from ``kernels.nystroem(...)`` for example. DataFrames go by their
+        Features of each kernel, from scikit-learn's Nystroem for example. DataFrames go by their
         ids: an object that a kernel lacks has no row in its table, or a row of NaN. Arrays have a
         row for each object, NaN where it is missing.
     n_components : int, default=20

@@ -41,15 +41,6 @@ def check_trace(trace: float, name: str) -> float:
     return trace
 
 
-def check_self_similarity(diagonal: NDArray, name: str, in_row: bool = False) -> None:
-    """Raise unless self-similarities are positive; the message names the row if `in_row`."""
-    if not np.all(diagonal > 0):
-        worst = int(np.argmin(diagonal))
-        who = f"the object in row {worst}" if in_row else "an object"
-        rule = "of positive self-similarities for the 'unit' normalisation"
-        raise argument_error("X", name, rule, f"{diagonal[worst]:.4g} for {who}")
-
-
 def _scale_to_trace(new: Similarities, train: Similarities, name: str) -> Similarities:
     trace = train.diagonal.sum()
     if isinstance(trace, np.number):
@@ -71,8 +62,9 @@ def _scale_to_unit(new: Similarities, train: Similarities, name: str) -> Similar
             "similarities without the new objects' own",
         )
     for diagonal in (new.diagonal, train.diagonal):
-        if isinstance(diagonal, np.ndarray):
-            check_self_similarity(diagonal, name, in_row=True)
+        if isinstance(diagonal, np.ndarray) and not np.all(diagonal > 0):
+            rule = "of positive self-similarities for the 'unit' normalisation"
+            raise argument_error("X", name, rule, f"{diagonal.min():.4g} for an object")
     rows, columns = new.diagonal**0.5, train.diagonal**0.5
     values = None if new.values is None else new.values / (rows[:, None] * columns)
     return Similarities(values, new.diagonal**0)
@@ -133,16 +125,22 @@ class Around(BaseKernel):
         return self.base.describe(space)
 
 
-def around(base: BaseKernel, X: Rows, steps: Sequence[str]) -> tuple[BaseKernel, Sequence[str]]:
-    """Kernel of features shifted to zero where centring cancels the shift, and the steps left."""
+def around(
+    base: BaseKernel, X: Rows, steps: Sequence[str], name: str, *, every_trace: bool = False
+) -> tuple[BaseKernel, Sequence[str]]:
+    """Kernel of features shifted to zero where centring cancels the shift, and the steps left.
+
+    A trace of all training objects X (N, D) that comes first is part of the kernel if the features
+    are shifted, or always.
+    """
     first = next((i for i, step in enumerate(steps) if step != "trace"), len(steps))
-    if steps[first : first + 1] != ("center",) or not base.is_affine:
+    shifted = steps[first : first + 1] == ("center",) and base.is_affine
+    if not shifted and not (first and every_trace):
         return base, steps
-    scale = 1.0
+    scale, centre = 1.0, np.zeros(X.shape[1])
     if first:
         trace = sum(base.diagonal(x).sum() for x in blocks_of(X, 1))
-        if not trace > 0:
-            return base, steps  # the step refuses it
-        scale = len(X) / trace
-    centre = np.median(np.asarray(X[evenly_spaced(len(X), 1000)]), axis=0)
+        scale = len(X) / check_trace(trace, name)
+    if shifted:
+        centre = np.median(np.asarray(X[evenly_spaced(len(X), 1000)]), axis=0)
     return Around(base, centre, scale), steps[first:]

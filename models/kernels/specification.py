@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
 from .alignment import check_distinct
-from .base import BaseKernel, BasisExpansion, Precomputed, check_columns
+from .base import BaseKernel, BasisExpansion, Precomputed
 from .features import Objects, feature_spaces
-from .kernel_features import LANDMARKS, LandmarkColumns, NystroemFeatures
+from .landmarks import CHOICES, Landmarks
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
 from .normalization import NORMALIZATIONS, Similarities, around, needs_training_gram, normalize
 from .rows import BLOCK, fingerprint, is_dask, slices_of
@@ -38,8 +38,6 @@ __all__ = ["FittedMember", "Kernels", "Member"]
 
 #: Largest chunk of a Dask array of kernels, in numbers (64 MB).
 LARGEST = 4 * BLOCK
-
-type By = Literal["uniform", "kmeans"]
 
 
 @dataclass(frozen=True)
@@ -76,10 +74,7 @@ type Entry = tuple[str, Member, str | None]
 
 @dataclass(frozen=True, eq=False)
 class FittedMember:
-    """A function of new objects' features (n, D): their kernel, or features in its place (n, M).
-
-    The fingerprint tells features of other training objects, or of another order.
-    """
+    """Kernel (n, M) as a function of objects' features (n, D); a fingerprint tells landmarks."""
 
     name: str
     space: str | None
@@ -91,28 +86,24 @@ class FittedMember:
     def of(cls, entry: Entry, train: Objects) -> "FittedMember":
         """Take from the training objects all that the kernel needs."""
         name, member, space = entry
-        X_train, base = train.features[space], member.base
-        if isinstance(base, NystroemFeatures):
-            features = base.normalized(X_train, member.steps, name)
-            # The function goes to the workers of a cluster, without the training objects.
-            n_features = X_train.shape[1]
-
-            def phi(X: NDArray) -> NDArray:
-                check_columns(X, n_features, name)
-                return features(X)
-
-            return cls(name, space, phi, len(features.landmarks), fingerprint(features.constants))
-        base, steps = around(base, X_train, member.steps)
+        X_train, told = train.features[space], ""
+        if isinstance(member.base, Landmarks):
+            base, steps, X_train = member.base.chosen(X_train, member.steps, name)
+        else:
+            base, steps = around(member.base, X_train, member.steps, name)
         gram = base.train(X_train, name) if needs_training_gram(steps) else None
         part = Similarities(gram, base.diagonal(X_train)) if steps else None
 
+        # The function goes to the workers of a cluster, with the landmarks alone.
         def similarities(X: NDArray) -> NDArray:
             values = base.cross(X, X_train, name)
             if part is None:
                 return values
             return normalize(Similarities(values, base.new_diagonal(X)), part, steps, name)
 
-        return cls(name, space, similarities, len(X_train))
+        if isinstance(member.base, Landmarks):
+            told = fingerprint((X_train, similarities(X_train)))
+        return cls(name, space, similarities, len(X_train), told)
 
     def __call__(self, objects: Objects) -> NDArray:
         """Normalised values (n, M) of new objects."""
@@ -191,15 +182,20 @@ class Kernels:
         for member in self.members:
             if not member.base.is_kernel:
                 rule = (
-                    "applied to kernels: before features take their place, and inside the function "
-                    "of a basis expansion"
+                    "applied to kernels: before landmarks, and inside the function of a basis "
+                    "expansion"
                 )
                 got = f"the basis expansion {member.name_on(None)!r}"
                 raise argument_error("steps", "normalize", rule, got)
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
 
-    def nystroem(self, n_components: int, *, by: By = "uniform", seed: Seed = 0) -> "Kernels":
-        """Replace every kernel by its Nystroem features, for many objects.
+    def landmarks(
+        self, n_components: int, *, by: Literal["uniform", "kmeans"] = "uniform", seed: Seed = 0
+    ) -> "Kernels":
+        """Keep the columns of every kernel at landmarks, for many objects.
+
+        The columns are the models' own basis functions: the model on all of them is that on the
+        kernels themselves.
 
         Parameters
         ----------
@@ -215,9 +211,8 @@ class Kernels:
         Returns
         -------
         Kernels
-            Basis expansions whose inner products approximate the kernels; exact for all training
-            objects as landmarks. Traces and self-similarities of a normalised kernel are exact;
-            the means of "center" come from the features.
+            Basis expansions k(x, l_1), ..., k(x, l_m). The means of "center" are those of the
+            landmarks, and so is a trace after it.
 
         Raises
         ------
@@ -227,59 +222,26 @@ class Kernels:
 
         Notes
         -----
-        The stack costs O(S (m^3 + N m (m + D))), and is float64. No N x N matrix is formed.
-
-        Examples
-        --------
-        >>> kernels = (gaussian(0.05) | gaussian(0.5)).nystroem(500)
-        >>> model = MultinomialProbit(kernels(X_train), labels)
-        >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))
-        """
-        return self._on_landmarks(NystroemFeatures, n_components, by, seed)
-
-    def landmarks(self, n_components: int, *, by: By = "uniform", seed: Seed = 0) -> "Kernels":
-        """Keep the columns of every kernel at landmarks, for many objects.
-
-        The columns are the models' own basis functions: the model on all of them is that on the
-        kernels themselves. `nystroem` approximates the inner products of the kernel's feature space
-        instead, which makes another model of the regressors' prior.
-
-        Parameters
-        ----------
-        n_components, by, seed
-            As in `nystroem`.
-
-        Returns
-        -------
-        Kernels
-            Basis expansions k(x, l_1), ..., k(x, l_m). Those of a kernel normalised by "trace" or
-            "unit" are exact; the means of "center" come from the Nystroem features.
-
-        Raises
-        ------
-        ValueError
-            As `nystroem`, whose costs it has.
+        The stack costs O(S N m D), and is float64. No N x N matrix is formed.
 
         Examples
         --------
         >>> kernels = (gaussian(0.05) | gaussian(0.5)).landmarks(500, by="kmeans")
+        >>> model = MultinomialProbit(kernels(X_train), labels)
+        >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))
         """
-        return self._on_landmarks(LandmarkColumns, n_components, by, seed)
-
-    def _on_landmarks(
-        self, features: type[NystroemFeatures], n_components: int, by: str, seed: Seed
-    ) -> "Kernels":
-        owner = features.kind
-        check_count(n_components, "n_components", owner)
-        check_name(by, LANDMARKS, "by", owner)
-        number = integer_seed(seed, "seed", owner)
+        check_count(n_components, "n_components", "landmarks")
+        check_name(by, CHOICES, "by", "landmarks")
+        number = integer_seed(seed, "seed", "landmarks")
         for member in self.members:
             base = member.base
             if isinstance(base, Precomputed | LearnedGaussian) or not base.is_kernel:
                 rule = "functions of features, without parameters to learn"
-                raise argument_error("kernels", owner, rule, repr(member.name_on(None)))
+                raise argument_error("kernels", "landmarks", rule, repr(member.name_on(None)))
         return Kernels(
-            tuple(replace(m, base=features(m.base, n_components, number, by)) for m in self.members)
+            tuple(
+                replace(m, base=Landmarks(m.base, n_components, number, by)) for m in self.members
+            )
         )
 
     def _with(self, **changes: Any) -> "Kernels":
@@ -359,7 +321,7 @@ class Kernels:
             fitted = [
                 FittedMember.of(entry, train)
                 for entry in entries
-                if new is not train or isinstance(entry[1].base, NystroemFeatures)
+                if new is not train or isinstance(entry[1].base, Landmarks)
             ]
         if self._are_features or of_dask:
             values = _values_by_rows(fitted, new)
@@ -398,7 +360,7 @@ class Kernels:
     @property
     def _are_features(self) -> bool:
         """Whether all are features, so that objects need not be in memory."""
-        return all(isinstance(member.base, NystroemFeatures) for member in self.members)
+        return all(isinstance(member.base, Landmarks) for member in self.members)
 
     def _trained(self, X_train: Any) -> tuple[Objects, list[Entry]]:
         """Training objects, and kernels with their names and feature spaces."""
@@ -479,7 +441,7 @@ def _values_at_once(
 
 def _of_training(member: Member, X: NDArray, name: str) -> NDArray:
     """Normalised values (N, M) of the training objects among themselves."""
-    base, steps = around(member.base, X, member.steps)
+    base, steps = around(member.base, X, member.steps, name)
     values = base.train(X, name)
     if not steps:
         return values

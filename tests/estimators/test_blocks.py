@@ -138,7 +138,7 @@ def test_features_as_they_are_and_normalisations_of_their_own(data):
     np.testing.assert_allclose(np.diagonal(K[1]), 1)
     np.testing.assert_allclose(K[2].sum("obs"), 0, atol=1e-6)
     assert abs(np.trace(K[2]) - len(X)) > 1
-    features = KernelBlocks(kz.linear().nystroem(4), normalize=None).fit_transform(X)
+    features = KernelBlocks(kz.linear().landmarks(4), normalize=None).fit_transform(X)
     assert features.shape == (len(X), 4, 1)
     plain = KernelBlocks(kz.linear().landmarks(4), standardize=False, normalize=None)
     plain = plain.fit_transform(X)
@@ -301,9 +301,9 @@ REFUSED = {
     "no normalisation": ({"normalize": False}, lambda d: d.X, "'trace', 'unit', 'center'"),
     "flag": ({"standardize": "no"}, lambda d: d.X, "True or False"),
     "kernels beside features": (
-        {"kernels": kz.gaussian().nystroem(4) | kz.linear()},
+        {"kernels": kz.gaussian().landmarks(4) | kz.linear()},
         lambda d: d.X,
-        r"'kernels' argument of KernelBlocks .*kz.linear\(\).nystroem\(20\)",
+        r"'kernels' argument of KernelBlocks .*kz.linear\(\).landmarks\(200\)",
     ),
     "learned": ({"kernels": kz.gaussian(kz.kernels.Theta())}, lambda d: d.X, "to learn"),
 }

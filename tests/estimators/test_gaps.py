@@ -174,7 +174,7 @@ def test_bad_tables_are_refused_by_name(case, data):
 def test_bad_arguments_are_refused(data):
     for given, message in (
         ({"missing": None}, "'missing' argument of KernelBlocks"),
-        ({"kernels": kz.linear().nystroem(2)}, "kernels, not basis functions"),
+        ({"kernels": kz.linear().landmarks(2)}, "kernels, not basis functions"),
         ({"kernels": kz.linear().on("dna")}, "'dna'"),
         ({"kernels": kz.gaussian(kz.kernels.Theta())}, "without parameters to learn"),
         (

@@ -170,7 +170,7 @@ def test_many_objects_are_sampled_by_class(monkeypatch):
 
 def test_basis_expansions_keep_all_functions():
     x, y, _ = objects(50)
-    stack = kz.gaussian("median").on("a").nystroem(6)(x)
+    stack = kz.gaussian("median").on("a").landmarks(6)(x)
     chosen = kz.select(kz.MultinomialProbit(stack, y), scales=[1.0, 100.0], **QUIET)
     assert chosen.model.upsilon == 100.0
     assert chosen.log_scores.sizes == {"weights": 1, "scale": 2, "obs": 50}

@@ -19,9 +19,9 @@ X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(101, 4))
 LABELS = np.arange(30) % 3
 SPECIFICATIONS = {
     "kernels": (kz.gaussian("median") | kz.linear()).normalize("center", "trace"),
-    "features": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("unit").nystroem(9, by="kmeans"),
+    "features": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("unit").landmarks(9, by="kmeans"),
     "columns": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("center", "unit").landmarks(9),
-    "together": kz.gaussian(0.2).nystroem(12) | kz.linear().landmarks(12),
+    "together": kz.gaussian(0.2).landmarks(12) | kz.linear().landmarks(12),
 }
 
 
@@ -72,7 +72,7 @@ def test_regression_in_blocks():
 
 
 def test_ids_of_objects_come_from_a_table_beside_the_dask_array():
-    kernels = kz.gaussian(0.2).nystroem(9)
+    kernels = kz.gaussian(0.2).landmarks(9)
     train = pd.DataFrame(X, [f"t{i}" for i in range(30)], list("abcd"))
     new = pd.DataFrame(X_NEW, [f"object {i}" for i in range(101)], list("abcd"))
     model = kz.MultinomialProbit(kernels({"a": train, "b": X}), pd.Series(LABELS, train.index))
@@ -127,7 +127,7 @@ def test_predictions_in_a_store_are_those_in_memory(tmp_path):
 def test_memory_is_that_of_a_block():
     """The 50,000 x 200 stack alone would be 80 MB."""
     many = np.random.default_rng(0).normal(size=(50_000, 4)).astype(np.float32)
-    kernels = kz.gaussian(0.2).nystroem(200)
+    kernels = kz.gaussian(0.2).landmarks(200)
     model = kz.MultinomialProbit(kernels(X), LABELS)
     result = result_of(model, draws=1)
     tracemalloc.start()

@@ -263,7 +263,7 @@ TURNED = NEW[["mass", "age", "dose"]]
 SPECIFICATIONS = {
     "gaussian": gaussian(0.3),
     "normalised": linear().normalize("unit", "center"),
-    "nystroem": gaussian(0.3).nystroem(4),
+    "landmarks": gaussian(0.3).landmarks(4),
     "expansion": basis_expansion(lambda X: X[:, :2], "first two"),
     "parameters": gaussian(Theta(ard=True)) | linear(),
 }

@@ -155,9 +155,7 @@ def test_training_stack_is_exactly_symmetric(chain, X):
 
 def test_unit_needs_positive_self_similarities(X):
     X[2] = 0.0
-    with pytest.raises(
-        ValueError, match=r"positive self-similarities .* Got 0 for the object in r"
-    ):
+    with pytest.raises(ValueError, match=r"positive self-similarities .* Got 0 for an object"):
         linear().normalize("unit")(X)
 
 

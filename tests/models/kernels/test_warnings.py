@@ -140,7 +140,7 @@ def test_no_other_kernels_are_warned_of(silence):
     MultinomialProbit(as_stack({"phi": functions}), labels)
     # Parameters that samplers move.
     MultinomialProbit(gaussian(Theta(1000.0, 1.0))(X), labels)
-    MultinomialProbit(gaussian(100.0).nystroem(20)(X), labels)
+    MultinomialProbit(gaussian(100.0).landmarks(20)(X), labels)
     # Ideal kernels of completion models: 1 for objects of one class.
     ideal = (labels[:10, None] == labels[:10]) + 0.1 * np.eye(10)
     WishartCompletion(WIDE, ideal)
@@ -163,7 +163,7 @@ ADDING = {
     "linear": linear(),
     "polynomial": polynomial(2),
     "cosine": cosine(),
-    "features": gaussian().nystroem(5),
+    "features": gaussian().landmarks(5),
 }
 
 

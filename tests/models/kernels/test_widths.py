@@ -68,13 +68,13 @@ def test_each_feature_space_has_a_width_of_its_own():
     assert as_stack(cross, like=as_stack(train)).shape == (3, 6, 17)
 
 
-def test_nystroem_features_take_the_width_of_all_training_objects():
+def test_landmarks_features_take_the_width_of_all_training_objects():
     """Bug: the width of the landmarks alone."""
-    kernels = gaussian("median").nystroem(5, seed=2)
-    fixed = gaussian(gammas(X)["gaussian(median)"]).nystroem(5, seed=2)
+    kernels = gaussian("median").landmarks(5, seed=2)
+    fixed = gaussian(gammas(X)["gaussian(median)"]).landmarks(5, seed=2)
     np.testing.assert_allclose(kernels(X).values, fixed(X).values, rtol=1e-8)
     np.testing.assert_allclose(kernels(X_NEW, X).values, fixed(X_NEW, X).values, rtol=1e-8)
-    assert kernels(X)["kernel"].item().startswith("nystroem gaussian(median=")
+    assert kernels(X)["kernel"].item().startswith("landmarks gaussian(median=")
 
 
 def test_a_kernel_with_a_name_says_its_width_in_the_attributes():

@@ -1,4 +1,4 @@
-"""Features in place of kernels, normalised, from arrays and Dask arrays."""
+"""Landmarks on arrays and Dask arrays: memory, refusals, and labels that tell them apart."""
 
 import tracemalloc
 
@@ -18,7 +18,6 @@ from kernelzoo.models.kernels import (
 
 RNG = np.random.default_rng(3)
 X, X_NEW = RNG.normal(size=(40, 4)) + 1.0, RNG.normal(size=(7, 4))
-STEPS = [("trace",), ("unit",), ("center",), ("center", "trace"), ("unit", "center", "unit")]
 
 
 @pytest.fixture
@@ -27,47 +26,11 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(rows, "BLOCK", 100)
 
 
-def inner(features, other=None):
-    return features[0] @ (features if other is None else other)[0].T
-
-
-@pytest.mark.parametrize("by", ["uniform", "kmeans"])
-@pytest.mark.parametrize("steps", STEPS, ids="-".join)
-@pytest.mark.usefixtures("small_blocks")
-def test_all_landmarks_give_the_normalised_kernel(steps, by):
-    kernel = polynomial(2).normalize(*steps)
-    features = kernel.nystroem(40, by=by)
-    train, new = features(X).values, features(X_NEW, X).values
-    np.testing.assert_allclose(inner(train), kernel(X).values[0], rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(inner(new, train), kernel(X_NEW, X).values[0], rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("by", ["uniform", "kmeans"])
-def test_self_similarities_of_nystroem_features_are_below_the_kernels(by):
-    features = gaussian(0.3).normalize("trace").nystroem(10, by=by)(X).values[0]
-    norms = np.sum(features**2, axis=1)
-    assert norms.max() < 1 + 1e-9
-    assert 15 < norms.sum() < 39
-
-
-def test_k_means_errs_less_than_uniform_landmarks():
-    objects = np.random.default_rng(0).normal(size=(400, 3))
-    exact = gaussian(0.2)(objects).values[0]
-    errors = {
-        by: np.mean([
-            np.linalg.norm(inner(gaussian(0.2).nystroem(25, by=by, seed=s)(objects).values) - exact)
-            for s in range(3)
-        ])
-        for by in ("uniform", "kmeans")
-    }  # fmt: skip
-    assert errors["kmeans"] < 0.8 * errors["uniform"]
-
-
 SPECIFICATIONS = {
-    "uniform": gaussian("median").normalize("center", "trace").nystroem(8),
-    "kmeans": polynomial(2).normalize("unit").nystroem(8, by="kmeans"),
+    "uniform": gaussian("median").normalize("center", "trace").landmarks(8),
+    "kmeans": polynomial(2).normalize("unit").landmarks(8, by="kmeans"),
     "landmarks": gaussian("median").normalize("center", "unit").landmarks(8, by="kmeans"),
-    "together": gaussian(0.1).nystroem(8) | linear().landmarks(8),
+    "together": gaussian(0.1).landmarks(8) | linear().landmarks(8),
 }
 
 
@@ -90,7 +53,7 @@ def test_memory_is_that_of_the_features_and_a_block(by, monkeypatch):
     many = np.random.default_rng(0).normal(size=(n, 20)).astype(np.float32)
     monkeypatch.setattr(rows, "BLOCK", block)
     kernels = gaussian(0.05) | gaussian(0.2)
-    kernels = kernels.normalize("center", "unit").nystroem(m, by=by)
+    kernels = kernels.normalize("center", "unit").landmarks(m, by=by)
     kernels(many[:200])  # imports
     tracemalloc.start()
     stack = kernels(many)
@@ -109,11 +72,11 @@ def with_nan():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: (gaussian().nystroem(4) | gaussian().nystroem(6))(X), "as many basis functions"),
-        (lambda: gaussian().nystroem(4)(with_nan()), r"position \(31, 2\)"),
-        (lambda: gaussian().nystroem(4)(X_NEW[:, :2], X), "of 4 features.* Got 2 features"),
-        (lambda: linear().normalize("unit").nystroem(4)(0 * X), "positive self-similarit"),
-        (lambda: linear().normalize("trace").nystroem(4)(0 * X), "positive trace"),
+        (lambda: (gaussian().landmarks(4) | gaussian().landmarks(6))(X), "as many basis functions"),
+        (lambda: gaussian().landmarks(4)(with_nan()), r"position \(31, 2\)"),
+        (lambda: gaussian().landmarks(4)(X_NEW[:, :2], X), "of 4 features.* Got 2 features"),
+        (lambda: linear().normalize("unit").landmarks(4)(0 * X), "positive self-similarit"),
+        (lambda: linear().normalize("trace").landmarks(4)(0 * X), "positive trace"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("small_blocks")
@@ -123,12 +86,12 @@ def test_what_is_refused(make, message):
 
 
 MAPS = {
-    "uniform": kz.gaussian(0.3).nystroem(6, seed=1),
-    "kmeans": kz.gaussian(0.3).nystroem(6, seed=1, by="kmeans"),
-    "normalised": kz.gaussian(0.3).normalize("center", "unit", "trace").nystroem(6, seed=1),
+    "uniform": kz.gaussian(0.3).landmarks(6, seed=1),
+    "kmeans": kz.gaussian(0.3).landmarks(6, seed=1, by="kmeans"),
+    "normalised": kz.gaussian(0.3).normalize("center", "unit", "trace").landmarks(6, seed=1),
     "width": kz.gaussian("median").named("a").landmarks(6, seed=1),
-    "trace": kz.linear().normalize("trace").nystroem(4),
-    "beside": kz.gaussian(0.3).nystroem(3, seed=1) | kz.kernels.basis_expansion(np.abs),
+    "trace": kz.linear().normalize("trace").landmarks(4),
+    "beside": kz.gaussian(0.3).landmarks(3, seed=1) | kz.kernels.basis_expansion(np.abs),
 }
 
 
@@ -151,8 +114,17 @@ def test_features_of_another_training_set_are_refused(name):
             as_stack(kernels(new, turned).chunk(obs=2).compute(), like=like)
 
 
+def test_a_trace_of_other_training_objects_is_told():
+    kernels = kz.polynomial(2).normalize("trace").landmarks(4)
+    others = np.setdiff1d(np.arange(40), np.random.default_rng(0).choice(40, 4, replace=False))
+    changed = X.copy()
+    changed[others] *= 2
+    with pytest.raises(ValueError, match="training objects, in their order"):
+        as_stack(kernels(X_NEW, changed), like=kernels(X))
+
+
 def test_features_go_by_the_names_of_their_kernels():
-    one, other = kz.gaussian(0.3).nystroem(4), kz.linear().landmarks(4)
+    one, other = kz.gaussian(0.3).landmarks(4), kz.linear().landmarks(4)
     X = np.random.default_rng(3).normal(size=(9, 4))
     swapped = as_stack((other | one)(X[:3], X), like=(one | other)(X))
     xr.testing.assert_identical(swapped.drop_attrs(), (one | other)(X[:3], X).drop_attrs())
