@@ -160,7 +160,7 @@ def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = N
     ----------
     function : callable
         Maps objects of shape (n, D) to features of shape (n, M), row by row; fit its parameters
-        beforehand. For Nystroem features see `Kernels.nystroem`.
+        beforehand, as those of scikit-learn's `Nystroem`.
     name : str, optional
         Default: the name of the function.
 
