@@ -15,8 +15,6 @@ from .alignment import check_distinct, listed
 from .normalization import Similarities, normalize
 from .source import DIMS, KernelSource
 
-__all__ = ["CompletedKernels", "CompletedRows"]
-
 OWNER = "CompletedKernels"
 
 

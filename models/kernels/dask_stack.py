@@ -20,8 +20,6 @@ from .rows import COMPARED_OBJECTS, check_sizes, check_whole_rows, evenly_spaced
 from .source import IN_MEMORY, KernelSource
 from .stack import as_stack, check_gram, labelled
 
-__all__ = ["DaskStack", "computed", "read_kernels", "rows_of"]
-
 #: Rows of a chunk that are converted to float64 at once.
 ROWS = 4096
 #: Relative difference between two passes that is rounding.

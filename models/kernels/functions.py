@@ -20,17 +20,6 @@ from .base import (
 from .learned import LearnedGaussian, Theta
 from .specification import Kernels, Member
 
-__all__ = [
-    "basis_expansion",
-    "cosine",
-    "covariance",
-    "gaussian",
-    "laplace",
-    "linear",
-    "polynomial",
-    "precomputed",
-]
-
 
 def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) -> Kernels:
     """Gaussian kernel exp(-gamma ||x - x'||^2).

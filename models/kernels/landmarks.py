@@ -13,8 +13,6 @@ from .base import BaseKernel
 from .normalization import around
 from .rows import Rows
 
-__all__ = ["CHOICES", "Landmarks"]
-
 # k-means is run on this many objects per cluster at most, so that they fit into memory.
 OBJECTS_PER_CLUSTER = 50
 

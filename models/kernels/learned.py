@@ -23,8 +23,6 @@ from .normalization import Similarities, needs_training_gram, normalize
 from .source import DIMS, KernelSource
 from .warnings import warn_of_near_identity, warn_of_negligible
 
-__all__ = ["LearnedGaussian", "LearnedKernel", "ParametricStack", "Theta"]
-
 
 @dataclass(frozen=True)
 class Theta:

@@ -9,8 +9,6 @@ from ...validation import check_finite, check_name, check_square_symmetric
 from .source import DIMS
 from .stack import check_gram, labelled, precision_of
 
-__all__ = ["nearest_psd"]
-
 #: How many times the part along an eigenvector with a negative eigenvalue is taken off.
 TAKEN_OFF = {"clip": 1.0, "flip": 2.0, "shift": 0.0}
 

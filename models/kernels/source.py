@@ -11,8 +11,6 @@ from pytensor.tensor import TensorVariable
 
 from .warnings import warn_of_near_identity, warn_of_negligible
 
-__all__ = ["DIMS", "IN_MEMORY", "KernelSource"]
-
 DIMS = ("kernel", "obs", "basis")
 
 

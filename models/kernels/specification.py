@@ -34,8 +34,6 @@ from .source import DIMS
 from .stack import Origin, with_origin
 from .warnings import warn_of_unequal_scales
 
-__all__ = ["FittedMember", "Kernels", "Member"]
-
 #: Largest chunk of a Dask array of kernels, in numbers (64 MB).
 LARGEST = 4 * BLOCK
 

@@ -9,13 +9,6 @@ from numpy.typing import NDArray
 from ...user_warnings import warn_user
 from .rows import Rows
 
-__all__ = [
-    "KernelWarning",
-    "warn_of_near_identity",
-    "warn_of_negligible",
-    "warn_of_unequal_scales",
-]
-
 # Off-diagonal entries below this fraction of the diagonal are negligible.
 NEGLIGIBLE = 1e-6
 # Objects are alike if their entry is above this fraction of the diagonal; an object with fewer

@@ -11,8 +11,6 @@ from scipy.spatial.distance import pdist
 from ...validation import argument_error
 from .rows import BLOCK, Rows, blocks_of
 
-__all__ = ["median_of_distances", "median_of_squared_distances", "variance_of_entries"]
-
 # Of more training objects, this many are drawn; they have half a million pairs.
 MOST_OBJECTS = 1_000
 
