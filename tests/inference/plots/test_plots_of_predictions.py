@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.predict import predict
 from kernelzoo.inference.plots import plot_decision_regions, plot_kernels, plot_reliability
-from kernelzoo.models.kernels import gaussian, kernel_stack, linear
+from kernelzoo.models.kernels import as_stack, gaussian, linear
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
 mpl.use("Agg")
@@ -364,7 +364,7 @@ def test_decision_regions_of_a_function_are_those_of_the_training_objects():
     def kernels(A, B):
         return np.exp(-((np.asarray(A)[:, None] - np.asarray(B)) ** 2).sum(-1))
 
-    K = kernel_stack(kernels(X, X), jitter=1e-5)
+    K = as_stack(kernels(X, X), jitter=1e-5)
     model = MultinomialProbit(K, y)
     result = fit(model, "vb", draws=2, random_seed=1, progressbar=False)
     plot_decision_regions(model, result, kernels, X, y, resolution=3)
