@@ -108,7 +108,7 @@ class KernelReader(BaseEstimator):
             stack.attrs[PRECISION] = self._rounding
         return stack
 
-    def as_stack(self, X: Any) -> DataArray | ParametricStack:
+    def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
         """Kernels between new objects and the training objects, as ``kz.predict`` takes them.
 
         Parameters
@@ -400,7 +400,7 @@ class KernelBlocks(
         DataArray (obs, basis, kernel), or a DataFrame after ``set_output(transform="pandas")``
             "basis" are the training objects, or the functions of a basis expansion.
         """
-        return self._output(self._fixed(self.as_stack(X)))
+        return self._output(self._fixed(self.kernel_stack(X)))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the kernels."""
@@ -408,15 +408,15 @@ class KernelBlocks(
         return self.kernel_names_
 
     @override
-    def as_stack(self, X: Any) -> DataArray | ParametricStack:
+    def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
         check_is_fitted(self)
         if not self._readers:
-            return super().as_stack(X)
+            return super().kernel_stack(X)
         owner, tables = type(self).__name__, self._tables(X, reset=False)
         self._check_blocks(tables, self._readers)
         new = Gaps.of({str(block): tables[block] for block in self._readers}, owner)
         kernels = {
-            block: reader._fixed(reader.as_stack({block: new.tables[block]}))
+            block: reader._fixed(reader.kernel_stack({block: new.tables[block]}))
             for block, reader in self._readers.items()
             if len(new.rows[block])
         }

@@ -260,7 +260,9 @@ def test_kernels_of_new_objects_go_by_their_ids(data, classifier):
     """Truths in another order than the features are scored as truths in their order."""
     shuffled = data.new.y.sample(frac=1, random_state=1)
     assert (shuffled.to_numpy() != data.new.y.to_numpy()).any()
-    predictions = kz.predict(classifier.model_, classifier.result_, classifier.as_stack(data.new.X))
+    predictions = kz.predict(
+        classifier.model_, classifier.result_, classifier.kernel_stack(data.new.X)
+    )
     assert kz.scores.held_out(predictions, shuffled) == kz.scores.held_out(predictions, data.new.y)
 
 
@@ -269,7 +271,10 @@ def test_permuted_training_objects_give_the_same_answer(data):
     one = KernelProbitClassifier(**settings).fit(data.train.X, data.train.y)
     mixed = data.train.X.sample(frac=1, random_state=2)
     other = KernelProbitClassifier(**settings).fit(mixed, data.train.y)
-    p = [kz.predict(each.model_, each.result_, each.as_stack(data.new.X)) for each in (one, other)]
+    p = [
+        kz.predict(each.model_, each.result_, each.kernel_stack(data.new.X))
+        for each in (one, other)
+    ]
     error = np.hypot(*(each["probability_sd"] for each in p)) / np.sqrt(2000)
     difference = p[0]["probability"] - p[1]["probability"]
     assert (np.abs(difference) < 5 * error + 1e-3).all()
@@ -603,7 +608,7 @@ def test_several_targets_are_predicted_on_their_scales(shared, data):
     values = several(train).to_numpy()
     scaled = (values - values.mean(0)) / values.std(0)
     np.testing.assert_allclose(regressor.model_.target_values, scaled)
-    by_hand = kz.predict(regressor.model_, regressor.result_, regressor.as_stack(new.X))
+    by_hand = kz.predict(regressor.model_, regressor.result_, regressor.kernel_stack(new.X))
     np.testing.assert_allclose(mean, by_hand["mean"] * values.std(0) + values.mean(0))
     np.testing.assert_allclose(sd, by_hand["sd"] * values.std(0))
     expected = r2_score(several(new), mean)

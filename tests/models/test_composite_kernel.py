@@ -127,9 +127,8 @@ def test_collapsed_density_is_the_integral_of_the_explicit_one(bias):
 
 
 def test_dims_and_coords_name_everything():
-    stack = kz.kernels.as_stack(
-        {"near": np.eye(3), "far": np.ones((3, 3))}, obs=[7, 8, 9], basis=[7, 8, 9]
-    )
+    kernels, ids = {"near": np.eye(3), "far": np.ones((3, 3))}, [7, 8, 9]
+    stack = kz.kernels.as_stack({s: pd.DataFrame(K, ids, ids) for s, K in kernels.items()})
     model = CompositeKernelClassification(stack, ["dog", "cat", "dog"])
     assert model.named_vars_to_dims == {
         "K": ("kernel", "obs", "basis"),

@@ -2,6 +2,7 @@
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -49,9 +50,8 @@ def test_density_is_the_papers(model):
 
 
 def test_dims_and_coords_name_everything():
-    stack = as_stack(
-        {"near": np.eye(3), "far": np.ones((3, 3))}, obs=["x", "y", "z"], basis=["x", "y", "z"]
-    )
+    kernels = {"near": np.eye(3), "far": np.ones((3, 3))}
+    stack = as_stack({s: pd.DataFrame(K, list("xyz"), list("xyz")) for s, K in kernels.items()})
     model = MultinomialProbit(stack, ["dog", "cat", "dog"])
     assert model.named_vars_to_dims == {
         "K": ("kernel", "obs", "basis"),

@@ -172,9 +172,7 @@ def test_little_noise_does_not_stall_the_weights():
 def test_steps_of_the_weights_that_are_too_long_are_shortened(seed):
     """As many functions as objects, so that the weights' own curvature is small."""
     rng = np.random.default_rng(seed)
-    stack = kz.kernels.as_stack(
-        10 * rng.normal(size=(4, 12, 13)), basis=[f"phi{m}" for m in range(13)]
-    )
+    stack = kz.kernels.as_stack(10 * rng.normal(size=(4, 12, 13)))
     model = build(kz.CompositeKernelRegression, stack, rng.normal(size=12))
     assert answer_of(model, max_iterations=60, starts=1).converged
 
