@@ -2,6 +2,7 @@
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from scipy import stats
