@@ -197,7 +197,7 @@ class _CompositeKernel(pm.Model):
         ValueError
             If the kernels are a Dask array.
         """
-        return self.with_bias(self.kernel_source.current(self).copy())
+        return self.with_bias(self.kernel_values().copy())
 
     @property
     def bias_apart(self) -> bool:

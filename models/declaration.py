@@ -128,6 +128,12 @@ class Declaration(pm.Model):
         values.flags.writeable = False
         return values
 
+    def kernel_values(self) -> np.ndarray:
+        """Kernels (kernel, obs, basis) that are data now, read-only; ValueError for others."""
+        if reason := self.kernel_source.not_data:
+            raise ValueError(reason)
+        return self.values_of("K")
+
     def check_data(self) -> None:
         """Raise ValueError if ``pm.set_data`` set numbers or kernels that no engine should read.
 

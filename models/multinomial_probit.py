@@ -338,7 +338,7 @@ class MultinomialProbit(Declaration):
         ValueError
             If the kernels have parameters (`kernel_source` evaluates them) or are a Dask array.
         """
-        return self.kernel_source.current(self)
+        return self.kernel_values()
 
     @property
     def composition(self) -> Composition:
@@ -350,7 +350,7 @@ class MultinomialProbit(Declaration):
             np.full(len(self.coords["kernel"]), np.nan)
             if self.learned
             else self["beta"].get_value(),
-            self.design if source.in_memory and not source.parameters else None,
+            None if source.not_data else self.design,
             source,
             self.learned,
         )

@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn, Self, override
+from typing import Any, ClassVar, Self, override
 
 import numpy as np
 import pymc as pm
@@ -68,6 +68,7 @@ class DaskStack(KernelSource):
     rows: NDArray
     projection: NDArray
     in_memory: ClassVar[bool] = False
+    not_data: ClassVar[str] = "The kernels are a Dask array: compute() of the stack loads them."
 
     @classmethod
     def of(cls, kernels: xr.DataArray, owner: str, argument: str = "kernels") -> Self:
@@ -128,10 +129,6 @@ class DaskStack(KernelSource):
         pm.modelcontext(None).add_coord("compared", compared)
         pm.Data("K_rows", self.rows, dims=("kernel", "compared", "basis"))
         pm.Data("K_projection", self.projection, dims=("kernel", "basis"))
-
-    @override
-    def current(self, model: Any) -> NoReturn:
-        raise ValueError("The kernels are a Dask array: compute() of the stack loads them.")
 
     @override
     def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:

@@ -8,7 +8,7 @@ shape and the rate of its Gamma prior.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, override
+from typing import Any, ClassVar, override
 
 import numpy as np
 import pymc as pm
@@ -177,6 +177,7 @@ class ParametricStack(KernelSource):
     start: xr.DataArray
     learned: tuple[LearnedKernel, ...]
     name: str = "theta"
+    not_data: ClassVar[str] = "The kernels have parameters: kernel_source.evaluate gives them."
 
     def named(self, name: str) -> "ParametricStack":
         """Return the stack with another name of its parameters, for models with another theta."""
@@ -239,10 +240,6 @@ class ParametricStack(KernelSource):
             for name, values in self.features.items()
         }
         return self.tensor(self.declare_parameters(), features, K)
-
-    @override
-    def current(self, model: Any) -> NDArray:
-        raise ValueError("The kernels have parameters: kernel_source.evaluate gives them.")
 
     @override
     def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:

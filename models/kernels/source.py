@@ -30,6 +30,8 @@ class KernelSource:
         Shapes and rates of their Gamma priors.
     stand_ins : dict of name -> array
         Data of the model that stand for what the source holds; ``pm.set_data`` may not change them.
+    not_data : str
+        Why the kernels are not the data ``K`` of their model; empty if they are.
     """
 
     in_memory: ClassVar[bool] = True
@@ -37,6 +39,7 @@ class KernelSource:
     omega: Any = np.empty(0)
     phi: Any = np.empty(0)
     stand_ins: Any = MappingProxyType({})
+    not_data: ClassVar[str] = ""
 
     def declare(self, stack: xr.DataArray, **options: Any) -> TensorVariable | None:
         """Declare the data in the open model; kernels (kernel, obs, basis), None if not in memory.
@@ -44,10 +47,6 @@ class KernelSource:
         `options` are those of ``pm.Data`` for kernels in memory.
         """
         return pm.Data("K", stack.values, dims=DIMS, **options)
-
-    def current(self, model: Any) -> NDArray:
-        """Kernels (kernel, obs, basis) that the model has now, read-only."""
-        return model.values_of("K")
 
     def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
         """Stacks that the model may have as its data."""
