@@ -3,16 +3,11 @@
 numba takes 10 to 30 seconds to compile the gradient of a model, and then evaluates it some fifty
 times as fast as NumPy node by node. So graphs that are evaluated a few thousand times run in
 Python, and the gradients of chains are compiled by numba, PyTensor's default.
-
-PyTensor has one default mode for the whole process. Fits that run in threads at the same time share
-it: the mode of the fit begun last among the running ones counts for all. This changes no result,
-only the seconds of compilation and evaluation, and only where a fit has its own mode
-(``compile_kwargs``) or is so long that the graph of its recorded variables is compiled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import Lock
+from contextlib import contextmanager, suppress
+from threading import RLock
 from typing import Any, override
 
 import numpy as np
@@ -153,80 +148,33 @@ def mode_worth(evaluations: float) -> Mode:
     return get_mode("NUMBA") if many else python_mode()
 
 
-class _Defaults:
-    """PyTensor's default mode while `compiling_with` blocks are open in any thread.
-
-    A mode that compiles nothing also turns off C for inner graphs: those of random variables ask
-    for C, which takes several seconds for a graph that is called once.
-
-    A block cannot simply restore the mode that it found: when two blocks overlap, the second one
-    would restore the mode of the first after both have ended.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._config: Any = pytensor.config
-        self._open: dict[object, Mode] = {}
-        self._before: Any = None
-
-    def enter(self, block: object, mode: Mode) -> None:
-        """Make the mode of an opening block the default."""
-        with self._lock:
-            if not self._open:
-                self._before = self._config.mode, self._config.cxx
-            self._open[block] = mode
-            self._apply()
-
-    def leave(self, block: object) -> None:
-        """Restore the mode of the last block still open, or the one before all blocks."""
-        with self._lock:
-            del self._open[block]
-            self._apply()
-
-    def _apply(self) -> None:
-        mode, self._config.cxx = self._before
-        if self._open:
-            mode = next(reversed(self._open.values()))
-            if isinstance(mode.linker, PerformLinker):
-                self._config.cxx = ""
-        self._config.mode = mode
-
-
-_DEFAULTS = _Defaults()
+# PyTensor has one default mode for the whole process.
+_TURN = RLock()
 
 
 @contextmanager
 def compiling_with(mode: Mode) -> Iterator[None]:
-    """Make a mode PyTensor's default while the context is open."""
-    block = object()
-    _DEFAULTS.enter(block, mode)
-    try:
+    """Make a mode PyTensor's default while the context is open; threads take turns."""
+    flags: dict[str, Any] = {"mode": mode}
+    if isinstance(mode.linker, PerformLinker):
+        # Random variables ask for C, which takes several seconds for a graph that is called once.
+        flags["cxx"] = ""
+    with _TURN, pytensor.config.change_flags(**flags):
         yield
-    finally:
-        _DEFAULTS.leave(block)
 
 
 def check_compile_kwargs(compile_kwargs: Mapping[str, Any] | None, owner: str) -> Mode | None:
     """Return the user's mode or None; raise ValueError unless it is a mode."""
-    if not isinstance(compile_kwargs, Mapping | None):
-        rule = "a dict with the key 'mode'"
-        raise argument_error("compile_kwargs", owner, rule, repr(compile_kwargs))
-    given = dict(compile_kwargs or {})
-    if unknown := sorted(given.keys() - {"mode"}):
-        names = ", ".join(map(repr, unknown))
-        raise argument_error("compile_kwargs", owner, "a dict with the key 'mode'", names)
-    if given.get("mode") is None:
+    given = {} if compile_kwargs is None else compile_kwargs
+    if not isinstance(given, Mapping):
+        got = given
+    elif unknown := sorted(given.keys() - {"mode"}):
+        got = unknown[0]
+    elif (got := given.get("mode")) is None:
         return None
-    try:
-        mode: Mode = get_mode(given["mode"])
-    except ValueError:
-        mode = None  # type: ignore[assignment]
-    if not isinstance(mode, Mode):
-        raise argument_error(
-            "compile_kwargs",
-            owner,
-            "a dict with the key 'mode': a PyTensor Mode or its name, such as 'NUMBA', 'JAX', "
-            "'FAST_COMPILE'",
-            repr(given["mode"]),
-        )
-    return mode
+    else:
+        with suppress(ValueError):
+            if isinstance(mode := get_mode(got), Mode):
+                return mode
+    rule = "a dict with the key 'mode': a PyTensor Mode or its name, such as 'NUMBA' or 'JAX'"
+    raise argument_error("compile_kwargs", owner, rule, repr(got))
