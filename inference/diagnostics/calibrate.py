@@ -20,7 +20,6 @@ from ...validation import (
     integer_seed,
 )
 from ..engine.applicability import applicable
-from ..engine.clock import can_show
 from ..engine.engine import Engine, variables_drawn
 from ..engine.replicate import records
 from ..engine.same_model import versions
@@ -163,9 +162,9 @@ def calibrate(
         "versions": json.dumps(versions()),
         "verdict": verdict,
     }
-    # A reader that has gone must not cost the result.
-    if progressbar and can_show():
-        with suppress(OSError):
+    if progressbar:
+        # An output that is closed or has no reader must not cost the result.
+        with suppress(OSError, ValueError):
             print(verdict, flush=True)
     return tree
 

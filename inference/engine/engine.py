@@ -26,6 +26,9 @@ __all__ = ["Engine", "Kind", "Run", "variables_drawn"]
 
 Kind = Literal["exact", "mcmc", "vb", "point"]
 
+# Steps of a loop that does not say how many are usual.
+USUAL = 100
+
 
 @dataclass(frozen=True)
 class Run:
@@ -81,15 +84,13 @@ class Run:
         *,
         usual: int | None = None,
     ) -> Iterator[ProgressBar]:
-        """Progress bar in PyMC's style; silent when the user asked for none.
+        """Progress bar whose `advance` raises `OutOfTime` when the time of the fit is over.
 
-        `usual` is the usual number of steps, for `recommend`.
-
-        The bar's `advance` raises `OutOfTime`, a KeyboardInterrupt, when the time of the fit is
-        over, so that a loop that survives Ctrl-C also survives `max_seconds`.
+        That is a KeyboardInterrupt: a loop that survives Ctrl-C also survives `max_seconds`.
+        `usual` is the usual number of steps of an iteration that may take `total`.
         """
-        self.clock.opened(usual, total)
-        with track(total, description, visible=self.progressbar, after=self.clock.advanced) as bar:
+        after = self.clock.loop(usual or min(total or USUAL, USUAL))
+        with track(total, description, visible=self.progressbar, after=after) as bar:
             yield bar
 
 

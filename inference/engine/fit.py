@@ -28,7 +28,7 @@ from ...validation import (
     integer_seed,
 )
 from .applicability import applicable
-from .clock import Clock, can_show, interruptible, outliving_readers
+from .clock import Clock, can_show, interruptible
 from .compilation import (
     check_compile_kwargs,
     compiling_with,
@@ -117,8 +117,9 @@ def fit(
         ``note``. The engine completes its current draw or iteration; draws of a variational
         posterior and log likelihoods are computed afterwards. Compilation is not interrupted.
         Chains that one process runs in turn share the time; with several processes, chains that
-        wait for one are left out. Laplace uses the Gaussian of L-BFGS at the point reached. Not for
-        SMC, Pathfinder and NUTS by nutpie or numpyro, which cannot be ended between two steps.
+        wait for one are left out.
+        Not for SMC, Pathfinder, Laplace and NUTS by nutpie or numpyro, which cannot be ended
+        between two steps.
     completions : int, optional
         For kernels with missing rows (``complete_kernels``): fit the model on the first so many
         draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
@@ -255,7 +256,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
-        outliving_readers(),
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),

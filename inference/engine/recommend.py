@@ -36,8 +36,6 @@ REASONS: dict[Kind, str] = {
 # Seconds for which an algorithm runs, and calls that are enough.
 MOMENT = 1.5
 MOST_CALLS = 1000
-# Steps of a loop that does not say how many are usual.
-USUAL = 100
 # Draws that are timed, and length of the tuning in which sweeps are.
 FEW = 10
 TUNING_TIMED = 100
@@ -238,17 +236,18 @@ class _Moment(Clock):
     later: float = 0.0
 
     @override
-    def opened(self, usual: int | None, total: int | None) -> None:
-        self._usual, self._steps = usual or min(total or USUAL, USUAL), 0
-        self._begun = time.perf_counter()
+    def loop(self, steps: int) -> Callable[[int], None]:
+        begun, taken = time.perf_counter(), 0
 
-    @override
-    def advanced(self, steps: int) -> None:
-        self._steps += steps
-        spent = time.perf_counter() - self._begun
-        if spent > MOMENT:
-            self.later += spent / self._steps * max(self._usual - self._steps, 0)
-            self.end()
+        def after(done: int) -> None:
+            nonlocal taken
+            taken += done
+            spent = time.perf_counter() - begun
+            if spent > MOMENT:
+                self.later += spent / taken * max(steps - taken, 0)
+                self.end()
+
+        return after
 
 
 def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:

@@ -123,6 +123,7 @@ def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
     assert peak < 8 * 2000 * 200 * 3
 
 
+@pytest.mark.usefixtures("terminal")
 def test_progress_is_shown_where_there_are_several_blocks(setting, monkeypatch, capsys):
     kz.predict(*setting)
     assert not capsys.readouterr().out

@@ -144,18 +144,18 @@ def now(monkeypatch):
 
 def test_a_loop_ends_after_a_moment_and_goes_on_in_thought(now):
     clock = module._Moment(module.MOMENT)
-    clock.opened(30, 1000)
+    after = clock.loop(30)
     for _ in range(3):
         now.now += 0.5
-        clock.advanced(1)
+        after(1)
     now.now += 0.5
     with pytest.raises(OutOfTime):
-        clock.advanced(1)
+        after(1)
     assert clock.later == 0.5 * (30 - 4)
-    clock.opened(None, 7)
+    after = clock.loop(7)
     now.now += 2.0
     with pytest.raises(OutOfTime):
-        clock.advanced(1)
+        after(1)
     assert clock.later == 0.5 * 26 + 2.0 * 6
 
 

@@ -71,11 +71,13 @@ def cells(*, quick):
 
 
 @cells(quick=True)
+@pytest.mark.usefixtures("terminal")
 def test_the_progress_bar_changes_nothing(name, engine):
     assert_same(fitted(name, engine), fitted(name, engine, progressbar=True))
 
 
 @cells(quick=False)
+@pytest.mark.usefixtures("terminal")
 def test_neither_progress_bar_nor_cores_change_compiled_engines(name, engine):
     assert_same(fitted(name, engine), fitted(name, engine, progressbar=True, cores=2))
 
