@@ -5,33 +5,27 @@ times as fast as NumPy node by node. So graphs that are evaluated a few thousand
 Python, and the gradients of chains are compiled by numba, PyTensor's default.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import RLock
-from typing import Any, override
+from typing import Any
 
-import numpy as np
 import pytensor
-import pytensor.tensor as pt
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import node_rewriter, out2in
 from pytensor.link.basic import PerformLinker
 from pytensor.scalar.basic import UnaryScalarOp, upgrade_to_float
 from pytensor.scalar.math import Softplus
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from scipy.special import log_expit
 
-from ...models.operations.matrix_product import MatrixProduct
-from ...models.operations.weighted_sum import SumOfMatrices
 from ...numerics.compiled import numba_compiles
 from ...validation import argument_error
 
 __all__ = [
-    "NUMPY_REWRITES",
+    "NUMPY_REWRITE",
     "check_compile_kwargs",
     "compiling_with",
     "mode_worth",
@@ -40,8 +34,6 @@ __all__ = [
 
 # Position among PyTensor's rewrites: those that look for these operations have been applied.
 AFTER_SPECIALIZATION = 4
-# Fewer columns are multiplied with each matrix, and the products added up: memory limits the speed.
-FEW_COLUMNS = 16
 
 
 class _LogExpit(UnaryScalarOp):
@@ -66,66 +58,7 @@ def _softplus_by_scipy(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     return [-_log_expit(-x)]
 
 
-class SummedProducts(Op):
-    """Products (D, N, C) of D weighted sums of matrices (1, S, N, M) with D matrices (D, M, C).
-
-    The weights are (D, S); they or the matrices on the right may be one for all D. The sums
-    (D, N, M) are not stored, which takes most of the time of separate operations.
-    """
-
-    __props__ = ()
-
-    def make_node(self, *inputs: Any) -> Apply:
-        stack, weights, right = inputs
-        draws = weights.type.shape[0] if weights.type.shape[0] != 1 else right.type.shape[0]
-        shape = (draws, stack.type.shape[2], right.type.shape[2])
-        return Apply(self, list(inputs), [pt.tensor(dtype="float64", shape=shape)])
-
-    @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        (stack,), weights, right = inputs
-        draws = len(right) if len(weights) == 1 else len(weights)
-        columns = right.shape[2]
-        weights = np.broadcast_to(weights, (draws, len(stack)))
-        right = np.broadcast_to(right, (draws, *right.shape[1:]))
-        if columns == 1:
-            # One product a matrix for all draws.
-            products = stack @ right[:, :, 0].T
-            out = np.einsum("snd,ds->dn", products, weights)[:, :, None]
-        else:
-            flat = stack.reshape(len(stack), -1)
-            out = np.empty((draws, stack.shape[1], columns))
-            for w, b, product in zip(weights, right, out, strict=True):
-                if columns < FEW_COLUMNS:
-                    np.dot(w, (stack @ b).reshape(len(stack), -1), out=product.reshape(-1))
-                else:
-                    np.dot(np.dot(w, flat).reshape(stack.shape[1:]), b, out=product)
-        output_storage[0][0] = out
-
-
-_summed_products: Any = SummedProducts()
-
-
-@node_rewriter([Blockwise])
-def _products_of_sums(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
-    """Multiply with weighted sums without storing the sums of all draws."""
-    if not isinstance(node.op.core_op, MatrixProduct):
-        return None
-    total, right = node.inputs
-    each = total.owner and total.owner.op
-    if not (isinstance(each, Blockwise) and isinstance(each.core_op, SumOfMatrices)):
-        return None
-    stack, weights = total.owner.inputs
-    if stack.type.shape[0] != 1 or stack.type.ndim != 4 or len(fgraph.clients[total]) > 1:
-        return None
-    return [_summed_products(stack, weights, right)]
-
-
-NUMPY_REWRITES = tuple(
-    (out2in(rewriter, name=rewriter.__name__), AFTER_SPECIALIZATION)
-    for rewriter in (_softplus_by_scipy, _products_of_sums)
-)
-
+NUMPY_REWRITE = out2in(_softplus_by_scipy, name=_softplus_by_scipy.__name__), AFTER_SPECIALIZATION
 
 # Python takes 1 to 4 ms a gradient: so many gradients take as long as numba's compilation.
 MANY_EVALUATIONS = 10_000
@@ -136,7 +69,7 @@ def python_mode() -> Mode:
 
     Fusion is off: a fused operation is a loop over elements, which is slow without a compiler.
     """
-    return Mode(linker="py", optimizer="fast_run").excluding("fusion").register(*NUMPY_REWRITES)
+    return Mode(linker="py", optimizer="fast_run").excluding("fusion").register(NUMPY_REWRITE)
 
 
 def mode_worth(evaluations: float) -> Mode:
