@@ -19,10 +19,9 @@ from ...validation import (
     check_count,
     integer_seed,
 )
-from ..engine.applicability import applicable
-from ..engine.engine import Engine, variables_drawn
+from ..engine.engine import Engine, applicable, variables_drawn
 from ..engine.replicate import records
-from ..engine.same_model import versions
+from ..engine.result import versions
 from .replicates import DRAWS, OWNER, Record, Replicates
 from .simulation import augmented
 from .uniformity import Band, detectable_bias, detectable_scale

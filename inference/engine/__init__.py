@@ -11,8 +11,7 @@ from .clock import quiet_sampler, track
 from .engine import Engine, Run
 from .independent import lean_tree
 from .replicate import records
-from .result import with_group
-from .same_model import versions
+from .result import versions, with_group
 
 __all__ = [
     "Engine",

@@ -43,8 +43,7 @@ from ...user_warnings import warn_user
 from .engine import Run
 from .moments import rhat_of_moments
 from .paper import identified
-from .result import Converged
-from .same_model import check_result
+from .result import Converged, check_result
 
 __all__ = [
     "ApproximationWarning",
@@ -96,14 +95,9 @@ def pareto_k(result: DataTree) -> float:
     Returns
     -------
     float
-        Below 0.7, importance sampling can correct the approximation. Above, the approximation
-        misses so much of the posterior that its spread should not be trusted. -inf when all ratios
-        are equal: the approximation is the posterior. NaN when the result has no ``lq`` or fewer
-        than 25 draws.
-
-    Notes
-    -----
-    k-hat measures the joint density in all dimensions; single summaries may be good when it is bad.
+        Above 0.7, the approximation misses so much of the posterior that its spread should not be
+        trusted, though single summaries may be good. -inf when all ratios are equal: the
+        approximation is the posterior. NaN when the result has no ``lq`` or fewer than 25 draws.
 
     References
     ----------

@@ -16,8 +16,7 @@ from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
 from ...validation import Count
-from .applicability import discrete_variables, too_large
-from .engine import Engine, Kind, Run
+from .engine import Engine, Kind, Run, discrete_variables, too_large
 from .independent import constrained_draws, gaussian_result, lower_factor
 from .outputs import ModeOutput
 

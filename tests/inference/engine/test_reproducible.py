@@ -142,7 +142,7 @@ def test_a_cluster_gives_the_same_draws(name, engine):
     else:
         with pytest.MonkeyPatch.context() as patch:
             # Chains would run on the cluster here, too.
-            patch.setattr("kernelzoo.inference.engine.chains_on_dask.active_client", lambda: None)
+            patch.setattr("kernelzoo.inference.engine.chains.active_client", lambda: None)
             expected = digest(*cell)
     (found,) = kz.replicate(lambda seed: digest(*cell), [1], progressbar=False)
     assert found == expected
