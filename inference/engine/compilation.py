@@ -7,7 +7,7 @@ Python, and the gradients of chains are compiled by numba, PyTensor's default.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from threading import RLock
+from threading import Lock
 from typing import Any
 
 import pytensor
@@ -81,19 +81,33 @@ def mode_worth(evaluations: float) -> Mode:
     return get_mode("NUMBA") if many else python_mode()
 
 
-# PyTensor has one default mode for the whole process.
-_TURN = RLock()
+# PyTensor's default mode and C compiler before the first open block, and those of each open block.
+_OPEN: list[tuple[Any, str]] = []
+_LOCK = Lock()
 
 
 @contextmanager
 def compiling_with(mode: Mode) -> Iterator[None]:
-    """Make a mode PyTensor's default while the context is open; threads take turns."""
-    flags: dict[str, Any] = {"mode": mode}
-    if isinstance(mode.linker, PerformLinker):
+    """Make a mode PyTensor's default while the context is open.
+
+    Blocks of several threads may overlap: the last one that is open counts.
+    """
+    config: Any = pytensor.config
+    with _LOCK:
+        if not _OPEN:
+            _OPEN.append((config.mode, config.cxx))
         # Random variables ask for C, which takes several seconds for a graph that is called once.
-        flags["cxx"] = ""
-    with _TURN, pytensor.config.change_flags(**flags):
+        block = mode, "" if isinstance(mode.linker, PerformLinker) else _OPEN[0][1]
+        _OPEN.append(block)
+        config.mode, config.cxx = block
+    try:
         yield
+    finally:
+        with _LOCK:
+            del _OPEN[next(i for i, each in enumerate(_OPEN) if each is block)]
+            config.mode, config.cxx = _OPEN[-1]
+            if len(_OPEN) == 1:
+                _OPEN.clear()
 
 
 def check_compile_kwargs(compile_kwargs: Mapping[str, Any] | None, owner: str) -> Mode | None:

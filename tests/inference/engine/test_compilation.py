@@ -131,24 +131,28 @@ def test_the_default_mode_is_as_before_once_a_fit_is_over():
     assert pytensor.config.mode is before
 
 
-def test_threads_take_turns_and_leave_the_default_as_it_was():
+def test_blocks_that_overlap_in_threads_leave_the_default_as_it_was():
     """Bug: the second to open found the mode of the first, and put that back for good."""
     before = pytensor.config.mode
     first, second = python_mode(), python_mode()
-    opened = Event()
+    opened, closed = Event(), Event()
 
-    def wait():
+    def overlap():
         with compiling_with(second):
             opened.set()
-            assert pytensor.config.mode is second
+            assert closed.wait(60)
+            # The other block, which is over, has not put the default back.
+            seen.append(pytensor.config.mode)
 
-    thread = Thread(target=wait)
+    seen = []
+    thread = Thread(target=overlap)
     with compiling_with(first):
         thread.start()
-        assert not opened.wait(0.1)
-        assert pytensor.config.mode is first
+        assert opened.wait(60)
+        assert pytensor.config.mode is second
+    closed.set()
     thread.join(60)
-    assert opened.is_set()
+    assert seen == [second]
     assert pytensor.config.mode is before
 
 
