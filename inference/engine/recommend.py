@@ -16,7 +16,6 @@ from rich.markup import escape
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from ...models.kernels.stack import DIMS
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
 from .chains import chains_in_turn
@@ -45,9 +44,6 @@ MOST_CALLS = 1000
 # Draws that are timed, and length of the tuning in which sweeps are.
 FEW = 10
 TUNING_TIMED = 100
-# Columns of a kernel that are advised, and the number of objects from which they are.
-COLUMNS = 500
-MANY_OBJECTS = 2_000
 
 
 class PrintedTable(ABC):
@@ -200,21 +196,17 @@ class Recommendation(PrintedTable):
         Why it is recommended.
     candidates : tuple of Candidate
         Engines that apply, in order of preference.
-    advice : str or None
-        What would make fits of a model of this size much shorter; None for a small one.
     """
 
     model: str
     engine: Engine
     reason: str
     candidates: tuple[Candidate, ...]
-    advice: str | None = None
 
     @property
     def title(self) -> str:
         """Heading of the printed table."""
-        chosen = f"{self.engine.name} is recommended for {self.model}. {self.reason}"
-        return f"{chosen} {self.advice}" if self.advice else chosen
+        return f"{self.engine.name} is recommended for {self.model}. {self.reason}"
 
     def to_frame(self) -> pd.DataFrame:
         """Table with one row per engine, in order of preference."""
@@ -261,7 +253,7 @@ def recommend(
     -------
     Recommendation
         Prints as a table of all engines that apply, with expected time and the limits of each;
-        ``.engine`` is for `fit`, and ``.advice`` on kernels between many objects is in the heading.
+        ``.engine`` is for `fit`.
 
     Raises
     ------
@@ -311,24 +303,6 @@ def recommend(
         engine=chosen.engine,
         reason=REASONS[chosen.engine.kind] + late,
         candidates=tuple(candidates),
-        advice=_fewer_columns(model),
-    )
-
-
-def _fewer_columns(model: pm.Model) -> str | None:
-    """Advise fewer columns of kernels between many objects.
-
-    Engines factorise a matrix of the number of columns, and form products over the objects.
-    """
-    stacks = [name for name, dims in model.named_vars_to_dims.items() if dims == DIMS]
-    obs, basis = (tuple(model.coords.get(dim) or ()) for dim in DIMS[1:])
-    completed = getattr(model, "completed_rows", None) is not None
-    if not stacks or completed or obs != basis or len(obs) < MANY_OBJECTS:
-        return None
-    return (
-        f"Each kernel has {len(basis):,} columns: kernels.landmarks({COLUMNS}) keeps {COLUMNS} of "
-        f"them, which makes iterations about {(len(basis) / COLUMNS) ** 2:.0f} times as fast. The "
-        "more columns, the nearer to this model."
     )
 
 

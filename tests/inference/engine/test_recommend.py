@@ -3,7 +3,6 @@
 from math import isnan
 from types import SimpleNamespace
 
-import numpy as np
 import pymc as pm
 import pytest
 
@@ -103,25 +102,6 @@ def test_engines_for_small_models_come_last(seconds):
     names = [c.engine.name for c in recommend(model).candidates]
     assert names.index("ADVI") < names.index("NUTS") < names.index("SMC")
     assert recommend(plain()).engine.name == "NUTS"
-
-
-def test_fewer_columns_are_advised_between_many_objects(seconds, probit, monkeypatch):
-    assert recommend(probit).advice is None
-    n = len(probit.coords["obs"])
-    monkeypatch.setattr(module, "MANY_OBJECTS", n)
-    monkeypatch.setattr(module, "COLUMNS", n / 3)
-    choice = recommend(probit)
-    assert "about 9 times as fast" in choice.advice
-    assert choice.advice in choice.title
-    X = np.random.default_rng(1).normal(size=(n, 2))
-    fewer, on_features = (
-        kz.MultinomialProbit(kernels(X), probit.values_of("labels"))
-        for kernels in (kz.gaussian().landmarks(4), kz.gaussian().nystroem(4))
-    )
-    for other in (fewer, on_features, kz.WishartCompletion.example(), plain()):
-        assert recommend(other).advice is None
-    monkeypatch.setattr(module, "MANY_OBJECTS", n + 1)
-    assert recommend(probit).advice is None
 
 
 def test_arguments_of_fit_reach_the_measurement(monkeypatch, probit):
