@@ -207,7 +207,10 @@ def fit(
     )
     _check_sampler_options(sampler_options, engine, model)
     fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)
-    result = fit_each_completion(fit_one, model, run, completions)
+    if completions is None and getattr(model, "completed_rows", None) is None:
+        result = fit_one(model, run)
+    else:
+        result = fit_each_completion(fit_one, model, run, completions)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
         samplers = [each.name for each in engines_for(model) if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)
