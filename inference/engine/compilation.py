@@ -112,16 +112,14 @@ def compiling_with(mode: Mode) -> Iterator[None]:
 
 def check_compile_kwargs(compile_kwargs: Mapping[str, Any] | None, owner: str) -> Mode | None:
     """Return the user's mode or None; raise ValueError unless it is a mode."""
-    given = {} if compile_kwargs is None else compile_kwargs
-    if not isinstance(given, Mapping):
-        got = given
-    elif unknown := sorted(given.keys() - {"mode"}):
-        got = unknown[0]
-    elif (got := given.get("mode")) is None:
-        return None
-    else:
+    got: Any = {} if compile_kwargs is None else compile_kwargs
+    if isinstance(got, Mapping):
+        unknown = sorted(got.keys() - {"mode"})
+        got = unknown[0] if unknown else got.get("mode")
+        if got is None:
+            return None
         with suppress(ValueError):
-            if isinstance(mode := get_mode(got), Mode):
+            if not unknown and isinstance(mode := get_mode(got), Mode):
                 return mode
     rule = "a dict with the key 'mode': a PyTensor Mode or its name, such as 'NUMBA' or 'JAX'"
     raise argument_error("compile_kwargs", owner, rule, repr(got))
