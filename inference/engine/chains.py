@@ -289,7 +289,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
             rule = "left out while a Dask client is active: chains run on its workers"
             raise argument_error(name, "fit", rule, repr(run.sampler_options[name]))
     turns = -(-run.chains // workers)
-    seconds = None if run.clock.seconds is None else run.clock.share(turns - 1).seconds
+    seconds = run.clock.share(turns - 1).seconds
     found, failures = _sampled(_Chain(engine, model, run, seconds), run)
     if not found:
         raise RuntimeError(f"No chain was sampled. The first error: {failures[min(failures)]}")
@@ -315,7 +315,7 @@ class _Chain:
     engine: Engine
     model: pm.Model
     run: Run
-    seconds: float | None
+    seconds: float
 
     def __call__(self, number: int) -> Mapping[str, Any]:
         run = replace(self.run, chain=number, cores=1, progressbar=False, clock=Clock(self.seconds))

@@ -47,7 +47,7 @@ class OutOfTime(KeyboardInterrupt):
 class Clock:
     """Seconds that a fit may take; whether they ended a loop, and whether Ctrl-C was pressed."""
 
-    seconds: float | None = None
+    seconds: float = np.inf
     ended: bool = False
     pressed: bool = False
     _started: float = field(default_factory=lambda: time.monotonic())
@@ -55,8 +55,6 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds left, below zero when the time is over."""
-        if self.seconds is None:
-            return np.inf
         return self.seconds - (time.monotonic() - self._started)
 
     def loop(self, steps: int) -> Callable[[int], None]:
@@ -70,8 +68,7 @@ class Clock:
 
     def share(self, waiting: int) -> "Clock":
         """Clock with an equal share of the time left, when `waiting` others get one later."""
-        seconds = None if self.seconds is None else max(self.left, 0.0) / (waiting + 1)
-        return Clock(seconds)
+        return Clock(max(self.left, 0.0) / (waiting + 1))
 
     @contextmanager
     def explained(self, what: str) -> Iterator[None]:

@@ -82,9 +82,8 @@ def fit_each_completion(
                 break
             copy.set_data("K", model.completed_rows.draws[m])
             clock = run.clock.share(number - m - 1)
-            if clock.seconds is not None:
-                # The first completion is fitted however little time there is.
-                clock.seconds = max(clock.seconds, SHORTEST)
+            # The first completion is fitted however little time there is.
+            clock.seconds = max(clock.seconds, SHORTEST)
             shown = run.progressbar and number == 1
             results.append(
                 fit_one(copy, replace(run, random_seed=seed, progressbar=shown, clock=clock))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from inspect import signature
+from math import inf
 from multiprocessing import current_process
 from os import PathLike
 from typing import Any
@@ -201,7 +202,7 @@ def fit(
         *(var_names, moments, store),
         sampler_options,
         mode=check_compile_kwargs(compile_kwargs, "fit"),
-        clock=Clock(max_seconds),
+        clock=Clock(max_seconds or inf),
         log_likelihood=log_likelihood,
         start=start,
     )
