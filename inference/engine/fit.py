@@ -17,6 +17,7 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
+from ...models.declaration import Declaration
 from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
     Count,
@@ -208,10 +209,11 @@ def fit(
     )
     _check_sampler_options(sampler_options, engine, model)
     fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)
-    if completions is None and getattr(model, "completed_rows", None) is None:
-        result = fit_one(model, run)
-    else:
+    completed = isinstance(model, Declaration) and model.completed_rows is not None
+    if completed or completions is not None:
         result = fit_each_completion(fit_one, model, run, completions)
+    else:
+        result = fit_one(model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
         samplers = [each.name for each in engines_for(model) if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)
