@@ -40,7 +40,6 @@ def extend(
     *,
     draws: Count = 500,
     random_seed: Seed = None,
-    overwrite: bool = False,
     progressbar: bool = True,
 ) -> DataTree:
     """Add groups that ArviZ's checks and comparisons read, from any engine's draws.
@@ -62,9 +61,6 @@ def extend(
         Draws of the prior. The other groups have one entry for each draw of the posterior.
     random_seed : int, SeedSequence or Generator, optional
         Seed, as in `fit`; the integer used is the attribute ``random_seed`` of each random group.
-    overwrite : bool, default=False
-        Replace groups that the result has. Otherwise ``log_likelihood`` and ``log_prior``, which
-        the draws determine, are kept, and naming another group that exists is an error.
     progressbar : bool, default=True
         Show the progress of the posterior predictive draws.
 
@@ -78,10 +74,10 @@ def extend(
     ------
     ValueError
         When the result is not of the model's current data, priors and likelihood; when a group that
-        is named exists or cannot be made. Posterior predictive draws need draws of the parents of
-        the observed variables, and log densities those of all free variables. Where observations
-        are dependent given the variables (one multivariate normal or Wishart matrix), there is no
-        log likelihood of each.
+        is named cannot be made, or exists and is not determined by the draws. Posterior predictive
+        draws need draws of the parents of the observed variables, and log densities those of all
+        free variables. Where observations are dependent given the variables (one multivariate
+        normal or Wishart matrix), there is no log likelihood of each.
     TypeError
         When `result` is not a DataTree.
 
@@ -115,7 +111,7 @@ def extend(
     seed = integer_seed(random_seed, "random_seed", "extend")
     named = None if groups is None else check_names(groups, GROUPS, "groups", "extend")
     reasons = {group: _why_not(group, model, result) for group in GROUPS}
-    present = set() if overwrite else set(result.children)
+    present = set(result.children)
     if named is None:
         wanted = [group for group in GROUPS if not reasons[group] and group not in present]
     else:
@@ -155,7 +151,7 @@ def with_groups(result: DataTree, groups: Mapping[str, Dataset]) -> DataTree:
 def check_absent(groups: Iterable[str], present: Iterable[str], owner: str) -> None:
     """Raise ValueError if the result has one of the groups already."""
     if doubled := sorted({*groups} & {*present}):
-        got = f"one with {', '.join(doubled)} (overwrite=True replaces them)"
+        got = f"one with {', '.join(doubled)} (result.drop_nodes({doubled}) leaves them out)"
         raise argument_error("result", owner, "a result without the groups to be added", got)
 
 

@@ -81,7 +81,6 @@ def predict(
     progressbar: bool = True,
     store: str | PathLike[str] | None = None,
     extend: bool = False,
-    overwrite: bool = False,
     random_seed: Seed = None,
     **options: Any,
 ) -> Dataset | DataTree:
@@ -116,8 +115,6 @@ def predict(
         Return the result with the groups ``predictions``, which also has draws of the observed
         variable ``t`` (chain, draw, obs) of new objects, and ``predictions_constant_data``, their
         kernels. Not for a Dask array, nor with a `store`.
-    overwrite : bool, default=False
-        Replace these groups if the result has them; otherwise they are an error.
     random_seed : int, SeedSequence or Generator, optional
         Seed of ``t``, as in `fit`.
     **options
@@ -215,7 +212,7 @@ def predict(
         rule = "False for a Dask array and with a store: groups of a result are in memory"
         raise argument_error("extend", "predict", rule, "True")
     if extend:
-        check_absent(ADDED, () if overwrite else result.children, "predict")
+        check_absent(ADDED, result.children, "predict")
         if "random_seed" in taken:
             options["random_seed"] = seed
     if "moments" in result.children:
